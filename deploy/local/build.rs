@@ -1,5 +1,5 @@
-//! Links the binary to a fixed address. The sample is part of it, and each start of one would otherwise begin with some
-//! hundred thousand relocations: three of the milliseconds of a cold start.
+//! Links the binary to a fixed address. The binary includes the sample, and otherwise each start of the sample would
+//! begin with several hundred thousand relocations: three of the milliseconds of a cold start.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

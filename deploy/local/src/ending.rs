@@ -1,4 +1,5 @@
-//! How signals end `local`: in order by the first one, at once by the second, and without anything left behind by both.
+//! Signal handling of `local`: the first signal shuts down in order, the second one at once. Neither leaves anything
+//! behind.
 
 use crate::{node, up};
 use common_runtime::shutdown;
@@ -7,14 +8,14 @@ use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that the first SIGINT, SIGTERM or SIGHUP cancels. A second SIGINT or SIGTERM kills all pods, removes the
-/// folder and exits with code 1.
+/// Returns a token that the first SIGINT, SIGTERM or SIGHUP cancels. A second SIGINT or SIGTERM kills all pods, removes
+/// the folder and exits with code 1.
 ///
-/// SIGHUP comes when the terminal is closed, from the kernel and often from the shell as well, so a second one means
-/// nothing. Where it is ignored, as by `nohup`, it stays so.
+/// A closed terminal often sends SIGHUP twice, once from the kernel and once from the shell, so a second SIGHUP has no
+/// effect. SIGHUP stays ignored if it was ignored at the start, as by `nohup`.
 ///
 /// # Errors
-/// The handlers cannot be installed.
+/// Fails if the handlers cannot be installed.
 pub fn token() -> io::Result<CancellationToken> {
     let token = shutdown::signal_token_with(|| {
         node::kill_all();
@@ -31,7 +32,7 @@ pub fn token() -> io::Result<CancellationToken> {
     Ok(token)
 }
 
-/// Whether SIGHUP is ignored, by the kernel's mask, whose bit n - 1 is signal n.
+/// Reports whether SIGHUP is ignored. Bit n - 1 of the kernel's mask is signal n.
 fn is_hangup_ignored() -> bool {
     let status = Process::myself().and_then(|own| own.status());
     status.is_ok_and(|status| status.sigign & 1 << (SignalKind::hangup().as_raw_value() - 1) != 0)

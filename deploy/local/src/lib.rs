@@ -1,4 +1,4 @@
-//! A small Kubernetes in one process: API server, controllers, node, and both planes.
+//! A small Kubernetes in one process: API server, controllers, node and both planes.
 
 pub mod api;
 pub mod controllers;

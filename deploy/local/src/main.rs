@@ -1,4 +1,4 @@
-//! `local`: a small Kubernetes on one machine; its API server and its node also on their own.
+//! `local`: a small Kubernetes on one machine. Its API server and its node also run on their own.
 
 use clap::{Parser, Subcommand};
 use common_runtime::{descriptor, telemetry};
@@ -17,13 +17,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Starts a whole cluster, applies manifests, and tells what happens.
+    /// Starts a whole cluster, applies manifests and prints events.
     Up(Box<UpOptions>),
-    /// Starts an API server and its controllers, and nothing else.
+    /// Starts only an API server and its controllers.
     Api(ApiArgs),
     /// Makes this machine a node of any cluster, for pods with `schedulerName: zeroscale-local`.
     Node(NodeArgs),
-    /// Runs the sample workload: an HTTP server on $HOST:$PORT with knobs in its environment.
+    /// Runs the sample workload: an HTTP server on $HOST:$PORT, configured by its environment.
     Hello,
 }
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     if matches!(command, Command::Hello) {
         return hello::main(); // It must start fast: no logs, no threads.
     }
-    // Faults of the API server are told once, by whoever carries requests to it.
+    // The clients of the API server report its errors, so the server itself logs only warnings.
     telemetry::init_logs(telemetry::Format::Text, "warn");
     descriptor::raise_limit();
     match run(command) {

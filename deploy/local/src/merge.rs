@@ -1,9 +1,9 @@
-//! JSON merge patches (RFC 7396) from two states of an object.
+//! JSON merge patches (RFC 7396) computed from two states of an object.
 
 use serde_json::{Map, Value};
 
-/// The JSON merge patch (RFC 7396) that makes `old` into `new`; absent if they are equal. Arrays are replaced whole. An
-/// empty array or object equals an absent one: servers do not keep them apart.
+/// Returns the JSON merge patch (RFC 7396) from `old` to `new`, or `None` if they are equal. Arrays are replaced whole.
+/// An empty array or object equals an absent one, since servers do not distinguish them.
 pub(crate) fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(old_fields), Value::Object(new_fields)) = (old, new) else {
         return (old != new).then(|| new.clone());

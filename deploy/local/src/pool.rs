@@ -1,7 +1,7 @@
-//! Addresses of a range, each given out once until it comes back: those of pods, and of Services.
+//! Allocates the addresses of a range to pods and Services, each to one owner at a time.
 //!
-//! An address is given out again as late as possible, so that a client that still remembers its former owner finds nobody
-//! there rather than a stranger. The first address of a range and its last are never given out.
+//! A released address is reused as late as possible. A client that still uses the address of a former owner then finds
+//! no listener instead of a different program. The first and the last address of a range are never allocated.
 
 use crate::Range;
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// Gives out the addresses of a range. Clones share them.
+/// Allocates the addresses of a range. Clones share the state.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     range: Range,
@@ -19,11 +19,11 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 struct State {
     taken: HashSet<Ipv4Addr>,
-    /// Where to look next, from the start of the range.
+    /// Index of the address to try next.
     next: u32,
 }
 
-/// An address in use; dropping it gives it back.
+/// An allocated address. Dropping it releases the address.
 #[derive(Debug)]
 pub(crate) struct Leased {
     pool: Pool,
@@ -32,19 +32,19 @@ pub(crate) struct Leased {
 }
 
 impl Pool {
-    /// A pool without the `reserved` addresses.
+    /// Creates a pool that never allocates the `reserved` addresses.
     pub(crate) fn new(range: Range, reserved: impl IntoIterator<Item = Ipv4Addr>) -> Self {
         let mut taken: HashSet<Ipv4Addr> = reserved.into_iter().filter(|address| range.contains(*address)).collect();
         taken.extend([range.nth(0), range.nth(range.size() - 1)]);
         Self { range, state: Arc::new(Mutex::new(State { taken, next: 1 })) }
     }
 
-    /// Returns how many addresses are free.
+    /// Returns the number of free addresses.
     pub(crate) fn free_count(&self) -> usize {
         usize::try_from(self.range.size()).unwrap_or(usize::MAX).saturating_sub(self.state.lock().taken.len())
     }
 
-    /// An address that nobody has; none if all are in use.
+    /// Allocates a free address, or returns `None` if all are in use.
     pub(crate) fn lease(&self) -> Option<Leased> {
         let mut state = self.state.lock();
         for _ in 0..self.range.size() {
@@ -57,13 +57,13 @@ impl Pool {
         None
     }
 
-    /// This address, unless it is in use or not in the range.
+    /// Allocates this address, or returns `None` if it is in use or outside the range.
     pub(crate) fn lease_one(&self, address: Ipv4Addr) -> Option<Leased> {
         let is_free = self.range.contains(address) && self.state.lock().taken.insert(address);
         is_free.then(|| Leased { pool: self.clone(), address, is_kept: false })
     }
 
-    /// Takes an address back that was kept.
+    /// Releases an address that was kept.
     pub(crate) fn give_back(&self, address: Ipv4Addr) {
         self.state.lock().taken.remove(&address);
     }
@@ -74,7 +74,7 @@ impl Leased {
         self.address
     }
 
-    /// Leaves the address in use until [`Pool::give_back`].
+    /// Keeps the address allocated until [`Pool::give_back`].
     pub(crate) fn keep(mut self) {
         self.is_kept = true;
     }

@@ -1,4 +1,4 @@
-//! Files that hold secrets: readable by their owner alone, and never seen half written.
+//! Files with secrets: readable only by their owner, and written in one step.
 
 use anyhow::Context;
 use std::fs::{File, OpenOptions};
@@ -6,15 +6,15 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Writes `text` to the file at `path` in one step. If that fails, a file that was there before is as it was.
+/// Writes `text` to the file at `path` in one step. If that fails, an existing file stays unchanged.
 ///
 /// # Errors
-/// The file, or one beside it, cannot be written: no right, or no space.
+/// Fails if the file or its temporary file cannot be written: no permission or no space.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}", std::process::id()));
     let draft = Path::new(&draft);
-    let _ = std::fs::remove_file(draft); // Mostly there is none.
+    let _ = std::fs::remove_file(draft); // Usually there is none.
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(draft).and_then(|mut file: File| {
         file.write_all(text.as_bytes())?;
         std::fs::rename(draft, path)

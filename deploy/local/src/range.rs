@@ -1,50 +1,51 @@
-//! A range of IPv4 addresses: where pods or Services get theirs.
+//! Range of IPv4 addresses for pods or Services.
 
 use ipnet::Ipv4Net;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// A range of IPv4 addresses, written `127.8.0.0/17`.
+/// Range of IPv4 addresses, written `127.8.0.0/17`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range(Ipv4Net);
 
-/// Why a text is not a usable range.
+/// Error of a text that is not a usable range.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// Not `ADDRESS/PREFIX`.
+    /// The text is not `ADDRESS/PREFIX`.
     #[error("{0:?} is not a range of addresses: write an IPv4 address and a prefix length, like 127.8.0.0/17")]
     Malformed(String),
-    /// Too small or larger than IPv4.
+    /// The prefix length is not between 1 and 28.
     #[error("the prefix length of {0:?} must lie between 1 and 28, so that there is room for some pods")]
     Prefix(String),
-    /// Address bits beyond the prefix.
+    /// The address has bits beyond the prefix.
     #[error("{0:?} has address bits beyond its prefix length; the range begins at {1}")]
     HostBits(String, Ipv4Addr),
 }
 
 impl Range {
-    /// Its first address.
+    /// Returns the first address.
     pub fn first(self) -> Ipv4Addr {
         self.0.network()
     }
 
-    /// Its address number `index`, counted from 0; beyond the last one it begins again.
+    /// Returns the address with this index, counted from 0. The index wraps around at the end of the range.
     pub(crate) fn nth(self, index: u32) -> Ipv4Addr {
         self.first() | Ipv4Addr::from_bits(index & (self.size() - 1))
     }
 
-    /// How many addresses it has.
+    /// Returns the number of addresses.
     pub fn size(self) -> u32 {
         1 << (32 - self.0.prefix_len())
     }
 
-    /// Whether `address` lies in it.
+    /// Reports whether the range contains `address`.
     pub fn contains(self, address: Ipv4Addr) -> bool {
         self.0.contains(&address)
     }
 
-    /// Whether it touches 127.0.0.0/8, which a real API server refuses as a pod's address in a slice.
+    /// Reports whether the range overlaps 127.0.0.0/8. A real API server rejects such pod addresses in an
+    /// EndpointSlice.
     pub fn is_loopback(self) -> bool {
         self.first().is_loopback() || self.0.broadcast().is_loopback()
     }

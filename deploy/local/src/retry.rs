@@ -1,7 +1,7 @@
-//! Calls to an API server that are made again until it answers.
+//! Retries calls to an API server until it responds.
 //!
-//! A server that restarts, is overloaded or cannot be reached for a while is not a reason to end. A refusal is: the same
-//! call would be refused again.
+//! A server that restarts, is overloaded or is unreachable for a while must not end the program. A rejected call does
+//! end it, since the same call would be rejected again.
 
 use common_runtime::failure_log::FailureLog;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use std::time::Duration;
 /// First and longest pause between two attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Makes `attempt` until it succeeds or is refused. `thing` names it in the log, such as `the creation of accounts`. An
-/// attempt may have been carried out in part, so it must bear to be repeated.
+/// Calls `attempt` until it succeeds or is rejected. `thing` names the attempt in the log, such as `the creation of
+/// accounts`. A failed attempt may have been carried out in part, so it must be safe to repeat.
 ///
 /// # Errors
-/// The refusal, or another error that is not about the connection.
+/// Returns the rejection, or another error that is not about the connection.
 pub(crate) async fn until_answered<T, F>(thing: &str, mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
@@ -33,7 +33,7 @@ where
     }
 }
 
-/// Returns whether an error is about the server or the way to it, and not about what was asked for.
+/// Returns whether an error is about the server or the connection, and not about the request.
 fn is_passing(error: &anyhow::Error) -> bool {
     let is_passing = |error: &kube::Error| match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,

@@ -1,31 +1,31 @@
-//! What pods use, between the node that measures it and the API server that serves it.
+//! Resource usage of pods: measured by the node, served by the API server.
 //!
-//! The node measures when it is asked, so an idle node costs nothing. A rate counts from the question before; one over
-//! more than [`WINDOW_MAX`] would say little of now, so it is taken anew over a moment.
+//! The node measures on request, so an idle node costs nothing. CPU rates are averages since the previous request. An
+//! average over more than [`WINDOW_MAX`] would say little about the present, so it is measured again over a short time.
 //!
-//! Odd case: a foreign API server asks kubelets' own port for this, which our node does not have. There its pods have
-//! no metrics.
+//! A foreign API server asks the kubelet port for usage, which our node does not have. Pods of the node have no metrics
+//! there.
 
 use jiff::Timestamp;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Shortest time that a rate is taken over.
+/// Minimum time over which a rate is measured.
 pub(crate) const WINDOW_MIN: Duration = Duration::from_millis(500);
-/// Longest time that a rate is taken over.
+/// Maximum time over which a rate is measured.
 const WINDOW_MAX: Duration = Duration::from_secs(30);
 
-/// What a container uses.
+/// Resource usage of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// End of the time that it was measured over.
+    /// End of the measured time.
     pub at: Timestamp,
-    /// Length of that time.
+    /// Length of the measured time.
     pub window: Duration,
-    /// Billionths of a processor, on average over that time.
+    /// Average CPU usage over that time, in billionths of a core.
     pub cpu_nanos: u64,
-    /// Bytes of memory at its end.
+    /// Memory at the end of that time, in bytes.
     pub memory: u64,
 }
 
@@ -34,16 +34,16 @@ pub struct Usage {
 pub struct ContainerUsage {
     /// `NAMESPACE/POD`.
     pub pod: String,
-    /// The container's name.
+    /// Name of the container.
     pub container: String,
-    /// What it uses.
+    /// Usage.
     pub usage: Usage,
 }
 
 /// Measures the running containers of a node.
 type Measure = dyn Fn() -> Vec<ContainerUsage> + Send + Sync;
 
-/// The usage of a node's running containers. Clones share it; empty until a node measures.
+/// Usage of a node's running containers. Clones share the state; empty until a node registers its measurement.
 #[derive(Clone, Default)]
 pub struct UsageTable(Arc<OnceLock<Box<Measure>>>);
 
@@ -59,14 +59,14 @@ impl UsageTable {
     }
 
     async fn measured(&self) -> Vec<ContainerUsage> {
-        let table = self.0.clone(); // Much of /proc is read.
+        let table = self.0.clone(); // Measuring reads many files of /proc.
         let measured = tokio::task::spawn_blocking(move || table.get().map(|measure| measure()).unwrap_or_default());
         measured.await.unwrap_or_default()
     }
 
-    /// Lets `measure` answer from now on.
+    /// Registers the function that measures.
     pub(crate) fn measure_by(&self, measure: impl Fn() -> Vec<ContainerUsage> + Send + Sync + 'static) {
-        let _ = self.0.set(Box::new(measure)); // There is one node.
+        let _ = self.0.set(Box::new(measure)); // There is only one node.
     }
 }
 

@@ -1,16 +1,16 @@
-//! How long a container that ended waits before it is started again.
+//! Delay before an ended container is restarted.
 //!
-//! The first restart is immediate; each further one waits [`Backoff::first`], doubling up to [`Backoff::most`]. A run
-//! of twice the longest delay forgets what was before, as in the kubelet.
+//! The first restart is immediate. Each further one waits [`Backoff::first`], doubling up to [`Backoff::most`]. As in
+//! the kubelet, a run of twice the longest delay resets the delay.
 
 use std::time::Duration;
 
 /// Delays between restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The first delay; Kubernetes: 10 s.
+    /// First delay; Kubernetes: 10 s.
     pub first: Duration,
-    /// The longest; Kubernetes: 5 min.
+    /// Longest delay; Kubernetes: 5 min.
     pub most: Duration,
 }
 
@@ -20,7 +20,7 @@ impl Default for Backoff {
     }
 }
 
-/// The delays of one container.
+/// Restart delays of one container.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restarts {
     backoff: Backoff,
@@ -28,12 +28,12 @@ pub(crate) struct Restarts {
 }
 
 impl Restarts {
-    /// None so far.
+    /// Starts without earlier restarts.
     pub(crate) fn new(backoff: Backoff) -> Self {
         Self { backoff, next: Duration::ZERO }
     }
 
-    /// The delay after a run that took `ran`.
+    /// Returns the delay after a run that lasted `ran`.
     pub(crate) fn after(&mut self, ran: Duration) -> Duration {
         if ran >= self.backoff.most * 2 {
             self.next = Duration::ZERO;

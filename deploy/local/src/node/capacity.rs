@@ -1,31 +1,31 @@
-//! Number of pods that this machine bears.
+//! Number of pods that this machine can run.
 //!
-//! A kubelet runs 110 pods unless it is told otherwise. A machine that is short of memory or of process ids runs fewer;
-//! limits of the control group count as the machine's. Pods beyond the number stay Pending (see [`super::pods`]).
+//! A kubelet runs 110 pods by default. A machine with little memory or few process ids runs fewer; limits of the
+//! control group apply too. Pods beyond the number stay Pending (see [`super::pods`]).
 
 use procfs::{Current, Meminfo};
 use std::path::Path;
 
-/// Pods of one node at most, as a kubelet's default.
+/// Maximum number of pods of a node, as a kubelet's default.
 const PODS_MAX: u64 = 110;
-/// Bytes of memory that one pod needs at least: a small program with its stack and buffers.
+/// Minimum memory of a pod in bytes: a small program with its stack and buffers.
 const MEMORY_OF_POD: u64 = 16 << 20;
-/// Threads that one pod needs at least.
+/// Minimum number of threads of a pod.
 const TASKS_OF_POD: u64 = 16;
 
-/// Returns the number of pods that this machine bears now, which is at least one.
+/// Returns the number of pods that this machine can run now; at least one.
 pub(super) fn pods_max() -> usize {
     let memory = Meminfo::current().ok().map(|info| info.mem_available.unwrap_or(info.mem_free));
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/pids.max", "/proc/sys/kernel/pid_max"].map(limit);
     bound(&[memory, limits[0]], &[limits[1], limits[2]])
 }
 
-/// Reads a limit of the kernel; none if there is no such file, or no limit.
+/// Reads a limit of the kernel. Returns `None` if the file does not exist or sets no limit.
 fn limit(path: impl AsRef<Path>) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Returns the number of pods for bytes of memory and for numbers of threads, of which unknown ones bound nothing.
+/// Computes the number of pods from bytes of memory and numbers of threads. Unknown values set no limit.
 fn bound(memory: &[Option<u64>], tasks: &[Option<u64>]) -> usize {
     let by_memory = memory.iter().flatten().map(|bytes| bytes / MEMORY_OF_POD);
     let by_tasks = tasks.iter().flatten().map(|tasks| tasks / TASKS_OF_POD);

@@ -1,6 +1,6 @@
 //! A child process from its start until it is reaped.
 //!
-//! Whoever drops it before kills it, with its group: also a channel in which it lies when the one who asked for it has
+//! Dropping it before that kills it and its process group. This also covers a child in a channel whose receiver is
 //! gone.
 
 use parking_lot::Mutex;
@@ -9,19 +9,19 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Groups of all processes that are not reaped yet, whose ids therefore are nobody else's.
+/// Process groups that are not reaped yet, so that their ids cannot be reused.
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// By itself, with that status.
+    /// The process exited with this status.
     Code(i32),
-    /// By that signal.
+    /// This signal ended the process.
     Signal(i32),
 }
 
 impl Exit {
-    /// As a shell and Kubernetes say it: 128 + signal.
+    /// Returns the exit code as a shell and Kubernetes do: 128 + signal.
     pub(crate) fn code(self) -> i32 {
         match self {
             Exit::Code(code) => code,
@@ -30,7 +30,7 @@ impl Exit {
     }
 }
 
-/// The leader of a process group.
+/// Leader of a process group.
 #[derive(Debug)]
 pub(super) struct Child {
     pid: Pid,
@@ -40,44 +40,44 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// A child that is not reaped, and its pidfd.
+    /// Wraps a child that is not reaped yet, and its pidfd.
     pub(super) fn new(pid: Pid, fd: OwnedFd) -> Self {
         let child = Self { pid, fd, exit: None };
         GROUPS.lock().insert(child.pid());
         child
     }
 
-    /// Its process id, which is also its group's.
+    /// Returns the process id, which is also the group id.
     pub(super) fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Its pidfd, which becomes readable when it has ended.
+    /// Returns the pidfd, which becomes readable when the process ends.
     pub(super) fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// How it ended, if it has been reaped.
+    /// Returns the exit status, if the process has been reaped.
     pub(super) fn exit(&self) -> Option<Exit> {
         self.exit
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM to the process.
     pub(super) fn terminate(&self) {
         if self.exit.is_none() {
-            let _ = pidfd_send_signal(&self.fd, Signal::TERM); // It may have just ended.
+            let _ = pidfd_send_signal(&self.fd, Signal::TERM); // The process may have just ended.
         }
     }
 
-    /// Kills its group at once.
+    /// Kills the process group.
     pub(super) fn kill(&self) {
         if self.exit.is_none() {
-            let _ = kill_process_group(self.pid, Signal::KILL); // It may have just ended.
+            let _ = kill_process_group(self.pid, Signal::KILL); // The group may have just ended.
         }
     }
 
-    /// Takes the exit status if it has ended. While it is a zombie its group id is not given to anybody else, so what
-    /// is left of the group is killed before.
+    /// Reaps the process if it has ended. Kills the rest of its group before that: the group id cannot be reused while
+    /// the leader is a zombie.
     pub(super) fn reap(&mut self) -> io::Result<Option<Exit>> {
         let id = || WaitId::PidFd(self.fd.as_fd());
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -102,7 +102,7 @@ impl Drop for Child {
             self.kill();
             GROUPS.lock().remove(&self.pid());
             if let Ok(None) = self.reap() {
-                // The kernel is still taking it down. Whoever reaps needs a moment, which a drop may not take.
+                // The kernel is still ending the process. Reaping needs a moment, for which a drop must not wait.
                 let pid = self.pid;
                 let _ = std::thread::Builder::new().name("reaper".into()).spawn(move || {
                     let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
@@ -112,9 +112,9 @@ impl Drop for Child {
     }
 }
 
-/// Kills the groups of all processes, as this one is about to exit.
+/// Kills all process groups, as this process is about to exit.
 pub(crate) fn kill_all() {
     for group in GROUPS.lock().iter().filter_map(|group| Pid::from_raw(*group)) {
-        let _ = kill_process_group(group, Signal::KILL); // It may have just ended.
+        let _ = kill_process_group(group, Signal::KILL); // The group may have just ended.
     }
 }

@@ -1,4 +1,4 @@
-//! `local node`: this machine as a node of any API server.
+//! `local node`: makes this machine a node of any API server.
 
 use super::{NodeOptions, run};
 use crate::Range;
@@ -12,26 +12,26 @@ use tokio_util::sync::CancellationToken;
 /// Arguments of `local node`.
 #[derive(Args, Clone, Debug)]
 pub struct NodeArgs {
-    /// The API server to serve, and as whom. Default: as kubectl finds it.
+    /// Path of the kubeconfig [default: as for kubectl].
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Where pods' addresses come from; each must be an address of this machine (ip route add local RANGE dev lo).
-    /// Must not be loopback unless the API server is an embedded one.
+    /// Address range of pods; each must be an address of this machine (ip route add local RANGE dev lo). Must not be
+    /// loopback unless the API server is embedded.
     #[arg(long, value_name = "RANGE")]
     pod_cidr: Range,
-    /// Where the API server takes ClusterIPs from.
+    /// Range from which the API server allocates ClusterIPs.
     #[arg(long, value_name = "RANGE")]
     service_cidr: Range,
     /// Name of the node.
     #[arg(long, default_value = "zeroscale-local")]
     name: String,
-    /// Address of this machine, as pods see it.
+    /// Address of this machine in the status of pods.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     host_ip: IpAddr,
-    /// Folder for logs. Default: a new one that goes when the node ends.
+    /// Folder for logs [default: a temporary folder, removed at the end].
     #[arg(long)]
     work_dir: Option<PathBuf>,
-    /// Also take pods of the default scheduler, not only those with `schedulerName: zeroscale-local`. Only where no
+    /// Also run pods of the default scheduler, not only those with `schedulerName: zeroscale-local`. Use it only if no
     /// scheduler runs.
     #[arg(long)]
     default_scheduler: bool,
@@ -41,7 +41,7 @@ impl NodeArgs {
     /// Runs the node until `shutdown`.
     ///
     /// # Errors
-    /// The kubeconfig cannot be read, or what [`run`] says.
+    /// Fails if the kubeconfig cannot be read, or as [`run`] does.
     pub async fn run(self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let NodeArgs { kubeconfig, pod_cidr, service_cidr, name, host_ip, work_dir, default_scheduler } = self;
         let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;

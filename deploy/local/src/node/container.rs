@@ -1,4 +1,4 @@
-//! One container over its whole life: configured, started, probed, restarted, stopped.
+//! Life cycle of one container: configured, started, probed, restarted, stopped.
 //!
 //! ```text
 //! Creating ─► Running ─► (ended) ─► back-off ─► Running …          restart policy allows it
@@ -6,11 +6,11 @@
 //!     └───────────┴── cannot be configured or started: waits, and tries again
 //! ```
 //!
-//! What is going on is published as a [`View`]; the pod turns views into its status. The reasons a waiting container
-//! gives: `CreateContainerConfigError` (the manifest), `CreateContainerError` (program not found), `RunContainerError`
-//! (it did not start), `CrashLoopBackOff`, and `PortCollision` (see [`super::listeners`]). The last two only while there
-//! is a back-off: who sees them takes the pod for one that fails. A container that is started again at once is
-//! `ContainerCreating`, and how it ended stands in its last state.
+//! The state is published as a [`View`]; the pod turns views into its status. A waiting container has one of these
+//! reasons: `CreateContainerConfigError` (the manifest), `CreateContainerError` (program not found),
+//! `RunContainerError` (it did not start), `CrashLoopBackOff`, and `PortCollision` (see [`super::listeners`]). The last
+//! two appear only during a back-off, since clients take them for a failing pod. A container that is restarted at once
+//! is `ContainerCreating`, and its exit is in its last state.
 
 use super::backoff::Restarts;
 use super::child::Exit;
@@ -32,48 +32,48 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Pause before a container that could not be configured is tried again: somebody may have created what was missing.
+/// Pause before a container with a configuration error is retried, since the missing object may exist by then.
 const CONFIG_RETRY: Duration = Duration::from_secs(1);
-/// When a running program is looked at for listening on every address: late enough to be listening, early enough to
-/// tell.
+/// Delay after which the listening addresses of a new process are checked. Most programs listen by then.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
-/// Outcomes under way from at most three probes, each waiting for its last one to be taken.
+/// Capacity of the channel for the outcomes of at most three probes.
 const OUTCOMES_MAX: usize = 4;
-/// The longest grace, a hundred years: an instant does not hold every number of seconds, and API servers pass on any.
+/// Maximum grace period, a hundred years. API servers pass on any number of seconds, but an instant cannot hold every
+/// one.
 const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Everything about a container that does not change.
+/// Constant data of a container.
 pub(crate) struct Container {
     pub(crate) node: Arc<Node>,
     pub(crate) pod: Arc<Pod>,
     pub(crate) spec: ContainerSpec,
-    /// Its place among the pod's containers.
+    /// Index among the pod's containers.
     pub(crate) index: usize,
     pub(crate) downward: DownwardFields,
     pub(crate) logs: PodLogs,
     pub(crate) views: Arc<watch::Sender<Vec<View>>>,
 }
 
-/// Seconds that a pod is given to end.
+/// Returns the termination grace period of a pod.
 pub(crate) fn grace_of(pod: &Pod) -> Duration {
     grace(pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30))
 }
 
-/// A grace of so many seconds, as far as it can be waited for.
+/// Converts seconds to a grace period, limited to [`GRACE_MAX`].
 pub(crate) fn grace(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(GRACE_MAX)
 }
 
-/// How a run came to its end.
+/// End of a run.
 struct RunEnd {
     ended: Ended,
-    /// The pod is going away.
+    /// The pod is being stopped.
     stopped: bool,
 }
 
 impl Container {
     /// Runs the container until its pod stops or its restart policy ends it. `stop` carries the grace period once the
-    /// pod is to stop; a later, shorter one shortens it.
+    /// pod must stop. A later, shorter grace period replaces it.
     pub(crate) async fn supervise(self, mut restarts: i32, mut stop: watch::Receiver<Option<Duration>>) {
         let mut delays = Restarts::new(self.node.options.restart_backoff);
         loop {
@@ -142,7 +142,7 @@ impl Container {
         }
     }
 
-    /// Waits until a running process has ended, and probes it meanwhile.
+    /// Waits until a running process has ended, and runs its probes meanwhile.
     async fn wait_for_end(
         &self,
         process: &mut Process,
@@ -160,7 +160,7 @@ impl Container {
             (view.started, view.ready) = (started, ready);
         });
         let (sender, mut outcomes) = mpsc::channel(OUTCOMES_MAX);
-        let mut probes = JoinSet::new(); // Aborts what is left when dropped.
+        let mut probes = JoinSet::new(); // Dropping it aborts the remaining probes.
         let mut launch_probes = |startup: bool| {
             let now = Instant::now();
             for (spec, handler) in prepared.probes.iter().filter(|(s, _)| (s.purpose == Purpose::Startup) == startup) {
@@ -209,7 +209,7 @@ impl Container {
             }
         };
         let stopped = stop.borrow().is_some();
-        // A wait that the system refuses is a bug of ours; the process counts as lost.
+        // An error of the wait is a bug; the process counts as lost.
         let exit = exit.unwrap_or(Exit::Code(255));
         if killed.is_none() && !stopped && exit != Exit::Code(0) {
             killed = match self.logs.full_disk() {
@@ -229,7 +229,7 @@ impl Container {
         RunEnd { ended, stopped }
     }
 
-    /// Ends a process that must be restarted, within the pod's grace period or what is left of it.
+    /// Stops a process that must be restarted, within the pod's grace period or the rest of it.
     async fn kill_unless_stopped(
         &self,
         process: &mut Process,
@@ -249,8 +249,8 @@ impl Container {
         }
     }
 
-    /// Looks whether the program listens where it should not; the reason to end it, if it shares a port with another
-    /// pod.
+    /// Checks whether the program listens on every address. Returns the reason to end it, if it shares a port with
+    /// another pod.
     async fn look(&self, me: &Occupant) -> Option<String> {
         let (others, listeners) = self.survey(me).await;
         let (message, shared) = listeners::everywhere(me, &others, &listeners)?;
@@ -258,7 +258,7 @@ impl Container {
         shared.then_some(message)
     }
 
-    /// Looks whether a failure was a collision.
+    /// Checks whether a failure was a port collision.
     async fn collision(&self, me: &Occupant) -> Option<String> {
         let (others, listeners) = self.survey(me).await;
         let message = listeners::judge(me, &others, &listeners)?;
@@ -305,12 +305,12 @@ impl Container {
     }
 }
 
-/// The reason of a failure over an address or port.
+/// Reason of a failure caused by an address or port in use.
 const COLLISION: &str = "PortCollision";
-/// The reason of a wait after any other failure.
+/// Reason of a back-off after any other failure.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 
-/// Reason and message of a container that waits to be started again; none if it is started at once.
+/// Returns reason and message of a container that waits for its restart, or `None` if it restarts at once.
 fn backing_off(ended: &Ended, delay: Duration, container: &str, pod: &str) -> Option<(&'static str, String)> {
     if delay.is_zero() {
         return None;
@@ -322,21 +322,21 @@ fn backing_off(ended: &Ended, delay: Duration, container: &str, pod: &str) -> Op
     })
 }
 
-/// What a running container meets next.
+/// Next event of a running container.
 enum Next {
     Exited(std::io::Result<Exit>),
     Stop,
     ProbeOutcome(ProbeOutcome),
-    /// It is time to look where it listens.
+    /// It is time to check the listening addresses.
     Look,
 }
 
-/// Waits until the pod is to stop. Cancel safe.
+/// Waits until the pod must stop. Cancel safe.
 async fn asked(stop: &mut watch::Receiver<Option<Duration>>) {
-    let _ = stop.wait_for(Option::is_some).await; // Without a sender there is no pod any more.
+    let _ = stop.wait_for(Option::is_some).await; // Without a sender, the pod is gone.
 }
 
-/// Waits; whether the pod is to stop.
+/// Waits for the delay. Returns whether the pod must stop.
 async fn pause(delay: Duration, stop: &mut watch::Receiver<Option<Duration>>) -> bool {
     tokio::select! {
         biased;
@@ -345,7 +345,7 @@ async fn pause(delay: Duration, stop: &mut watch::Receiver<Option<Duration>>) ->
     }
 }
 
-/// Ends a process within the grace period in `stop`, which may be shortened meanwhile.
+/// Stops a process within the grace period in `stop`, which may become shorter meanwhile.
 async fn stop_within(process: &mut Process, stop: &mut watch::Receiver<Option<Duration>>) -> std::io::Result<Exit> {
     process.terminate();
     let began = Instant::now();
@@ -374,8 +374,8 @@ mod tests {
         Ended { exit, reason: reason.into(), message, started, finished, pid: 1 }
     }
 
-    /// Goal: a pod that fails once while it wakes is not taken for one that fails. Method: failures in a row, each with
-    /// what the container says after it.
+    /// Goal: a pod that fails once during a wake does not look like a failing pod. Method: consecutive failures, each
+    /// with the resulting status of the container.
     #[test]
     fn a_container_says_that_it_backs_off_only_while_it_does() {
         let short = Duration::from_secs(1);

@@ -1,41 +1,42 @@
-//! A container's environment, command and arguments, as the Kubernetes API and Knative's runtime contract define them.
+//! Environment, command and arguments of a container, as defined by the Kubernetes API and Knative's runtime contract.
 //!
-//! In order, a later one winning:
+//! Sources in order; later ones override earlier ones:
 //!
 //! 1. the variables of Services ([`super::service_links`]);
-//! 2. `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR` of the node's own process; nothing else is inherited;
+//! 2. `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR` of the node's process; no other variable is inherited;
 //! 3. `PORT` (the container's port), `HOST` and `POD_IP` (the pod's address), `HOSTNAME` (the pod's name), and
 //!    `K_REVISION`, `K_CONFIGURATION`, `K_SERVICE` from the pod's labels, empty where there is no label;
-//! 4. `envFrom`, then `env`: values with `$(NAME)` of what came before in `env` and `envFrom`, or of a Service (`$$(NAME)`
-//!    stands for itself, an unknown name stays as it is), `fieldRef`, `configMapKeyRef`, `secretKeyRef`.
+//! 4. `envFrom`, then `env`: values in which `$(NAME)` refers to an earlier variable of `envFrom` or `env`, or of a
+//!    Service (`$$(NAME)` is a literal, an unknown name stays unchanged), `fieldRef`, `configMapKeyRef`,
+//!    `secretKeyRef`.
 //!
-//! `command` and `args` are expanded the same way over the whole environment.
+//! `command` and `args` are expanded in the same way, with the whole environment.
 //!
-//! # Not here
+//! # Limits
 //!
-//! `resourceFieldRef` and `fileKeyRef` (refused with a clear error).
+//! `resourceFieldRef` and `fileKeyRef` are rejected with an error.
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Variables of the node's process that a container sees too.
+/// Variables that a container inherits from the node's process.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
-/// Port of a container that declares none, if no other container of the pod has it.
+/// Port of a container that declares none, unless another container of the pod has it.
 const PORT_DEFAULT: u16 = 8080;
 
-/// Data of ConfigMaps or Secrets by their names.
+/// Data of ConfigMaps or Secrets by name.
 type Objects = BTreeMap<String, BTreeMap<String, String>>;
 
-/// What must be looked up before an environment can be made.
+/// Objects needed to build an environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     pub(crate) config_maps: Objects,
     pub(crate) secrets: Objects,
 }
 
-/// What a pod knows of itself beyond its object.
+/// Data of a pod that is not in its object.
 #[derive(Clone, Debug)]
 pub(crate) struct DownwardFields {
     pub(crate) pod_ip: IpAddr,
@@ -43,7 +44,7 @@ pub(crate) struct DownwardFields {
     pub(crate) node_name: String,
 }
 
-/// The names of ConfigMaps and Secrets that `container` needs.
+/// Returns the names of ConfigMaps and Secrets that `container` needs.
 pub(crate) fn sources_needed(container: &Container) -> (Vec<String>, Vec<String>) {
     let (mut config_maps, mut secrets) = (Vec::new(), Vec::new());
     for from in container.env_from.iter().flatten() {
@@ -57,7 +58,7 @@ pub(crate) fn sources_needed(container: &Container) -> (Vec<String>, Vec<String>
     (config_maps, secrets)
 }
 
-/// The port that `container` of `pod` is told to listen on: its first declared TCP port, else 8080, else the next one
+/// Returns the value of `PORT` for `container` of `pod`: its first declared TCP port, else 8080, else the next port
 /// that no other container of the pod has.
 pub(crate) fn port_of(pod: &Pod, container: &str) -> u16 {
     let containers = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
@@ -85,10 +86,11 @@ pub(crate) fn port_of(pod: &Pod, container: &str) -> u16 {
     PORT_DEFAULT
 }
 
-/// The environment of `container`, in order, each name once.
+/// Returns the environment of `container`, in order, with each name once.
 ///
 /// # Errors
-/// A source that is missing (unless it is optional) or not offered, in words for the container's status.
+/// Fails if a source is missing and not optional, or is not supported. The error is a message for the container's
+/// status.
 pub(crate) fn environment(
     pod: &Pod,
     container: &Container,
@@ -140,7 +142,7 @@ pub(crate) fn environment(
     Ok(given.0)
 }
 
-/// Replaces `$(NAME)` in `text` by what `lookup` knows.
+/// Replaces each `$(NAME)` in `text` with the value from `lookup`.
 pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -148,7 +150,7 @@ pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Str
         expanded.push_str(&rest[..at]);
         rest = &rest[at + 1..];
         if let Some(after) = rest.strip_prefix('$') {
-            expanded.push('$'); // `$$` is a dollar sign, and what follows stands for itself.
+            expanded.push('$'); // `$$` is a literal dollar sign.
             rest = after;
             continue;
         }
@@ -171,10 +173,10 @@ pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Str
     expanded
 }
 
-/// The command line of `container`: `command` and `args`, expanded.
+/// Returns the command line of `container`: `command` and `args`, expanded.
 ///
 /// # Errors
-/// There is no command.
+/// Fails if there is no command.
 pub(crate) fn command_line(container: &Container, env: &[(String, String)]) -> Result<Vec<String>, String> {
     let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     let command = container.command.as_deref().filter(|c| !c.is_empty());
@@ -186,7 +188,7 @@ pub(crate) fn command_line(container: &Container, env: &[(String, String)]) -> R
     Ok(words.map(|word| expand(word, lookup)).collect())
 }
 
-/// Names with values, in order of first mention.
+/// Names with values, in the order of their first use.
 #[derive(Debug, Default)]
 struct Variables(Vec<(String, String)>);
 
@@ -203,7 +205,7 @@ impl Variables {
     }
 }
 
-/// The value of one variable; absent if it comes from something optional that is missing.
+/// Returns the value of a variable, or `None` if its optional source is missing.
 fn value_of(
     pod: &Pod,
     container: &Container,
@@ -236,12 +238,12 @@ fn value_of(
     }
 }
 
-/// The end of a sentence about something that is missing.
+/// Formats the end of a message about a missing source.
 fn needed_by(variable: &str, container: &Container) -> String {
     format!("needed by environment variable {variable:?} of container {:?}", container.name)
 }
 
-/// A field of the pod, as `fieldRef` names it.
+/// Returns the field of the pod that `fieldRef` names.
 fn field_of(pod: &Pod, downward: &DownwardFields, path: &str) -> Option<String> {
     let subscript = |map: &BTreeMap<String, String>, prefix: &str| {
         let key = path.strip_prefix(prefix)?.strip_prefix("['")?.strip_suffix("']")?;

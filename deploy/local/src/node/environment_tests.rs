@@ -28,7 +28,7 @@ fn sources() -> Sources {
     }
 }
 
-/// Of a Service whose name would hide what a container is told.
+/// Returns variables of a Service, one of which conflicts with `PORT`.
 fn links() -> Vec<(String, String)> {
     [("WEB_SERVICE_HOST", "10.0.0.1"), ("PORT", "nowhere")].map(|(n, v)| (n.to_owned(), v.to_owned())).into()
 }

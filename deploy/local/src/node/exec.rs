@@ -1,9 +1,10 @@
-//! Starting a program that dies with the thread that started it.
+//! Starts a program that ends with the thread that started it.
 //!
-//! The kernel sends a child the signal it asked for (`PR_SET_PDEATHSIG`) when the *thread* that made it ends. The child
-//! asks between `fork` and `execve`, and then looks whether its parent still lives: had it died before, no signal would
-//! come. It also gets the limit on descriptors that this process was given, not the one that it raised for itself. The
-//! standard library does the rest: default signals, process group, descriptors 0 to 2, working directory.
+//! The kernel sends a child the signal that it requested (`PR_SET_PDEATHSIG`) when the *thread* that created it ends.
+//! The child requests it between `fork` and `execve`, and then checks that its parent is still alive: if the parent had
+//! ended before, no signal would come. The child also gets the original limit of descriptors, not the limit that this
+//! process raised for itself. The standard library does the rest: default signals, process group, descriptors 0 to 2,
+//! working directory.
 
 use super::child::Child;
 use common_runtime::descriptor;
@@ -18,18 +19,19 @@ use std::process::{Command, Stdio};
 pub(crate) struct Launch {
     /// Absolute path.
     pub(crate) program: PathBuf,
-    /// Arguments, the program's name not included.
+    /// Arguments, without the program's name.
     pub(crate) args: Vec<String>,
     /// The whole environment; nothing is inherited.
     pub(crate) env: Vec<(String, String)>,
-    /// Working directory; this process's if absent.
+    /// Working directory; that of this process if absent.
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// Starts `launch` on the calling thread, whose end is the child's end. Without `output` it writes to nowhere.
+/// Starts `launch` on the calling thread, whose end also ends the child. Without `output`, the child's output is
+/// discarded.
 ///
 /// # Errors
-/// A NUL in a text, or what the system says; then no process is left.
+/// Fails if a text contains NUL, or with the system's error; no process is left then.
 pub(super) fn start(launch: &Launch, output: Option<File>) -> io::Result<Child> {
     let mut command = Command::new(&launch.program);
     command.args(&launch.args).env_clear().envs(launch.env.iter().map(|(name, value)| (name, value)));
@@ -52,11 +54,11 @@ pub(super) fn start(launch: &Launch, output: Option<File>) -> io::Result<Child> 
     unsafe { command.pre_exec(prepare) };
     let pid = command.spawn()?.id();
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
-    // Nobody else takes its status, so the id is its own even if it has ended.
+    // Nothing else reaps the child, so its id is valid even if it has ended.
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => Ok(Child::new(pid, fd)),
         Err(error) => {
-            // Out of descriptors: a process that cannot be waited for may not stay.
+            // Out of descriptors: a process that cannot be waited for must not stay.
             let _ = rustix::process::kill_process_group(pid, Signal::KILL);
             let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
             Err(error.into())

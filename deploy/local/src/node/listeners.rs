@@ -1,12 +1,12 @@
-//! Who listens where on this machine, and whether that is why a program failed.
+//! Finds programs that listen on the same port, to explain failures.
 //!
-//! Pods share the machine's network; each has an address of its own, so all may use the same port as long as each
-//! listens on its own address. A program that listens on every address takes its port from all others, and the next one
-//! fails with "address already in use". That is told as what it is, `PortCollision`, with the culprit's name, instead of
-//! as a crash.
+//! Pods share the machine's network. Each pod has its own address, so all may use the same port if each listens on its
+//! own address. A program that listens on every address takes its port from all other pods, and the next one fails with
+//! "address already in use". The node reports such a failure as `PortCollision`, with the name of the other program,
+//! instead of as a crash.
 //!
-//! The evidence: the kernel's tables of listening sockets (`/proc/self/net/tcp`, `tcp6`), and the sockets that each pod's
-//! processes hold (`/proc/PID/fd`). Reading it is [`survey`], judging it [`judge`], which is pure.
+//! The data are the kernel's tables of listening sockets (`/proc/self/net/tcp`, `tcp6`), and the sockets of each pod's
+//! processes (`/proc/PID/fd`). [`survey`] reads them. [`judge`] evaluates them and is pure.
 
 use procfs::net::{TcpNetEntries, TcpState};
 use procfs::process::{FDTarget, all_processes};
@@ -23,13 +23,13 @@ pub(crate) struct Occupant {
     /// `NAMESPACE/POD`.
     pub(crate) pod: String,
     pub(crate) container: String,
-    /// Its process group.
+    /// Process group.
     pub(crate) group: i32,
-    /// What it runs.
+    /// Program.
     pub(crate) program: PathBuf,
-    /// Where it was told to listen.
+    /// Address on which it should listen.
     pub(crate) assigned: SocketAddr,
-    /// When it was started.
+    /// Start time.
     pub(crate) since: Instant,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Occupant {
     }
 }
 
-/// A listening socket, and the process group that holds it if it is one of ours.
+/// A listening socket, and the process group that owns it, if that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
@@ -56,7 +56,8 @@ impl Listener {
     }
 }
 
-/// Whether the failure of `me` is a collision, as another program listens where it was told to; the words for its status.
+/// Checks whether `me` failed since another program listens on its assigned address. Returns the message for its
+/// status.
 pub(crate) fn judge(me: &Occupant, others: &[Occupant], listeners: &[Listener]) -> Option<String> {
     let taken = listeners.iter().find(|l| l.group != Some(me.group) && l.is_at(me.assigned))?;
     let holder = match others.iter().find(|other| Some(other.group) == taken.group) {
@@ -73,8 +74,8 @@ pub(crate) fn judge(me: &Occupant, others: &[Occupant], listeners: &[Listener]) 
     ))
 }
 
-/// What a running container does wrong: listening on every address. The second part says whether another pod does so on
-/// the same port, in which case requests reach either.
+/// Checks whether a running container listens on every address. Returns the message, and whether another pod does so on
+/// the same port, so that requests reach either.
 pub(crate) fn everywhere(me: &Occupant, others: &[Occupant], listeners: &[Listener]) -> Option<(String, bool)> {
     let mine = listeners.iter().find(|l| l.group == Some(me.group) && l.is_everywhere())?;
     let port = mine.address.port();
@@ -102,7 +103,8 @@ pub(crate) fn everywhere(me: &Occupant, others: &[Occupant], listeners: &[Listen
     })
 }
 
-/// All listening TCP sockets, those of `groups` with their group. Reads much of `/proc`; not for every request.
+/// Returns all listening TCP sockets, with the group for those of `groups`. It reads much of `/proc`, so it must not
+/// run per request.
 pub(crate) fn survey(groups: &[i32]) -> Vec<Listener> {
     let owners = sockets_of(groups);
     ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
@@ -112,14 +114,15 @@ pub(crate) fn survey(groups: &[i32]) -> Vec<Listener> {
         .collect()
 }
 
-/// Whether anybody on this machine listens on such an IPv4 address; no where the kernel does not say.
+/// Reports whether any program on this machine listens on an IPv4 address selected by `is_meant`. False if the kernel's
+/// table cannot be read.
 pub(crate) fn anybody_at(is_meant: impl Fn(Ipv4Addr) -> bool) -> bool {
     listening("/proc/thread-self/net/tcp")
         .iter()
         .any(|(address, _)| matches!(address.ip(), IpAddr::V4(ip) if is_meant(ip)))
 }
 
-/// The listening sockets of a kernel table, with their inodes.
+/// Returns the listening sockets in a kernel table, with their inodes.
 fn listening(table: &str) -> Vec<(SocketAddr, u64)> {
     let entries = TcpNetEntries::from_file(table, &LocalSystemInfo).map(|entries| entries.0).unwrap_or_default();
     let listening = entries.into_iter().filter(|entry| entry.state == TcpState::Listen);
@@ -127,7 +130,7 @@ fn listening(table: &str) -> Vec<(SocketAddr, u64)> {
     listening.map(|entry| (address(entry.local_address), entry.inode)).collect()
 }
 
-/// Inodes of all sockets that processes of `groups` hold.
+/// Returns the inodes of all sockets of processes in `groups`.
 fn sockets_of(groups: &[i32]) -> HashMap<u64, i32> {
     let mut owners = HashMap::new();
     for process in all_processes().into_iter().flatten().filter_map(Result::ok) {
@@ -197,7 +200,7 @@ mod tests {
         assert!(everywhere(&me, others, &both).expect("noticed").1, "two share one port");
     }
 
-    /// Goal: a real socket of a real process is found and given to its group.
+    /// Goal: a real socket of a real process is found and assigned to its group.
     #[test]
     fn a_listener_of_this_process_is_found() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,12 +1,13 @@
-//! What containers wrote: one file for each run of a container, standard output and error together in order.
+//! Logs of containers: one file per run of a container, with standard output and error in the order of writing.
 //!
-//! `DIR/logs/NAMESPACE_POD_UID/CONTAINER/N.log`, N counting restarts. Programs write to the file themselves, so logging
-//! costs this process nothing. Once a run has ended, its file is read-only, which tells followers; on a full disk, too.
-//! The folder goes with the pod. No program is started while less than [`SPACE_MIN`] is free for its log.
+//! The path is `DIR/logs/NAMESPACE_POD_UID/CONTAINER/N.log`, where N counts restarts. Programs write to the file
+//! themselves, so logging costs this process nothing. After a run, its file becomes read-only, which tells followers
+//! that it is complete. This works on a full disk too. The folder is removed with the pod. No program starts with less
+//! than [`SPACE_MIN`] free for its log.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Rotation, time stamps for each line (so no `sinceTime`), and separate streams.
+//! There is no rotation, no timestamp per line (so no `sinceTime`), and no separate stream for errors.
 
 use bytes::Bytes;
 use std::fs::{File, OpenOptions, Permissions};
@@ -14,28 +15,28 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Most bytes that one answer holds; the end of a longer log is kept.
+/// Maximum size of a response in bytes. Of a longer log, the end is returned.
 const ANSWER_MAX: u64 = 16 * 1024 * 1024;
 
-/// Bytes that must be free before a program is started: a program that cannot write its log may fail, and nobody reads why.
+/// Free bytes required to start a program. A program that cannot write its log may fail without an explanation.
 const SPACE_MIN: u64 = 1 << 20;
 
-/// What part of a log is asked for (`kubectl logs`).
+/// Requested part of a log (`kubectl logs`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogQuery {
-    /// Only so many lines from the end.
+    /// Maximum number of lines, from the end.
     pub tail_lines: Option<usize>,
-    /// Only so many bytes from the start of what would be answered.
+    /// Maximum number of bytes, from the start of the selected part.
     pub limit_bytes: Option<usize>,
-    /// The run before the current one.
+    /// Selects the run before the current one.
     pub previous: bool,
 }
 
-/// The file of the current run of a container, or the one before (`previous`). Several pods of one name, of which all
-/// but the last are gone, are told apart by age.
+/// Returns the file of the current run of a container, or of the one before (`previous`). If several pods had the same
+/// name, the newest one is used.
 ///
 /// # Errors
-/// There is none.
+/// Fails if there is no log.
 pub(crate) fn find(
     work_dir: &Path,
     namespace: &str,
@@ -65,13 +66,13 @@ pub(crate) fn find(
 /// Reads a container's log.
 ///
 /// # Errors
-/// There is none, or it cannot be read.
+/// Fails if there is no log or it cannot be read.
 pub fn read(work_dir: &Path, namespace: &str, pod: &str, container: &str, query: &LogQuery) -> io::Result<Bytes> {
     let path = find(work_dir, namespace, pod, container, query.previous)?;
     read_file(&File::open(path)?, query)
 }
 
-/// Reads the log of one run. What is written from then on is read next from `file`.
+/// Reads the log of one run. Later reads from `file` return what is written afterwards.
 pub(crate) fn read_file(file: &File, query: &LogQuery) -> io::Result<Bytes> {
     let mut bytes = tail(file, ANSWER_MAX)?;
     if let Some(lines) = query.tail_lines {
@@ -82,8 +83,8 @@ pub(crate) fn read_file(file: &File, query: &LogQuery) -> io::Result<Bytes> {
     Ok(bytes.into())
 }
 
-/// Whether nothing more is written to the log of one run: the run has ended, there is a newer one, or the log has gone
-/// with its pod.
+/// Reports whether the log of a run is complete: the run has ended, there is a newer run, or the log was removed with
+/// its pod.
 pub(crate) fn is_over(path: &Path) -> bool {
     let number = path.file_stem().and_then(|name| name.to_str()?.parse::<u32>().ok());
     let newer = number.and_then(|number| number.checked_add(1)).map(|next| path.with_file_name(format!("{next}.log")));
@@ -92,7 +93,7 @@ pub(crate) fn is_over(path: &Path) -> bool {
         || newer.is_some_and(|newer| newer.exists())
 }
 
-/// The last `max` bytes of a file.
+/// Returns the last `max` bytes of a file.
 fn tail(mut file: &File, max: u64) -> io::Result<Vec<u8>> {
     let from = file.metadata()?.len().saturating_sub(max);
     file.seek(SeekFrom::Start(from))?;
@@ -101,7 +102,7 @@ fn tail(mut file: &File, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Where the last `lines` lines begin.
+/// Returns the start of the last `lines` lines.
 fn start_of_last_lines(bytes: &[u8], lines: usize) -> usize {
     if lines == 0 {
         return bytes.len();
@@ -110,22 +111,22 @@ fn start_of_last_lines(bytes: &[u8], lines: usize) -> usize {
     body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').nth(lines - 1).map_or(0, |(at, _)| at + 1)
 }
 
-/// The folder of one pod's logs.
+/// Folder of a pod's logs.
 #[derive(Clone, Debug)]
 pub(crate) struct PodLogs {
     folder: PathBuf,
 }
 
 impl PodLogs {
-    /// Of a pod.
+    /// Returns the folder of this pod.
     pub(crate) fn new(work_dir: &Path, namespace: &str, pod: &str, uid: &str) -> Self {
         Self { folder: work_dir.join("logs").join(format!("{namespace}_{pod}_{uid}")) }
     }
 
-    /// Creates the file for one run of a container; one that did not start is tried again with the same number.
+    /// Creates the file for a run of a container. A run that did not start is retried with the same number.
     ///
     /// # Errors
-    /// The folder cannot be written, or the disk is full.
+    /// Fails if the folder cannot be written to or the disk is full.
     pub(crate) fn create(&self, container: &str, run: i32) -> io::Result<File> {
         let folder = self.folder.join(container);
         std::fs::create_dir_all(&folder)?;
@@ -133,11 +134,11 @@ impl PodLogs {
             return Err(io::Error::new(io::ErrorKind::StorageFull, full));
         }
         let path = folder.join(format!("{run}.log"));
-        let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o600)); // Mostly there is none.
+        let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o600)); // Usually there is none.
         OpenOptions::new().create(true).append(true).open(&path)
     }
 
-    /// Notes that a run has ended, or never began.
+    /// Marks a run as ended, or as never started.
     pub(crate) fn end(&self, container: &str, run: i32) {
         let path = self.folder.join(container).join(format!("{run}.log"));
         if let Err(error) = std::fs::set_permissions(&path, Permissions::from_mode(0o400)) {
@@ -145,7 +146,7 @@ impl PodLogs {
         }
     }
 
-    /// Returns what is wrong with the disk of these logs, if it is full, and what helps.
+    /// Returns a message with the remedy if the disk of these logs is full.
     pub(crate) fn full_disk(&self) -> Option<String> {
         let disk = rustix::fs::statvfs(&self.folder).ok()?;
         let is_full = disk.f_bavail * disk.f_frsize < SPACE_MIN || disk.f_favail == 0 && disk.f_files > 0;
@@ -154,7 +155,7 @@ impl PodLogs {
         })
     }
 
-    /// Removes everything.
+    /// Removes all logs of the pod.
     pub(crate) fn remove(&self) {
         if let Err(error) = std::fs::remove_dir_all(&self.folder)
             && error.kind() != io::ErrorKind::NotFound

@@ -1,26 +1,25 @@
-//! A node whose pods are processes: what the kubelet and kube-proxy do, for any API server.
+//! A node whose pods are processes. It does the work of kubelet and kube-proxy for any API server.
 //!
-//! It takes pods that no node has yet (or all that name it), gives each an address of its own from a range, and runs
-//! each container's `command` as a process that is told to listen on `$HOST:$PORT`. The image is not used. [`pod`]
-//! tells the course of a pod's life, [`container`] that of a container, [`environment`] what a program is told,
-//! [`probe`] how it is asked, [`listeners`] how programs that listen elsewhere are found out, [`proxy`] how Services
-//! reach pods, [`usage`] what containers use.
+//! The node takes pods without a node (or that name this node), gives each an address from a range, and runs each
+//! container's `command` as a process. The process should listen on `$HOST:$PORT`. The image is not used. [`pod`] is
+//! the life cycle of a pod, [`container`] that of a container. [`environment`] builds the environment, [`probe`] runs
+//! probes, [`listeners`] finds port collisions, [`proxy`] forwards Services to pods, and [`usage`] measures containers.
 //!
 //! ```text
 //! watch of pods ──► pods::run ──► pod::run (one task each) ──► container::supervise (one task each) ──► process
 //!                              │  status patches, binding, deletion                │ probes, logs, restarts
 //! ```
 //!
-//! # Which pods
+//! # Selection of pods
 //!
-//! Pods whose `spec.nodeName` is this node's name, and pods without one whose `spec.schedulerName` is
-//! [`SCHEDULER_NAME`] or, if [`NodeOptions::default_scheduler`] says so, the default scheduler's. Nothing else about
-//! scheduling is looked at: no selectors, taints, affinities or resources. Pods beyond [`NodeOptions::pods_max`] wait.
+//! The node runs pods whose `spec.nodeName` is its name. It also runs pods without a node whose `spec.schedulerName` is
+//! [`SCHEDULER_NAME`] or, if [`NodeOptions::default_scheduler`] is set, that of the default scheduler. It ignores
+//! selectors, taints, affinities and resources. Pods beyond [`NodeOptions::pods_max`] wait.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Images, volumes, init containers, cgroups, exec and port-forward. Each module's header lists what it leaves out of
-//! its own job.
+//! There are no images, volumes, init containers, cgroups, exec and port-forward. The header of each module lists its
+//! own limits.
 
 mod backoff;
 mod capacity;
@@ -69,8 +68,8 @@ use tokio_util::sync::CancellationToken;
 /// Runs a node until `shutdown`, then stops its pods.
 ///
 /// # Errors
-/// The work directory cannot be made, the ranges overlap, or (where asked to check) the API server refuses the pods'
-/// addresses or this machine does not have them.
+/// Fails if the work directory cannot be created or the ranges overlap. With `check_range`, also fails if the API
+/// server rejects the pods' addresses or this machine does not have them.
 pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (pods, services) = (options.pod_cidr, options.service_cidr);
     anyhow::ensure!(
@@ -113,7 +112,7 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
     Ok(())
 }
 
-/// Asks whether pods can have addresses of the range: here, and in the eyes of the API server.
+/// Checks that pods can have addresses of the range: on this machine, and for the API server.
 async fn check_range(options: &NodeOptions, client: &Client) -> anyhow::Result<()> {
     let range = options.pod_cidr;
     let sample = range.nth(2);

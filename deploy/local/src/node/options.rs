@@ -1,4 +1,4 @@
-//! What a node is and may do.
+//! Options of a node.
 
 use super::backoff::Backoff;
 use super::proxy::ServiceTable;
@@ -7,37 +7,37 @@ use crate::usage::UsageTable;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-/// What a node is and may do.
+/// Options of a node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// Name of the Node object.
     pub name: String,
-    /// Address of the machine, as pods see it.
+    /// Address of the machine in the status of pods.
     pub host_ip: IpAddr,
-    /// Where pods' addresses come from. Every address in it must be usable on this machine.
+    /// Range of pod addresses. Every address in it must be usable on this machine.
     pub pod_cidr: Range,
     /// Addresses in `pod_cidr` that no pod gets.
     pub reserved: Vec<Ipv4Addr>,
-    /// Where the API server takes ClusterIPs from; it must not overlap `pod_cidr`.
+    /// Range from which the API server allocates ClusterIPs. It must not overlap `pod_cidr`.
     pub service_cidr: Range,
-    /// Where logs go; created if it does not exist.
+    /// Folder for logs; created if it does not exist.
     pub work_dir: PathBuf,
-    /// Also take pods of the default scheduler. Only where no scheduler runs.
+    /// Also run pods of the default scheduler. Use it only if no scheduler runs.
     pub default_scheduler: bool,
-    /// Ask the API server first whether it takes addresses of `pod_cidr` (a real one refuses loopback).
+    /// Check first that the API server accepts addresses of `pod_cidr` (a real one rejects loopback).
     pub check_range: bool,
-    /// Pods that run at once at most; others wait.
+    /// Maximum number of running pods; other pods wait.
     pub pods_max: usize,
     /// Delays between restarts of a container.
     pub restart_backoff: Backoff,
-    /// Filled in with where Services can be reached.
+    /// Receives the addresses at which Services can be reached.
     pub services: ServiceTable,
-    /// Told how to measure what containers use; none: nobody asks.
+    /// Receives the function that measures containers, if needed.
     pub usage: Option<UsageTable>,
 }
 
 impl NodeOptions {
-    /// Options of a node in the embedded cluster.
+    /// Returns the options of a node in the embedded cluster.
     pub fn new(name: impl Into<String>, pod_cidr: Range, service_cidr: Range, work_dir: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),

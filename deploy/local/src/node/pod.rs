@@ -1,20 +1,20 @@
-//! One pod over its whole life on this node.
+//! Life cycle of one pod on this node.
 //!
-//! - It gets an address.
-//! - It is bound to this node while its containers are being started.
-//! - Its status is written: address, phase and readiness in one patch, after at most [`FIRST_STATUS_WITHIN`] even if a
-//!   container is slow to configure, since the address is what an activator waits for.
-//! - Every change of a container becomes a patch of what differs; the latest state wins.
-//! - When the pod is deleted its containers are stopped within its grace period, their last states are written, and the
-//!   object is removed.
+//! - The pod gets an address.
+//! - It is bound to this node while its containers start.
+//! - Its status is written: address, phase and readiness in one patch. It is written after at most
+//!   [`FIRST_STATUS_WITHIN`] even if a container is slow to configure, since activators wait for the address.
+//! - Every change of a container becomes a patch of the differences. Several changes may be combined in one patch.
+//! - When the pod is deleted, its containers are stopped within its grace period, their last states are written, and
+//!   the object is removed.
 //!
-//! A pod that vanishes without a graceful deletion is stopped within [`FORCED_GRACE`]. When the node itself shuts down,
-//! the pod's object is left as it is.
+//! A pod that disappears without a graceful deletion is stopped within [`FORCED_GRACE`]. When the node itself shuts
+//! down, the pod's object is left unchanged.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Init containers and volumes (refused: [`super::unsupported`]), lifecycle hooks, security contexts, resource limits,
-//! `activeDeadlineSeconds`, eviction.
+//! Init containers and volumes are rejected ([`super::unsupported`]). Lifecycle hooks, security contexts, resource
+//! limits, `activeDeadlineSeconds` and eviction are not supported.
 
 use super::container::{Container, grace, grace_of};
 use super::environment::DownwardFields;
@@ -37,28 +37,28 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A first status is written after so long even if a container has not been started by then.
+/// Delay until the first status is written, even if a container has not started by then.
 const FIRST_STATUS_WITHIN: Duration = Duration::from_millis(20);
-/// Grace for containers of a pod that was deleted by force.
+/// Grace period for containers of a pod that was deleted by force.
 const FORCED_GRACE: Duration = Duration::from_secs(1);
-/// Grace for containers when the node shuts down; a pod's own, if shorter.
+/// Maximum grace period for containers when the node shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// First and longest pause after the API server did not take something.
+/// First and longest pause after a request to the API server failed.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
 
-/// What the watch says of a pod.
+/// State of a pod in the watch.
 #[derive(Clone, Debug)]
 pub(crate) enum Seen {
     Present(Arc<Pod>),
     Gone,
 }
 
-/// Why a pod stops.
+/// Reason why a pod stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// Its deletion has begun.
+    /// Its deletion has begun, with this grace period.
     Deleted(Duration),
-    /// The object is gone, or belongs to another node.
+    /// The object is gone, or was bound to another node.
     Gone,
     Shutdown,
 }
@@ -85,7 +85,7 @@ struct Worker {
 
 impl Worker {
     async fn run(&mut self) {
-        // There are as many as pods that run at once.
+        // The pool has an address for each pod that may run.
         let Some(leased) = self.node.pool.lease() else {
             return tracing::error!(range = %self.node.options.pod_cidr, "a bug: no address is left");
         };
@@ -124,7 +124,7 @@ impl Worker {
         }
     }
 
-    /// Before anything runs. Containers that ran under an earlier node process are counted as restarted.
+    /// Returns the views before anything runs. Containers that ran under an earlier node process count as restarted.
     fn first_views(&self) -> Vec<View> {
         let names = self.pod.spec.iter().flat_map(|s| &s.containers).map(|c| &c.name);
         let known: Vec<_> = self.pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).collect();
@@ -162,7 +162,8 @@ impl Worker {
         containers
     }
 
-    /// Binds the pod and writes its status whenever it changes, until it has to stop; why, and what was written last.
+    /// Binds the pod, then writes its status on each change until the pod must stop. Returns the reason and the last
+    /// written status.
     async fn run_until_stopped(&mut self, home: &Home, mut views: watch::Receiver<Vec<View>>) -> (Why, PodStatus) {
         let mut written = self.pod.status.clone().unwrap_or_default();
         let first = async {
@@ -219,7 +220,7 @@ impl Worker {
         }
     }
 
-    /// Puts the pod on this node, unless it is there.
+    /// Binds the pod to this node, unless it is already bound.
     async fn bind(&self) -> Result<(), Why> {
         if self.pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).is_some_and(|name| !name.is_empty()) {
             return Ok(());
@@ -270,7 +271,7 @@ impl Worker {
         pod_status(&latest, home, views, before, Timestamp::now())
     }
 
-    /// Waits until the pod has to stop. Cancel safe.
+    /// Waits until the pod must stop. Cancel safe.
     async fn stopped(&mut self) -> Why {
         loop {
             let why = match &*self.seen.borrow_and_update() {
@@ -288,7 +289,7 @@ impl Worker {
         }
     }
 
-    /// Waits for the containers' end; a deletion that becomes more urgent shortens it.
+    /// Waits until the containers have ended. A more urgent deletion shortens their grace period.
     async fn join(&mut self, containers: &mut JoinSet<()>, stop: &watch::Sender<Option<Duration>>) {
         loop {
             tokio::select! {
@@ -313,7 +314,7 @@ impl Worker {
     /// Writes the last states of the containers, then removes the object.
     async fn finish(&self, written: &PodStatus, status: &PodStatus) {
         if let Some(patch) = patch(written, status) {
-            // Worth one attempt: the object goes anyway.
+            // One attempt is enough, since the object is removed anyway.
             let last = self.api.patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
             if let Err(error) = last {
                 tracing::debug!(pod = self.pod.name_any(), %error, "a pod's last status was not taken");
@@ -323,7 +324,7 @@ impl Worker {
     }
 }
 
-/// Removes a pod whose deletion has begun and of which nothing runs here any more.
+/// Removes a pod that is being deleted and no longer runs here.
 pub(crate) async fn remove(api: &Api<Pod>, pod: &Pod, shutdown: &CancellationToken) {
     let params = DeleteParams {
         grace_period_seconds: Some(0),
@@ -345,21 +346,22 @@ pub(crate) async fn remove(api: &Api<Pod>, pod: &Pod, shutdown: &CancellationTok
     }
 }
 
-/// `NAMESPACE/NAME`, for logs.
+/// Formats `NAMESPACE/NAME` for logs.
 fn title(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
-/// How long a pod under deletion is given; absent if it is not.
+/// Returns the grace period of a pod under deletion, or `None` for any other pod.
 fn deletion_grace(pod: &Pod) -> Option<Duration> {
     pod.metadata.deletion_timestamp.as_ref()?;
     let seconds = pod.metadata.deletion_grace_period_seconds;
     Some(seconds.map_or_else(|| grace_of(pod), grace))
 }
 
-/// What changed between two statuses, as a patch. Conditions of others were carried over, so the array may be replaced.
+/// Returns the change of the status as a patch. The new status includes conditions of other writers, so the array may
+/// be replaced.
 fn patch(old: &PodStatus, new: &PodStatus) -> Option<Value> {
-    // What this node never sets is not its to take away.
+    // Keep fields that this node never sets.
     let kept =
         PodStatus { qos_class: old.qos_class.clone(), observed_generation: old.observed_generation, ..new.clone() };
     let patch = merge_patch(&serde_json::to_value(old).ok()?, &serde_json::to_value(kept).ok()?)?;
@@ -380,7 +382,8 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    /// Goal: a pod may ask for any grace, as a real API server has it. Method: graces, and seconds until the end.
+    /// Goal: a pod may have any grace period that a real API server accepts. Method: rows of grace periods and the
+    /// resulting seconds.
     #[test]
     fn any_grace_can_be_waited_for() {
         const MOST: u64 = 100 * 365 * 24 * 3600;

@@ -1,7 +1,7 @@
-//! The pods of a node: a task for each, told what the watch says of it.
+//! The pods of a node. Each has a task that receives its state from the watch.
 //!
-//! At most [`super::NodeOptions::pods_max`] run at once. Pods beyond that wait in the order of their arrival, Pending and
-//! with the condition and the event that a scheduler gives them, until another pod has ended.
+//! At most [`super::NodeOptions::pods_max`] pods run at once. Further pods wait in the order of their arrival until
+//! another pod has ended. They are Pending, with the condition and the event of a scheduler.
 
 use super::pod::{self, Seen};
 use super::state::Node;
@@ -20,7 +20,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Starts a task for each pod of `node` and tells it what the watch says, until `shutdown`; then waits for all.
+/// Starts a task for each pod of `node` and forwards the watch's events to it until `shutdown`. Then waits for all
+/// tasks.
 pub(super) async fn run(node: &Arc<Node>, client: Client, shutdown: &CancellationToken) {
     let mut events = watch_objects(Api::<Pod>::all(client), watcher::Config::default());
     let mut pods = Pods {
@@ -54,13 +55,13 @@ pub(super) async fn run(node: &Arc<Node>, client: Client, shutdown: &Cancellatio
 struct Pods {
     node: Arc<Node>,
     shutdown: CancellationToken,
-    /// Each ends with its pod's uid.
+    /// Tasks of pods; each returns its pod's uid.
     tasks: JoinSet<String>,
-    /// By uid.
+    /// State of each running pod, by uid.
     seen: HashMap<String, watch::Sender<Seen>>,
-    /// Pods that wait for another one's end, in order.
+    /// Pods that wait until another one ends, in order.
     waiting: VecDeque<Arc<Pod>>,
-    /// Uids met since a listing began.
+    /// Uids seen since a listing began.
     listed: Option<HashSet<String>>,
 }
 
@@ -107,8 +108,8 @@ impl Pods {
             return;
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            // Nothing of it runs here: an earlier process of this node had it. Kept as seen, so that it is removed
-            // once.
+            // An earlier process of this node ran the pod; nothing of it runs now. The entry in `seen` makes sure that
+            // it is removed only once.
             self.seen.insert(uid.clone(), watch::channel(Seen::Gone).0);
             let api = Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default());
             let shutdown = self.shutdown.clone();
@@ -128,12 +129,12 @@ impl Pods {
         }
     }
 
-    /// Returns whether another pod may run. One that is being removed counts.
+    /// Returns whether another pod may run. Pods that are being removed count.
     fn has_room(&self) -> bool {
         self.tasks.len() < self.node.options.pods_max
     }
 
-    /// Lets a pod wait, and says so in its status and by an event.
+    /// Lets a pod wait, and reports that in its status and by an event.
     fn postpone(&mut self, pod: Arc<Pod>) {
         let message = format!("0/1 nodes are available: 1 Too many pods ({} run here).", self.node.options.pods_max);
         self.node.events.complain("default-scheduler", &*pod, "FailedScheduling", message.clone());
@@ -143,7 +144,7 @@ impl Pods {
         let api: Api<Pod> = Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default());
         let name = pod.name_any();
         self.waiting.push_back(pod);
-        // Worth one attempt: the event says the same.
+        // One attempt is enough, since the event says the same.
         tokio::spawn(async move {
             if let Err(error) = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 tracing::debug!(pod = name, %error, "a pod is not shown as unschedulable");

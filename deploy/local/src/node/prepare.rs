@@ -1,6 +1,6 @@
-//! From a container's manifest to what one run of it needs: program, environment, probes.
+//! Prepares a run of a container: program, environment and probes.
 //!
-//! Done anew for each run, so that a ConfigMap or a program that was missing is found once it is there.
+//! This is repeated for each run, so that a missing ConfigMap or program is found once it exists.
 
 use super::environment::{DownwardFields, Sources, command_line, environment, port_of, sources_needed};
 use super::exec::Launch;
@@ -19,7 +19,7 @@ pub(super) struct Prepared {
     pub(super) probes: Vec<(Spec, Handler)>,
 }
 
-/// Why a container is not running. Reason and message of its status.
+/// Error of a container that cannot start: reason and message of its status.
 pub(super) struct StartError {
     pub(super) reason: &'static str,
     pub(super) message: String,
@@ -50,7 +50,7 @@ pub(super) async fn prepare(
     Ok(Prepared { launch, assigned, probes })
 }
 
-/// The ConfigMaps and Secrets that the environment needs; those that do not exist are left out.
+/// Reads the ConfigMaps and Secrets that the environment needs. Missing ones are left out.
 async fn sources(client: &Client, pod: &Pod, container: &Container) -> Result<Sources, String> {
     let (config_maps, secrets) = sources_needed(container);
     let namespace = pod.namespace().unwrap_or_default();

@@ -1,18 +1,18 @@
-//! Starting, watching and ending processes.
+//! Starts, watches and ends processes.
 //!
-//! - Each is the leader of a process group of its own. SIGTERM goes to the leader, as in a container; SIGKILL to the
-//!   group, and what is left of the group is killed when the leader ends.
-//! - Each is killed by the kernel when this process dies, however it dies (`PR_SET_PDEATHSIG`). That signal is tied to
-//!   the *thread* that started the child, so all are started on one thread that lives as long as the process. How,
-//!   tells [`exec`].
-//! - Ends are seen through a pidfd: no SIGCHLD handler, no race over reused process ids.
-//! - Dropping a [`Process`] kills it ([`Child`]). Where nothing is dropped, at an exit that waits for nobody,
-//!   [`super::kill_all`] does.
+//! - Each process is the leader of its own process group. SIGTERM is sent to the leader, as in a container. SIGKILL is
+//!   sent to the group, and the rest of the group is killed when the leader ends.
+//! - The kernel kills each process when this process ends for any reason (`PR_SET_PDEATHSIG`). That signal depends on
+//!   the *thread* that started the child, so one thread that lives as long as the process starts all children. [`exec`]
+//!   explains the mechanism.
+//! - A pidfd reports the end: no SIGCHLD handler, and no race over reused process ids.
+//! - Dropping a [`Process`] kills it ([`Child`]). At an immediate exit, which drops nothing, [`super::kill_all`] does
+//!   that.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Grandchildren when this process is itself killed by SIGKILL: the kernel's signal is not inherited, so `sh -c 'a; b'`
-//! may leave `b` behind. Write `exec b`.
+//! Grandchildren may survive if SIGKILL ends this process: the kernel's signal is not inherited, so `sh -c 'a; b'` may
+//! leave `b` running. Write `exec b`.
 
 use super::child::{Child, Exit};
 use super::exec::{self, Launch};
@@ -27,23 +27,23 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
-/// Starts that may wait for the starting thread. One takes well under a millisecond; a longer queue would be a node of
-/// thousands of pods started at once, and those come back with an error and are tried again.
+/// Maximum number of starts in the queue. A start takes well under a millisecond, so a longer queue would mean
+/// thousands of simultaneous pod starts. These fail with an error and are retried.
 const STARTS_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    /// Readable once it has ended.
+    /// Readable once the process has ended.
     end: AsyncFd<OwnedFd>,
 }
 
-/// Starts `launch` with its output going to `output` (nowhere if absent).
+/// Starts `launch` and sends its output to `output`, or discards it.
 ///
 /// # Errors
-/// The program does not exist, may not be executed, or the system is out of processes.
+/// Fails if the program does not exist or may not be executed, or if the system is out of processes.
 ///
-/// Cancel safe: a process that nobody waits for any more is killed.
+/// Cancel safe: if the future is dropped, the process is killed.
 pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<Process> {
     let output = output.map(File::try_clone).transpose()?;
     let launch = launch.clone();
@@ -62,15 +62,15 @@ impl Process {
         Ok(Self { child, end })
     }
 
-    /// Its process id, which is also its group's.
+    /// Returns the process id, which is also the group id.
     pub(crate) fn pid(&self) -> i32 {
         self.child.pid()
     }
 
-    /// Waits for its end. Cancel safe.
+    /// Waits until the process has ended. Cancel safe.
     ///
     /// # Errors
-    /// The system refuses to say; this does not happen for a child of ours.
+    /// Fails if the system call fails, which does not happen for a child of this process.
     pub(crate) async fn wait(&mut self) -> io::Result<Exit> {
         loop {
             if let Some(exit) = self.child.exit() {
@@ -78,16 +78,16 @@ impl Process {
             }
             self.end.readable().await?.retain_ready();
             if self.child.reap()?.is_none() {
-                // Readable, and yet not ended: not seen on Linux. A short sleep instead of a spin.
+                // Readable but not ended, which was never observed on Linux. Sleep instead of spinning.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
     }
 
-    /// Asks it to end; kills its group after `grace`.
+    /// Sends SIGTERM, and kills the group after `grace`.
     ///
     /// # Errors
-    /// As [`Process::wait`].
+    /// Fails as [`Process::wait`] does.
     pub(crate) async fn stop(&mut self, grace: Duration) -> io::Result<Exit> {
         self.terminate();
         if let Ok(exit) = tokio::time::timeout(grace, self.wait()).await {
@@ -97,12 +97,12 @@ impl Process {
         self.wait().await
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM to the process.
     pub(crate) fn terminate(&self) {
         self.child.terminate();
     }
 
-    /// Kills its group at once.
+    /// Kills the process group.
     pub(crate) fn kill(&self) {
         self.child.kill();
     }
@@ -114,14 +114,14 @@ struct Start {
     reply: oneshot::Sender<io::Result<Child>>,
 }
 
-/// The way to the thread that starts processes; it is never closed, so the thread never ends.
+/// Returns the channel to the thread that starts processes. It is never closed, so the thread never ends.
 fn starter() -> io::Result<&'static SyncSender<Start>> {
     static STARTER: OnceLock<io::Result<SyncSender<Start>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (sender, receiver) = sync_channel::<Start>(STARTS_MAX);
         std::thread::Builder::new().name("starter".into()).spawn(move || {
             for Start { launch, output, reply } in receiver {
-                drop(reply.send(exec::start(&launch, output))); // What nobody takes any more is dropped, and killed.
+                drop(reply.send(exec::start(&launch, output))); // Without a receiver, the child is dropped and killed.
             }
         })?;
         Ok(sender)
@@ -176,8 +176,8 @@ mod tests {
         assert_eq!(process.stop(Duration::from_secs(10)).await.expect("an end"), Exit::Signal(15));
     }
 
-    /// Goal: nothing of the group outlives the leader, nor a dropped handle. Method: a background child that would live
-    /// on.
+    /// Goal: no process of the group outlives the leader or a dropped handle. Method: a background child that would
+    /// keep running.
     #[tokio::test]
     async fn the_whole_group_ends_with_its_leader() {
         for by_drop in [false, true] {
@@ -197,8 +197,8 @@ mod tests {
         }
     }
 
-    /// Goal: a process is killed whose start was asked for by somebody who then went away, also when the answer was there.
-    /// Method: starts are answered one after another, so the first has its answer when the second has.
+    /// Goal: a process is killed if the caller that requested its start is gone, even if the reply had already been
+    /// sent. Method: starts are handled in sequence, so the first has its reply once the second has.
     #[tokio::test]
     async fn a_process_that_nobody_waits_for_is_killed() {
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -214,7 +214,7 @@ mod tests {
         until(|| !is_alive(child)).await;
     }
 
-    /// Whether that process exists and is no zombie.
+    /// Reports whether the process exists and is not a zombie.
     fn is_alive(pid: i32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

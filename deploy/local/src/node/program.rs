@@ -1,12 +1,12 @@
-//! Where a container's program is.
+//! Lookup of a container's program.
 //!
-//! `command[0]` with a slash is a path, relative to the working directory. A bare name is looked for beside the running
-//! executable first (so that a sample of this workspace needs no path), then in the container's `PATH`.
+//! `command[0]` with a slash is a path, relative to the working directory. A bare name is searched for first in the
+//! folder of the running executable (so that a sample of this workspace needs no path), then in the container's `PATH`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Finds `name`; the error names every place that was searched.
+/// Finds `name`. The error lists all folders that were searched.
 pub(crate) fn find(name: &str, dir: Option<&Path>, beside: Option<&Path>, path: &str) -> Result<PathBuf, String> {
     if name.contains('/') {
         let candidate = match dir {
@@ -50,7 +50,7 @@ mod tests {
         };
         let (both, only_path) = (make(beside.path(), "both", 0o755), make(path.path(), "only", 0o755));
         make(path.path(), "both", 0o755);
-        make(beside.path(), "only", 0o644); // Not executable: passed over.
+        make(beside.path(), "only", 0o644); // Not executable: skipped.
         let search = |name: &str| find(name, None, Some(beside.path()), &path.path().display().to_string());
         assert_eq!(search("both"), Ok(both));
         assert_eq!(search("only"), Ok(only_path));

@@ -1,7 +1,7 @@
-//! This node as the API server knows it: a Node object, and a Lease that says it is alive.
+//! Registration of this node: a Node object, and a Lease that shows that the node is alive.
 //!
-//! On a real API server the node controller calls a node lost when its Lease is 40 s old, so it is renewed every
-//! [`RENEW`]. When the node shuts down it takes both away, so that pods bound to it are cleared and not waited for.
+//! On a real API server, the node controller declares a node lost when its Lease is 40 s old, so the node renews it
+//! every [`RENEW`]. At shutdown the node deletes both objects, so that pods bound to it are removed without waiting.
 
 use super::options::NodeOptions;
 use common_runtime::failure_log::FailureLog;
@@ -16,18 +16,18 @@ use serde_json::json;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Where nodes' Leases are.
+/// Namespace of the nodes' Leases.
 const NAMESPACE: &str = "kube-node-lease";
-/// Between renewals (Kubernetes: 10 s).
+/// Interval of renewals (Kubernetes: 10 s).
 const RENEW: Duration = Duration::from_secs(10);
-/// How long a Lease counts (Kubernetes: 40 s).
+/// Duration of a Lease in seconds (Kubernetes: 40 s).
 const LEASE_SECONDS: i32 = 40;
-/// Pause before a registration that failed is tried again.
+/// Pause before a failed registration is retried.
 const RETRY: Duration = Duration::from_millis(500);
-/// Time to say goodbye.
+/// Maximum duration of the removal at shutdown.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// Registers the node and keeps it alive until `shutdown`, then takes it away.
+/// Registers the node and renews its Lease until `shutdown`, then removes both objects.
 pub(crate) async fn run(client: Client, options: &NodeOptions, shutdown: CancellationToken) {
     let nodes: Api<Node> = Api::all(client.clone());
     let mut failures = FailureLog::of(format!("the registration of node {}", options.name));
@@ -55,7 +55,7 @@ pub(crate) async fn run(client: Client, options: &NodeOptions, shutdown: Cancell
         let params = DeleteParams::default();
         let (_, _) = tokio::join!(nodes.delete(&options.name, &params), leases.delete(&options.name, &params));
     };
-    let _ = tokio::time::timeout(GOODBYE, goodbye).await; // Nobody is left to complain to.
+    let _ = tokio::time::timeout(GOODBYE, goodbye).await; // Errors are ignored at shutdown.
 }
 
 async fn register(nodes: &Api<Node>, options: &NodeOptions) -> kube::Result<()> {
@@ -119,7 +119,7 @@ async fn renew(leases: &Api<Lease>, name: &str) -> kube::Result<()> {
     }
 }
 
-/// As Kubernetes names it.
+/// Returns the CPU architecture under its Kubernetes name.
 fn arch() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -128,7 +128,7 @@ fn arch() -> &'static str {
     }
 }
 
-/// The machine's memory as a quantity.
+/// Returns the machine's memory as a quantity.
 fn memory() -> String {
     let total = procfs::Meminfo::current().map_or(1 << 30, |info| info.mem_total);
     format!("{}Ki", total / 1024)

@@ -1,16 +1,17 @@
-//! Variables that a container has for each Service of its namespace, as the kubelet sets them: `NAME_SERVICE_HOST`,
-//! `NAME_SERVICE_PORT`, and Docker's older `NAME_PORT_80_TCP_ADDR` and the like.
+//! Environment variables for each Service of a container's namespace, as set by the kubelet: `NAME_SERVICE_HOST`,
+//! `NAME_SERVICE_PORT`, and Docker's older variables such as `NAME_PORT_80_TCP_ADDR`.
 //!
-//! A Service without a cluster IP has none. A pod with `enableServiceLinks: false` has those of `kubernetes` alone.
+//! A Service without a ClusterIP has no variables. A pod with `enableServiceLinks: false` only has those of
+//! `kubernetes`.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use std::net::SocketAddr;
 
-/// Namespace and name of the Service that each pod has variables for.
+/// Namespace and name of the Service for which every pod has variables.
 pub(crate) const MASTER: (&str, &str) = ("default", "kubernetes");
 
-/// Returns the variables of one Service. `listens`: where a port of it is served, if not at its own address.
+/// Returns the variables of one Service. `listens` returns the address of a port that is not served on the ClusterIP.
 pub(crate) fn variables(service: &Service, listens: impl Fn(u16) -> Option<SocketAddr>) -> Vec<(String, String)> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let ports = spec.ports.as_deref().unwrap_or_default();
@@ -18,7 +19,7 @@ pub(crate) fn variables(service: &Service, listens: impl Fn(u16) -> Option<Socke
     let (Some(address), Some(first)) = (address, ports.first()) else { return Vec::new() };
     let word = |text: &str| text.replace('-', "_").to_uppercase();
     let prefix = word(&service.name_any());
-    // The address, unless this machine could not listen there.
+    // The ClusterIP, unless this machine could not listen there.
     let at = |port: i32| {
         let elsewhere = u16::try_from(port).ok().and_then(&listens);
         elsewhere.map_or((address.to_owned(), port), |at| (at.ip().to_string(), at.port().into()))
@@ -54,7 +55,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Goal: the variables of Kubernetes' documentation, for its example; none without a cluster IP.
+    /// Goal: the example in Kubernetes' documentation has the documented variables. A Service without a ClusterIP has
+    /// none.
     #[test]
     fn a_service_is_known_by_its_variables() {
         let service = |spec: serde_json::Value| -> Service {

@@ -1,4 +1,4 @@
-//! What all pods of a node share, and which pods are its own.
+//! State shared by all pods of a node, and the selection of its pods.
 
 use super::listeners::Occupant;
 use super::options::NodeOptions;
@@ -11,12 +11,12 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// `spec.schedulerName` of pods that want a node like this one.
+/// `spec.schedulerName` of pods for this kind of node.
 pub const SCHEDULER_NAME: &str = "zeroscale-local";
-/// The default scheduler's name.
+/// Name of the default scheduler.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// What all pods of a node share.
+/// State shared by all pods of a node.
 pub(super) struct Node {
     pub(super) options: NodeOptions,
     pub(super) client: Client,
@@ -29,7 +29,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Notes a running container until the guard is dropped.
+    /// Records a running container until the guard is dropped.
     pub(super) fn occupy(self: &Arc<Self>, occupant: Occupant) -> Occupying {
         let group = occupant.group;
         self.occupants.lock().insert(group, occupant);
@@ -40,12 +40,12 @@ impl Node {
         self.occupants.lock().values().cloned().collect()
     }
 
-    /// Says what is wrong with a pod, as a kubelet does: by an event.
+    /// Reports a problem of a pod by an event, as a kubelet does.
     pub(super) fn warn(&self, pod: &Pod, reason: &str, message: &str) {
         self.events.complain("kubelet", pod, reason, message.to_owned());
     }
 
-    /// Whether a pod is for this node.
+    /// Reports whether a pod belongs to this node.
     pub(super) fn wants(&self, pod: &Pod) -> bool {
         let Some(spec) = pod.spec.as_ref() else { return false };
         if let Some(node) = spec.node_name.as_deref().filter(|n| !n.is_empty()) {
@@ -58,7 +58,7 @@ impl Node {
     }
 }
 
-/// A running container's entry among the occupants.
+/// Guard of a running container's entry.
 pub(super) struct Occupying {
     node: Arc<Node>,
     group: i32,

@@ -1,8 +1,8 @@
-//! A pod's status from the states of its containers, as the kubelet reports it.
+//! Status of a pod, computed from the states of its containers as the kubelet does.
 //!
-//! Ready means: every container is ready, and every readiness gate is True. A container is ready when it has started
-//! (its startup probe, if any, has succeeded) and its readiness probe, if any, says so. Conditions of other writers are
-//! kept, and a condition's transition time changes with its status alone.
+//! A pod is ready if every container is ready and every readiness gate is True. A container is ready if it has started
+//! (its startup probe has succeeded, if it has one) and its readiness probe, if it has one, passes. Conditions of other
+//! writers are kept. The transition time of a condition changes only with its status.
 
 use super::child::Exit;
 use jiff::Timestamp;
@@ -13,10 +13,10 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::net::IpAddr;
 
-/// A container is about to be started, for the first time or again.
+/// Reason of a container that is about to be started, for the first time or again.
 pub(crate) const CREATING: &str = "ContainerCreating";
 
-/// How one run of a container ended.
+/// End of a run of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
@@ -28,22 +28,22 @@ pub(crate) struct Ended {
     pub(crate) pid: i32,
 }
 
-/// What a container is doing.
+/// Phase of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Not running, but it will be.
+    /// Not running; will be started.
     Waiting { reason: String, message: Option<String> },
     /// Running.
     Running { since: Timestamp, pid: i32 },
-    /// Not running, and it will not be again.
+    /// Not running; will not be started again.
     Ended(Ended),
 }
 
-/// Everything about a container that its pod's status tells.
+/// State of a container for its pod's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) phase: Phase,
-    /// How the run before ended.
+    /// End of the previous run.
     pub(crate) last: Option<Ended>,
     pub(crate) restarts: i32,
     pub(crate) started: bool,
@@ -51,19 +51,19 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Before anything has been tried.
+    /// Returns the view before the first attempt.
     pub(crate) fn creating(restarts: i32) -> Self {
         let phase = Phase::Waiting { reason: CREATING.into(), message: None };
         Self { phase, last: None, restarts, started: false, ready: false }
     }
 
-    /// Whether nothing has been decided yet.
+    /// Reports whether the first attempt has no result yet.
     pub(crate) fn is_creating(&self) -> bool {
         matches!(&self.phase, Phase::Waiting { reason, .. } if reason == CREATING) && self.last.is_none()
     }
 }
 
-/// Where and since when a pod runs.
+/// Addresses and start time of a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) pod_ip: IpAddr,
@@ -71,7 +71,7 @@ pub(crate) struct Home {
     pub(crate) start: Timestamp,
 }
 
-/// The status of `pod` at `now`; `before` is the one reported last.
+/// Returns the status of `pod` at `now`. `before` is the last reported status.
 pub(crate) fn pod_status(
     pod: &Pod,
     home: &Home,
@@ -128,7 +128,7 @@ pub(crate) fn pod_status(
     }
 }
 
-/// A pod's phase, from its restart policy and its containers.
+/// Returns the phase of a pod from its restart policy and its containers.
 fn phase(policy: &str, views: &[View]) -> &'static str {
     let (mut waiting, mut running, mut ended, mut good) = (0_usize, 0_usize, 0_usize, 0_usize);
     for view in views {

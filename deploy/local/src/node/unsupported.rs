@@ -1,8 +1,9 @@
-//! What this node cannot do and a program would miss. Such a pod is refused with a reason, rather than started half.
+//! Features that this node lacks and programs depend on. A pod that uses them is rejected with a reason instead of
+//! being started incompletely.
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
-/// What in a pod this node cannot do and its programs would miss.
+/// Returns a message about the first such feature of a pod.
 pub(crate) fn unsupported(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     if let Some(init) = spec.init_containers.iter().flatten().next() {
@@ -21,7 +22,8 @@ pub(crate) fn unsupported(pod: &Pod) -> Option<String> {
     })
 }
 
-/// The token volume that an API server adds to every pod; a program here uses a kubeconfig instead.
+/// Reports whether this is the token volume that an API server adds to every pod. Programs here use a kubeconfig
+/// instead.
 fn is_service_account(volume: &Volume) -> bool {
     volume.name.starts_with("kube-api-access-") && volume.projected.is_some()
 }

@@ -1,9 +1,8 @@
-//! Who the planes are: ServiceAccounts with the rights that the manifests give them, and a Pod for each plane.
+//! Identities of the planes: ServiceAccounts with the rights in the manifests, and a Pod for each plane.
 //!
-//! Planes run in this process, yet speak to the API server as they would in a cluster: with a token of their own
-//! account, bound to a Pod of their name ([`super::pod`]). So whatever works here works with the roles in
-//! `deploy/kubernetes/base`, and a verb that is missing there is missing here. As the manifests have it, each plane also has
-//! a token for the stat link.
+//! The planes run in this process, but access the API server as in a cluster: with a token of their own account, bound
+//! to a Pod of their name ([`super::pod`]). So their access here depends on the roles in `deploy/kubernetes/base`, and
+//! a verb missing there is missing here. As in the manifests, each plane also has a token for the stat link.
 
 use super::planes::{NAMESPACE, unless_there};
 use super::pod::PlanePod;
@@ -22,19 +21,19 @@ use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
-/// Rights for what the dashboard shows beside.
+/// Additional rights for the dashboard.
 const LOGS: &str = include_str!("../../../kubernetes/pod-logs/roles.yaml");
-/// For one namespace.
+/// Rights in one namespace.
 const RIGHTS: &str = include_str!("../../../kubernetes/namespaced/rights/roles.yaml");
 
 /// Audience of the tokens for the stat link.
 const STATS: &str = "zeroscale.dev/stats";
 
-/// How long tokens are good for, if the API server allows it: longer than anybody leaves such a cluster running.
+/// Requested lifetime of tokens in seconds: longer than such a cluster ever runs. The API server may shorten it.
 const EXPIRATION: i64 = 365 * 24 * 3600;
 
-/// Creates the accounts and their roles, or makes them what they should be. Where only some namespaces are looked at, these
-/// are made, with a Role in each, and none of the roles is for the whole cluster.
+/// Creates or updates the accounts and their roles. If only some namespaces are watched, creates these with a Role in
+/// each, and no cluster-wide role.
 pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::Result<()> {
     manifests::apply(client, manifests::parse("accounts.yaml", ACCOUNTS)?).await?;
     let mut roles = manifests::parse("roles.yaml", ROLES)?;
@@ -55,12 +54,13 @@ pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::
     Ok(())
 }
 
-/// What autoscalers demand of whoever sends stats: nothing where they have no right to look at a token.
+/// Returns the token that autoscalers require of clients that send stats. `None` if they have no right to review
+/// tokens.
 pub(super) fn demand(namespaces: &Namespaces) -> Option<Demand> {
     namespaces.listed().is_none().then(|| Demand::of_planes(STATS, NAMESPACE, "autoscaler"))
 }
 
-/// Where the token of the plane `pod` for the stat link is.
+/// Returns the file with the stat-link token of plane `pod`.
 pub(super) fn stat_token(folder: &Path, pod: &str) -> TokenFile {
     TokenFile::new(stat_token_path(folder, pod))
 }
@@ -69,8 +69,8 @@ fn stat_token_path(folder: &Path, pod: &str) -> PathBuf {
     folder.join(format!("{pod}.token"))
 }
 
-/// The way to the API server of the plane `name`, which runs as `account`, and its Pod; `kube` is an administrator's. Its
-/// token for the stat link is in `folder` afterwards.
+/// Returns the API client of plane `name` with service account `account`, and its Pod. `kube` is an administrator's
+/// configuration. Writes the plane's stat-link token to `folder`.
 pub(super) async fn enter(
     kube: Config,
     folder: &Path,
@@ -91,7 +91,7 @@ pub(super) async fn enter(
     Ok((common_runtime::api_server::client(own, account)?, pod))
 }
 
-/// A token of `account` that is bound to `pod`; for the API server, or for `audience`.
+/// Requests a token of `account` that is bound to `pod`, for `audience` or for the API server.
 async fn token(client: &Client, account: &str, pod: &PlanePod, audience: Option<&str>) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let request = TokenRequest {

@@ -1,4 +1,4 @@
-//! The cluster: everything started in order, ended in reverse.
+//! Cluster of all parts, started in order and ended in reverse order.
 
 use crate::api::ApiServer;
 use crate::controllers;
@@ -42,30 +42,31 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often planes are probed. A kubelet takes seconds; here it bounds how long a restart goes unnoticed.
+/// Interval of readiness probes. A kubelet takes seconds; here the interval bounds how long a restart goes unnoticed.
 const PROBE_PERIOD: Duration = Duration::from_millis(100);
-/// Answers in a row that a plane may miss and be as it was, as a kubelet's default: a machine that has much to do misses one.
+/// Number of consecutive missed probes that do not change the readiness of a plane, as a kubelet's default. A busy
+/// machine misses one.
 const PROBES_MISSED_MAX: u32 = 2;
-/// How often planes are probed while some plane has not become ready yet.
+/// Interval of readiness probes while a plane is still starting.
 const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
-/// Pause after endpoints were not taken.
+/// Pause after endpoints were rejected.
 const PUBLISH_RETRY: Duration = Duration::from_secs(1);
-/// Longest wait for both planes at start.
+/// Maximum wait for the planes at start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest wait for requests in flight when the cluster ends.
+/// Maximum wait for requests in flight at shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Where planes have their metrics and explanations.
+/// Port of a plane's metrics and explanations.
 const ADMIN_PORT: u16 = 9090;
-/// Events kept for a slow onlooker, who loses the oldest beyond that.
+/// Number of events kept for a slow receiver. Beyond it, the receiver loses the oldest ones.
 const EVENTS_MAX: usize = 4096;
 
-/// A running cluster. [`shutdown`](Cluster::shutdown) ends it in order; dropping it ends it too, without drain.
+/// A running cluster. [`shutdown`](Cluster::shutdown) ends it in order. Dropping it ends it without draining.
 pub struct Cluster {
-    /// Where requests go in, by name: a shared port of all activators.
+    /// Address of the ingress, which routes by name: a port shared by all activators.
     pub ingress: SocketAddr,
     /// URL of the API server.
     pub api: String,
-    /// Where the page of all workloads is, on loopback.
+    /// Address of the dashboard, on loopback.
     pub dashboard: SocketAddr,
     /// File with an administrator's credentials, mode 0600.
     pub kubeconfig: PathBuf,
@@ -77,30 +78,30 @@ pub struct Cluster {
     _folder: Folder,
 }
 
-/// What planes are started from, and which run.
+/// Configuration of planes, and the running planes.
 struct Shared {
     ranges: Ranges,
     kube: Config,
-    /// Of the cluster's own.
+    /// Folder of the cluster.
     folder: PathBuf,
     resolver: Arc<dyn Resolve>,
-    /// Shared by all autoscalers: each shows all.
+    /// Listener shared by all autoscalers. Each shows all workloads.
     dashboard: Arc<TcpListener>,
     price: Option<Price>,
-    /// The ingress: every activator accepts from it. While none runs, connections wait in its queue.
+    /// Listener of the ingress. All activators accept from it; while none runs, connections wait in its backlog.
     entry: Arc<TcpListener>,
     stat_url: Option<String>,
     linger: Duration,
     namespaces: Namespaces,
     events: broadcast::Sender<Event>,
-    /// When each revision last grew from zero.
+    /// Time of the last scale from zero of each workload.
     woken: Mutex<HashMap<RevisionKey, Instant>>,
     planes: Mutex<BTreeMap<PlaneId, Plane>>,
-    /// Of the planes that run now; changed only while `planes` is locked.
+    /// Readiness of the running planes. It changes only while `planes` is locked.
     ready: watch::Sender<BTreeMap<PlaneId, bool>>,
 }
 
-/// Names one plane.
+/// Identifier of a plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PlaneId {
     /// Activator number n, from 0.
@@ -110,7 +111,7 @@ pub enum PlaneId {
 }
 
 impl PlaneId {
-    /// The pod name it goes by.
+    /// Returns the name of its pod.
     pub fn name(self) -> String {
         match self {
             Self::Activator(n) => format!("activator-{n}"),
@@ -118,7 +119,7 @@ impl PlaneId {
         }
     }
 
-    /// The ServiceAccount that it runs as.
+    /// Returns the name of its ServiceAccount.
     fn account(self) -> &'static str {
         match self {
             Self::Activator(_) => "activator",
@@ -138,9 +139,9 @@ impl Cluster {
     /// Starts all parts and applies the manifests. Returns once both planes are ready.
     ///
     /// # Errors
-    /// A port or address range is taken, a manifest is refused, or a plane does not become ready in 30 s.
+    /// Fails if a port or address range is taken, a manifest is rejected, or a plane does not become ready within 30 s.
     pub async fn start(options: UpOptions) -> anyhow::Result<Self> {
-        // 1. Whatever can be refused is, before anything runs.
+        // 1. Everything that may fail on bad input, before anything starts.
         let mut applied = Vec::new();
         for path in &options.manifests {
             applied.extend(manifests::read(path)?);
@@ -159,7 +160,7 @@ impl Cluster {
         );
         let folder = Folder::make()?;
 
-        // 2. The API server, then all that follows it.
+        // 2. The API server, the controllers and the node.
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (server, kube, kubeconfig) = match &options.external {
@@ -244,7 +245,7 @@ impl Cluster {
                 ready.await;
             }
 
-            // 4. The user's objects.
+            // 4. The objects of the user.
             let implied = implied::scalers(&applied, is_embedded);
             if is_embedded {
                 unrun::warnings(&applied).for_each(|warning| tracing::warn!("{warning}"));
@@ -267,35 +268,35 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A client with an administrator's rights.
+    /// Returns a client with an administrator's rights.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Resolves names of Services to where this process reaches them.
+    /// Returns the resolver of Service names to addresses that this process can reach.
     pub fn resolver(&self) -> Arc<dyn Resolve> {
         self.shared.resolver.clone()
     }
 
-    /// Everything worth telling from now on.
+    /// Subscribes to all events from now on.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.shared.events.subscribe()
     }
 
-    /// Where a plane listens: an activator for HTTP/1.1 and h2c, an autoscaler for stats.
+    /// Returns the address of a plane: HTTP/1.1 and h2c of an activator, stats of an autoscaler.
     pub fn address(&self, plane: PlaneId) -> SocketAddr {
         self.shared.address(plane)
     }
 
-    /// Where a plane answers an operator's questions.
+    /// Returns the admin address of a plane.
     pub fn admin(&self, plane: PlaneId) -> SocketAddr {
         self.shared.admin(plane)
     }
 
-    /// Starts a plane, in place of one of that name if there was one.
+    /// Starts a plane. It replaces a plane with the same name.
     ///
     /// # Errors
-    /// No threads can be made.
+    /// Fails if no threads can be created.
     pub fn start_plane(&self, id: PlaneId) -> anyhow::Result<()> {
         let plane = self.shared.clone().start(id, None)?;
         let mut planes = self.shared.planes.lock();
@@ -312,21 +313,21 @@ impl Cluster {
         }
     }
 
-    /// Takes a plane away in an instant, as SIGKILL does.
+    /// Kills a plane, as SIGKILL does.
     pub fn kill_plane(&self, id: PlaneId) {
         if let Some(plane) = self.shared.take(id) {
             plane.kill();
         }
     }
 
-    /// Waits until `count` planes are ready, each as it runs now: one that was started again counts when the new one is.
+    /// Waits until `count` planes are ready. A restarted plane counts once its new instance is ready.
     pub async fn ready_planes(&self, count: usize) {
         let mut ready = self.shared.ready.subscribe();
-        // An error would mean that the sender is gone, yet `self` holds it.
+        // The sender cannot be gone, since `self` holds it.
         let _ = ready.wait_for(|planes| planes.values().filter(|ready| **ready).count() == count).await;
     }
 
-    /// Ends everything: planes drain first, pods and the API server go last.
+    /// Shuts down everything: planes drain first, pods and the API server end last.
     pub async fn shutdown(mut self) {
         let planes = std::mem::take(&mut *self.shared.planes.lock());
         let mut draining = JoinSet::new();
@@ -336,7 +337,8 @@ impl Cluster {
         let _ = tokio::time::timeout(DRAIN + self.shared.linger, draining.join_all()).await;
         self.shutdown.cancel();
         let tasks = std::mem::take(&mut self.tasks);
-        // A second beyond what pods are given to end: who is killed then is gone before its address is another's.
+        // One second more than pods get to terminate, so that a pod killed at that time is gone before its address is
+        // reused.
         let _ = tokio::time::timeout(DRAIN + Duration::from_secs(1), tasks.join_all()).await;
         match self.server.take() {
             Some(server) => server.shutdown().await,
@@ -366,24 +368,24 @@ impl Shared {
         SocketAddr::new(self.address(plane).ip(), ADMIN_PORT)
     }
 
-    /// Tells whoever looks on, if anybody does.
+    /// Sends an event to the subscribers, if there are any.
     fn emit(&self, event: Event) {
         let _ = self.events.send(event);
     }
 
-    /// A plane as its Service and its Pod show it.
+    /// Returns a plane as its Service and its Pod show it.
     fn member(&self, Probed { id, ready, .. }: &Probed) -> Member {
         Member { name: id.name(), address: self.address(*id).ip(), ready: *ready }
     }
 
-    /// A plane that is to go, and counts no longer.
+    /// Removes a plane that is about to end, so that it no longer counts as ready.
     fn take(&self, id: PlaneId) -> Option<Plane> {
         let mut planes = self.planes.lock();
         self.ready.send_modify(|ready| _ = ready.remove(&id));
         planes.remove(&id)
     }
 
-    /// What probes have found, unless the planes are others by now.
+    /// Records probe results, except those of planes that were replaced meanwhile.
     fn learned(&self, probed: &[Probed]) {
         let planes = self.planes.lock();
         self.ready.send_modify(|known| {
@@ -395,7 +397,7 @@ impl Shared {
         });
     }
 
-    /// Starts those again that have failed.
+    /// Restarts failed planes after their pause.
     fn restart(self: &Arc<Self>) {
         let mut planes = self.planes.lock();
         for (id, plane) in planes.iter_mut() {
@@ -407,7 +409,7 @@ impl Shared {
         }
     }
 
-    /// Starts a plane; after that pause, if it takes the place of one that has failed.
+    /// Starts a plane. `paused` is the pause before it, if it replaces a failed plane.
     fn start(self: Arc<Self>, id: PlaneId, paused: Option<Duration>) -> anyhow::Result<Plane> {
         let (address, kube, resolver) = (self.address(id), self.kube.clone(), self.resolver.clone());
         let folder = self.folder.clone();
@@ -447,7 +449,7 @@ impl Shared {
             )
         });
         if let Some(demand) = accounts::demand(&self.namespaces) {
-            // Autoscalers ask for it, and activators that keep limits together ask each other.
+            // Autoscalers require the token, and so do activators that share limits with each other.
             options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
             options.stat_audience = Some(demand.audience);
         }
@@ -500,7 +502,7 @@ impl Shared {
     }
 }
 
-/// What a probe of one plane has found.
+/// Result of probing one plane.
 struct Probed {
     id: PlaneId,
     number: u64,
@@ -508,13 +510,13 @@ struct Probed {
 }
 
 impl Probed {
-    /// Whether it is still that plane which runs.
+    /// Reports whether the probed plane is still running.
     fn runs_among(&self, planes: &BTreeMap<PlaneId, Plane>) -> bool {
         planes.get(&self.id).is_some_and(|plane| plane.number == self.number)
     }
 }
 
-/// Probes the planes as a kubelet does, and keeps the endpoints of their Services and the status of their Pods current.
+/// Probes the planes as a kubelet does. Keeps the endpoints of their Services and the status of their Pods up to date.
 async fn probe_planes(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
     let mut refused: BTreeMap<&'static str, Instant> = BTreeMap::new();
@@ -538,7 +540,7 @@ async fn probe_planes(shared: Arc<Shared>, client: Client, shutdown: Cancellatio
             now.push(Probed { id, number, ready });
         }
         let asked = now.len();
-        // Of planes that went meanwhile, or were started again, nothing is known.
+        // The state of planes that were stopped or restarted meanwhile is unknown.
         now.retain(|plane| plane.runs_among(&shared.planes.lock()));
         let starting = now.len() < asked || now.iter().any(|plane| !plane.ready);
         let mut wanted: BTreeMap<&'static str, Vec<Member>> =
@@ -574,7 +576,7 @@ async fn probe_planes(shared: Arc<Shared>, client: Client, shutdown: Cancellatio
     }
 }
 
-/// Runs a part, and says so if it ends in an error.
+/// Runs a part of the cluster, and logs its error.
 async fn log_failure(part: &'static str, run: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = run.await {
         tracing::error!(error = %format!("{error:#}"), "{part} ended");

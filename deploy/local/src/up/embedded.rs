@@ -1,4 +1,4 @@
-//! The API server of a cluster: its own, or that of another cluster.
+//! API server of a cluster: embedded, or that of another cluster.
 
 use crate::api::{ApiOptions, ApiServer};
 use crate::up::options::UpOptions;
@@ -10,10 +10,10 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// What cluster, context and user are called in the kubeconfig of an embedded cluster, which has no others.
+/// Names of cluster, context and user in the kubeconfig of an embedded cluster.
 const NAMES: [&str; 3] = ["zeroscale", "zeroscale", "admin"];
 
-/// The embedded API server and how to reach it.
+/// Embedded API server and its addresses.
 pub(super) struct Embedded {
     pub(super) server: ApiServer,
     pub(super) config: Config,
@@ -21,7 +21,7 @@ pub(super) struct Embedded {
 }
 
 impl Embedded {
-    /// Starts it, and writes its kubeconfig, which says where the dashboard is, if there is one.
+    /// Starts the server and writes its kubeconfig, with the address of the dashboard if there is one.
     pub(super) async fn start(
         options: &UpOptions,
         ranges: &Ranges,
@@ -38,14 +38,14 @@ impl Embedded {
             .with_context(|| format!("--api {} cannot be bound; choose another, or port 0", options.api))?;
         let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
         server.write_kubeconfig(&kubeconfig)?;
-        // Plain HTTP, as it never leaves loopback.
+        // Plain HTTP is enough, since it never leaves loopback.
         let mut config = Config::new(server.url().parse().context("URL of the API server")?);
         config.auth_info.token = Some(server.token().to_owned().into());
         Ok(Self { server, config, kubeconfig })
     }
 }
 
-/// Refuses a file that is of use to somebody: only an empty one, or that of an embedded cluster, is written over.
+/// Fails unless the file may be overwritten: it is missing, empty, or the kubeconfig of an embedded cluster.
 fn check_writable(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let text = match std::fs::read_to_string(path) {
@@ -59,14 +59,14 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether this is a kubeconfig of an embedded cluster, with nothing added.
+/// Reports whether this is a kubeconfig of an embedded cluster without additions.
 fn is_own(text: &str) -> bool {
     let Ok(Kubeconfig { clusters, contexts, auth_infos, .. }) = Kubeconfig::from_yaml(text) else { return false };
     let names = clusters.iter().map(|cluster| &*cluster.name).chain(contexts.iter().map(|context| &*context.name));
     names.chain(auth_infos.iter().map(|user| &*user.name)).eq(NAMES)
 }
 
-/// How to reach the API server that a kubeconfig names.
+/// Returns the client configuration of a kubeconfig.
 pub(super) async fn external_config(path: &Path) -> anyhow::Result<Config> {
     let kubeconfig =
         Kubeconfig::read_from(path).with_context(|| format!("--external {}: no kubeconfig", path.display()))?;
@@ -79,8 +79,7 @@ pub(super) async fn external_config(path: &Path) -> anyhow::Result<Config> {
 mod tests {
     use super::*;
 
-    /// Goal: whoever names the kubeconfig that they have does not lose it; one that an embedded cluster has left is written
-    /// over.
+    /// Goal: an existing kubeconfig of another cluster is not overwritten; one left by an embedded cluster is.
     #[tokio::test]
     async fn a_kubeconfig_of_another_cluster_is_not_to_be_written_over() {
         let server = ApiServer::start(ApiOptions::new("10.96.0.0/16".parse().expect("a range"))).await;

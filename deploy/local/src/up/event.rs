@@ -1,4 +1,4 @@
-//! What a cluster tells whoever looks on: a person, or a test.
+//! Events of a cluster, for a person or a test.
 
 use activator::ColdStart;
 use autoscaler::ScaleEvent;
@@ -6,23 +6,23 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Something worth telling.
+/// An event of a cluster.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// An autoscaler changed the replicas of a target.
     Scale(ScaleEvent),
-    /// A request that had to be held was answered.
+    /// A held request got its response.
     ColdStart {
-        /// What its activator saw.
+        /// Times observed by the activator.
         cold: ColdStart,
-        /// Time at which the autoscaler's patch had been answered that gave the workload its pods; it names the wake.
+        /// Time of the response to the autoscaler's patch that gave the workload its pods. It identifies the wake.
         scaled: Option<Instant>,
     },
-    /// A plane became ready or ceased to be.
+    /// A plane became ready or unready.
     Plane {
-        /// Its pod name.
+        /// Name of its pod.
         name: String,
-        /// Whether it answers its probe.
+        /// True if its readiness probe passes.
         ready: bool,
     },
 }
@@ -54,23 +54,23 @@ impl fmt::Display for Event {
     }
 }
 
-/// The parts of a cold start, as both planes saw it together; they add up to the total.
+/// Phases of a cold start, from the times of both planes. They add up to the total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
-    /// From the request to the stat on its way to the autoscaler.
+    /// From the request to the sending of the stat.
     pub signal: Duration,
-    /// To the answered patch of the replicas.
+    /// Until the response to the patch of the replicas.
     pub scale: Duration,
-    /// To the address of a pod: controllers, node and EndpointSlice.
+    /// Until a pod address is known: controllers, node and EndpointSlice.
     pub pod: Duration,
-    /// To a probe that passed: the program's own start.
+    /// Until a probe passes: the start of the program.
     pub probe: Duration,
-    /// To the first byte of the answer.
+    /// Until the first byte of the response.
     pub forward: Duration,
 }
 
 impl Phases {
-    /// Splits what the activator saw at the instant at which the patch was answered.
+    /// Splits the time that the activator measured at the response to the autoscaler's patch.
     pub fn of(cold: &ColdStart, scaled: Option<Instant>) -> Self {
         let seen = cold.phases();
         let signalled = cold.received + seen.signal;
@@ -86,7 +86,7 @@ impl Phases {
     }
 }
 
-/// Milliseconds with one decimal.
+/// Formats milliseconds with one decimal.
 fn ms(duration: Duration) -> String {
     format!("{:.1} ms", duration.as_secs_f64() * 1e3)
 }

@@ -1,9 +1,9 @@
-//! Faults of workloads, as the terminal shows them: a line when one begins or changes, and one when it is over.
+//! Faults of workloads for the terminal: a line when a fault begins or changes, and one when the workload recovers.
 //!
-//! | from | a fault begins | it is over |
+//! | source | begin of a fault | end of a fault |
 //! |---|---|---|
-//! | a ZeroScaler | Ready is False, or is False for another reason or with another message | Ready is True, or it is deleted |
-//! | a warning about a pod | the first one of its namespace with this reason and message | no line of its own |
+//! | ZeroScaler | Ready is False, or its reason or message changes | Ready is True; no line if it is deleted |
+//! | warning about a pod | first warning in its namespace with this reason and message | none |
 
 use common::RevisionKey;
 use common_api::ZeroScaler;
@@ -16,13 +16,13 @@ use kube::{Api, Client};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
 
-/// Reasons of warnings that are ordinary while a pod starts, or repeat what another one says.
+/// Reasons of warnings that are normal while a pod starts, or repeat another warning.
 const ORDINARY: [&str; 2] = ["Unhealthy", "BackOff"];
 
-/// A line for the terminal.
+/// Line for the terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Something is wrong with a workload or a pod.
+    /// A workload or a pod has a fault.
     Fault {
         /// Namespace and name.
         of: RevisionKey,
@@ -33,16 +33,16 @@ pub(super) enum Line {
     Healed(RevisionKey),
 }
 
-/// The faults that are known.
+/// Known faults.
 #[derive(Debug, Default)]
 struct Faults {
-    /// Of each ZeroScaler that has one.
+    /// Faults of ZeroScalers.
     scalers: BTreeMap<RevisionKey, String>,
-    /// Warnings about pods that were printed: namespace, reason and message.
+    /// Printed warnings about pods: namespace, reason and message.
     pods: BTreeSet<(String, String, String)>,
 }
 
-/// Returns why a ZeroScaler is not served: reason and message of its Ready condition.
+/// Returns the fault of a ZeroScaler that is not served: reason and message of its Ready condition.
 pub(super) fn fault_of(scaler: &ZeroScaler) -> Option<String> {
     let ready = scaler.condition(READY).filter(|ready| ready.status == "False")?;
     let is_current = ready.observed_generation.is_none_or(|at| Some(at) == scaler.metadata.generation);
@@ -62,7 +62,7 @@ impl Faults {
                 self.scalers.insert(key.clone(), cause.clone());
                 Some(Line::Fault { of: key, cause })
             }
-            // Not looked at yet: the fault stands.
+            // The condition is not up to date: keep the fault.
             None if !conditions::is(conditions, READY, conditions::ConditionStatus::True) => None,
             None => self.healed(key),
         }
@@ -87,13 +87,13 @@ impl Faults {
     }
 }
 
-/// Event of one of both watches.
+/// Event of one of the two watches.
 enum Seen {
     Scaler(Box<watcher::Event<ZeroScaler>>),
     Event(Box<watcher::Event<Event>>),
 }
 
-/// Watches for faults in all namespaces. Never ends.
+/// Watches for faults in all namespaces. The stream never ends.
 pub(super) fn lines(client: &Client) -> impl Stream<Item = Line> + use<> {
     let scalers =
         watch(Api::<ZeroScaler>::all(client.clone()), watcher::Config::default()).map(Box::new).map(Seen::Scaler);
@@ -128,7 +128,7 @@ mod tests {
         .expect("a ZeroScaler")
     }
 
-    /// Goal: each change is one line, and so is the end; a condition that is not known yet ends nothing.
+    /// Goal: each change prints one line, and so does the recovery. An unknown condition ends no fault.
     #[test]
     fn a_fault_is_one_line_for_each_change() {
         let key = || RevisionKey::new("ns", "web");
@@ -148,7 +148,8 @@ mod tests {
         }
     }
 
-    /// Goal: a warning about pods of one workload is one line until the workload is healed; ordinary ones are none.
+    /// Goal: a warning about the pods of one workload prints one line until the workload recovers. Ordinary warnings
+    /// print none.
     #[test]
     fn a_warning_about_pods_is_one_line() {
         let event = |pod: &str, type_: &str, reason: &str| -> Event {

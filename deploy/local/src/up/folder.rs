@@ -1,14 +1,14 @@
-//! Where a cluster keeps its files.
+//! Folder for the files of a cluster.
 
 use anyhow::Context;
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 
-/// Folders that are there now, for an end at which nothing is dropped.
+/// Existing folders, for an exit that drops nothing.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A folder of this cluster's own, readable by nobody else. It goes when dropped: it holds only logs, and a kubeconfig
-/// that leads nowhere any more.
+/// Folder of this cluster, not readable by other users. Dropping it removes it: it holds only logs and a kubeconfig
+/// that is of no use afterwards.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -41,7 +41,7 @@ impl Drop for Folder {
     }
 }
 
-/// Removes the folders of all clusters of this process, which is about to exit.
+/// Removes the folders of all clusters in this process, which is about to exit.
 pub(crate) fn remove_all() {
     for folder in FOLDERS.lock().iter() {
         let _ = std::fs::remove_dir_all(folder);

@@ -1,10 +1,10 @@
-//! ZeroScalers that manifests of a stranger leave to be guessed.
+//! Default ZeroScalers for manifests that have none.
 //!
-//! Who starts `local up` with an ordinary Deployment and its Service wants to see it sleep and wake, and has not heard of
-//! ZeroScalers. So where the files say nothing of them, neither by an object nor by the label `zeroscale.dev/enabled`, one
-//! with defaults is made for each Deployment that a Service of the files leads to, and with `--external` for each StatefulSet,
-//! too: the embedded controllers run none, so a request for one would be held in vain. What no Service leads to, as a
-//! worker of a queue, would never be woken, so it is left as it is.
+//! A user who starts `local up` with an ordinary Deployment and its Service wants to see it sleep and wake without
+//! knowing ZeroScalers. So if the files contain neither a ZeroScaler nor the label `zeroscale.dev/enabled`, each
+//! Deployment behind one of their Services gets a ZeroScaler with defaults. With `--external`, each such StatefulSet
+//! gets one too; the embedded controllers do not run StatefulSets, so requests would be held in vain. A workload
+//! without a Service, such as a queue worker, would never be woken, so it gets none.
 
 use super::manifests::Manifest;
 use common::RevisionKey;
@@ -14,11 +14,11 @@ use k8s_openapi::api::core::v1::ServiceSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
-/// Label of a workload that says whether it wants one.
+/// Label that requests or refuses a ZeroScaler for a workload.
 const ENABLED: &str = "zeroscale.dev/enabled";
 
-/// The ZeroScalers for the workloads of these manifests; none if their author has thought of it. `is_embedded`: the API
-/// server and its controllers are our own.
+/// Returns the ZeroScalers for the workloads in these manifests. Empty if the manifests contain any ZeroScaler or
+/// label. `is_embedded` is true if API server and controllers are embedded.
 pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScaler> {
     let labelled = |manifest: &&Manifest| {
         let labels = manifest.object.metadata.labels.as_ref();
@@ -31,7 +31,7 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
     let services: Vec<_> = manifests.iter().filter_map(Selecting::of).collect();
     let mut made = Vec::new();
     for workload in workloads.iter().filter(|workload| workload.kind == "Deployment" || !is_embedded) {
-        // One that leads to several workloads belongs to none of them.
+        // A Service with several workloads belongs to none of them.
         let own = |service: &&Selecting| {
             service.selects(workload) && workloads.iter().filter(|other| service.selects(other)).count() == 1
         };
@@ -40,7 +40,7 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
         if own.is_empty() {
             continue;
         }
-        // By default one has all Services that lead to it.
+        // By default, a ZeroScaler takes all Services of its workload.
         let is_shared = services.iter().filter(|service| service.selects(workload)).count() > own.len();
         let named = own.iter().filter(|_| is_shared).map(|service| service.key.name());
         made.push(workload.scaler(named));
@@ -52,7 +52,7 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
 struct Workload {
     key: RevisionKey,
     kind: String,
-    /// Of its pods.
+    /// Labels of its pods.
     labels: BTreeMap<String, String>,
 }
 
@@ -83,7 +83,7 @@ impl Workload {
     }
 }
 
-/// A Service that selects pods, and has an address of its own.
+/// A Service with a selector and a ClusterIP.
 struct Selecting {
     key: RevisionKey,
     selector: BTreeMap<String, String>,
@@ -95,7 +95,7 @@ impl Selecting {
             return None;
         }
         let spec = manifest.object.data.get("spec").cloned()?;
-        let spec: ServiceSpec = serde_json::from_value(spec).ok()?; // What is none the API server refuses.
+        let spec: ServiceSpec = serde_json::from_value(spec).ok()?; // The API server rejects an invalid spec.
         let has_address = spec.cluster_ip.as_deref() != Some("None") && spec.type_.as_deref() != Some("ExternalName");
         let selector = spec.selector.filter(|selector| has_address && !selector.is_empty())?;
         Some(Self { key: key(manifest)?, selector })

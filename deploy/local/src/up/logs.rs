@@ -1,4 +1,4 @@
-//! Pods' logs, from the node's files to the API server.
+//! Pod logs, read from the node's files for the API server.
 
 use crate::api::{PodLogQuery, PodLogs};
 use crate::node::logs::{LogQuery, find, is_over, read_file};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 
-/// How often a followed log is looked at for more. A person reads it.
+/// Interval at which a followed log is read. It is short enough for a person.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(200);
 
-/// The logs that a node keeps in `work_dir`.
+/// Returns the reader of logs that a node keeps in `work_dir`.
 pub(super) fn of(work_dir: PathBuf) -> PodLogs {
     Arc::new(move |query| {
         let work_dir = work_dir.clone();
@@ -25,7 +25,7 @@ async fn open(work_dir: &Path, query: PodLogQuery) -> anyhow::Result<BoxStream<'
     let PodLogQuery { namespace, pod, container, follow, previous, tail_lines, limit_bytes } = query;
     let part = LogQuery { tail_lines, previous, limit_bytes };
     let path = find(work_dir, &namespace, &pod, &container, previous)?;
-    // One file throughout, whatever run is the current one meanwhile, and also after it has gone with its pod.
+    // Keep one file open: it stays readable after a new run starts or the pod is removed.
     let file = std::fs::File::open(&path)?;
     let so_far = read_file(&file, &part)?;
     let left = limit_bytes.map_or(usize::MAX, |limit| limit - so_far.len());
@@ -46,10 +46,10 @@ async fn open(work_dir: &Path, query: PodLogQuery) -> anyhow::Result<BoxStream<'
         .boxed())
 }
 
-/// Waits until there is more in `file`, which is or was at `path`; `None` once its run is over and all of it was read.
+/// Waits for more bytes in `file`, opened at `path`. Returns `None` once its run has ended and all of it was read.
 async fn more(file: &mut File, path: &Path) -> Option<Bytes> {
     loop {
-        let is_over = is_over(path); // Before it is read, or else what comes in between would be lost.
+        let is_over = is_over(path); // Check before reading, so that bytes written in between are not lost.
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).await.ok()?;
         if !bytes.is_empty() {
@@ -69,7 +69,7 @@ mod tests {
     use std::io::Write;
     use tokio::time::timeout;
 
-    /// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+    /// Timeout far beyond what any step takes, so that a bug fails the test instead of hanging it.
     const PATIENCE: Duration = Duration::from_secs(30);
 
     async fn follow(work_dir: &Path) -> BoxStream<'static, Bytes> {
@@ -93,8 +93,8 @@ mod tests {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Goal: who follows has every line, also those written while the first answer was on its way, and an end when the run
-    /// has one or there is another run, but not before.
+    /// Goal: a follower gets every line, including those written during the first response. The log ends when its run
+    /// ends or a new run starts, but not before.
     #[tokio::test]
     async fn a_followed_log_is_whole_and_ends_with_its_run() {
         for is_told in [true, false] {
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Goal: a run that is tried again with its number, as it did not start, is followed anew.
+    /// Goal: a run that is retried with the same number, since it did not start, can be followed again.
     #[tokio::test]
     async fn a_run_that_is_tried_again_is_not_over() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(text(stream).await, "a\n");
     }
 
-    /// Goal: who follows has a program's last words, although the log has gone with its pod before they were read.
+    /// Goal: a follower gets the last lines of a program even if the log is deleted with its pod before they are read.
     #[tokio::test]
     async fn last_words_are_read_after_the_pod_has_gone() {
         for is_told in [true, false] {
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Goal: a followed log ends with the last byte that was asked for, while its run goes on.
+    /// Goal: a followed log ends at the requested byte limit, even while its run continues.
     #[tokio::test]
     async fn a_followed_log_ends_at_its_limit() {
         for (limit, expected) in [(0, ""), (1, "a"), (3, "a\nb"), (4, "a\nb\n")] {

@@ -1,8 +1,8 @@
-//! Manifests: read, checked, applied.
+//! Manifests: parsing, validation and application.
 //!
-//! What cannot be meant is refused before anything is written, with the file, the document and the field. What `kubectl
-//! get deployments,services -o yaml` prints of another cluster is taken, too: Lists, objects with what an API server has
-//! written into them, and namespaces that are only named. An exported object is known by its `metadata.uid`.
+//! Invalid manifests are rejected before anything is written, with the file, the document and the field. The output of
+//! `kubectl get deployments,services -o yaml` for another cluster is accepted: Lists, objects with fields set by an API
+//! server, and namespaces that are not included. An object with `metadata.uid` counts as exported.
 
 use super::planes::unless_there;
 use crate::api::causes::Causes;
@@ -22,10 +22,10 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Who applies, in `managedFields`.
+/// Field manager in `managedFields`.
 const FIELD_MANAGER: &str = "local-up";
 
-/// What an API server writes into the metadata of each object.
+/// Metadata fields that an API server sets on each object.
 const SERVER_OWNED: [&str; 8] = [
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -37,13 +37,13 @@ const SERVER_OWNED: [&str; 8] = [
     "uid",
 ];
 
-/// Kinds whose objects controllers make, and make anew.
+/// Kinds whose objects controllers create again.
 const MADE: [(&str, &str); 2] = [("apps/v1", "ReplicaSet"), ("v1", "Pod")];
 
-/// One object of a manifest and where it stands.
+/// An object of a manifest and its origin.
 #[derive(Debug)]
 pub struct Manifest {
-    /// File and document, and the item of a List, for errors.
+    /// File, document and item of a List, for errors.
     pub(super) origin: String,
     pub(super) types: TypeMeta,
     pub(super) object: DynamicObject,
@@ -52,7 +52,7 @@ pub struct Manifest {
 /// Reads all documents of `path` (`-`: standard input).
 ///
 /// # Errors
-/// The file cannot be read, is no YAML, or holds something that is no Kubernetes object.
+/// Fails if the file cannot be read, is not YAML, or contains something other than a Kubernetes object.
 pub fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     let text = if path == Path::new("-") {
         std::io::read_to_string(std::io::stdin()).context("standard input cannot be read")?
@@ -62,10 +62,10 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     parse(&path.display().to_string(), &text)
 }
 
-/// Parses the documents in `text`, which `file` names in errors.
+/// Parses the documents in `text`. `file` is the name for errors.
 ///
 /// # Errors
-/// As [`read`].
+/// Fails as [`read`] does.
 pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
@@ -78,7 +78,7 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Manifest>> {
     Ok(manifests)
 }
 
-/// An object, or the items of a List.
+/// Collects an object, or the items of a List.
 fn collect(origin: String, mut value: Value, manifests: &mut Vec<Manifest>) -> anyhow::Result<()> {
     let field = |name: &str| value.get(name).and_then(|v| v.as_str()).filter(|v| !v.is_empty()).map(str::to_owned);
     let Some(kind) = field("kind") else { anyhow::bail!("{origin}: field kind: must name the kind of object") };
@@ -114,11 +114,11 @@ fn collect(origin: String, mut value: Value, manifests: &mut Vec<Manifest>) -> a
     Ok(())
 }
 
-/// The items of a List; none: it is none. In one of a certain kind, as DeploymentList, each is of that kind, and need not
-/// say so.
+/// Returns the items of a List, or `None` for another object. Items of a typed list, such as DeploymentList, may omit
+/// their kind.
 fn items(list: &TypeMeta, value: &mut Value) -> anyhow::Result<Option<Vec<Value>>> {
     let Some(kind) = list.kind.strip_suffix("List") else { return Ok(None) };
-    // A List has no name, and an object has one, whatever its kind is called.
+    // Objects have a name, whatever their kind is called; Lists have none.
     let is_named = value.pointer("/metadata/name").or_else(|| value.pointer("/metadata/generateName")).is_some();
     let items = match value.get_mut("items") {
         Some(Value::Array(items)) => items,
@@ -133,7 +133,7 @@ fn items(list: &TypeMeta, value: &mut Value) -> anyhow::Result<Option<Vec<Value>
     Ok(Some(std::mem::take(items)))
 }
 
-/// Kind and name of the controller that an object belongs to.
+/// Returns kind and name of the object's controller.
 fn controller(value: &Value) -> Option<String> {
     let owners = value.pointer("/metadata/ownerReferences")?.as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true)?;
@@ -141,8 +141,8 @@ fn controller(value: &Value) -> Option<String> {
     Some(format!("{} {}", text("kind"), text("name")))
 }
 
-/// Takes away what the API server that an object comes from has written into it: another one would refuse it, and writes
-/// its own. What was exported also loses what is true in its cluster alone.
+/// Removes fields set by the API server that the object comes from: another server would reject them and sets its own.
+/// Exported objects also lose fields that are only valid in their cluster.
 fn strip(types: &TypeMeta, value: &mut Value, is_exported: bool) {
     let Some(object) = value.as_object_mut() else { return };
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
@@ -150,13 +150,13 @@ fn strip(types: &TypeMeta, value: &mut Value, is_exported: bool) {
     if !is_exported {
         return;
     }
-    // Nobody here has an owner's uid, so the collector would delete the object.
+    // No object here has the owner's uid, so the garbage collector would delete this object.
     metadata.remove("ownerReferences");
     object.remove("status");
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     match (types.api_version.as_str(), types.kind.as_str()) {
         ("v1", "Pod") => drop(spec.remove("nodeName")),
-        // Of that cluster's range. What has none (None) is to have none here, either.
+        // The address is of the other cluster's range. A headless Service (`None`) stays headless.
         ("v1", "Service") if spec.get("clusterIP").is_some_and(|address| address != "None") => {
             spec.remove("clusterIP");
             spec.remove("clusterIPs");
@@ -169,41 +169,41 @@ fn check_scaler(value: &Value) -> anyhow::Result<()> {
     let name = value.pointer("/metadata/name").and_then(|n| n.as_str()).unwrap_or_default();
     let read: Result<ZeroScaler, _> = serde_path_to_error::deserialize(value);
     let scaler = read.map_err(|error| {
-        // The definition names types as users know them.
+        // The definition's messages use the type names that users know.
         let wrong = of_wrong_form(value).join(", ");
         anyhow::anyhow!("ZeroScaler {name}: {}", if wrong.is_empty() { error.to_string() } else { wrong })
     })?;
     let unknown = unknown_fields(value.clone()).join(", ");
     anyhow::ensure!(unknown.is_empty(), "ZeroScaler {name}: no such field: {unknown}");
-    // The cluster's own configuration may allow less; the autoscaler says so in the status.
+    // The configuration of the cluster may be stricter. The autoscaler reports that in the status.
     let checked = scaler.validate_in(&AutoscalerConfig::default());
     checked.map_err(|errors| anyhow::anyhow!("ZeroScaler {name}: {errors}"))
 }
 
-/// Fields of a ZeroScaler that its definition does not have. An API server would drop them.
+/// Returns the fields of a ZeroScaler that its definition does not have. An API server would drop them.
 fn unknown_fields(mut value: Value) -> Vec<String> {
     let mut unknown = Vec::new();
     schemas().for_each(|schema| schema::prune(&mut value, &schema, &mut unknown));
     unknown
 }
 
-/// Returns what an API server says of fields of a ZeroScaler that are not of their type.
+/// Returns an API server's messages about fields of a ZeroScaler with a wrong type.
 fn of_wrong_form(value: &Value) -> Vec<String> {
     let mut causes = Causes::default();
     schemas().for_each(|schema| schema::validate(value, &schema, &Patterns::of(&schema), &mut causes));
     causes.messages()
 }
 
-/// The schema of each version.
+/// Returns the schema of each version.
 fn schemas() -> impl Iterator<Item = Value> {
     let versions = crd().spec.versions.into_iter();
     versions.filter_map(|version| serde_json::to_value(version.schema?.open_api_v3_schema).ok())
 }
 
-/// Makes the namespaces that these objects are in, unless they are there: what was exported from one does not hold it.
+/// Creates the namespaces of these objects unless they exist. An export from one namespace does not include it.
 ///
 /// # Errors
-/// The API server refuses one.
+/// Fails if the API server rejects a namespace.
 pub(super) async fn make_namespaces(client: &Client, manifests: &[Manifest]) -> anyhow::Result<()> {
     for name in namespaces(manifests) {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
@@ -214,15 +214,15 @@ pub(super) async fn make_namespaces(client: &Client, manifests: &[Manifest]) -> 
     Ok(())
 }
 
-/// The namespaces that these objects name. One that is among the objects may come after what is in it.
+/// Returns the namespaces of these objects. A Namespace among the objects may come after the objects in it.
 fn namespaces(manifests: &[Manifest]) -> BTreeSet<&str> {
     manifests.iter().filter_map(|manifest| manifest.object.metadata.namespace.as_deref()).collect()
 }
 
-/// Creates the objects, or merges them into those that exist. Namespace `default` where none is named.
+/// Creates the objects, or merges them into existing ones. The default namespace is `default`.
 ///
 /// # Errors
-/// The API server does not know a kind, or refuses an object; the error names file, document and reason.
+/// Fails if the API server does not know a kind or rejects an object. The error names file, document and reason.
 pub async fn apply(client: &Client, manifests: Vec<Manifest>) -> anyhow::Result<()> {
     for Manifest { origin, types, object } in manifests {
         let applied = retry::until_answered(&origin, || apply_one(client, &types, &object)).await;
@@ -257,7 +257,8 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: &DynamicObject) ->
     Ok(())
 }
 
-/// That a kind is not served, and what is served in its place: the kind in another version, else all kinds of the group.
+/// Returns the error for a kind that is not served, with the served alternatives: the same kind in another version, or
+/// all kinds of the group.
 async fn unknown(client: &Client, asked: &GroupVersionKind) -> String {
     let says = format!("the cluster has no kind {} in {}", asked.kind, asked.api_version());
     let Ok(group) = discovery::group(client, &asked.group).await else {
@@ -276,7 +277,7 @@ async fn unknown(client: &Client, asked: &GroupVersionKind) -> String {
     }
 }
 
-/// The words of a refusal, without the rest of the API server's answer.
+/// Reduces a rejection by the API server to its message.
 fn said(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if status.code < 500 && status.code != 429 => anyhow::anyhow!("{}", status.message),
@@ -307,20 +308,20 @@ mod tests {
         }
     }
 
-    /// Goal: what `kubectl get -o yaml` prints is read as what somebody has written by hand, alone and in a List.
+    /// Goal: the output of `kubectl get -o yaml` is accepted like a hand-written manifest, alone and in a List.
     #[test]
     fn what_was_exported_from_a_cluster_is_taken_without_what_its_server_wrote() {
         let exported = "name: a, uid: u, resourceVersion: '7', generation: 2, selfLink: /a, \
                         creationTimestamp: '2026-01-01T00:00:00Z', managedFields: [{manager: kubectl}], \
                         deletionTimestamp: '2026-01-01T00:00:00Z', deletionGracePeriodSeconds: 30, \
                         ownerReferences: [{apiVersion: v1, kind: Shop, name: b, uid: v, controller: true}]";
-        // Kind, metadata, the rest, and what is kept of the rest.
+        // Kind, metadata, other fields, and the other fields that remain.
         let rows = [
             ("Deployment", exported, "spec: {replicas: 2}, status: {replicas: 1}", json!({"spec": {"replicas": 2}})),
             ("Service", exported, "spec: {clusterIP: 10.96.0.7, clusterIPs: [10.96.0.7]}", json!({"spec": {}})),
             ("Service", exported, "spec: {clusterIP: None}", json!({"spec": {"clusterIP": "None"}})),
             ("Pod", "name: a, uid: u", "spec: {nodeName: n, hostname: h}", json!({"spec": {"hostname": "h"}})),
-            // Written by somebody who has chosen it.
+            // Hand-written: the user chose the values.
             ("Service", "name: a", "spec: {clusterIP: 127.9.128.7}", json!({"spec": {"clusterIP": "127.9.128.7"}})),
             ("Pod", "name: a", "spec: {nodeName: n}", json!({"spec": {"nodeName": "n"}})),
             ("Shop", "name: a", "status: {open: true}", json!({"status": {"open": true}})),
@@ -342,8 +343,8 @@ mod tests {
         }
     }
 
-    /// Goal: what a controller makes anew is left out, as it would be deleted as nobody's; of other objects only owners
-    /// that are in another cluster are. What somebody has written stays.
+    /// Goal: exported objects of a controller are left out, since the garbage collector would delete them as orphans.
+    /// Other exported objects only lose owners in the other cluster. Hand-written objects do not change.
     #[test]
     fn what_a_controller_has_made_is_left_out() {
         let rows = [

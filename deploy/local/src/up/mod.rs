@@ -50,16 +50,16 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// Time for which a fault of a workload must last to keep the cluster from being ready: what it names may be applied after
-/// it.
+/// Minimum duration of a fault that keeps the cluster from being ready. Shorter faults are ignored, since objects that
+/// a workload refers to may be applied after it.
 const FAULT_LASTS: Duration = Duration::from_secs(2);
-/// Time that a workload with which nothing is wrong may take to be served.
+/// Maximum time until a workload without a fault is served.
 const SERVED_WITHIN: Duration = Duration::from_secs(15);
 
-/// Runs a cluster until `shutdown`, telling on standard output what happens.
+/// Runs a cluster until `shutdown` and prints its events on standard output.
 ///
 /// # Errors
-/// The cluster cannot be started.
+/// Fails if the cluster cannot be started.
 pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
     let opens = options.open;
     let cluster = tokio::select! {
@@ -116,7 +116,7 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
 /// Runs an API server and its controllers until `shutdown`.
 ///
 /// # Errors
-/// The server cannot be started.
+/// Fails if the server cannot be started.
 pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Result<()> {
     let ranges = ranges::Ranges::take(std::process::id(), None, args.service_cidr)?;
     let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
@@ -129,12 +129,12 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
     Ok(())
 }
 
-/// The last wake of each workload that was printed: when it got its pods, and when the first request was answered.
+/// Last printed wake of each workload: the time of its scale-up, and the time of its first response.
 #[derive(Default)]
 struct Wakes(HashMap<RevisionKey, (Option<Instant>, Instant)>);
 
 impl Wakes {
-    /// Returns whether another request of the same wake was printed; if not, notes this one.
+    /// Returns whether another request of the same wake was printed. If not, records this one.
     fn is_printed(&mut self, cold: &ColdStart, scaled: Option<Instant>) -> bool {
         let last = self.0.get(&cold.key);
         let is_printed = last.is_some_and(|(of, answered)| *of == scaled && cold.received <= *answered);
@@ -145,10 +145,10 @@ impl Wakes {
     }
 }
 
-/// The workloads that a cluster starts with.
+/// Workloads at the start of the cluster.
 struct Workloads {
     served: Vec<Served>,
-    /// Each with what is known about it.
+    /// Workloads that are not served, each with the reason.
     unserved: BTreeMap<RevisionKey, String>,
 }
 
@@ -156,12 +156,12 @@ struct Workloads {
 struct Served {
     namespace: String,
     service: String,
-    /// Address of its Service, where that carries tcp.
+    /// Address of its Service, if its first port is TCP.
     tcp: Option<SocketAddr>,
 }
 
 impl Workloads {
-    /// Waits until each ZeroScaler, also of a workload that asks for one by its label, is served or cannot be.
+    /// Waits until each ZeroScaler, including those created for labelled workloads, is served or has a fault.
     async fn settled(client: Client) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let (soon, deadline) = (begun + FAULT_LASTS, begun + SERVED_WITHIN);
@@ -208,7 +208,7 @@ impl Served {
         Ok(Self { namespace, service, tcp })
     }
 
-    /// Returns what a newcomer can try it with.
+    /// Returns a URL or command that calls the workload.
     fn hint(&self, ingress: SocketAddr) -> String {
         let Self { namespace, service, tcp } = self;
         match (tcp, url_of(ingress, namespace, service)) {
@@ -219,8 +219,8 @@ impl Served {
     }
 }
 
-/// Returns the URL at which programs of this machine find a Service. None if the ingress listens on an address that
-/// `localhost` does not mean.
+/// Returns the URL of a Service for programs on this machine. `None` if `localhost` does not resolve to the ingress
+/// address.
 fn url_of(ingress: SocketAddr, namespace: &str, service: &str) -> Option<String> {
     let ip = ingress.ip();
     let is_local = ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST || ip.is_unspecified();
@@ -228,7 +228,7 @@ fn url_of(ingress: SocketAddr, namespace: &str, service: &str) -> Option<String>
     is_local.then(|| format!("http://{service}.{namespace}.localhost{port}/"))
 }
 
-/// Prints what a newcomer can try next: how each workload that is served is called, and why others are not.
+/// Prints a URL or command for each served workload, and the reason for each one that is not served.
 fn suggest(cluster: &Cluster, workloads: &Workloads) {
     for served in &workloads.served {
         print_line(format_args!("  try:  {}", served.hint(cluster.ingress)));
@@ -242,14 +242,14 @@ fn suggest(cluster: &Cluster, workloads: &Workloads) {
     ));
 }
 
-/// Opens an address in the browser that the user has chosen (`BROWSER`), or the desktop. Nobody waits for it.
+/// Opens an address in the user's browser (`BROWSER`) or with the desktop's default. Does not wait for it.
 fn open(address: &str) {
     let browser = std::env::var_os("BROWSER").filter(|browser| !browser.is_empty());
     let program = browser.unwrap_or_else(|| "xdg-open".into());
     let mut command = tokio::process::Command::new(&program);
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated. This one
-    // says that it does no more than a system call.
+    // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated.
+    // This function documents that it only makes a system call.
     unsafe { command.pre_exec(descriptor::give_limit_back) };
     match command.spawn() {
         Ok(mut child) => drop(tokio::spawn(async move { child.wait().await })),
@@ -257,7 +257,7 @@ fn open(address: &str) {
     }
 }
 
-/// Waits until each workload that asks for a ZeroScaler by its label has one, or until `deadline`.
+/// Waits until each labelled workload has its ZeroScaler, or until `deadline`.
 async fn labelled_have_theirs<K: Kind>(client: &Client, deadline: Instant) -> kube::Result<()> {
     let enabled = ListParams::default().labels("zeroscale.dev/enabled=true");
     for workload in Api::<K>::all(client.clone()).list(&enabled).await? {
@@ -270,12 +270,12 @@ async fn labelled_have_theirs<K: Kind>(client: &Client, deadline: Instant) -> ku
     Ok(())
 }
 
-/// Prints a line at once. A reader who has gone is no reason to end the cluster, which is not only there to be told of.
+/// Prints a line at once. Write errors are ignored: the cluster must keep running if nobody reads its output.
 fn print_line(line: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// Time of day, to the millisecond.
+/// Returns the time of day, to the millisecond.
 fn clock() -> String {
     jiff::Zoned::now().strftime("%H:%M:%S%.3f").to_string()
 }

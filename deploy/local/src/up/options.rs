@@ -1,4 +1,4 @@
-//! What `local up` can be told.
+//! Options of `local up`.
 
 use autoscaler::dashboard::Price;
 use clap::{Args, Parser};
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long activators accept requests after they were asked to go: loopback needs hardly any time to converge.
+/// Time for which draining activators keep accepting requests. Routes on loopback converge almost at once.
 const LINGER: Duration = Duration::from_millis(200);
 
 /// Options of one embedded cluster.
@@ -16,66 +16,67 @@ const LINGER: Duration = Duration::from_millis(200);
 pub struct UpOptions {
     /// Manifests to apply once the cluster runs, in this order; `-` reads standard input.
     ///
-    /// Where they hold neither a ZeroScaler nor the label `zeroscale.dev/enabled`, each Deployment that a Service of theirs
-    /// leads to is given a ZeroScaler with defaults, so that it sleeps while nobody calls it; with `--external` each
-    /// StatefulSet, too. Without `--external` nothing runs StatefulSets, DaemonSets, Jobs and CronJobs.
+    /// If they contain neither a ZeroScaler nor the label `zeroscale.dev/enabled`, each Deployment behind one of their
+    /// Services gets a ZeroScaler with defaults, so that it scales to zero without requests. With `--external`, each
+    /// such StatefulSet gets one too. Without `--external`, StatefulSets, DaemonSets, Jobs and CronJobs do not run.
     #[arg(value_name = "FILE")]
     pub manifests: Vec<PathBuf>,
-    /// Where the ingress listens; port 0 takes a free one.
+    /// Address of the ingress; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:8080")]
     pub ingress: SocketAddr,
-    /// Where the API server listens; port 0 takes a free one.
+    /// Address of the API server; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub api: SocketAddr,
-    /// Where the page of all workloads is; port 0 takes a free one.
+    /// Address of the dashboard; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub dashboard: SocketAddr,
-    /// Opens that page, in $BROWSER or by xdg-open.
+    /// Open the dashboard in $BROWSER or with xdg-open.
     #[arg(long)]
     pub open: bool,
-    /// What a pod costs in an hour, such as "0.012 EUR": that page then says as money, too, what sleeping has saved.
+    /// Price of a pod-hour, such as "0.012 EUR": the dashboard then shows savings as money too.
     #[arg(long, value_name = "PRICE")]
     pub pod_hour_price: Option<Price>,
-    /// How many activators.
+    /// Number of activators.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub activators: u16,
-    /// How many autoscalers.
+    /// Number of autoscalers.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10))]
     pub autoscalers: u16,
-    /// A config-autoscaler ConfigMap, or just its data as a map.
+    /// File with a config-autoscaler ConfigMap, or just its data as a map.
     #[arg(long, value_name = "FILE")]
     pub config_autoscaler: Option<PathBuf>,
-    /// Where to write the kubeconfig, though not over one of another cluster [default: a new file in the temporary folder].
+    /// File for the kubeconfig; one of another cluster is not overwritten [default: a new file in the temporary
+    /// folder].
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Addresses of pods [default: a free range of loopback].
+    /// Address range of pods [default: a free range of loopback].
     #[arg(long, value_name = "RANGE")]
     pub pod_cidr: Option<crate::Range>,
-    /// Addresses of Services [default: a free range of loopback].
+    /// Address range of Services [default: a free range of loopback].
     #[arg(long, value_name = "RANGE")]
     pub service_cidr: Option<crate::Range>,
-    /// Use the API server of this kubeconfig, and the controllers it has, instead of embedded ones.
+    /// Use the API server and the controllers of this kubeconfig instead of embedded ones.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["api", "kubeconfig"])]
     pub external: Option<PathBuf>,
-    /// Time between two looks at a HorizontalPodAutoscaler.
+    /// Interval between two evaluations of a HorizontalPodAutoscaler.
     #[arg(long, default_value = "15s", value_parser = sync_period)]
     pub hpa_sync_period: Duration,
-    /// The stat server that activators report to [default: the autoscaler's Service].
+    /// Stat server for the activators [default: the autoscaler's Service].
     #[arg(long, value_name = "URL", hide = true)]
     pub stat_url: Option<String>,
-    /// How long activators accept requests after they were asked to go, which is what routes may take to change.
+    /// Time for which draining activators keep accepting requests, while routes change.
     #[arg(skip = LINGER)]
     pub linger: Duration,
-    /// Where workloads are; the roles are made for these.
+    /// Namespaces of workloads, for which the roles are created.
     #[arg(skip)]
     pub namespaces: Namespaces,
-    /// Told of every request to the embedded API server.
+    /// Called for every request to the embedded API server.
     #[arg(skip)]
     pub audit: Option<crate::api::Audit>,
 }
 
 impl Default for UpOptions {
-    /// As in tests: every port free, one of each plane, no manifests.
+    /// Returns options for tests: free ports, one plane of each kind, no manifests.
     fn default() -> Self {
         #[derive(Parser)]
         struct Alone {
@@ -86,19 +87,19 @@ impl Default for UpOptions {
     }
 }
 
-/// Options of an API server alone.
+/// Options of `local api`.
 #[derive(Args, Clone, Debug)]
 pub struct ApiArgs {
-    /// Where it listens; port 0 takes a free one.
+    /// Address of the API server; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub(super) api: SocketAddr,
-    /// Where to write the kubeconfig, though not over one of another cluster.
+    /// File for the kubeconfig; one of another cluster is not overwritten.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: PathBuf,
-    /// Addresses of Services [default: a free range of loopback].
+    /// Address range of Services [default: a free range of loopback].
     #[arg(long, value_name = "RANGE")]
     pub(super) service_cidr: Option<crate::Range>,
-    /// Time between two looks at a HorizontalPodAutoscaler.
+    /// Interval between two evaluations of a HorizontalPodAutoscaler.
     #[arg(long, default_value = "15s", value_parser = sync_period)]
     pub(super) hpa_sync_period: Duration,
 }

@@ -1,8 +1,8 @@
-//! One activator or autoscaler of the cluster, on a runtime of its own.
+//! An activator or autoscaler of the cluster, on its own runtime.
 //!
-//! A runtime for each makes the planes independent of each other as processes are: one can be drained, or taken away
-//! in an instant together with every task and socket it has, as by SIGKILL. One that ends by itself has failed, and is
-//! started again after a pause that grows with failures in a row, as a kubelet does ([`Plane::pause_over`]).
+//! Separate runtimes make the planes as independent as processes. One can be drained, or killed at once with all its
+//! tasks and sockets, as by SIGKILL. A plane that ends by itself has failed. It is restarted after a pause that grows
+//! with consecutive failures, as a kubelet does ([`Plane::pause_over`]).
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,34 +15,34 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for the answer to a probe, as a kubelet's default.
+/// Maximum wait for the response to a probe, as a kubelet's default.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// From a plane's failure until it is started again: the first time, and at most. It doubles with each failure in a row.
+/// First and longest pause before a failed plane is restarted. The pause doubles with each consecutive failure.
 const RESTARTED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// A plane that has run for so long is the first of a row if it fails, as with a kubelet.
+/// Running time after which earlier failures of a plane no longer count, as with a kubelet.
 const RUN_FORGETS: Duration = Duration::from_secs(600);
 
 pub(super) struct Plane {
-    /// No other plane of this process has it: what was found out about a plane is not true of the one that follows it.
+    /// Unique number in this process. It prevents confusion of a plane with its successor.
     pub(super) number: u64,
     started: Instant,
-    /// After the failure of the plane whose place it takes, if that has failed.
+    /// Pause before this plane, if it replaces a failed one.
     paused: Option<Duration>,
     runtime: Option<Runtime>,
     shutdown: CancellationToken,
     ended: Option<oneshot::Receiver<()>>,
-    /// When it ended in an error.
+    /// Time at which it failed.
     failed: Arc<OnceLock<Instant>>,
 }
 
 impl Plane {
-    /// Starts `run` on a runtime of its own; it gets the token that asks it to drain. `paused` is the pause before it, if
-    /// it takes the place of a plane that has failed.
+    /// Starts `run` on its own runtime, with the token that asks it to drain. `paused` is the pause before it, if it
+    /// replaces a failed plane.
     ///
     /// # Errors
-    /// No threads can be made.
+    /// Fails if no threads can be created.
     pub(super) fn start<F, Run>(name: &str, paused: Option<Duration>, run: F) -> anyhow::Result<Self>
     where
         F: FnOnce(CancellationToken) -> Run + Send + 'static,
@@ -60,28 +60,28 @@ impl Plane {
                 tracing::error!(plane = %name, error = %format!("{error:#}"), "ended");
                 fails.get_or_init(Instant::now);
             }
-            let _ = end.send(()); // Nobody waits if the cluster is going too.
+            let _ = end.send(()); // Nobody waits if the cluster ends too.
         });
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         Ok(Self { number, started, paused, runtime: Some(runtime), shutdown, ended: Some(ended), failed })
     }
 
-    /// The pause after its failure, if that is over: another one is to take its place.
+    /// Returns the pause after the plane's failure once the pause is over, so that the caller replaces the plane.
     pub(super) fn pause_over(&self) -> Option<Duration> {
         let failed = self.failed.get()?;
         let pause = pause(failed.duration_since(self.started), self.paused);
         (failed.elapsed() >= pause).then_some(pause)
     }
 
-    /// Asks it to drain, and waits until it has.
+    /// Asks the plane to drain, and waits until it has ended.
     pub(super) async fn drain(mut self) {
         self.shutdown.cancel();
         if let Some(ended) = self.ended.take() {
-            let _ = ended.await; // An error means that it ended already.
+            let _ = ended.await; // An error means that it has already ended.
         }
     }
 
-    /// Takes it away in an instant.
+    /// Kills the plane at once.
     pub(super) fn kill(self) {
         drop(self);
     }
@@ -95,13 +95,14 @@ impl Drop for Plane {
     }
 }
 
-/// The pause after the failure of a plane that has `run` for so long; `before` is that after the failure before it.
+/// Returns the pause after the failure of a plane that was running for `run`. `before` is the pause after the failure
+/// before it.
 fn pause(run: Duration, before: Option<Duration>) -> Duration {
     let (first, most) = RESTARTED_AFTER;
     before.filter(|_| run < RUN_FORGETS).map_or(first, |before| (before * 2).min(most))
 }
 
-/// Asks as a kubelet does whether the plane at `address`, its data or stat port, is ready; none: it has not said in time.
+/// Probes a plane at `address`, its data or stat port, as a kubelet does. Returns `None` on a timeout.
 pub async fn is_ready(address: SocketAddr) -> Option<bool> {
     let answer = tokio::time::timeout(PROBE_TIMEOUT, probe(address)).await.ok()?;
     Some(answer.unwrap_or(false))
@@ -121,7 +122,8 @@ async fn probe(address: SocketAddr) -> std::io::Result<bool> {
 mod tests {
     use super::*;
 
-    /// Goal: a plane that can do nothing but fail does so once a minute, and one that has worked is back in a second.
+    /// Goal: a plane that always fails is restarted once a minute, and a plane that has worked is restarted after a
+    /// second.
     #[test]
     fn the_pause_grows_with_failures_in_a_row_and_a_long_run_forgets_them() {
         let mut before = None;

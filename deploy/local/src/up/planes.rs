@@ -1,4 +1,4 @@
-//! Where the planes live, and how what they need is made.
+//! Namespace of the planes, and creation of their objects.
 
 use kube::Api;
 use kube::api::PostParams;
@@ -6,7 +6,7 @@ use kube::api::PostParams;
 /// Namespace of the control plane.
 pub const NAMESPACE: &str = "zeroscale-system";
 
-/// Creates an object unless one of that name exists, as it does on an API server that is not ours.
+/// Creates an object unless its name exists, which is common on an external API server.
 pub(super) async fn unless_there<K>(api: &Api<K>, object: &K) -> kube::Result<()>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,

@@ -1,8 +1,8 @@
-//! The Pod of a plane, which its tokens are bound to.
+//! Pod of a plane, to which its tokens are bound.
 //!
-//! Planes run in this process, so no node runs the Pod: its scheduler does not exist, and its status is written by
-//! [`super::pod_status`]. Whoever deletes it ends the plane, as in a cluster. Its tokens are good no longer, so it drains and
-//! has failed; the plane that is started in its place makes the Pod anew.
+//! The planes run in this process, so no node runs the Pod. Its scheduler does not exist, and [`super::pod_status`]
+//! writes its status. As in a cluster, deleting the Pod ends the plane: its tokens are no longer valid, so the plane
+//! drains and has failed. The plane that replaces it creates the Pod again.
 
 use super::planes::{NAMESPACE, unless_there};
 use common_runtime::watching::watch;
@@ -15,10 +15,10 @@ use serde_json::json;
 use std::pin::pin;
 use tokio_util::sync::CancellationToken;
 
-/// The scheduler of these Pods, and of no others. Nobody goes by that name.
+/// Scheduler name of these Pods only. No scheduler has this name.
 const SCHEDULER: &str = "none.zeroscale.dev";
 
-/// A plane's Pod, as an administrator sees it.
+/// Pod of a plane, with an administrator's client.
 pub(super) struct PlanePod {
     pub(super) name: String,
     pub(super) uid: String,
@@ -26,7 +26,7 @@ pub(super) struct PlanePod {
 }
 
 impl PlanePod {
-    /// The Pod of the plane `name`, which runs as `account`; made unless it is there.
+    /// Creates the Pod of plane `name` with service account `account`, unless it exists.
     pub(super) async fn make(administrator: &Client, account: &str, name: &str) -> anyhow::Result<Self> {
         let api: Api<Pod> = Api::namespaced(administrator.clone(), NAMESPACE);
         let object: Pod = serde_json::from_value(json!({
@@ -41,10 +41,10 @@ impl PlanePod {
         Ok(Self { name: name.to_owned(), uid, api })
     }
 
-    /// Runs the plane, which `shutdown` asks to drain, for as long as its Pod is there.
+    /// Runs the plane while its Pod exists. `shutdown` asks the plane to drain.
     ///
     /// # Errors
-    /// The plane's own; or the Pod is gone.
+    /// Returns the plane's error, or fails if the Pod is gone.
     pub(super) async fn hold(
         &self,
         plane: impl Future<Output = anyhow::Result<()>>,
@@ -59,7 +59,7 @@ impl PlanePod {
         anyhow::bail!("Pod {} was deleted, and with it the rights of its plane", self.name)
     }
 
-    /// Waits until the Pod is gone, or another one has its name.
+    /// Waits until the Pod is deleted or replaced by one with the same name.
     async fn gone(&self) {
         let mut events = watch(self.api.clone(), Config::default().fields(&format!("metadata.name={}", self.name)));
         let is_it = |pod: &Pod| pod.metadata.uid.as_ref() == Some(&self.uid);
@@ -77,12 +77,12 @@ impl PlanePod {
     }
 }
 
-/// The image that a plane's container names. None is used.
+/// Returns the image name in a plane's container. No image is used.
 pub(super) fn image(account: &str) -> String {
     format!("zeroscale/{account}")
 }
 
-/// Takes the Pods of all planes away, as they would be shown as running after this cluster's end.
+/// Deletes the Pods of all planes, since they would show as running after the end of this cluster.
 pub(super) async fn withdraw(client: &Client) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let ours = ListParams::default().fields(&format!("spec.schedulerName={SCHEDULER}"));

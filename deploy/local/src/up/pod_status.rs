@@ -1,5 +1,5 @@
-//! What the planes' Pods show: whether each plane is ready, as a kubelet would write it. No node runs these Pods
-//! ([`super::pod`]), and `kubectl get pods` is where people look.
+//! Status of the planes' Pods: the readiness of each plane, in the form that a kubelet writes. No node runs these Pods
+//! ([`super::pod`]), but users look at `kubectl get pods`.
 
 use super::planes::NAMESPACE;
 use super::pod;
@@ -16,31 +16,31 @@ use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest wait for a write: whoever shows a status has more to do.
+/// Maximum duration of a write, since the caller has other work to do.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Pause after a write that failed.
+/// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Keeps the status of the planes' Pods.
+/// Writes the status of the planes' Pods.
 pub(super) struct PodStatuses {
     pods: Api<Pod>,
-    /// By the Pod's name.
+    /// Last written status, by Pod name.
     written: BTreeMap<String, Written>,
-    /// When the last write failed, by the Pod's name.
+    /// Time of the last failed write, by Pod name.
     failed: BTreeMap<String, Instant>,
     failures: FailureLog,
 }
 
-/// What a Pod shows since the last write.
+/// Status of a Pod at the last write.
 #[derive(Clone, Copy)]
 struct Written {
-    /// The plane's, of which only one ever has it.
+    /// Number of the plane, which no other plane has.
     number: u64,
-    /// None: no write has been answered.
+    /// Written readiness. `None` if no write was confirmed.
     ready: Option<bool>,
-    /// Since when the plane runs.
+    /// Start time of the plane.
     started: Timestamp,
-    /// Since when the Pod has planes, and how many it had before this one.
+    /// Start time of the Pod, and the number of planes it had before this one.
     pod_started: Timestamp,
     restarts: i32,
 }
@@ -55,8 +55,8 @@ impl PodStatuses {
         }
     }
 
-    /// Writes how the plane of that number is, which runs as `account`, if that has changed. A write that fails is made
-    /// again by a later call.
+    /// Writes the status of plane `number`, which runs as `account`, if it has changed. A later call repeats a failed
+    /// write.
     pub(super) async fn show(&mut self, account: &str, number: u64, plane: &Member) {
         let before = self.written.get(&plane.name).copied().filter(|written| written.number == number);
         let is_too_soon = self.failed.get(&plane.name).is_some_and(|at| at.elapsed() < RETRY);
@@ -84,11 +84,11 @@ impl PodStatuses {
             Some(before) => before,
             None => self.first(number, &plane.name, now).await?,
         };
-        // A write may count although its answer never comes: the next one says the same.
+        // A write may succeed although its response is lost. The next write sends the same values.
         self.written.insert(plane.name.clone(), shown);
         let patch = Patch::Merge(status(account, plane, shown, now));
         match self.pods.patch_status(&plane.name, &PatchParams::default(), &patch).await {
-            // Not made yet, or deleted: a Pod that is not there is not shown as ready.
+            // The Pod is not created yet or was deleted. A missing Pod already counts as not ready.
             Err(kube::Error::Api(answer)) if answer.code == 404 && !plane.ready => {}
             answer => drop(answer?),
         }
@@ -96,7 +96,7 @@ impl PodStatuses {
         Ok(())
     }
 
-    /// What the Pod is to show of a plane that was started now. If it had another one before, that was restarted.
+    /// Returns the first status of a plane that starts now. If the Pod had another plane before, this is a restart.
     async fn first(&self, number: u64, pod: &str, now: Timestamp) -> kube::Result<Written> {
         let status = self.pods.get_opt(pod).await?.and_then(|pod| pod.status).unwrap_or_default();
         let former = status.container_statuses.iter().flatten().next();
@@ -110,7 +110,7 @@ impl PodStatuses {
     }
 }
 
-/// The status of a plane's Pod, whose readiness changes `now`.
+/// Returns the status of a plane's Pod. Its readiness changes `now`.
 fn status(account: &str, plane: &Member, shown: Written, now: Timestamp) -> Value {
     let Member { address, ready, .. } = plane;
     let truth = if *ready { "True" } else { "False" };
@@ -146,7 +146,7 @@ mod tests {
         Member { name: "activator-0".into(), address: Ipv4Addr::LOCALHOST.into(), ready }
     }
 
-    /// Goal: an API server that says nothing holds nobody up for more than a second, and not at each call.
+    /// Goal: an API server that does not respond delays a caller by at most one second, and not on each call.
     #[tokio::test(start_paused = true)]
     async fn a_write_that_nobody_answers_is_given_up_and_made_again_later() {
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Goal: a Pod counts the planes that it had before, and one that was made anew had none.
+    /// Goal: a Pod counts the planes that it had before; a new Pod has had none.
     #[tokio::test]
     async fn restarts_under_one_pod_are_counted() {
         let server = ApiServer::start(ApiOptions::new("10.96.0.0/16".parse().expect("a range"))).await;

@@ -1,10 +1,10 @@
-//! Addresses of one cluster: a slice of loopback that no other cluster on the machine uses.
+//! Address ranges of one cluster: a part of loopback that no other cluster on the machine uses.
 //!
-//! Linux answers on every address of 127.0.0.0/8, so each cluster takes one second octet N: pods get
-//! 127.N.0.0/18, the planes 127.N.64.0/18, ClusterIPs 127.N.128.0/17. A lock file for each N, held open as long as
-//! the cluster lives, keeps two clusters apart; the kernel lets go of it even when the process is killed. The files are
-//! all users' of the machine: whoever comes first makes their folder as open as the temporary one, and who comes later
-//! needs only the right to read a file to lock it.
+//! Linux accepts connections on every address of 127.0.0.0/8. Each cluster takes one second octet N: pods get
+//! 127.N.0.0/18, the planes 127.N.64.0/18, and ClusterIPs 127.N.128.0/17. A lock on one file per N, held while the
+//! cluster lives, separates clusters. The kernel releases it even if the process is killed. All users of the machine
+//! share the files: the first one creates their folder with the permissions of the temporary folder, and others only
+//! need read permission to lock a file.
 
 use crate::{Range, node};
 use anyhow::Context;
@@ -15,17 +15,17 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Second octets to choose from; the low ones and the highest are left to programs that chose by hand.
+/// Second octets to choose from. The low ones and the highest ones are left to programs with fixed addresses.
 const OCTETS: std::ops::RangeInclusive<u8> = 64..=250;
 
-/// Third octet of the first activators, and of the first autoscalers.
+/// Third octets of the first activators and of the first autoscalers.
 const ACTIVATORS: u8 = 64;
 const AUTOSCALERS: u8 = 96;
 
-/// Most planes of one kind.
+/// Maximum number of planes of one kind.
 const PLANES_MAX: usize = 100;
 
-/// The addresses of one cluster, locked as long as this lives.
+/// Address ranges of one cluster, locked while this value lives.
 #[derive(Debug)]
 pub struct Ranges {
     octet: u8,
@@ -35,18 +35,18 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Takes the first free octet, beginning at one that depends on `seed` so that clusters rarely meet.
-    /// A range given by hand is used instead of a part of it; planes then get the last addresses of the pods' range,
-    /// since where loopback will not do for pods it will not do for planes.
+    /// Takes the first free octet. The search begins at an octet that depends on `seed`, so that clusters rarely
+    /// collide. Given ranges replace the default parts. If a range for pods is given, planes get its last addresses: if
+    /// pods cannot use loopback, neither can planes.
     ///
     /// # Errors
-    /// All are taken, or their lock files cannot be opened.
+    /// Fails if all octets are taken or their lock files cannot be opened.
     pub fn take(seed: u32, pods: Option<Range>, services: Option<Range>) -> anyhow::Result<Self> {
         let free = Self::take_in(&std::env::temp_dir().join("zeroscale-ranges"), seed, anybody_listens)?;
         Ok(Self { pods, services, ..free })
     }
 
-    /// The first octet that is neither locked in `folder` nor in use.
+    /// Takes the first octet that is not locked in `folder` and not in use.
     fn take_in(folder: &Path, seed: u32, is_used: impl Fn(u8) -> bool) -> anyhow::Result<Self> {
         make_folder(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let mut unopened = None;
@@ -71,27 +71,27 @@ impl Ranges {
         })
     }
 
-    /// Where pods get their addresses.
+    /// Returns the range of pod addresses.
     pub fn pods(&self) -> anyhow::Result<Range> {
         self.pods.map_or_else(|| self.range("0.0/18"), Ok)
     }
 
-    /// Where Services get their ClusterIPs.
+    /// Returns the range of ClusterIPs.
     pub fn services(&self) -> anyhow::Result<Range> {
         self.services.map_or_else(|| self.range("128.0/17"), Ok)
     }
 
-    /// The address of activator `index`.
+    /// Returns the address of activator `index`.
     pub fn activator(&self, index: usize) -> IpAddr {
         self.plane(ACTIVATORS, index)
     }
 
-    /// The address of autoscaler `index`.
+    /// Returns the address of autoscaler `index`.
     pub fn autoscaler(&self, index: usize) -> IpAddr {
         self.plane(AUTOSCALERS, index)
     }
 
-    /// Addresses of the pods' range that are the planes'.
+    /// Returns the addresses of the pods' range that belong to planes.
     pub(super) fn reserved(&self) -> Vec<Ipv4Addr> {
         let planes = (0..PLANES_MAX).flat_map(|n| [self.activator(n), self.autoscaler(n)]);
         planes.filter_map(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None }).collect()
@@ -112,13 +112,13 @@ impl Ranges {
     }
 }
 
-/// Whether anybody listens in that range: a program that a killed cluster has left, or a cluster whose lock files lie
-/// elsewhere. What it answers would be taken for the new cluster's.
+/// Reports whether a program listens in this range: one left by a killed cluster, or a cluster with lock files in
+/// another folder. Its responses would be mistaken for those of the new cluster.
 fn anybody_listens(octet: u8) -> bool {
     node::anybody_at(|ip| ip.octets()[..2] == [127, octet])
 }
 
-/// Makes the folder of lock files, for all users, whatever the umask. One that is there is left as it is.
+/// Creates the folder of lock files for all users, whatever the umask is. An existing folder is not changed.
 fn make_folder(folder: &Path) -> io::Result<()> {
     match std::fs::create_dir(folder) {
         Ok(()) => std::fs::set_permissions(folder, Permissions::from_mode(0o1777)),
@@ -127,8 +127,8 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a lock file. One that is there is opened to be read alone, which does for a lock, since it may be another
-/// user's; one that is not is made, readable by all.
+/// Opens a lock file. An existing file may belong to another user, so it is opened read-only, which is enough for a
+/// lock. A missing file is created, readable by all.
 fn open(path: &Path) -> io::Result<File> {
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -146,8 +146,8 @@ mod tests {
     use rustix::fs::{OFlags, fcntl_getfl};
     use std::net::TcpListener;
 
-    /// Goal: another user of the machine can take a range, too. Method: modes, since tests may run as root, which every
-    /// file is open to.
+    /// Goal: other users of the machine can take a range too. Method: the test checks modes, since it may run as root,
+    /// who can open every file.
     #[test]
     fn the_folder_is_for_all_users_and_a_file_that_is_there_need_not_be_writable() {
         let base = tempfile::tempdir().expect("a folder");
@@ -162,8 +162,8 @@ mod tests {
         assert_eq!(flags & OFlags::RWMODE, OFlags::RDONLY);
     }
 
-    /// Goal: a file that cannot be opened costs its range alone; the error names the last if all are so. Method: links
-    /// that lead nowhere, which are neither there to be read nor free to be made, also for root.
+    /// Goal: a file that cannot be opened excludes only its own range. If all fail, the error names the last one.
+    /// Method: dangling symbolic links, which can be neither read nor created, even by root.
     #[test]
     fn a_lock_file_that_cannot_be_opened_is_passed_over() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -178,7 +178,7 @@ mod tests {
         assert!(error.contains(&format!("cannot open {}", last.display())), "{error}");
     }
 
-    /// Goal: what a killed cluster has left running answers for no other.
+    /// Goal: programs left by a killed cluster are not mistaken for those of another cluster.
     #[test]
     fn a_range_where_somebody_listens_is_passed_over() {
         let folder = tempfile::tempdir().expect("a folder");

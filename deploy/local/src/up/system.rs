@@ -1,4 +1,4 @@
-//! What a cluster has before the planes start: the system namespace, the custom resources, the planes' accounts,
+//! Objects created before the planes start: the system namespace, the custom resources, and the planes' accounts,
 //! Services and configuration.
 
 pub use super::planes::NAMESPACE;
@@ -20,38 +20,38 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// The cluster's DNS domain, though nothing serves DNS.
+/// DNS domain of the cluster. Nothing serves DNS.
 pub const DOMAIN: &str = "cluster.local";
 
-/// The ConfigMap with the autoscaler's settings.
+/// ConfigMap with the autoscaler's settings.
 const CONFIG_AUTOSCALER: &str = "config-autoscaler";
 
-/// Longest wait for a custom resource to be served.
+/// Maximum wait until a custom resource is served.
 const ESTABLISHED_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One plane behind one of the system's Services.
+/// A plane behind one of the system's Services.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
-    /// Its pod's name.
+    /// Name of its pod.
     pub name: String,
-    /// Its pod's address.
+    /// Address of its pod.
     pub address: IpAddr,
-    /// Whether it answers its readiness probe.
+    /// True if its readiness probe passes.
     pub ready: bool,
 }
 
 /// Data of a config-autoscaler ConfigMap.
 pub type Configuration = BTreeMap<String, String>;
 
-/// Creates all of it, as far as it is not there; `configuration`, if given, also replaces what is there.
+/// Creates the objects that do not exist. A given `configuration` also replaces the existing one.
 ///
 /// # Errors
-/// The API server refuses an object, or does not serve a custom resource in 10 s.
+/// Fails if the API server rejects an object, or does not serve a custom resource within 10 s.
 pub async fn create(client: &Client, configuration: Option<Configuration>) -> anyhow::Result<()> {
     create_within(client, configuration, &Namespaces::default()).await
 }
 
-/// The same for planes that look at some namespaces only.
+/// Creates the same objects for planes that watch only some namespaces.
 pub(super) async fn create_within(
     client: &Client,
     configuration: Option<Configuration>,
@@ -96,7 +96,7 @@ async fn established(crds: &Api<CustomResourceDefinition>, name: &str) -> anyhow
     Ok(())
 }
 
-/// The data of a config-autoscaler file, refused here if the autoscaler would refuse it.
+/// Reads the data of a config-autoscaler file. Fails if the autoscaler would reject it.
 pub(super) fn configuration(path: &Path) -> anyhow::Result<Configuration> {
     let text = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
     parse_configuration(&text).with_context(|| path.display().to_string())
@@ -118,7 +118,7 @@ fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
     };
     let mut map = Configuration::new();
     for (key, value) in entries {
-        // YAML reads `10` as a number and `true` as a boolean; what was meant is the text.
+        // YAML reads `10` as a number and `true` as a boolean; the setting is their text.
         let text = match value {
             serde_json::Value::String(text) => text,
             serde_json::Value::Bool(_) | serde_json::Value::Number(_) => value.to_string(),
@@ -136,10 +136,11 @@ fn service(name: &str, ports: &[(&str, u16, u16)]) -> anyhow::Result<Service> {
     from(json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"ports": ports}}))
 }
 
-/// Publishes who is behind one of the system's Services: [`names::ACTIVATOR_SERVICE`] or [`names::AUTOSCALER_SERVICE`].
+/// Publishes the endpoints of one of the system's Services: [`names::ACTIVATOR_SERVICE`] or
+/// [`names::AUTOSCALER_SERVICE`].
 ///
 /// # Errors
-/// The API server refuses the slice.
+/// Fails if the API server rejects the slice.
 pub async fn publish(client: &Client, service: &str, members: &[Member]) -> anyhow::Result<()> {
     let ports = if service == names::ACTIVATOR_SERVICE {
         json!([{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT, "protocol": "TCP"},
@@ -171,7 +172,7 @@ pub async fn publish(client: &Client, service: &str, members: &[Member]) -> anyh
     Ok(())
 }
 
-/// Takes the endpoints away again, as they are of no use to whoever comes after this cluster.
+/// Deletes the endpoints, which are of no use after this cluster.
 pub(super) async fn withdraw(client: &Client) {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
     for service in [names::ACTIVATOR_SERVICE, names::AUTOSCALER_SERVICE] {
@@ -192,7 +193,7 @@ fn from<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> anyhow::Res
 /// Applies manifests given as text, as tests do.
 ///
 /// # Errors
-/// As [`manifests::parse`] and [`manifests::apply`].
+/// Fails as [`manifests::parse`] and [`manifests::apply`] do.
 pub async fn apply_text(client: &Client, text: &str) -> anyhow::Result<()> {
     manifests::apply(client, manifests::parse("text", text)?).await
 }

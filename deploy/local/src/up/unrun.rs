@@ -1,14 +1,13 @@
-//! What nothing of the embedded cluster acts on, although its API server keeps it.
+//! Objects without effect: the embedded API server stores them, but nothing acts on them.
 //!
-//! The embedded API server keeps these objects as any other, so whoever makes them succeeds; yet no controller here
-//! makes pods for them, and the ingress does not read Ingresses, so that requests would wait in vain or find nothing.
-//! So whoever makes them is told, by the words of the API's `kinds.yaml`: in the log of `local up`, if they are in its
-//! manifests, and in the API's answers.
+//! Creating these objects succeeds, but no controller here creates pods for them, and the ingress does not read
+//! Ingresses. Requests would wait in vain or find nothing. So users get a warning with the text of the API's
+//! `kinds.yaml`: in the log of `local up` for objects in its manifests, and in the responses of the API.
 
 use super::manifests::Manifest;
 use crate::api::create_warning;
 
-/// A sentence for each object of these manifests that nothing acts on.
+/// Returns a warning for each object in the manifests without effect.
 pub(super) fn warnings(manifests: &[Manifest]) -> impl Iterator<Item = String> {
     manifests.iter().filter_map(|Manifest { origin, types, object }| {
         let meta = &object.metadata;
@@ -24,7 +23,7 @@ mod tests {
     use super::super::manifests::parse;
     use super::*;
 
-    /// Goal: who applies what nothing acts on is told, by object and rule; of the rest nothing is said.
+    /// Goal: objects without effect get a warning with their name and the rule. Other objects get none.
     #[test]
     fn what_nothing_acts_on_is_told_by_object_and_rule() {
         let rows = [
