@@ -1,28 +1,28 @@
-//! Which port numbers a workload has, in the words of its status.
+//! Port numbers of a workload in the form of its status.
 
 use super::super::ports::Given;
 use autoscaler_core::ports::{Outcome, Problem};
 
-/// What is told of all its ports together.
+/// Summary of all ports of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Allocation {
-    /// Each has a number.
+    /// Each port has a number.
     Whole,
-    /// Each has one, or will have one in a moment.
+    /// Each port has a number, or gets one soon.
     Pending,
-    /// Something is wrong.
+    /// Some port has a fault.
     Wrong {
-        /// One word, of the first thing.
+        /// Machine-readable word for the first fault.
         reason: &'static str,
-        /// All of it.
+        /// Description of all faults.
         message: String,
-        /// A port has no number at all: it leads to no activator.
+        /// Whether a port has no number at all, so that it leads to no activator.
         is_lacking: bool,
     },
 }
 
 impl Allocation {
-    /// Of what has been given.
+    /// Summarizes the ports given to a workload.
     pub(crate) fn of(given: &Given) -> Self {
         let problems: Vec<(u16, &Problem)> =
             given.ports.iter().filter_map(|(port, outcome)| Some((port.port, outcome.problem.as_ref()?))).collect();

@@ -1,8 +1,8 @@
-//! Why the API server accepts no pod of a target, where events alone tell it.
+//! Reasons why the API server accepts no pod of a target, if only events show them.
 //!
-//! A Deployment has a condition for it. A StatefulSet has none, and most other kinds have none either: whoever makes their
-//! pods writes the event FailedCreate. It is looked for while pods are wanted and there is none. An event of an earlier
-//! wake may be there still, so an old one counts only once there has been no pod for a while.
+//! A Deployment has a condition for this. A StatefulSet and most other kinds have none; their controllers write the
+//! event FailedCreate. These events are read while pods are wanted and none exists. An event of an earlier wake may
+//! still exist, so an old event counts only after there has been no pod for a while.
 
 use crate::pods::warnings;
 use autoscaler_core::cause::{self, Cause};
@@ -13,13 +13,13 @@ use k8s_openapi::api::core::v1::Event;
 use kube::{Api, Client};
 use std::time::Duration;
 
-/// Time without a pod until events are read, and from one reading to the next.
+/// Time without a pod before events are read, and interval between two reads.
 const AGAIN: Duration = Duration::from_secs(3);
-/// Time without a pod from which on an old event counts.
+/// Time without a pod after which an old event counts.
 const LONG: Duration = Duration::from_secs(10);
-/// Age of the oldest event that counts. Who makes pods tries again, at the latest, in about that time.
+/// Maximum age of an event that counts. Controllers that create pods retry at least about that often.
 const OLD: Duration = Duration::from_secs(1000);
-/// Events tell whole seconds, of another machine's clock.
+/// Margin, because events have whole seconds from the clock of another machine.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Targets that lack their pods.
@@ -28,7 +28,7 @@ pub(super) struct Creations {
     lacking: DashMap<Key, Lacking>,
 }
 
-/// A target that does.
+/// State of a target that lacks its pods.
 struct Lacking {
     since: Timestamp,
     next: Timestamp,
@@ -40,10 +40,10 @@ impl Creations {
         Self { client, lacking: DashMap::new() }
     }
 
-    /// Reads the events of the target with this uid, which lacks its pods, if it is time to. Returns the time until the next
-    /// look.
+    /// Reads the events of the target with this uid, which lacks its pods, if a read is due. Returns the time until the
+    /// next read.
     ///
-    /// Cancel safe: what was not read is read with the next look.
+    /// Cancel safe: a cancelled read is repeated with the next call.
     pub(super) async fn look(&self, key: &Key, uid: &str, now: Timestamp) -> Duration {
         let fresh = || Lacking { since: now, next: now + AGAIN, cause: None };
         let (since, next) = {
@@ -64,18 +64,18 @@ impl Creations {
         AGAIN
     }
 
-    /// Returns why the API server accepts no pod of one, as far as events have told.
+    /// Returns the reason why the API server accepts no pod of a workload, according to the events.
     pub(super) fn cause(&self, key: &Key) -> Option<Cause> {
         self.lacking.get(key)?.cause.clone()
     }
 
-    /// Forgets one that has its pods, or wants none.
+    /// Forgets a workload that has its pods, or wants none.
     pub(super) fn forget(&self, key: &Key) {
         self.lacking.remove(key);
     }
 }
 
-/// Returns whether an event of this time says why there has been no pod `since` then.
+/// Reports whether an event at time `at` explains why there has been no pod since `since`.
 fn counts(at: Timestamp, since: Timestamp, now: Timestamp) -> bool {
     let is_long = now.saturating_since(since) >= LONG;
     since.saturating_since(at) <= if is_long { OLD } else { MARGIN }

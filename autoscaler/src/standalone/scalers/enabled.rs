@@ -1,13 +1,15 @@
-//! Workloads that ask for a ZeroScaler by a label alone: `zeroscale.dev/enabled: "true"` on a Deployment or a StatefulSet. With
-//! "false" one asks for none. Any other value asks for nothing, and an event on the workload says so.
+//! Workloads that request a ZeroScaler by the label `zeroscale.dev/enabled: "true"` on a Deployment or StatefulSet. The
+//! value "false" requests none. Any other value is ignored and reported by an event on the workload.
 //!
-//! One of its name is made, with defaults and the same label, and owned by the workload: it goes when the workload goes.
-//! It goes as well when the label does, and gives everything back. One that somebody else has made is left alone.
+//! A ZeroScaler of the workload's name is created with defaults and the same label. The workload owns it, so both are
+//! deleted together. It is also deleted when the label is removed, and gives everything back. A ZeroScaler that another
+//! client created is left alone.
 //!
-//! Nothing is taken away before everything has been listed: who does not know the labels yet does not know that one is
-//! missing. A namespace whose rights are missing counts as listed, and where they come back ZeroScalers may be known before
-//! their owners. So the API server is asked for the owner before each deletion, of which there is one for each label. Where
-//! there is no answer within [`ANSWERED_WITHIN`](super::super::unread::ANSWERED_WITHIN), nothing is deleted.
+//! No ZeroScaler is deleted before everything has been listed, because missing knowledge is no proof of a missing
+//! label. A namespace without permissions counts as listed, and when the permissions return, ZeroScalers may be known
+//! before their owners. Therefore the API server is asked for the owner before each deletion; each removed label causes
+//! only one deletion. Without a response within [`ANSWERED_WITHIN`](super::super::unread::ANSWERED_WITHIN) nothing is
+//! deleted.
 
 use super::super::unread::answered;
 use super::{COMPONENT, Scalers};
@@ -31,41 +33,41 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_util::sync::CancellationToken;
 
-/// Label on a workload that asks, and on the ZeroScaler that was made for it.
+/// Label on a workload that requests a ZeroScaler, and on the ZeroScaler created for it.
 pub(crate) const ENABLED: &str = "zeroscale.dev/enabled";
-/// Kinds that may ask.
+/// Number of kinds that may have the label.
 const KINDS: usize = 2;
 
-/// All that ask.
+/// All workloads with the label.
 #[derive(Debug, Default)]
 pub(crate) struct Enabled {
-    /// By name, and then by kind: of two with one name the first by its kind.
+    /// Requests by name, then by kind. Of two kinds with the same name, the first kind wins.
     asking: RwLock<HashMap<Key, BTreeMap<String, OwnerReference>>>,
-    /// Workloads whose label has a value that means nothing, by name and kind.
+    /// Workloads with an unknown label value, by name and kind.
     strange: RwLock<HashMap<(Key, String), Strange>>,
-    /// ZeroScalers that were made for a label.
+    /// ZeroScalers that were created for a label.
     made: RwLock<BTreeSet<Key>>,
-    /// Kinds that have been listed.
+    /// Number of kinds that have been listed.
     listed: AtomicUsize,
     queue: WorkQueue<Key>,
 }
 
-/// A value of the label that means nothing, and what has it.
+/// Unknown value of the label, and the uid of its workload.
 #[derive(Clone, Debug)]
 struct Strange {
     uid: Option<String>,
     value: String,
-    /// Set once it has been told.
+    /// Whether the event about it was sent.
     is_told: bool,
 }
 
 impl Enabled {
-    /// Names to look at.
+    /// Returns the queue of names to reconcile.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
         self.queue.clone()
     }
 
-    /// Follows who asks until `shutdown`, in tasks of their own.
+    /// Follows labelled workloads until `shutdown`, in separate tasks.
     pub(crate) fn follow(self: &Arc<Self>, (client, namespaces): (&Client, &Namespaces), shutdown: &CancellationToken) {
         self.each::<Deployment>(namespaces.reach(client), shutdown);
         self.each::<StatefulSet>(namespaces.reach(client), shutdown);
@@ -74,7 +76,7 @@ impl Enabled {
     fn each<K: Kind>(self: &Arc<Self>, reach: Reach<K>, shutdown: &CancellationToken) {
         let (enabled, shutdown) = (self.clone(), shutdown.clone());
         let mut changes = watch(reach, Config::default().labels(ENABLED));
-        let mut is_listed = false; // A watch that broke is listed again.
+        let mut is_listed = false; // A broken watch lists again, which must not count twice.
         tokio::spawn(async move {
             loop {
                 let change = tokio::select! {
@@ -89,7 +91,7 @@ impl Enabled {
                             enabled.tell::<K>(&key_of(&object), None);
                             continue;
                         }
-                        // To make the owner's end wait for us would take a right over owners.
+                        // Blocking the owner's deletion would require permissions on owners.
                         let owner = OwnerReference { block_owner_deletion: None, ..controller_reference(&object) };
                         enabled.tell::<K>(&key_of(&object), Some(owner));
                     }
@@ -109,7 +111,7 @@ impl Enabled {
         });
     }
 
-    /// Takes in the value of a workload's label, if it means nothing.
+    /// Records an unknown value of a workload's label, or forgets it after a correction.
     fn note<K: Kind>(&self, key: &Key, object: &K, value: &str) {
         let (at, uid) = ((key.clone(), K::kind(&()).into_owned()), object.uid());
         let mut strange = self.strange.write();
@@ -120,7 +122,7 @@ impl Enabled {
         }
     }
 
-    /// Says of a workload, once, that the value of its label means nothing.
+    /// Reports an unknown label value by an event, once.
     fn complain<K: Kind>(&self, key: &Key, writes: &Writes, about: impl FnOnce(ObjectMeta) -> K) {
         let mut strange = self.strange.write();
         let at = (key.clone(), K::kind(&()).into_owned());
@@ -135,7 +137,7 @@ impl Enabled {
         writes.recorder.say(COMPONENT, &object, Severity::Warning, "LabelNotUnderstood", message);
     }
 
-    /// Takes in that one asks; none: it does not.
+    /// Records the request of a workload, or its end if `reference` is `None`.
     fn tell<K: Kind>(&self, key: &Key, reference: Option<OwnerReference>) {
         {
             let (mut asking, kind) = (self.asking.write(), K::kind(&()).into_owned());
@@ -156,7 +158,7 @@ impl Enabled {
         self.queue.add(key.clone(), Priority::Normal);
     }
 
-    /// Takes in a ZeroScaler as it is now; none: there is none of this name.
+    /// Records the present ZeroScaler of this name; `None` if there is none.
     pub(super) fn take(&self, key: &Key, object: Option<&ZeroScaler>) {
         let is_made = object.is_some_and(is_made);
         let mut made = self.made.write();
@@ -165,27 +167,27 @@ impl Enabled {
             false => made.remove(key),
         };
         drop(made);
-        // Who asks for one that is gone is to have another.
+        // If a requested ZeroScaler is deleted, another must be created.
         if is_made || object.is_none() {
             self.queue.add(key.clone(), Priority::Normal);
         }
     }
 
-    /// Looks again at those that were made.
+    /// Queues all ZeroScalers that were created for a label.
     fn look_at_made(&self) {
         let made: Vec<Key> = self.made.read().iter().cloned().collect();
         made.into_iter().for_each(|key| self.queue.add(key, Priority::Slow));
     }
 
-    /// Who asks for one of this name.
+    /// Returns the workload that requests a ZeroScaler of this name.
     fn asking(&self, key: &Key) -> Option<OwnerReference> {
         self.asking.read().get(key)?.values().next().cloned()
     }
 
-    /// One look at one name.
+    /// Reconciles one name.
     ///
     /// # Errors
-    /// The API server's.
+    /// Returns errors of the API server.
     pub(crate) async fn reconcile(&self, key: &Key, scalers: &Scalers, writes: &Writes) -> Result<(), Error> {
         if !writes.leadership.owns(key) {
             return Ok(());
@@ -210,7 +212,7 @@ impl Enabled {
         Ok(())
     }
 
-    /// Looks at all labels again: whoever leads now has passed by what it has been told before.
+    /// Queues all labels and created ZeroScalers, because a new leader ignored all events before it became the leader.
     pub(crate) fn look(&self) {
         let mut asking: Vec<Key> = self.asking.read().keys().cloned().collect();
         asking.extend(self.strange.read().keys().map(|(key, _)| key.clone()));
@@ -219,12 +221,12 @@ impl Enabled {
     }
 }
 
-/// Whether one was made for a label.
+/// Reports whether a ZeroScaler was created for a label.
 fn is_made(object: &ZeroScaler) -> bool {
     object.labels().get(ENABLED).is_some_and(|value| value == "true") && controller(&object.metadata).is_some()
 }
 
-/// Whether the owner of one is there and has the label, as the API server has it now.
+/// Asks the API server whether the owner of a ZeroScaler exists and has the label.
 async fn is_asking(client: &Client, key: &Key, have: &ZeroScaler) -> Result<bool, Error> {
     let Some(owner) = controller(&have.metadata) else { return Ok(false) };
     match owner.kind.as_str() {
@@ -245,7 +247,7 @@ async fn has_label<K: Kind>(client: &Client, key: &Key, owner: &OwnerReference) 
     }))
 }
 
-/// The one that a workload's label stands for.
+/// Returns the ZeroScaler for a workload's label.
 fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
     let target = zeroscaler::Target {
         api_version: workload.api_version.clone(),
@@ -280,8 +282,8 @@ mod tests {
         keys
     }
 
-    /// Goal: who leads from now on looks at every label, at those that have gone as well: whoever is told of one and does not
-    /// lead passes it by.
+    /// Goal: a new leader looks at every label, also at removed ones, because a process that does not lead ignores
+    /// events.
     #[tokio::test]
     async fn who_leads_anew_looks_at_every_label() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
@@ -297,7 +299,7 @@ mod tests {
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
     }
 
-    /// Goal: a value that means nothing is told of once, another one again, and those that mean something never.
+    /// Goal: an unknown value is reported once, another unknown value again, and known values never.
     #[test]
     fn a_value_that_means_nothing_is_noted_until_it_is_told() {
         let enabled = Enabled::default();
@@ -312,8 +314,8 @@ mod tests {
         }
     }
 
-    /// What a look at `ns/made` asks for, whose owner this process does not know, and what comes of it, beside an API server
-    /// that has these Deployments; none: it gives no answer.
+    /// Returns the requests sent by a pass over `ns/made`, whose owner this process does not know, and the result. The
+    /// API server has these Deployments; `None`: it does not respond.
     async fn asked_for(deployments: Option<Value>) -> (Vec<String>, Result<(), Error>) {
         let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
         let (client, limiter) = (Client::new(service, "default"), WriteLimiter::new(Rate::WITH_CONTROLLER));
@@ -362,8 +364,8 @@ mod tests {
 
     const LOOK: &str = "GET /apis/apps/v1/namespaces/ns/deployments";
 
-    /// Goal: the ZeroScaler of a label stays while its owner has the label, though this process has not been told of it
-    /// yet; of an owner that has gone, has lost the label, or is another one by uid it does not.
+    /// Goal: the ZeroScaler of a label stays while its owner has the label, although this process does not know that
+    /// yet. It is deleted if the owner is gone, has lost the label, or has another uid.
     #[tokio::test]
     async fn what_is_asked_for_is_not_deleted_by_who_does_not_know_it_yet() {
         let owner = |uid: &str, label: &str| {
@@ -381,8 +383,8 @@ mod tests {
         }
     }
 
-    /// Goal: an API server that does not answer who the owner is keeps the other labels waiting for seconds, and nothing is
-    /// deleted.
+    /// Goal: an API server that does not respond about the owner delays the other labels only for seconds, and nothing
+    /// is deleted.
     #[tokio::test(start_paused = true)]
     async fn who_is_not_answered_for_is_not_deleted() {
         let begun = Instant::now();

@@ -1,19 +1,19 @@
-//! Events of ZeroScalers: what a user finds under `kubectl describe`, once for each change.
+//! Events of ZeroScalers, as shown by `kubectl describe`, one for each change.
 //!
-//! An event tells of a difference between the status that was written last and the one that is about to be. So it comes
-//! when the status does, after a wake and merged as that is, and not with each pass. It is written before the status,
-//! under a name that follows from what it says and from the version of the object: a process that ends between both is
-//! followed by one that says the same again, which the API server knows already. One that cannot be written is written
-//! after the status, by later passes of the same process ([`super::untold`]). Nothing is said twice.
+//! An event reports a difference between the last written status and the one about to be written. It therefore comes
+//! with the status, after a wake and merged like the status, and not with each pass. It is written before the status,
+//! under a name derived from its content and the object's version. If a process dies between both writes, its successor
+//! writes the same event, which the API server already knows. If an event cannot be written, later passes of the same
+//! process write it after the status ([`super::untold`]). No event is written twice.
 //!
-//! | reason | when |
+//! | reason | condition |
 //! |---|---|
-//! | that of the condition, such as `Invalid`, `CrashLoop`, `HorizontalPodAutoscaler`, `ServiceNotOwned`, `FailedUpdateScale`, `TimedOut` | Ready, HostsOwned, MetricsMeasured, PortsAllocated, AnswersResolved, ProtocolsDetected or PodsOwned becomes False, or is False for another reason, or an edit is wrong in another way |
+//! | that of the condition, such as `Invalid`, `CrashLoop`, `HorizontalPodAutoscaler`, `ServiceNotOwned`, `FailedUpdateScale`, `TimedOut` | Ready, HostsOwned, MetricsMeasured, PortsAllocated, AnswersResolved, ProtocolsDetected or PodsOwned becomes False, or is False for another reason, or an edit has another fault |
 //! | `Adopted` | target and Service have been taken over |
-//! | `NetworkPolicy` | Ready begins to warn of one that lets no activator through to the pods |
-//! | `Scaled` | replicas were changed, once for a whole way |
+//! | `NetworkPolicy` | Ready begins to warn of a policy that blocks all activators |
+//! | `Scaled` | replicas were changed; successive changes are one event |
 //!
-//! Not here: `ReplicasContested`, which is said as soon as it is so, once for each conflict.
+//! Not here: `ReplicasContested`, which is reported at once, once for each conflict.
 
 use crate::engine::scaler::Scaled;
 use common::time::Timestamp;
@@ -30,10 +30,10 @@ use k8s_openapi::jiff;
 use kube::ResourceExt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Longest part of an event's name that is the object's.
+/// Maximum length of the object's part in the name of an event.
 const NAME_MAX: usize = 200;
 
-/// What one event says.
+/// Content of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct News {
     pub(crate) severity: Severity,
@@ -41,8 +41,8 @@ pub(crate) struct News {
     pub(crate) message: String,
 }
 
-/// What `status`, which is about to be written, says that the status of `object` did not. `scaled`: the replicas that
-/// were changed meanwhile.
+/// Returns the changes from the status of `object` to `status`, which is about to be written. `scaled` is the change of
+/// replicas meanwhile.
 pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Option<&Scaled>) -> Vec<News> {
     let before = object.status.clone().unwrap_or_default();
     let mut news: Vec<News> = Vec::new();
@@ -51,7 +51,7 @@ pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Optio
     for type_ in types {
         let (was, is) = (find(&before.conditions, type_), find(&status.conditions, type_));
         if let Some(is) = is.filter(|is| is_wrong(is) && was.is_none_or(|was| is_other(was, is))) {
-            // Ready says what another condition says as well.
+            // Ready repeats the content of another condition.
             let said = warning(&is.reason, is.message.clone());
             if !news.contains(&said) {
                 news.push(said);
@@ -79,8 +79,8 @@ fn is_wrong(condition: &Condition) -> bool {
     condition.status == "False"
 }
 
-/// Whether there is something to say that was not said of `was`. The words alone may change with each try; those of
-/// another version of the object are about that.
+/// Reports whether a fault differs from `was`. The message alone may change with each retry; it counts only if the
+/// object's version changed too.
 fn is_other(was: &Condition, is: &Condition) -> bool {
     let is_edited = was.observed_generation != is.observed_generation && was.message != is.message;
     !is_wrong(was) || was.reason != is.reason || is_edited
@@ -101,7 +101,7 @@ fn adopted(object: &ZeroScaler, status: &ZeroScalerStatus) -> String {
         Some(made) if found.services.is_empty() && made == object.spec.service_name() => {
             format!(", and Service {made} is made for it")
         }
-        _ => services.collect(), // None: another was served until now.
+        _ => services.collect(), // Empty if another Service was served until now.
     };
     format!("{} {} is taken over{replicas}{services}", target.kind, target.name)
 }
@@ -114,7 +114,7 @@ fn normal(reason: &str, message: String) -> News {
     News { severity: Severity::Normal, reason: reason.to_owned(), message }
 }
 
-/// The event that says it of `object`, as of this version.
+/// Returns the event for `object` in its present version.
 pub(crate) fn event(component: &'static str, object: &ZeroScaler, news: &News, now: Timestamp) -> Event {
     let mut hasher = DefaultHasher::new();
     (object.uid(), object.resource_version(), &news.reason, &news.message).hash(&mut hasher);
@@ -131,7 +131,7 @@ mod tests {
     use common_api::zeroscaler::conditions::{ConditionStatus, Said, set};
     use common_api::zeroscaler::{Adopted, AdoptedService};
 
-    /// The object whose status of this generation says so.
+    /// Returns an object whose status has these conditions for this generation.
     fn said(generation: i64, conditions: &[(&str, ConditionStatus, &str, &str)]) -> ZeroScaler {
         let mut object = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
         object.metadata.uid = Some("u".into());
@@ -151,7 +151,8 @@ mod tests {
         news(before, &status, None).into_iter().map(|news| (news.reason, news.message)).collect()
     }
 
-    /// Goal: what goes wrong is said once, whatever words it is in; another mistake, and the next version's, is said again.
+    /// Goal: a fault is reported once, whatever its message. Another fault, and a fault of the next version, are
+    /// reported again.
     #[test]
     fn what_goes_wrong_is_said_once() {
         use ConditionStatus::{False, True};
@@ -162,7 +163,7 @@ mod tests {
         let rows = [
             (&fine, &quota, Some("FailedUpdateScale")),
             (&quota, &quota, None),
-            (&quota, &later, None), // The same, in words that change with each try.
+            (&quota, &later, None), // The same fault; its message changes with each retry.
             (&quota, &wrong(1, "TimedOut", ""), Some("TimedOut")),
             (&quota, &fine, None),
             (&fine, &wrong(2, "Invalid", "spec.scale.min"), Some("Invalid")),
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(told(&fine, &said(1, &lost)).len(), 1, "two conditions, one event");
     }
 
-    /// Goal: a birth and a way of replicas are told once each, with what there is to know.
+    /// Goal: an adoption and a change of replicas are reported once each, with all details.
     #[test]
     fn adoptions_and_scales_are_told() {
         let mut born = said(1, &[(ADOPTED, ConditionStatus::True, "Adopted", "")]);
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(of(&way(0, 0)), [], "there and back");
     }
 
-    /// Goal: an event that is written again has the same name, another version's has another.
+    /// Goal: an event that is written again has the same name; an event of another version has another name.
     #[test]
     fn what_is_said_again_of_one_version_has_one_name() {
         let object = said(1, &[]);

@@ -1,9 +1,9 @@
-//! The fault of a workload: what keeps its pods from serving, from when it is found until a wake succeeds or its object or
-//! its target changes. So it is still told when the workload sleeps after a wake that failed.
+//! Fault of a workload that keeps its pods from serving. It stays from its detection until a wake succeeds, or its
+//! object or target changes. It is therefore still reported while the workload sleeps after a failed wake.
 //!
-//! Requests that are held fail with it once it has lasted for [`HEALS_WITHIN`]: a Secret may come a moment after the pod that
-//! needs it. A program that does not answer yet, or a pod without a node, may need minutes ([`Cause::may_be_slow`]). Requests
-//! for it wait for `wake.timeout`, and the response to those that time out names the cause.
+//! Held requests fail with the fault once it has lasted for [`HEALS_WITHIN`], because a Secret may arrive a moment
+//! after the pod that needs it. A program that does not respond yet, or a pod without a node, may need minutes
+//! ([`Cause::may_be_slow`]). Requests then wait for `wake.timeout`, and the response after a timeout names the cause.
 
 use crate::scale::Failing;
 use autoscaler_core::cause::Cause;
@@ -12,26 +12,26 @@ use common_api::zeroscaler::{BackendStatus, Fault, conditions};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time for which a cause must last until held requests fail with it: ten seconds, after which a kubelet tries again, and a
+/// Time that a cause must last before held requests fail with it: ten seconds, after which a kubelet retries, and a
 /// margin.
 pub(crate) const HEALS_WITHIN: Duration = Duration::from_secs(12);
-/// Time for which a workload that crashed in a loop must be awake until it is believed: it may be ready for a moment each
-/// time.
+/// Time that a workload after a crash loop must be awake before its fault is cleared: in each loop it may be ready for
+/// a moment.
 const BELIEVED_AFTER: Duration = Duration::from_secs(10);
 
-/// Knowledge of a workload's failure.
+/// Known failures of a workload.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
-    /// Failure at the moment.
+    /// Present failure.
     pub(crate) failing: Option<Failing>,
-    /// The versions of the object and of its target; none: the target is not known.
+    /// Versions of the object and of its target; `None` if the target is unknown.
     pub(crate) of: Option<String>,
-    /// For how long it has been awake; none: it is not.
+    /// Time since the workload is awake; `None` if it is not.
     pub(crate) awake_for: Option<Duration>,
 }
 
 impl Found {
-    /// The fault that follows, where `before` was told.
+    /// Returns the resulting fault after `before`.
     pub(crate) fn fault(&self, before: Option<&Fault>, now: Timestamp) -> Option<Fault> {
         let kept = before.filter(|before| self.of.as_ref().is_none_or(|of| *of == before.of));
         let Some(Failing { cause: Cause { reason, message, remedy }, .. }) = &self.failing else {
@@ -47,7 +47,7 @@ impl Found {
         })
     }
 
-    /// After what time the status follows from less.
+    /// Returns the time after which the fault or its effect may change by itself.
     pub(crate) fn again_in(&self, before: Option<&Fault>, now: Instant) -> Option<Duration> {
         let failing = self.failing.as_ref().filter(|failing| !failing.cause.may_be_slow());
         let lasts = failing.map(|failing| HEALS_WITHIN.saturating_sub(now - failing.since));
@@ -59,7 +59,8 @@ impl Found {
         before.filter(|before| before.reason == "CrashLoop" && !left.is_zero()).map(|_| left)
     }
 
-    /// Has activators told what fails, if anything does: at once if it has lasted.
+    /// Adds the failure to the backend for the activators. Held requests fail at once if the failure has lasted long
+    /// enough.
     pub(crate) fn tell(&self, backend: BackendStatus, now: Instant) -> BackendStatus {
         let Some(failing) = &self.failing else { return BackendStatus { failing: None, ..backend } };
         let words = Some(failing.cause.to_string());
@@ -80,7 +81,7 @@ mod tests {
         Failing { cause, pod: "p".into(), since: Instant::now() }
     }
 
-    /// Goal: a fault stays after its wake, until one succeeds or something is another version.
+    /// Goal: a fault stays after its wake until a wake succeeds, or the object or target has another version.
     #[tokio::test(start_paused = true)]
     async fn a_fault_stays_until_a_wake_succeeds_or_something_changes() {
         let at = Timestamp::from_secs;
@@ -108,7 +109,8 @@ mod tests {
         }
     }
 
-    /// Goal: held requests fail with a cause that has lasted, unless the start may be slow. Before, they are told of it.
+    /// Goal: held requests fail with a lasting cause, unless the start may be slow. Before that, they only receive its
+    /// description.
     #[tokio::test(start_paused = true)]
     async fn requests_fail_with_what_lasts() {
         for (reason, fails) in [("SecretMissing", true), ("PortClosed", false), ("Unschedulable", false)] {

@@ -1,5 +1,5 @@
-//! What the passes have found out about a ZeroScaler, in memory. Its status follows from it ([`super::status`]), and what a
-//! new owner needs to go on is read back from there.
+//! In-memory findings of the passes about a ZeroScaler. Its status is derived from them ([`super::status`]), and a new
+//! owner reads them back from the status.
 
 use crate::engine::front_end::Outcome;
 use crate::engine::workload::{NotReady, Previous};
@@ -10,46 +10,46 @@ use common_api::zeroscaler::conditions::{self as written, ConditionStatus};
 use common_api::zeroscaler::{RequestStatus, State, ZeroScalerStatus};
 use std::borrow::Cow;
 
-/// Reason of being awake.
+/// Reason of the condition while awake.
 const AWAKE: &str = "Awake";
 
 /// Findings about one ZeroScaler.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Findings {
-    /// Generation that the last pass was over.
+    /// Generation that the last pass read.
     pub(crate) generation: Option<i64>,
-    /// What the workload is; none: not known yet.
+    /// Activity of the workload, if known.
     pub(crate) activity: Option<Activity>,
-    /// Set once the first scale was reached.
+    /// Whether the initial scale was reached.
     pub(crate) is_initialized: bool,
-    /// Pods that are wanted, as far as that was ever known.
+    /// Desired number of pods, if it was ever known.
     pub(crate) desired: Option<i32>,
-    /// Public Service that is served and counts first; empty: none is.
+    /// First served public Service in precedence; empty if none is served.
     pub(crate) service: String,
-    /// Why nothing, or nothing new, is done.
+    /// Reason why no change, or no new version, is applied.
     pub(crate) refused: Option<Finding>,
-    /// Hosts that it asks for and does not have.
+    /// Hosts that the ZeroScaler claims and does not have.
     pub(crate) lost_hosts: Option<Finding>,
-    /// A metric that cannot be measured.
+    /// Metric that cannot be measured.
     pub(crate) unmeasured: Option<Finding>,
-    /// A patch that adds pods is refused.
+    /// Rejected patch that adds pods.
     pub(crate) unscaled: Option<Finding>,
-    /// Another writer keeps changing the replicas.
+    /// Another writer that keeps changing the replicas.
     pub(crate) contest: Option<Finding>,
-    /// The target's selector finds pods of others.
+    /// Foreign pods that the target's selector matches.
     pub(crate) overlap: Option<Finding>,
-    /// Set while everything stays as it is.
+    /// Whether scaling and routing changes are suspended.
     pub(crate) paused: bool,
-    /// What became of the last wake or sleep that was asked for.
+    /// Result of the last requested wake or sleep.
     pub(crate) request: Option<RequestStatus>,
 }
 
-/// Something that is wrong.
+/// Fault to report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// One word, for programs.
+    /// Machine-readable word.
     pub(crate) reason: Cow<'static, str>,
-    /// A sentence, for people.
+    /// Sentence for users.
     pub(crate) message: String,
 }
 
@@ -69,22 +69,22 @@ impl From<NotReady> for Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activity {
     pub(crate) is: ActiveCondition,
-    /// Time since when it is so, in whole seconds.
+    /// Start of the activity, in whole seconds.
     pub(crate) since: Timestamp,
 }
 
 impl Activity {
-    /// Whether the workload is awake.
+    /// Reports whether the workload is awake.
     pub(crate) fn is_awake(self) -> bool {
         self.is == ActiveCondition::Active
     }
 
-    /// Whether it is asleep, or falls asleep.
+    /// Reports whether the workload is asleep or falling asleep.
     pub(crate) fn is_asleep(self) -> bool {
         matches!(self.is, ActiveCondition::NoTraffic | ActiveCondition::TimedOut)
     }
 
-    /// The status of its condition, the reason, and words.
+    /// Returns status, reason and message of its condition.
     pub(crate) fn condition(self) -> (ConditionStatus, &'static str, &'static str) {
         match self.is {
             ActiveCondition::Active => (ConditionStatus::True, AWAKE, ""),
@@ -100,7 +100,7 @@ impl Activity {
 }
 
 impl Findings {
-    /// Returns what the last pass over it has found, as the rules know it.
+    /// Returns the findings of the last pass in the form of the rules.
     pub(crate) fn previous(&self, now: Timestamp) -> Previous {
         let age = self.activity.map(|activity| now.saturating_since(activity.since)).unwrap_or_default();
         let is_given_up = self.activity.is_some_and(|activity| activity.is == ActiveCondition::TimedOut);
@@ -116,7 +116,7 @@ impl Findings {
         }
     }
 
-    /// Takes in the result of a pass.
+    /// Applies the result of a pass.
     pub(crate) fn conclude(&mut self, outcome: &Outcome, now: Timestamp) {
         self.desired = outcome.want.or(self.desired);
         self.is_initialized |= outcome.initialized;
@@ -125,8 +125,8 @@ impl Findings {
         }
     }
 
-    /// Ends a pass. A time that is still to come was taken from a clock that has been set back since: it becomes now, else
-    /// the workload would be no older with every pass.
+    /// Ends a pass. A time in the future comes from a clock that was set back since. It becomes now; otherwise the
+    /// workload would not age until then.
     pub(crate) fn finish(&mut self, generation: Option<i64>, now: Timestamp) {
         self.generation = generation;
         if let Some(activity) = &mut self.activity {
@@ -136,7 +136,7 @@ impl Findings {
 
     /// Reads back what a status has reported, by this process or another.
     pub(crate) fn read(status: &ZeroScalerStatus) -> Self {
-        // What lacks its target is not active in the words of the status alone.
+        // A workload without its target is inactive only in the written status.
         let active = written::find(&status.conditions, written::ACTIVE).filter(|it| it.reason != TARGET_NOT_FOUND);
         let activity = active.and_then(|active| {
             let is = match (active.status.as_str(), active.reason.as_str()) {
@@ -149,7 +149,7 @@ impl Findings {
             Some(Activity { is, since: Timestamp::from_secs(active.last_transition_time.0.as_second()) })
         });
         let is_fault = |reason: &str| status.fault.as_ref().is_some_and(|fault| fault.reason == reason);
-        // Whoever is asleep because it was given up is not ready, and says why in both.
+        // A workload that sleeps because its wake was given up is not ready, for the same reason in both conditions.
         let is_activity = |reason: &str| {
             active.is_some_and(|active| active.status == "False" && active.reason == reason)
                 && !NOT_ADOPTED.contains(&reason)
@@ -164,12 +164,12 @@ impl Findings {
         Self {
             generation: status.observed_generation,
             activity,
-            // Whoever was awake once has reached its first scale.
+            // A workload that was awake once has reached its initial scale.
             is_initialized: status.last_wake.is_some() || !matches!(status.state, State::Unknown | State::Waking),
             desired: status.desired,
             service: status.service.clone().unwrap_or_default(),
             refused,
-            // Until the first pass these hold: a restart neither ends a warning nor writes its event again.
+            // These hold until the first pass, so a restart neither ends a warning nor repeats its event.
             lost_hosts: wrong(written::HOSTS_OWNED),
             unmeasured: wrong(written::METRICS_MEASURED),
             unscaled: None,
@@ -196,7 +196,7 @@ mod tests {
         status
     }
 
-    /// Goal: a new owner goes on from what a status reports, as the one before would have.
+    /// Goal: a new owner continues from the reported status as the former owner would have.
     #[test]
     fn a_status_is_read_back() {
         use ConditionStatus::{False, True, Unknown};
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!((reasons, found.paused), ([Some(hosts), None, Some(scaled), Some(pods)], true));
     }
 
-    /// Goal: the age of an activity counts from when it began, and a clock that is set back makes nothing younger for ever.
+    /// Goal: the age of an activity counts from its start, and a clock that is set back does not stop it from aging.
     #[test]
     fn an_activity_is_as_old_as_it_is() {
         let at = Timestamp::from_secs;

@@ -1,4 +1,4 @@
-//! ZeroScalers: what is known of each, and what is written of it.
+//! ZeroScalers: the findings about each, and its status.
 //!
 //! ```text
 //! watch ─▶ ZeroScaler ─▶ admission ─▶ Workload ─▶ the passes of both front ends
@@ -6,13 +6,13 @@
 //!               └── publication ◀── status ◀── findings ◀┘
 //! ```
 //!
-//! What the passes find out is held in memory at once ([`findings`]), and written down as the status of the ZeroScaler when
-//! there is time ([`publication`]): a wake waits for no status.
+//! The findings of a pass are in memory at once ([`findings`]). They are written as the status of the ZeroScaler later
+//! ([`publication`]), so a wake waits for no status.
 //!
-//! # Whose word counts
+//! # Authority
 //!
-//! Who leads an object knows its status better than the API server: what was written last may be older. Who does not
-//! lead it reads what the leader has written, and goes on from there when it becomes the leader.
+//! The leader of an object knows its status better than the API server, whose copy may be older. Other processes read
+//! the status that the leader wrote, and continue from it when they become the leader.
 
 mod allocation;
 mod creation;
@@ -38,46 +38,46 @@ use kube::ResourceExt;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Name under which events of ZeroScalers are written.
+/// Component name in events about ZeroScalers.
 pub(crate) const COMPONENT: &str = "zeroscaler-controller";
 
-/// Told of a ZeroScaler as it was, and as it is now; none: it is not there.
+/// Callback that receives a ZeroScaler before and after a change; `None`: it does not exist.
 pub(super) type Listener<'a> = dyn Fn(&Key, Option<&Arc<ZeroScaler>>, Option<&Arc<ZeroScaler>>) + Sync + 'a;
 
-/// A former version that is in force.
+/// Former version that is in force.
 #[derive(Clone)]
 struct Kept {
     version: Arc<ZeroScaler>,
-    /// Since its target is being given back; else since the newest is refused.
+    /// Whether its target is being given back. Otherwise the newest version is refused.
     is_leaving: bool,
 }
 
 /// All ZeroScalers.
 pub(crate) struct Scalers {
-    /// As the API server has them.
+    /// Objects as the API server has them.
     pub(crate) objects: Arc<Store<ZeroScaler>>,
     leadership: Arc<dyn Leadership>,
     numbers: Arc<Numbers>,
-    /// Held while a version is taken in, and while something is noted of an object that is there.
+    /// Held while a version is applied, and while a note about an existing object is recorded.
     turn: Mutex<()>,
-    /// Whose status may have to be written.
+    /// Queue of statuses that may have to be written.
     publications: WorkQueue<Key>,
-    /// How activators reach the pods of each, as last resolved.
+    /// Backends of the workloads, as last resolved.
     backends: DashMap<Key, Box<Backend>>,
-    /// Findings of the passes about each that is led here, and the uid that it has.
+    /// Findings about the objects that are led here, each with the object's uid.
     findings: DashMap<Key, (String, Box<Findings>)>,
-    /// How the replicas of each were changed since its status was written.
+    /// Changes of replicas since the last written status.
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force.
     kept: DashMap<Key, Kept>,
-    /// Services of each whose clients are led to somebody, since this process knows it.
+    /// Services that lead clients to a ready endpoint, by workload, since this process knows the workload.
     led: DashMap<Key, Vec<String>>,
-    /// Workloads that ask for one by a label.
+    /// Workloads that request a ZeroScaler by a label.
     pub(crate) enabled: Arc<Enabled>,
 }
 
 impl Scalers {
-    /// None is known yet.
+    /// Returns an empty collection.
     pub(crate) fn new(leadership: Arc<dyn Leadership>, numbers: Arc<Numbers>) -> Arc<Self> {
         Arc::new(Self {
             objects: Arc::new(Store::packing(|_, _, _| {})),
@@ -94,39 +94,39 @@ impl Scalers {
         })
     }
 
-    /// Whose status may have to be written.
+    /// Returns the queue of statuses that may have to be written.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
         self.publications.clone()
     }
 
-    /// Looks at the statuses of a namespace again.
+    /// Queues the statuses of a namespace.
     pub(super) fn look_in(&self, namespace: &str) {
         for key in self.objects.keys_within(namespace) {
             self.publications.add(key, Priority::Slow);
         }
     }
 
-    /// All of them.
+    /// Returns the keys of all ZeroScalers.
     pub(super) fn keys(&self) -> Vec<Key> {
         self.objects.keys()
     }
 
-    /// The version that is known of one.
+    /// Returns the known version of a ZeroScaler.
     pub(super) fn version(&self, key: &Key) -> Option<u64> {
         self.objects.version(key)
     }
 
-    /// Whether there is one of this name.
+    /// Reports whether a ZeroScaler of this name exists.
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.objects.holds(key)
     }
 
-    /// The one of this name.
+    /// Returns the ZeroScaler of this name.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
         self.objects.get(key)
     }
 
-    /// Takes in one, as the API server has it now.
+    /// Applies a ZeroScaler as the API server has it now.
     pub(crate) fn take(&self, object: ZeroScaler, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
         self.take_in_turn(object, listener);
@@ -136,11 +136,12 @@ impl Scalers {
         object.metadata.managed_fields = None;
         let (key, version) = (key_of(&object), object.resource_version().unwrap_or_default());
         if self.objects.version(&key) == Some(version_of(&object)) {
-            return; // A watch that broke lists all again.
+            return; // A broken watch lists all objects again.
         }
         let have = self.objects.get(&key);
         match &have {
-            Some(have) if is_newer(have, &object) => return, // The answer to a write of ours was here before.
+            // The response to our write arrived before the watch event.
+            Some(have) if is_newer(have, &object) => return,
             Some(have) if have.metadata.uid != object.metadata.uid => self.forget_notes(&key),
             _ if !self.leadership.owns(&key) => drop(self.findings.remove(&key)),
             _ => {}
@@ -153,7 +154,8 @@ impl Scalers {
         self.publications.add(key, priority);
     }
 
-    /// The same of the answer to a write of ours, unless the object has gone since: nobody would tell of its end again.
+    /// Applies the response to one of our writes, unless the object was deleted meanwhile: no event would report its
+    /// deletion again.
     pub(super) fn answered(&self, object: ZeroScaler, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
         let key = key_of(&object);
@@ -162,7 +164,7 @@ impl Scalers {
         }
     }
 
-    /// Notes something of one, unless it has gone: the end of an object takes all notes of it away, once.
+    /// Records a note about a ZeroScaler, unless it was deleted: the deletion removes all notes, once.
     fn note(&self, key: &Key, note: impl FnOnce()) {
         let _turn = self.turn.lock();
         if self.has(key) {
@@ -170,7 +172,7 @@ impl Scalers {
         }
     }
 
-    /// One is no more.
+    /// Applies the deletion of a ZeroScaler.
     pub(crate) fn gone(&self, key: &Key, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
         let have = self.objects.get(key);
@@ -186,7 +188,7 @@ impl Scalers {
         self.kept.remove(key);
     }
 
-    /// Forgets what was found out about one that is not led here any more: it may be old when it is again.
+    /// Forgets the findings about a workload that is no longer led here. They may be stale when it is led here again.
     pub(super) fn forget_findings(&self, key: &Key) {
         self.backends.remove(key);
         self.findings.remove(key);
@@ -194,16 +196,15 @@ impl Scalers {
         self.led.remove(key);
     }
 
-    /// Returns what is known of one: what the passes of this process have found out, else what its status reports; none:
-    /// nothing is.
+    /// Returns the findings of this process, or else those in the status. Returns `None` if there are none.
     pub(crate) fn findings(&self, object: &ZeroScaler) -> Option<Findings> {
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let held = self.findings.get(&key_of(object)).filter(|held| held.0 == uid);
         held.map(|held| Findings::clone(&held.1)).or_else(|| object.status.as_ref().map(Findings::read))
     }
 
-    /// Holds what a pass has found out about the object that it has read, and calls `listener`, if that is something else than
-    /// before and the object is still there.
+    /// Records the findings of a pass about the object version that it read. Calls `listener` if they have changed and
+    /// the object still exists.
     pub(super) fn found(&self, read: &ZeroScaler, findings: Findings, listener: impl FnOnce(&Key, &Findings)) {
         let (key, _turn) = (key_of(read), self.turn.lock());
         let is_there = self.get(&key).is_some_and(|have| have.metadata.uid == read.metadata.uid);
@@ -214,7 +215,7 @@ impl Scalers {
         self.publications.add(key, Priority::Normal);
     }
 
-    /// Notes that a former version of one is in force; none: it is served as it is written.
+    /// Records that a former version is in force; `None`: the newest version is.
     pub(super) fn keep(&self, key: &Key, former: Option<Arc<ZeroScaler>>) {
         match former {
             Some(version) => {
@@ -224,22 +225,22 @@ impl Scalers {
         }
     }
 
-    /// Notes that the target of a former version of one is being given back, before another is taken up.
+    /// Records that the target of a former version is being given back, before another one is taken up.
     pub(super) fn leave(&self, key: &Key, version: Arc<ZeroScaler>) {
         self.note(key, || drop(self.kept.insert(key.clone(), Kept { version, is_leaving: true })));
     }
 
-    /// Whether that is so.
+    /// Reports whether the target of a former version is being given back.
     pub(super) fn is_leaving(&self, key: &Key) -> bool {
         self.kept.get(key).is_some_and(|kept| kept.is_leaving)
     }
 
-    /// The former version of one that is in force; none: it is served as it is written.
+    /// Returns the former version that is in force, or `None` if the newest version is.
     pub(super) fn kept(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
         self.kept.get(key).map(|kept| kept.version.clone())
     }
 
-    /// Those of which a former version is in force, with this Service.
+    /// Returns the ZeroScalers with a former version in force that names this Service.
     pub(super) fn kept_with(&self, service: &Key) -> Vec<Key> {
         let names = |key: &Key, version: &ZeroScaler| {
             key.namespace() == service.namespace() && version.spec.names_service(service.name())
@@ -248,7 +249,7 @@ impl Scalers {
         kept.map(|kept| kept.key().clone()).collect()
     }
 
-    /// Notes how activators reach the pods of one.
+    /// Records how activators reach the pods of a workload.
     pub(crate) fn reached(&self, key: &Key, backend: Backend) {
         if self.backends.get(key).is_none_or(|have| **have != backend) {
             self.note(key, || {
@@ -258,7 +259,7 @@ impl Scalers {
         }
     }
 
-    /// Notes that the replicas of one were changed: what is said of several changes in a row is said once.
+    /// Records a change of replicas. Successive changes are merged into one.
     pub(super) fn scaled(&self, key: &Key, scaled: Scaled) {
         self.note(key, || {
             let scaled = scaled.after(self.scaled.get(key).as_deref());
@@ -267,7 +268,7 @@ impl Scalers {
         });
     }
 
-    /// Notes of which Services of one clients are led to somebody who is ready.
+    /// Records the Services of a workload that lead clients to a ready endpoint.
     pub(crate) fn led(&self, key: &Key, services: Vec<String>) {
         if self.led.get(key).is_none_or(|led| *led != services) {
             self.note(key, || {
@@ -277,23 +278,23 @@ impl Scalers {
         }
     }
 
-    /// Returns whether clients of all these Services of one are, as far as it is known.
+    /// Reports whether all these Services are known to lead clients to a ready endpoint.
     pub(crate) fn are_led<'a>(&self, key: &Key, mut services: impl Iterator<Item = &'a str>) -> bool {
         self.led.get(key).is_some_and(|led| services.all(|service| led.iter().any(|led| led == service)))
     }
 
-    /// Whether it is known how activators reach the pods of one.
+    /// Reports whether the backend of a workload is known.
     pub(crate) fn is_reached(&self, key: &Key) -> bool {
         self.backends.contains_key(key)
     }
 
-    /// How activators reach the pods of one; none: that is not known yet.
+    /// Returns the backend of a workload, or `None` if it is not known yet.
     pub(crate) fn backend(&self, key: &Key) -> Option<Backend> {
         self.backends.get(key).map(|backend| Backend::clone(&backend))
     }
 }
 
-/// Whether `have` is a newer version of the same object.
+/// Reports whether `have` is a newer version of the same object.
 fn is_newer(have: &ZeroScaler, than: &ZeroScaler) -> bool {
     have.metadata.uid == than.metadata.uid && version_of(have) > version_of(than)
 }
@@ -313,7 +314,7 @@ mod tests {
         object
     }
 
-    /// Goal: what concerns the statuses of one namespace leads to no other's.
+    /// Goal: a change for one namespace queues only the statuses of that namespace.
     #[test]
     fn the_statuses_of_a_namespace_are_looked_at_alone() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(looked, [Key::new("ns", "a")]);
     }
 
-    /// Goal: a list that shows what is known leads to no look at it; what has changed does.
+    /// Goal: a repeated list queues only the objects that have changed.
     #[test]
     fn what_is_listed_again_is_not_looked_at_again() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
@@ -336,8 +337,8 @@ mod tests {
         }
     }
 
-    /// Goal: an object that is gone stays so, whoever is late: the answer to the write that let it go, or a note of it.
-    /// Method: the watch and a pass at the same moment, on threads of their own, again and again.
+    /// Goal: a deleted object stays deleted, although the response to the write that released it, or a note about it,
+    /// arrives late. Method: watch and pass at the same moment on separate threads, repeatedly.
     #[test]
     fn what_is_gone_stays_so() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));

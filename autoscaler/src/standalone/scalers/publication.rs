@@ -1,17 +1,17 @@
-//! The statuses of ZeroScalers as they are written: merged, and when there is time.
+//! Writes the statuses of ZeroScalers, merged and delayed to save writes.
 //!
-//! The passes say something new several times while a workload wakes, and several times while it falls asleep. Each of
-//! these would be a write, at a moment when the API server has pods to start. So what is new waits until the way is over
-//! ([`patience`]), and is one write then. What somebody may wait for is written at once: an edit, a refusal, that a workload
-//! is served. A birth is two writes: what activators need to serve it, and that it is served. Where thousands are born at
-//! once, each waits for its turn without one that says so.
+//! The passes change the status several times while a workload wakes or falls asleep. Each change would be a write, at
+//! a moment when the API server has pods to start. Changes therefore wait until the transition is over ([`patience`]),
+//! and are then one write. Changes that a client may wait for are written at once: an edit, a refusal, the first
+//! service of a workload. A new workload needs two writes: the data that activators need to serve it, and the fact that
+//! it is served. In a mass creation each workload waits for its turn without a write that says so.
 //!
-//! Nothing is lost: what is to be written follows from the state alone, so whoever comes later, this process or the next
-//! leader, writes it.
+//! No change is lost: the status is derived from the state alone, so a later pass of this process or of the next leader
+//! writes it.
 //!
-//! Events of what is new come before the status, and a status waits no longer than [`EVENT_WITHIN`] for them: somebody may
-//! wait for it. What could not be written is tried again by later passes ([`untold`](super::untold)), and is no failure of
-//! the pass.
+//! Events about changes come before the status. The status waits at most [`EVENT_WITHIN`] for them, because a client
+//! may wait for it. Events that could not be written are retried by later passes ([`untold`](super::untold)), and do
+//! not fail the pass.
 
 use super::super::choice::Choice;
 use super::super::cluster::Cluster;
@@ -59,27 +59,26 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// Longest time that a wake keeps its status back. One that takes longer is one to hear of.
+/// Maximum delay of the status during a wake. A longer wake is worth reporting.
 const WAKING_MAX: Duration = Duration::from_secs(10);
-/// Longest time that falling asleep does: grace period, end of the last pod, and a margin.
+/// Maximum delay of the status while falling asleep: grace period, end of the last pod, and a margin.
 const FALLING_ASLEEP_MAX: Duration = Duration::from_secs(90);
-/// Longest time that a birth waits for its Service and its numbers, from when its Service is looked at.
+/// Maximum delay of the first status for Service and port numbers, counted from the first pass over the Service.
 const BORN_MAX: Duration = Duration::from_secs(10);
-/// What is said within this time of each other is one write.
+/// Interval within which changes are merged into one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
-/// Longest wait for the answer to an event. The next ones are not tried after one that was not written.
+/// Maximum wait for the response to an event. After a failure the next events are not tried.
 const EVENT_WITHIN: Duration = Duration::from_secs(1);
-/// Time until events that could not be written are tried again. As failures of their pass they would lengthen the back-off
-/// of the status.
+/// Delay before failed events are retried. If they failed the pass, they would lengthen the backoff of the status.
 const EVENTS_AGAIN: Duration = Duration::from_secs(10);
 
-/// Most Services that a status names.
+/// Maximum number of Services in a status.
 const SERVICES_MAX: usize = 64;
 
-/// Reasons that may be gone with the next event.
+/// Reasons that the next event may resolve.
 const MISSING: [&str; 2] = [TARGET_NOT_FOUND, SERVICE_NOT_FOUND];
 
-/// Writes them.
+/// Writer of the statuses.
 pub(crate) struct Publisher {
     scalers: Arc<Scalers>,
     stores: Arc<Stores>,
@@ -90,13 +89,13 @@ pub(crate) struct Publisher {
     collection: Arc<dyn Collection>,
     writes: Writes,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
-    /// Since when each has something new to say.
+    /// Start of the wait of each pending change.
     since: DashMap<Key, Instant>,
     /// Events that could not be written.
     untold: Untold,
-    /// Since when the API server accepts no pod of each.
+    /// Time since the API server accepts no pod of a workload.
     refused: DashMap<Key, Instant>,
-    /// Why it does, where events alone tell it.
+    /// Reasons for that, if only events show them.
     creations: Creations,
 }
 
@@ -126,10 +125,10 @@ impl Publisher {
         }
     }
 
-    /// One pass over the status of one: writes it, or comes back when it is time to.
+    /// Runs one pass over a status: writes it, or queues the key for the time when it is due.
     ///
     /// # Errors
-    /// The API server's, about the status.
+    /// Returns errors of the API server about the status.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let Some(object) = self.scalers.get(key).filter(|_| self.writes.leadership.owns(key)) else {
             self.since.remove(key);
@@ -140,7 +139,8 @@ impl Publisher {
         };
         let findings = self.scalers.findings(&object).unwrap_or_default();
         self.look_for_pods(key, &object, &findings).await;
-        // Who has never been looked at has nothing to say, and who waits for its turn no more than it was made with.
+        // A new workload without findings, or still waiting for its turn, has nothing to report beyond its initial
+        // status.
         let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&object));
         let found = self.found(key, &object, &findings);
         if let Some(after) = found.again_in(object.status.as_ref().and_then(|s| s.fault.as_ref()), Instant::now()) {
@@ -175,19 +175,19 @@ impl Publisher {
         statuses::write(self.writes.writer(), &*self.scalers.objects, &object, wanted).await?;
         self.since.remove(key);
         if !left.is_empty() {
-            is_said(); // From now on by what is left.
+            is_said(); // From now on the remaining events report it.
         }
         self.keep_untold(key, left);
         Ok(())
     }
 
-    /// Writes the events that former passes could not write.
+    /// Retries the events that former passes could not write.
     async fn tell_again(&self, key: &Key) {
         let left = self.tell(key, self.untold.of(key)).await;
         self.keep_untold(key, left);
     }
 
-    /// Keeps the events that could not be written, and comes back for them.
+    /// Keeps the events that could not be written, and queues the key for the retry.
     fn keep_untold(&self, key: &Key, left: Vec<Event>) {
         if !left.is_empty() {
             self.scalers.queue().add_after(key.clone(), EVENTS_AGAIN);
@@ -195,7 +195,7 @@ impl Publisher {
         self.untold.keep(key, left);
     }
 
-    /// Writes events, until one cannot be written. Returns that and those after it.
+    /// Writes events until one fails. Returns that event and those after it.
     async fn tell(&self, key: &Key, mut due: Vec<Event>) -> Vec<Event> {
         for written in 0..due.len() {
             if let Err(error) = self.write_event(key, &due[written]).await {
@@ -206,8 +206,8 @@ impl Publisher {
         Vec::new()
     }
 
-    /// Writes an event as urgently as the status, which waits for it: behind everything else it would keep back the
-    /// statuses of many that are born at once. One that is refused is not tried again.
+    /// Writes an event with the priority of the status, which waits for it. At a lower priority it would delay the
+    /// statuses of many workloads that are created together. A rejected event is not retried.
     async fn write_event(&self, key: &Key, event: &Event) -> Result<(), WriteError> {
         let (writer, doing) = (self.writes.writer(), "failed to write an event about");
         let create = async |api: BoundedApi| {
@@ -227,24 +227,25 @@ impl Publisher {
         }
     }
 
-    /// Whether the status of one says all there is, as far as somebody has looked.
+    /// Reports whether the written status is complete, as far as the passes know.
     pub(in super::super) fn is_settled(&self, key: &Key) -> bool {
         let counts = self.pods.counts(key);
         !self.since.contains_key(key) && counts.ready + counts.not_ready == 0
     }
 
-    /// What the passes have found out about one that is led here, and the status that follows from it; none: it is not, or
-    /// nothing is known yet.
+    /// Returns the findings about a workload that is led here, and the resulting status. Returns `None` if it is led
+    /// elsewhere, or nothing is known yet.
     pub(crate) fn about_to_be(&self, key: &Key, object: &ZeroScaler) -> Option<(Findings, ZeroScalerStatus)> {
         let findings = self.scalers.findings(object).filter(|_| self.writes.leadership.owns(key))?;
         let wanted = self.wanted(key, object, self.found(key, object, &findings))?;
         Some((findings, wanted))
     }
 
-    /// The status as it should be; none: nothing is found out yet.
+    /// Returns the desired status, or `None` if there are no findings yet.
     fn wanted(&self, key: &Key, object: &ZeroScaler, found: Found) -> Option<ZeroScalerStatus> {
         let findings = self.scalers.findings(object)?;
-        // Until somebody counts here, what was written of them holds: whoever comes to lead thousands counts some late.
+        // Until the pods are counted here, the written counts hold: a process that takes over thousands of workloads
+        // counts some of them late.
         let uncounted = object.status.as_ref().and_then(|status| status.pods).filter(|_| !self.pods.is_tracked(key));
         let pods = uncounted.unwrap_or_else(|| {
             let counts = self.pods.counts(key);
@@ -289,7 +290,7 @@ impl Publisher {
 }
 
 impl Publisher {
-    /// Finds what keeps its pods from serving.
+    /// Finds the fault that keeps the pods from serving.
     fn found(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> Found {
         let former = self.scalers.kept(key);
         let target = self.target(key, former.as_deref().unwrap_or(object));
@@ -314,7 +315,7 @@ impl Publisher {
         }
     }
 
-    /// Looks why there is no pod, where its target's status does not say it.
+    /// Reads the reason for missing pods from events, if the target's status does not show it.
     async fn look_for_pods(&self, key: &Key, object: &ZeroScaler, findings: &Findings) {
         let former = self.scalers.kept(key);
         let of = TargetKey::of(key.namespace(), &translation::target(former.as_deref().unwrap_or(object))).ok();
@@ -334,13 +335,13 @@ impl Publisher {
         is_wanted && counts.ready + counts.not_ready == 0
     }
 
-    /// The target, if it is known.
+    /// Returns the target, if it is known.
     fn target(&self, key: &Key, served: &ZeroScaler) -> Option<Arc<Target>> {
         let target = TargetKey::of(key.namespace(), &translation::target(served)).ok()?;
         self.stores.targets.get(&target).ok()
     }
 
-    /// Its Services: which are chosen, and those of the served ones that are there.
+    /// Returns the chosen Services, and the existing ones of those that are served.
     fn services(
         &self,
         key: &Key,
@@ -349,7 +350,7 @@ impl Publisher {
         target: Option<&Target>,
     ) -> (Choice, Vec<Arc<Service>>) {
         let claimant = Claimant { name: key.name(), uid: object.metadata.uid.as_deref().unwrap_or_default() };
-        // Of what is gone the status knows which they were.
+        // If the target is gone, the status lists its Services.
         let chosen = target.map(|target| self.cluster.choose(served, target, claimant));
         let choice = chosen.unwrap_or_else(|| Choice::told(served));
         let found = |name: &str| self.cluster.services.get(&Key::new(key.namespace(), name));
@@ -357,7 +358,7 @@ impl Publisher {
         (choice, services)
     }
 
-    /// Why the activators cannot reach its pods, if that is known.
+    /// Returns the reason why the activators cannot reach the pods, if there is a known one.
     fn unreachable(&self, key: &Key, target: Option<&Target>) -> Option<String> {
         let labels = target.and_then(|target| match &target.selector {
             Selector::Labels(labels) => Some(labels),
@@ -367,7 +368,7 @@ impl Publisher {
     }
 }
 
-/// What there is to give back of a Service that is borrowed.
+/// Returns the record of a borrowed Service, used to give it back.
 fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
     service.annotations().get(ADOPTED_BY).filter(|uid| object.metadata.uid.as_ref() == Some(*uid))?;
     Some(AdoptedService {
@@ -377,7 +378,7 @@ fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
     })
 }
 
-/// Tells of its Services, those first that are served and there. `first`: the port that comes first.
+/// Returns the status of the Services, existing served ones first. `first` is the first port in precedence.
 fn told(
     choice: &Choice,
     served: &[Arc<Service>],
@@ -398,14 +399,14 @@ fn told(
     all.take(SERVICES_MAX).collect()
 }
 
-/// Returns what a port speaks, by the first Service that gives a hint.
+/// Returns the protocol of a port by the first Service with a hint.
 fn hint(port: &TcpPort, target: Option<&Target>) -> Hint {
     let mut hints = [port].into_iter().chain(&port.also).map(|port| protocols::hint(port, target));
     hints.find(|hint| *hint != Hint::Unknown).unwrap_or(Hint::Unknown)
 }
 
-/// The ports of its Services, with what each has been given; as long as nobody has planned here, with what is `written` of
-/// it. So it is with what they speak, as long as the target is not known.
+/// Returns the ports of the Services with their allocated numbers. Until a plan was made here, the numbers in `written`
+/// are used. In the same way the written protocol is used while the target is unknown.
 fn ports(
     ports: &[TcpPort],
     object: &ZeroScaler,
@@ -448,7 +449,7 @@ fn ports(
             wake_after_ms: wake_after,
             pod_port: match port.target {
                 IntOrString::Int(number) => u16::try_from(number).ok(),
-                // Each pod says which one that is.
+                // Each pod has its own number for this name.
                 IntOrString::String(_) => None,
             },
             spoken,
@@ -458,28 +459,28 @@ fn ports(
     ports.iter().map(status).collect()
 }
 
-/// Whether nobody has written of it yet: what it has was made with it.
+/// Reports whether the status was never written: the object has only its initial status.
 fn is_new(written: Option<&ZeroScalerStatus>) -> bool {
     written.is_none_or(|written| written.observed_generation.is_none())
 }
 
-/// Whether nothing is known yet of one that is new, and nothing wrong with it either: whoever looks at its Service says how
-/// its pods are reached, and comes back to this. One that was looked at and could not be taken up is told of.
+/// Reports whether a new workload has neither findings nor faults yet. The first pass over its Service reports how its
+/// pods are reached, and queues the status again. A workload that was checked and could not be taken up is reported.
 fn is_unseen(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus, is_taken_up: bool) -> bool {
     let waits = is_taken_up || wanted.observed_generation.is_none();
     let is_known = wanted.backend.is_some() || !is(&wanted.conditions, READY, ConditionStatus::Unknown);
     is_new(written) && waits && !is_known
 }
 
-/// How long what is `wanted` may wait, where `written` was written last.
+/// Returns how long the `wanted` status may wait after `written`.
 fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Duration {
-    // Of objects that are applied together one may be seen before the other.
+    // If objects are applied together, one may arrive before the other.
     let missing = find(&wanted.conditions, READY).filter(|ready| MISSING.contains(&ready.reason.as_str()));
     if missing.is_some_and(|ready| ready.status == "False") {
         return MERGED_WITHIN;
     }
     let Some(written) = written.filter(|written| !is_new(Some(written))) else {
-        // Nobody waits for less than all that activators need.
+        // No client waits for less than all that activators need.
         let is_numbered = !is(&wanted.conditions, PORTS_ALLOCATED, ConditionStatus::Unknown);
         let is_on_its_way = is(&wanted.conditions, READY, ConditionStatus::Unknown);
         let is_whole = is_numbered && wanted.service.is_some();
@@ -501,7 +502,7 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
         || written.fallback != wanted.fallback
         || written.request != wanted.request
     {
-        return Duration::ZERO; // Somebody may wait for it.
+        return Duration::ZERO; // A client may wait for it.
     }
     let is_whole = wanted.pods.is_some_and(|pods| Some(pods.ready) == wanted.desired && pods.actual == pods.ready);
     match wanted.state {
@@ -533,7 +534,7 @@ mod tests {
         status
     }
 
-    /// Goal: the way to being awake, and back to sleep, is one write each; what somebody may wait for is not kept back.
+    /// Goal: a wake is one write, and so is falling asleep. Changes that a client may wait for are not delayed.
     #[test]
     fn what_is_on_its_way_is_not_written_and_what_somebody_waits_for_is_at_once() {
         let asleep = said(State::Asleep, 0, 0, 0);
@@ -560,9 +561,8 @@ mod tests {
         assert_eq!(patience(None, &refused), MERGED_WITHIN, "it may be on its way");
     }
 
-    /// Goal: a birth is written once when all is there that activators need, and says nothing before its turn; what is
-    /// wrong is told at once.
-    /// Method: beside no status, the one that the API server makes objects with.
+    /// Goal: the first status is written once activators have all they need, and not before; a fault is reported at
+    /// once. Method: the written status is either none, or the initial one that the API server sets.
     #[test]
     fn a_birth_is_written_when_activators_can_serve_it() {
         let condition = |status: &mut ZeroScalerStatus, type_: &str, value: ConditionStatus, reason: &str| {

@@ -1,20 +1,20 @@
-//! The status of a ZeroScaler, from what the passes have found out. The way back is [`Findings::read`].
+//! Builds the status of a ZeroScaler from the findings of the passes. [`Findings::read`] is the inverse.
 //!
 //! | condition | True | False | Unknown |
 //! |---|---|---|---|
-//! | Ready | configured and served, asleep or awake; a message warns of what may be in the way | refused; a host leads elsewhere; it cannot be woken; its pods cannot serve ([`super::fault`]) | its Service is not served yet |
-//! | Active | awake | asleep | on the way |
+//! | Ready | configured and served, asleep or awake; a message warns of possible obstacles | refused; a host leads elsewhere; it cannot be woken; its pods cannot serve ([`super::fault`]) | its Service is not served yet |
+//! | Active | awake | asleep | in transition |
 //! | Adopted | target and Service are taken over | they cannot be | not yet |
 //! | HostsOwned | each host leads here | some host does not | |
-//! | PortsAllocated | each port has a number of its own | some has none, or not a good one | not yet |
-//! | AnswersResolved | the Service of the fallback was found, and can answer | it was not, or cannot; absent without a fallback | |
+//! | PortsAllocated | each port has a number of its own | some port has none, or a faulty one | not yet |
+//! | AnswersResolved | the Service of the fallback exists and is usable | it is missing or unusable; condition absent without a fallback | |
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
-//! | ProtocolsDetected | | it sleeps, and clients of a port say nothing | |
-//! | ScaledBy | | another writer keeps changing the replicas; absent while none does | |
-//! | PodsOwned | | the target's selector finds pods of others; absent while it does not | |
+//! | ProtocolsDetected | | it sleeps, and clients of a port send nothing | |
+//! | ScaledBy | | another writer keeps changing the replicas; absent otherwise | |
+//! | PodsOwned | | the target's selector matches foreign pods; absent otherwise | |
 //!
-//! What the rules need to go on after a restart is in these conditions, too: how long it has been awake or asleep, what was
-//! wanted, whether it was awake before.
+//! The conditions also contain what the rules need after a restart: how long the workload has been awake or asleep, the
+//! desired scale, and whether it was awake before.
 
 use super::allocation::Allocation;
 use super::fault::Found;
@@ -38,7 +38,7 @@ use common_api::zeroscaler::{
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-/// Reason of conditions of which the status is all there is to say.
+/// Reasons of conditions whose status needs no explanation.
 const WAKING: &str = "Waking";
 const SERVED: &str = "Served";
 const PENDING: &str = "Pending";
@@ -48,53 +48,53 @@ const ALLOCATED: &str = "Allocated";
 const MEASURED: &str = "Measured";
 const RESOLVED: &str = "Resolved";
 const SILENT_CONNECTIONS: &str = "SilentConnections";
-/// What is said of one that is paused.
+/// Message while paused.
 const STAYS: &str = "spec.paused: replicas stay as they are, and so does where the Service leads";
 
-/// All that a status follows from.
+/// Inputs of a status.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs<'a> {
-    /// The object, with its status as it was written last.
+    /// Object with its last written status.
     pub(crate) object: &'a ZeroScaler,
     /// Findings of the passes.
     pub(crate) findings: &'a Findings,
-    /// Its pods.
+    /// Pod counts.
     pub(crate) pods: PodCounts,
-    /// Its limits, now and next.
+    /// Scale bounds, now and next.
     pub(crate) scheduled: InForce,
-    /// Those of its hosts that lead here.
+    /// Claimed hosts that lead here.
     pub(crate) hosts: Vec<String>,
-    /// Its Services' ports.
+    /// Ports of the Services.
     pub(crate) ports: Vec<PortStatus>,
-    /// Ports whose clients say nothing, while it sleeps.
+    /// Ports whose clients send nothing while the workload sleeps.
     pub(crate) silent: BTreeSet<u16>,
-    /// Its Services.
+    /// Services of the workload.
     pub(crate) services: Vec<ServiceStatus>,
-    /// Name of the Service that counts first, if there is one.
+    /// Name of the first Service in precedence, if there is one.
     pub(crate) first: Option<&'a str>,
-    /// Fault of Services beside that one.
+    /// Fault of further Services.
     pub(crate) conflict: Option<&'a str>,
-    /// Whether these have numbers; none: nobody has planned for it yet.
+    /// Summary of the allocated ports; `None` before the first plan.
     pub(crate) allocation: Option<Allocation>,
-    /// Set if its Services lead to somebody who is ready.
+    /// Whether the Services lead to a ready endpoint.
     pub(crate) is_led: bool,
-    /// How activators reach its pods, if that is known.
+    /// Backend of the workload, if known.
     pub(crate) backend: Option<&'a Backend>,
-    /// Its fallback, if it has one.
+    /// Resolved fallback, if the ZeroScaler has one.
     pub(crate) fallback: Option<Resolved>,
-    /// Why the activators cannot reach its pods, if that is known.
+    /// Reason why the activators cannot reach the pods, if known.
     pub(crate) unreachable: Option<&'a str>,
-    /// Failure of its pods.
+    /// Failure of the pods.
     pub(crate) found: Found,
-    /// What was found.
+    /// Original state of target and Services.
     pub(crate) adopted: Option<Adopted>,
-    /// The version of the spec that is in force, if this process knows it.
+    /// Version of the spec that is in force, if this process knows it.
     pub(crate) in_force: Option<Version>,
-    /// Now.
+    /// Current time.
     pub(crate) now: Timestamp,
 }
 
-/// Returns a suggestion for ports whose clients say nothing; none: there are none of which nothing is known.
+/// Returns advice for silent ports whose protocol is unknown, if there are any.
 fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     let is_unknown = |port: &&PortStatus| port.protocol == PortProtocol::Auto && port.spoken.is_none();
     let silent: Vec<&PortStatus> = ports.iter().filter(is_unknown).filter(|port| silent.contains(&port.port)).collect();
@@ -107,7 +107,7 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     ))
 }
 
-/// What the status should be.
+/// Returns the status.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, findings, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } =
         inputs;
@@ -122,8 +122,8 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         Some(said) => written::set(&mut conditions, type_, said, generation, now),
         None => written::clear(&mut conditions, type_),
     };
-    // Once it was, whoever comes to find nobody ready finds it so for a moment: activators that are rolled are not each
-    // workload's to tell. Another Service, or one more, has yet to be led.
+    // Once the workload was ready, it stays so if no endpoint is ready for a moment: a rollout of activators is not
+    // reported for each workload. A different or additional Service must be led first.
     let is_served = |one: &&ServiceStatus| one.path == ServicePath::Served;
     let was_served = |one: &ServiceStatus| before.services.iter().filter(is_served).any(|was| was.name == one.name);
     let is_same = before.service.as_deref() == Some(findings.service.as_str())
@@ -134,7 +134,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let fails = fault.as_ref().map(|fault| (fault.reason.clone(), fault.message()));
     let faulty = fails.as_ref().map(|(reason, message)| says(ConditionStatus::False, reason, message));
     set(written::READY, Some(ready(findings, is_served, allocation.as_ref(), is_led || was_led, warning, faulty)));
-    // Until somebody has planned here, what was written of them holds.
+    // Until a plan was made here, the written condition holds.
     if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
         set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
     }
@@ -198,8 +198,8 @@ fn state(findings: &Findings, pods: PodCounts) -> State {
     }
 }
 
-/// Why nobody wakes it whatever comes, for those who wait, whoever they are; none: it can be woken, a former version of it
-/// perhaps.
+/// Returns the reason why no request can wake the workload, for clients that wait, or `None` if it can be woken. A
+/// former version in force can be woken.
 fn kept_asleep(findings: &Findings, in_force: Option<&Version>, generation: Option<i64>) -> Option<&'static str> {
     let is_former = in_force.is_some_and(|version| version.generation != generation);
     match &*findings.refused.as_ref().filter(|_| !is_former)?.reason {
@@ -211,13 +211,14 @@ fn kept_asleep(findings: &Findings, in_force: Option<&Version>, generation: Opti
     }
 }
 
-/// What should be scaled is not there, and no pod of it is left: who was awake is so no longer, and was not put to sleep.
+/// Returns the fault of a missing target without remaining pods. A workload that was awake is then no longer awake, but
+/// was not put to sleep either.
 fn lacks_its_target(findings: &Findings, pods: PodCounts) -> Option<&Finding> {
     let is_asleep = findings.activity.is_some_and(|activity| activity.is_asleep());
     findings.refused.as_ref().filter(|why| why.reason == TARGET_NOT_FOUND && pods.actual == 0 && !is_asleep)
 }
 
-/// `is_served`: the Service that is led is the one that is asked for.
+/// Returns the condition Ready. `is_served`: the served Service is the requested one.
 fn ready<'a>(
     findings: &'a Findings,
     is_served: bool,
@@ -275,7 +276,7 @@ fn taken<'a>(findings: &'a Findings, conflict: Option<&'a str>) -> Said<'a> {
     }
 }
 
-/// A condition that is there only while something is wrong.
+/// Returns a condition that is True without a fault.
 fn notice<'a>(found: Option<&'a Finding>, right: &'a str) -> Said<'a> {
     found.map_or_else(|| says(ConditionStatus::True, right, ""), wrong)
 }
@@ -285,7 +286,7 @@ fn wrong(found: &Finding) -> Said<'_> {
 }
 
 fn says<'a>(status: ConditionStatus, reason: &'a str, message: &'a str) -> Said<'a> {
-    // The API server wants a reason of every condition.
+    // The API server requires a reason for every condition.
     Said { status, reason: if reason.is_empty() { PENDING } else { reason }, message }
 }
 

@@ -1,4 +1,4 @@
-//! What tools that wait for readiness make of a status.
+//! Tests of the results that tools waiting for readiness derive from a status.
 
 use super::super::findings::Activity;
 use super::*;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
-/// What kstatus, and with it Flux, Argo CD and Helm, makes of an object whose kind it does not know.
+/// Returns the result of kstatus, which Flux, Argo CD and Helm use, for an object of an unknown kind.
 /// (sigs.k8s.io/cli-utils, `pkg/kstatus/status`: `checkGenericProperties`, then `checkReadyCondition`.)
 fn kstatus(object: &Value) -> &'static str {
     let (meta, status) = (&object["metadata"], &object["status"]);
@@ -29,7 +29,7 @@ fn kstatus(object: &Value) -> &'static str {
     }
 }
 
-/// What `kubectl wait --for=condition=Ready` makes of it: a condition of an older generation does not count.
+/// Reports whether `kubectl wait --for=condition=Ready` succeeds: a condition of an older generation does not count.
 fn is_waited_for(object: &Value) -> bool {
     let ready = object["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == "Ready");
     ready.is_some_and(|ready| {
@@ -39,19 +39,19 @@ fn is_waited_for(object: &Value) -> bool {
     })
 }
 
-/// Findings of a pass over generation 1.
+/// Returns the findings of a pass over generation 1.
 fn findings(is: ActiveCondition, desired: i32) -> Findings {
     let activity = Some(Activity { is, since: NOW });
     let (generation, service) = (Some(1), "hello".to_owned());
     Findings { generation, activity, desired: Some(desired), service, ..Findings::default() }
 }
 
-/// The same where nothing is done, for this reason.
+/// Returns the findings with this reason for a refusal.
 fn refused(reason: &'static str, findings: Findings) -> Findings {
     Findings { refused: Some(Finding::new(reason, "why")), ..findings }
 }
 
-/// The object of this generation, with what was found out about generation 1.
+/// Returns the object of this generation, with findings about generation 1.
 fn object(generation: i64, pods: PodCounts, findings: &Findings) -> Value {
     let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
     object.metadata.generation = Some(1);
@@ -60,7 +60,7 @@ fn object(generation: i64, pods: PodCounts, findings: &Findings) -> Value {
     serde_json::to_value(object).expect("serialisable")
 }
 
-/// One that has numbers and is led.
+/// Returns inputs with allocated numbers and a led Service.
 fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -> Inputs<'a> {
     Inputs {
         object,
@@ -85,8 +85,8 @@ fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -
     }
 }
 
-/// Goal: whoever waits for a ZeroScaler to be ready is content while it sleeps, wakes, is awake and falls asleep, and waits
-/// while it is wrong, or edited and not yet looked at.
+/// Goal: waiting for a ZeroScaler to be ready succeeds while it sleeps, wakes, is awake or falls asleep. It does not
+/// succeed while the ZeroScaler is faulty, or edited and not yet processed.
 #[test]
 fn who_waits_for_it_is_content_while_it_sleeps() {
     use ActiveCondition::{Active, NoTraffic, Queued, TimedOut};
@@ -115,8 +115,8 @@ fn who_waits_for_it_is_content_while_it_sleeps() {
     assert_eq!(kstatus(&going), "Terminating");
 }
 
-/// Goal: where what is wrong with a number keeps clients from every activator, Ready says what; where one of them serves
-/// nevertheless, it is content.
+/// Goal: if a fault of a number keeps clients from every activator, Ready names the fault. If one activator still
+/// serves, Ready is True.
 #[test]
 fn a_number_in_use_is_why_nobody_serves() {
     let findings = Findings { service: "hello".into(), ..Findings::default() };
@@ -139,8 +139,8 @@ fn a_number_in_use_is_why_nobody_serves() {
     }
 }
 
-/// Goal: after an edit that names another Service, Ready is for that one: it waits until that one is led. Activators that
-/// are rolled later take nothing back.
+/// Goal: after an edit that names another Service, Ready becomes True only once that Service is led. A later rollout of
+/// activators does not revoke it.
 #[test]
 fn another_service_is_waited_for() {
     let served =
@@ -173,8 +173,8 @@ fn another_service_is_waited_for() {
     }
 }
 
-/// Goal: what lacks its target is told so by the next process as by this one; a kind that cannot be looked at takes nobody's
-/// pods away.
+/// Goal: a missing target is reported by the next process as by this one. A kind that cannot be read does not count as
+/// a missing target.
 #[test]
 fn what_lacks_its_target_is_told_so_again() {
     let none = PodCounts { ready: 0, actual: 0 };

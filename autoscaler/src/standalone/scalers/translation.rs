@@ -1,4 +1,4 @@
-//! What a ZeroScaler means: its target, the protocol of its pods, settings, and a plan for its metrics.
+//! Translates a ZeroScaler into its target, the protocol of its pods, settings, and a plan for its metrics.
 
 use super::super::settings::{PortReference, Settings};
 use autoscaler_core::engine::Plan;
@@ -10,7 +10,7 @@ use common_api::{ObjectReference, ZeroScaler};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What one scales.
+/// Returns the target of a ZeroScaler.
 pub(crate) fn target(object: &ZeroScaler) -> ObjectReference {
     let target = &object.spec.target;
     ObjectReference {
@@ -20,28 +20,28 @@ pub(crate) fn target(object: &ZeroScaler) -> ObjectReference {
     }
 }
 
-/// The target that a reference names.
+/// Returns the target that a reference names.
 pub(crate) fn named(reference: &ObjectReference) -> Target {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let ObjectReference { api_version, kind, name } = reference;
     Target { api_version: text(api_version), kind: text(kind), name: text(name) }
 }
 
-/// Returns the protocol of its pods where requests on the shared ports lead, which is the first port that it names. Requests
-/// that came to another port are sent in that one's.
+/// Returns the protocol of the pods for requests on the shared ports. It is that of the first port that the ZeroScaler
+/// names. Requests to another port use that port's protocol.
 pub(crate) fn protocol(object: &ZeroScaler) -> Protocol {
     object.spec.ports.first().and_then(|port| port.protocol.http()).unwrap_or_default()
 }
 
-/// What it says beside the scale. `port`: where its pods take requests, by its Service.
+/// Returns the settings apart from the scale. `port` is the pods' port for requests according to the Service.
 pub(crate) fn settings(object: &ZeroScaler, port: Option<PortReference>) -> Settings {
     Settings { port, ..Settings::new(&object.spec.wake, &object.spec.timeouts) }
 }
 
-/// What it asks the metrics for; none: its load alone scales it.
+/// Returns the plan for the metrics, or `None` if only the load scales the workload.
 ///
 /// # Errors
-/// Every violation, with the path within the spec.
+/// Returns every violation, with the path within the spec.
 pub(crate) fn metrics(object: &ZeroScaler) -> Result<Option<Plan>, FieldErrors> {
     let (spec, mut errors) = (&object.spec, FieldErrors::new());
     let metrics = Some(&spec.metrics).filter(|metrics| !metrics.is_empty());
@@ -52,7 +52,7 @@ pub(crate) fn metrics(object: &ZeroScaler) -> Result<Option<Plan>, FieldErrors> 
     plan(written, errors)
 }
 
-/// The same in the words of the rules; none, and an error, if these do not know it.
+/// Converts a value to the type of the rules. Adds an error and returns `None` if the rules do not know it.
 fn converted<T: DeserializeOwned>(value: &impl Serialize, at: &str, errors: &mut FieldErrors) -> Option<T> {
     let value = serde_json::to_value(value).unwrap_or_default();
     match serde_path_to_error::deserialize(value) {

@@ -1,32 +1,33 @@
-//! Events that could not be written, until they are: the status that they tell of did not wait for them.
+//! Events that could not be written yet. Their status did not wait for them.
 //!
-//! They are tried again with each pass over the status, and a pass that has left some comes back after some seconds. They
-//! have their names since they were made, so one that was written after all is known to the API server.
+//! Each pass over the status retries them, and a pass that fails returns after some seconds. Each event keeps its
+//! original name, so the API server recognizes one that was written after all.
 //!
-//! Their number is bounded: what is more is dropped, of one object the oldest. A process that ends drops all.
+//! Their number is bounded. Excess events are dropped, the oldest of an object first. All are dropped when the process
+//! ends.
 
 use common::RevisionKey as Key;
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Event;
 
-/// Most events of one object.
+/// Maximum number of events of one object.
 const EVENTS_MAX: usize = 4;
-/// Most objects that have some.
+/// Maximum number of objects with events.
 const OBJECTS_MAX: usize = 1000;
 
-/// Those of all objects.
+/// Pending events of all objects.
 #[derive(Debug, Default)]
 pub(super) struct Untold {
     events: DashMap<Key, Vec<Event>>,
 }
 
 impl Untold {
-    /// Those of one object, oldest first.
+    /// Returns the events of one object, oldest first.
     pub(super) fn of(&self, key: &Key) -> Vec<Event> {
         self.events.get(key).map(|events| events.clone()).unwrap_or_default()
     }
 
-    /// What is left of one object's now, oldest first.
+    /// Replaces the events of one object, oldest first.
     pub(super) fn keep(&self, key: &Key, mut left: Vec<Event>) {
         left.drain(..left.len().saturating_sub(EVENTS_MAX));
         let has_room = self.events.contains_key(key) || self.events.len() < OBJECTS_MAX;
@@ -36,7 +37,7 @@ impl Untold {
         }
     }
 
-    /// Forgets those of an object that is gone, or not led here.
+    /// Forgets the events of an object that is deleted, or not led here.
     pub(super) fn forget(&self, key: &Key) {
         self.events.remove(key);
     }
@@ -55,7 +56,7 @@ mod tests {
         names.iter().map(event).collect()
     }
 
-    /// Goal: an API server that takes no events costs a bounded amount of memory; what is newest is kept.
+    /// Goal: an API server that accepts no events costs a bounded amount of memory, and the newest events are kept.
     #[test]
     fn what_is_kept_is_bounded() {
         let (untold, key) = (Untold::default(), Key::new("ns", "a"));
