@@ -1,22 +1,22 @@
-//! Why a reconcile did not come to its end. All of them lead to another try after a back-off.
+//! Errors of a reconcile. Each leads to another attempt after a back-off.
 
 use super::target_key::TargetError;
 use autoscaler_core::history::Obstacle;
 use common_controller::{Failure, WriteError, code};
 
-/// What went wrong.
+/// Error that ended a reconcile.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Something could not be written.
+    /// A write failed.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The target cannot be looked at.
+    /// The target is not available.
     #[error("failed to get scale target: {0}")]
     Target(#[from] TargetError),
 }
 
 impl Error {
-    /// An error of a part, with what it was a part of.
+    /// Adds the operation that failed to an error.
     pub(crate) fn during(doing: &'static str) -> impl FnOnce(Self) -> Self {
         move |error| match error {
             Self::Write(part) => Self::Write(WriteError::during(doing)(part)),
@@ -24,7 +24,7 @@ impl Error {
         }
     }
 
-    /// The HTTP status that the API server answered with, if it did.
+    /// Returns the HTTP status of the API server's response, if there was one.
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
             Self::Write(WriteError::Api { source, .. }) => code(source),
@@ -32,7 +32,7 @@ impl Error {
         }
     }
 
-    /// What it means for a change of replicas, in the words of the history.
+    /// Returns the obstacle that it means for a change of replicas, for the history.
     pub(crate) fn obstacle(&self) -> Obstacle {
         match self {
             Self::Write(WriteError::LeaseEnds) => Obstacle::LeaseEnding,

@@ -1,4 +1,4 @@
-//! What is kept of a scale target: the few facts that decisions are made from.
+//! The facts that are kept of a scale target: those that decisions depend on.
 
 use crate::scale::PodSet;
 use common::labels::{self, LabelSelector};
@@ -9,56 +9,55 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Label names and values that pods must carry.
+/// Names and values of labels that pods must carry.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// What is scaled: a Deployment, or anything else with `/scale` and a pod template.
+/// Scale target: a Deployment, or any other object with `/scale` and a pod template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Target {
-    /// Identity of this incarnation.
+    /// Uid of the object.
     pub(crate) uid: String,
     /// `spec.replicas`; absent means 1.
     pub(crate) replicas: Option<i32>,
-    /// Field manager that has set `spec.replicas`, if that is known.
+    /// Field manager that has set `spec.replicas`, if known.
     pub(crate) replicas_writer: Option<String>,
-    /// Which pods are its own.
+    /// Selector of its own pods.
     pub(crate) selector: Selector,
-    /// Labels that its pods have by its template, else by its selector; empty: nothing says.
+    /// Labels of its pods, from its template or else its selector; empty: unknown.
     #[serde(default)]
     pub(crate) labels: Labels,
-    /// Whether its pods have their node's address.
+    /// Set if its pods share their node's address.
     pub(crate) host_network: bool,
-    /// The containers of its pod template, as far as requests and probes are concerned.
+    /// Containers of its pod template, reduced to ports and probes.
     pub(crate) containers: Vec<Container>,
-    /// A number that changes with its pod template.
+    /// Hash of its pod template.
     #[serde(default)]
     pub(crate) template: u64,
-    /// Answer of the API server to its pods, while it accepts none.
+    /// Error of the API server, while it rejects the target's pods.
     #[serde(default)]
     pub(crate) refused: Option<String>,
-    /// Init containers of its pod template that go on running beside these.
+    /// Init containers of its pod template that keep running beside the main containers, reduced likewise.
     #[serde(default)]
     pub(crate) sidecars: Vec<Container>,
-    /// Set if controllers of other kinds take part in its pods' readiness.
+    /// Set if its pods have readiness gates, so that other controllers take part in their readiness.
     #[serde(default)]
     pub(crate) has_readiness_gates: bool,
 }
 
-/// A target's own selector.
+/// Selector of a target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Selector {
-    /// `matchLabels` alone.
+    /// `matchLabels` only.
     Labels(Labels),
-    /// It has `matchExpressions`, which a Service cannot express, or only a status that says: all that it asks for, as
-    /// text.
+    /// Selector as text: it has `matchExpressions`, which a Service cannot express, or only the status contains it.
     Expressions(String),
-    /// None, an empty one, which would match every pod, or one that makes no sense.
+    /// Missing, empty (which would match every pod), or invalid.
     #[default]
     Missing,
 }
 
 impl Selector {
-    /// The pods that it selects; none: it makes no sense.
+    /// Returns the set of pods that it selects; none: it is missing or invalid.
     pub(crate) fn pods(&self) -> Option<PodSet> {
         match self {
             Self::Labels(labels) => Some(PodSet::Selector(labels.clone())),
@@ -69,19 +68,19 @@ impl Selector {
 }
 
 impl Target {
-    /// Pods asked for at present.
+    /// Returns the current number of requested pods.
     pub(crate) fn current(&self) -> i32 {
         self.replicas.unwrap_or(1)
     }
 
-    /// The facts of an object of any kind; fields of another shape count as absent.
+    /// Extracts the facts of an object of any kind. Fields of an unexpected shape count as absent.
     pub(crate) fn from_object(object: &DynamicObject) -> Self {
         let spec = &object.data["spec"];
         let labels = labels_at(&spec["selector"]["matchLabels"]);
         let of_pods = labels_at(&spec["template"]["metadata"]["labels"]).or_else(|| labels.clone());
         let expressions = spec["selector"]["matchExpressions"].as_array().is_some_and(|list| !list.is_empty());
         let text = || serde_json::from_value::<LabelSelector>(spec["selector"].clone()).ok()?.text().ok();
-        // Where pods are made from somebody else's template, as a Rollout's may be, the status alone says which they are.
+        // If pods are made from another object's template, as with a Rollout, only the status contains the selector.
         let told = object.data["status"]["selector"].as_str().filter(|text| !text.is_empty());
         let template: PodSpec = serde_json::from_value(spec["template"]["spec"].clone()).unwrap_or_default();
         Self {
@@ -104,21 +103,21 @@ impl Target {
     }
 }
 
-/// The same of the same text, whoever asks.
+/// Hashes a template. Equal text has an equal hash in every process.
 fn fingerprint(template: &serde_json::Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     template.to_string().hash(&mut hasher);
     hasher.finish()
 }
 
-/// Deployments and ReplicaSets tell it in a condition.
+/// Returns the message of a `ReplicaFailure` condition, which Deployments and ReplicaSets have.
 fn refused(status: &serde_json::Value) -> Option<String> {
     let of = |condition: &&serde_json::Value| condition["type"] == "ReplicaFailure" && condition["status"] == "True";
     let condition = status["conditions"].as_array()?.iter().find(of)?;
     condition["message"].as_str().map(str::to_owned)
 }
 
-/// Returns the field manager that owns `spec.replicas`; of several the latest.
+/// Returns the field manager that owns `spec.replicas`; of several, the latest.
 fn replicas_writer(metadata: &ObjectMeta) -> Option<String> {
     let owns = |entry: &&ManagedFieldsEntry| {
         entry.fields_v1.as_ref().is_some_and(|fields| !fields.0["f:spec"]["f:replicas"].is_null())
@@ -127,7 +126,7 @@ fn replicas_writer(metadata: &ObjectMeta) -> Option<String> {
     latest.manager.clone()
 }
 
-/// Returns whether an init container goes on running beside the others.
+/// Returns whether an init container keeps running beside the main containers.
 fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
@@ -137,7 +136,7 @@ fn labels_at(value: &serde_json::Value) -> Option<Labels> {
     Some(value.as_object()?.iter().map(|(k, v)| (k.clone(), text(v))).collect())
 }
 
-/// A container without its environment, image and whatever else reaches no decision.
+/// Removes environment, image and everything else that affects no decision from a container.
 fn facts(container: Container) -> Container {
     let Container { name, ports, readiness_probe, startup_probe, .. } = container;
     Container { name, ports, readiness_probe, startup_probe, ..Container::default() }
@@ -193,7 +192,7 @@ mod tests {
             let target = Target::from_object(&object(json!({"selector": selector})));
             assert_eq!((target.selector.clone(), target.current(), target.host_network), (expected, 1, false));
         }
-        // A Rollout that takes another's template: its controller says in the status which pods are its own.
+        // A Rollout that uses another object's template: its controller publishes the selector in the status.
         let mut rollout = object(json!({"workloadRef": {"kind": "Deployment", "name": "a"}}));
         assert_eq!(Target::from_object(&rollout).selector, Selector::Missing);
         rollout.data["status"] = json!({"selector": "app=a"});

@@ -1,4 +1,4 @@
-//! Targets of workloads, turned around: from a target to the workloads that name it.
+//! Index of targets in both directions: from a workload to its targets, and from a target to its workloads.
 
 use super::target_key::{TargetKey, TargetResource};
 use common::RevisionKey as Key;
@@ -6,10 +6,10 @@ use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
-/// The targets of one: mostly one.
+/// Targets of one workload, usually one.
 pub(crate) type Named = SmallVec<[TargetKey; 1]>;
 
-/// The targets of all workloads.
+/// Targets of all workloads.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     inner: RwLock<Inner>,
@@ -18,14 +18,15 @@ pub(crate) struct Links {
 #[derive(Debug, Default)]
 struct Inner {
     targets: HashMap<Key, Named>,
-    /// In order, each once; of nearly all there is one.
+    /// Workloads of each target, sorted and without duplicates; usually one.
     by_target: HashMap<TargetKey, SmallVec<[Key; 1]>>,
-    /// How many name a target of it.
+    /// Number of references to targets of each resource.
     resources: HashMap<TargetResource, usize>,
 }
 
 impl Links {
-    /// Takes in what a workload scales now, each once; none: it has gone. Returns what it scales no longer.
+    /// Replaces the targets of a workload, without duplicates; empty: it is gone. Returns the targets that it no
+    /// longer has.
     pub(crate) fn apply(&self, autoscaler: &Key, targets: Named) -> Named {
         let mut inner = self.inner.write();
         let mut left = inner.targets.remove(autoscaler).unwrap_or_default();
@@ -42,12 +43,12 @@ impl Links {
         left
     }
 
-    /// Those that scale this target.
+    /// Returns the workloads that scale this target.
     pub(crate) fn of_target(&self, target: &TargetKey) -> Vec<Key> {
         self.inner.read().by_target.get(target).into_iter().flatten().cloned().collect()
     }
 
-    /// Those that scale a target of this resource.
+    /// Returns the workloads that scale a target of this resource.
     pub(crate) fn of_resource(&self, resource: &TargetResource) -> Vec<Key> {
         let inner = self.inner.read();
         let names = |targets: &Named| targets.iter().any(|target| target.resource == *resource);
@@ -55,12 +56,12 @@ impl Links {
         naming.map(|(autoscaler, _)| autoscaler.clone()).collect()
     }
 
-    /// Each resource that anybody scales a target of.
+    /// Returns all resources of which a target is scaled.
     pub(crate) fn resources(&self) -> Vec<TargetResource> {
         self.inner.read().resources.keys().cloned().collect()
     }
 
-    /// Whether anybody scales a target of this resource.
+    /// Returns whether a target of this resource is scaled.
     pub(crate) fn is_named(&self, resource: &TargetResource) -> bool {
         self.inner.read().resources.contains_key(resource)
     }

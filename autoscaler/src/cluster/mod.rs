@@ -1,11 +1,11 @@
-//! What the reconcilers know of the cluster beside a front end's own objects: the targets that workloads name, an index that
-//! is up to date with every event, and the way from an event to the workloads that it concerns.
+//! Cluster state of the reconcilers apart from a front end's own objects: the targets of workloads, an index that is
+//! current with every event, and the routing of events to the workloads concerned.
 //!
-//! A front end watches its own objects, and tells [`Index`] which there are and what they scale. It hears of other events by
-//! [`Beside`].
+//! A front end watches its own objects and records them with their targets in the [`Index`]. It receives other events
+//! through [`Beside`].
 //!
-//! Pods are counted behind [`crate::scale::Pods`], and decisions made behind [`crate::scale::Deciders`]: both come over
-//! the queue of requests.
+//! Pod counts are behind [`crate::scale::Pods`], and decisions behind [`crate::scale::Deciders`]. Both arrive through
+//! the request queue.
 
 pub(crate) mod error;
 pub(crate) mod facts;
@@ -28,14 +28,14 @@ use targets::{Audience, News, Targets};
 use tokio_util::sync::CancellationToken;
 use watches::Beside;
 
-/// Everything that both front ends watch.
+/// State that both front ends watch.
 pub(crate) struct Stores {
-    /// What workloads scale.
+    /// Scale targets of workloads.
     pub(crate) targets: Targets,
     pub(crate) index: Arc<Index>,
 }
 
-/// All workloads, and what they scale.
+/// All workloads, and their targets.
 pub(crate) struct Index {
     /// Workloads to reconcile.
     queue: WorkQueue<Key>,
@@ -46,7 +46,7 @@ pub(crate) struct Index {
 }
 
 impl Stores {
-    /// Stores that know nothing yet. Targets are watched in `namespaces`.
+    /// Creates empty stores. Targets are watched in `namespaces`.
     pub(crate) fn new(
         client: Client,
         queue: WorkQueue<Key>,
@@ -57,12 +57,12 @@ impl Stores {
         Self { targets: Targets::new(client, namespaces, shutdown, index.clone()), index }
     }
 
-    /// Has the targets of all workloads that are known by now watched, before anybody looks at one.
+    /// Starts to watch the targets of all known workloads before any of them is read.
     pub(crate) fn prepare_targets(&self) {
         self.index.links.resources().iter().for_each(|resource| self.targets.prepare(resource));
     }
 
-    /// The keys that wait to be reconciled.
+    /// Returns the queue of keys to reconcile.
     #[cfg(test)]
     pub(crate) fn queue(&self) -> &WorkQueue<Key> {
         &self.index.queue
@@ -70,38 +70,38 @@ impl Stores {
 }
 
 impl Index {
-    /// Takes in a workload that came or changed, and what it scales.
+    /// Records a new or changed workload and its targets.
     pub(crate) fn put(&self, key: &Key, targets: Named, priority: Priority) {
         self.known.write().insert(key.clone());
         self.apply(key, targets, priority);
     }
 
-    /// Takes in that a workload has gone.
+    /// Removes a workload that is gone.
     pub(crate) fn remove(&self, key: &Key) {
         self.known.write().remove(key);
         self.apply(key, Named::default(), Priority::Normal);
     }
 
     fn apply(&self, key: &Key, targets: Named, priority: Priority) {
-        // Perhaps somebody has waited for what it scales no longer.
+        // Another workload may have waited for a target that this one has released.
         for left in self.links.apply(key, targets) {
             self.links.of_target(&left).into_iter().for_each(|waiting| self.queue.add(waiting, Priority::Normal));
         }
         self.queue.add(key.clone(), priority);
     }
 
-    /// Returns whether there is a workload of this name.
+    /// Returns whether a workload of this name exists.
     pub(crate) fn knows(&self, key: &Key) -> bool {
         self.known.read().contains(key)
     }
 
-    /// Asks for a pass over a workload.
+    /// Requests a reconcile of a workload.
     pub(crate) fn reconcile(&self, key: &Key) {
         self.queue.add(key.clone(), Priority::Normal);
     }
 
-    /// Asks for everything to be reconciled when there is time: whoever gains a workload begins to collect, whoever
-    /// loses it stops.
+    /// Requests a low-priority reconcile of all workloads. After a change of ownership, the new owner starts to
+    /// collect and the old one stops.
     pub(crate) fn reconcile_all(&self) {
         for key in self.known.read().iter() {
             self.beside.look_at_measurement(key, Priority::Slow);
@@ -110,16 +110,15 @@ impl Index {
         }
     }
 
-    /// Asks for the workload of this name to be reconciled now, because a decision, its measurement or its pods have
-    /// changed.
+    /// Requests an urgent reconcile of a workload, because its decision, measurement or pods have changed.
     pub(crate) fn reconcile_now(&self, key: &Key) {
         self.beside.look_at_measurement(key, Priority::Normal);
         self.beside.look_at_path(key, Priority::Normal);
-        // Last: the runtime runs first whom it has woken last.
+        // Last, because the runtime first runs the task that was woken last.
         self.queue.add(key.clone(), Priority::Urgent);
     }
 
-    /// Those that name a target.
+    /// Returns the workloads that name a target.
     pub(crate) fn naming(&self, target: &TargetKey) -> Vec<Key> {
         self.links.of_target(target)
     }
@@ -151,7 +150,7 @@ mod tests {
     use smallvec::smallvec;
     use tokio::sync::mpsc;
 
-    /// A front end that has nothing to look at besides.
+    /// Front end with no further objects to look at.
     struct Nothing;
 
     impl Beside for Nothing {}
@@ -164,7 +163,7 @@ mod tests {
         Stores::new(client, WorkQueue::new(), (Arc::new(Nothing), Namespaces::default()), CancellationToken::new())
     }
 
-    /// Goal: of many that come at once the first is done before the last is begun.
+    /// Goal: of many workloads that arrive at once, the first is finished before the last is started.
     #[tokio::test]
     async fn what_follows_from_one_goes_before_others_that_have_come() {
         let service = tower::service_fn(|_: Request<Body>| {
@@ -177,13 +176,13 @@ mod tests {
         let queue = stores.queue();
         let next = || queue.try_next().expect("one waits").key().name().to_owned();
         assert_eq!(next(), "a");
-        put("a", Priority::Normal); // As what its pass has written.
+        put("a", Priority::Normal); // As after its own reconcile's write.
         assert_eq!([next(), next()], ["a", "b"]);
         stores.index.told(News::Changed(&deployment("b")));
         assert_eq!([next(), next()], ["b", "c"]);
     }
 
-    /// Goal: targets are listed as soon as it is known who is named, and not once somebody leads.
+    /// Goal: targets are listed as soon as the named targets are known, not only when this process becomes an owner.
     #[tokio::test]
     async fn targets_are_listed_before_anybody_looks_at_one() {
         let (sender, mut asked) = mpsc::unbounded_channel();

@@ -1,7 +1,7 @@
-//! Which object a `scaleTargetRef` names, in one spelling.
+//! Identity of the object that a `scaleTargetRef` names, in one canonical spelling.
 //!
-//! A kind is looked for under the resource that upstream derives from its name: lower case, `s` or `es` at its end.
-//! So `Deployment` and `deployment` are one kind, watched once. What could not stand in a path as it is, is refused.
+//! A kind is mapped to the resource that upstream derives from its name: lower case with `s` or `es` appended. So
+//! `Deployment` and `deployment` are one kind, watched once. Names that are not valid in an API path are rejected.
 
 use super::facts::Target;
 use crate::scale::{Chain, PodOwner};
@@ -12,64 +12,65 @@ use kube::core::ApiResource;
 use std::collections::HashSet;
 use std::fmt;
 
-/// Where PodAutoscalers name a target.
+/// Field in which PodAutoscalers name a target.
 const ROOT: &str = "spec.scaleTargetRef";
-/// Where ZeroScalers do.
+/// Field in which ZeroScalers name a target.
 pub(crate) const SCALER_ROOT: &str = "spec.target";
 
-/// Group, version and plural of a kind. Spellings that lead to the same resource are equal.
+/// Group, version and plural of a kind. Spellings of the same resource are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TargetResource {
     api_version: String,
     plural: String,
 }
 
-/// The names of what a version serves, subresources as `NAME/scale`. A version that there is not serves nothing.
+/// Names of the resources that a version serves, subresources as `NAME/scale`. Empty for a version that does not
+/// exist.
 pub(crate) type Served = HashSet<String>;
 
-/// Resource, namespace and name of one target.
+/// Resource, namespace and name of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TargetKey {
-    /// What it is.
+    /// Resource of the target.
     pub(crate) resource: TargetResource,
     /// Namespace and name.
     pub(crate) object: Key,
 }
 
-/// Why a reference leads nowhere.
+/// Reason why a reference does not lead to a usable target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
-    /// The reference itself cannot be used.
+    /// The reference itself is invalid.
     #[error("{root}.{field}: {value:?}: {rule}")]
     Reference {
-        /// Where the user has written it.
+        /// Path of the reference in the user's object.
         root: &'static str,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: String,
-        /// The rule it broke.
+        /// Rule that the value breaks.
         rule: &'static str,
     },
-    /// There is no such object.
+    /// The object does not exist.
     #[error("{resource} {name:?} does not exist in namespace {namespace:?}",
         resource = .0.resource, name = .0.object.name(), namespace = .0.object.namespace())]
     Missing(TargetKey),
     /// The kind cannot be watched, so nothing is known of the object.
     #[error("{resource} of {version} cannot be watched: {error}", version = .resource.api_version)]
     Unwatchable {
-        /// What should be watched.
+        /// Resource that should be watched.
         resource: TargetResource,
-        /// What the API server said.
+        /// Error of the API server.
         error: String,
     },
-    /// The first list of the kind is not complete yet; its end leads to another reconcile.
+    /// The first list of the kind is not complete yet. Its completion triggers another reconcile.
     #[error("{resource} of {version} are still being listed", resource = .0, version = .0.api_version)]
     NotListed(TargetResource),
 }
 
 impl TargetError {
-    /// The same, as the user of a ZeroScaler knows the fields.
+    /// Renames the field path to that of a ZeroScaler.
     pub(crate) fn of_scaler(self) -> Self {
         match self {
             Self::Reference { field, value, rule, .. } => Self::Reference { root: SCALER_ROOT, field, value, rule },
@@ -79,34 +80,34 @@ impl TargetError {
 }
 
 impl TargetResource {
-    /// That of a kind, such as `Deployment` of `apps/v1`.
+    /// Returns the resource of a kind, such as `Deployment` of `apps/v1`.
     pub(crate) fn of(api_version: &str, kind: &str) -> Self {
         let kind = kind.to_lowercase();
         let ending = if kind.ends_with('s') { "es" } else { "s" };
         Self { api_version: api_version.to_owned(), plural: format!("{kind}{ending}") }
     }
 
-    /// Whether the API server itself sets `spec.replicas` of such objects where their authors do not.
+    /// Returns whether the API server defaults `spec.replicas` for such objects.
     pub(crate) fn has_default_replicas(&self) -> bool {
         self.group_and_version().0 == "apps" && ["deployments", "statefulsets"].contains(&self.plural.as_str())
     }
 
-    /// Returns whether its status says why the API server accepts no pod of it.
+    /// Returns whether its status reports why the API server rejects its pods.
     pub(crate) fn tells_of_refused_pods(&self) -> bool {
         self.group_and_version().0 == "apps" && ["deployments", "replicasets"].contains(&self.plural.as_str())
     }
 
-    /// Whether every API server serves it, with a scale.
+    /// Returns whether every API server serves it, with a scale subresource.
     pub(crate) fn is_everywhere(&self) -> bool {
         self.api_version == "apps/v1" && self.has_default_replicas()
     }
 
-    /// Group and version, or the version alone in the core group.
+    /// Returns group and version, or the version alone for the core group.
     pub(crate) fn api_version(&self) -> &str {
         &self.api_version
     }
 
-    /// Why it cannot be scaled, by what its version serves; none: it can.
+    /// Returns why it cannot be scaled, given the resources of its version; none: it can.
     pub(crate) fn refusal(&self, served: &Served) -> Option<String> {
         if served.contains(&format!("{}/scale", self.plural)) {
             None
@@ -117,7 +118,7 @@ impl TargetResource {
         }
     }
 
-    /// Returns what stands between such an object and its pods.
+    /// Returns the kind of controllers between such an object and its pods.
     fn chain(&self) -> Chain {
         match (self.group_and_version().0, self.plural.as_str()) {
             ("apps", "deployments") => Chain::ReplicaSets,
@@ -130,7 +131,7 @@ impl TargetResource {
         self.api_version.split_once('/').unwrap_or(("", &self.api_version))
     }
 
-    /// How the API names it. The kind is unknown, and nothing that is sent needs it.
+    /// Returns the API resource. The kind is unknown, and no request needs it.
     pub(crate) fn resource(&self) -> ApiResource {
         let (group, version) = self.group_and_version();
         ApiResource {
@@ -154,10 +155,10 @@ impl fmt::Display for TargetResource {
 }
 
 impl TargetKey {
-    /// What a reference in `namespace` names.
+    /// Resolves a reference from an object in `namespace`.
     ///
     /// # Errors
-    /// A field is missing, or holds what Kubernetes calls nothing of that sort.
+    /// A field is missing, or its value is not valid in Kubernetes.
     pub(crate) fn of(namespace: &str, reference: &ObjectReference) -> Result<Self, TargetError> {
         let api_version =
             field("apiVersion", &reference.api_version, is_api_version, "must be VERSION or GROUP/VERSION")?;
@@ -240,7 +241,7 @@ mod tests {
         }
     }
 
-    /// Goal: nothing that a user writes leaves its place in a path.
+    /// Goal: no value that a user writes can escape its segment of an API path.
     #[test]
     fn a_reference_that_cannot_be_used_is_refused_by_field() {
         let rows = [

@@ -1,28 +1,27 @@
-//! Scale targets of any kind: one watch for each resource, shared by all workloads that name it.
+//! Scale targets of any kind: one watch per resource, shared by all workloads that name it.
 //!
-//! Deployments are watched like everything else that has `/scale`: in all namespaces that are looked at, as objects of
-//! which a few facts are read.
+//! Deployments are watched like all other kinds with `/scale`: in all namespaces of the install, as objects of which a
+//! few facts are kept.
 //!
-//! # What is watched
+//! # Watched resources
 //!
-//! What has a scale subresource, and nothing else: a user may name whatever kind there is, or is not. So one that not
-//! every API server serves is asked about first ([`Shared::look`]), with all others by one task: at once when another
-//! is named, then after pauses that double, up to [`PAUSE_MAX`], since it may come to exist, and nobody tells when. A
-//! group or a version that there is not costs no request of its own, however many are named. One whose server is down
-//! holds up nothing that others answer for.
+//! Only resources with a scale subresource are watched, since a user may name any kind, even one that does not exist.
+//! Resources that not every API server serves are therefore discovered first ([`Shared::look`]), all by one task. It
+//! runs at once when another resource is named, then after pauses that double up to [`PAUSE_MAX`]: a resource may be
+//! created later, without an event. A missing group or version costs no request of its own, however many resources
+//! name it. A version whose server is down does not delay other versions.
 //!
-//! Not to find out is no refusal: what nobody answers for is not known yet, and is asked about again within
-//! [`PAUSE_UNANSWERED`]. Where we may not ask, a resource is watched as if it had a scale.
+//! A failed discovery is not a refusal. A resource without a result is unknown, and is discovered again within
+//! [`PAUSE_UNANSWERED`]. If discovery is forbidden, a resource is watched as if it had a scale.
 //!
-//! # How long a watch lasts
+//! # Lifetime of a watch
 //!
-//! It begins as soon as it is known that a target of its resource is named, so that whoever comes to lead waits for no list,
-//! else with the first look at one. It ends [`LINGER`] after the last workload that
-//! names the resource has gone, and nobody has looked at a target of it since, whether it ever worked or not. Whoever
-//! looks again begins another.
+//! A watch starts as soon as a target of its resource is named, so that a new owner does not wait for the list;
+//! otherwise it starts with the first read of a target. It ends once no workload names the resource any more and no
+//! target of it has been read for [`LINGER`], whether the watch ever worked or not. A later read starts a new watch.
 //!
-//! A resource that the API server refuses (it exists no longer, cannot be watched, or a right is missing) is asked for
-//! again after such pauses, too.
+//! If the API server rejects the watch (the resource no longer exists, cannot be watched, or a right is missing), it
+//! is retried after the same growing pauses.
 
 #[cfg(test)]
 mod tests;
@@ -45,44 +44,45 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long a watch outlasts its last use: who edits a kind back and forth does not have everything listed each time.
+/// Time that a watch outlives its last use, so that a user who edits a kind back and forth does not cause a new list
+/// each time.
 const LINGER: Duration = Duration::from_secs(10);
-/// First pause before a resource that was refused is asked for again.
+/// First pause before a rejected watch or a discovery is retried.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// Longest one.
+/// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Longest pause from a look that has not found out whether a resource can be scaled to the next.
+/// Longest pause after a discovery without a result.
 const PAUSE_UNANSWERED: Duration = Duration::from_secs(10);
-/// Pause before each question what a version serves.
+/// Pause before the discovery request of each version.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// How many of them are under way at once.
+/// Maximum number of concurrent discovery requests.
 const AT_ONCE: usize = 8;
-/// How long an answer is waited for: the client itself would wait for a minute.
+/// Timeout of a discovery request. The client's own timeout is a minute.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
-/// The version of the core group, which is in no list of groups.
+/// Version of the core group, which no list of groups contains.
 const CORE: &str = "v1";
 
-/// What becomes known of targets.
+/// Events about targets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum News<'a> {
-    /// A target came.
+    /// A target was created.
     Came(&'a TargetKey),
-    /// One changed in one of its facts, or went.
+    /// A fact of a target changed, or the target is gone.
     Changed(&'a TargetKey),
-    /// A resource has been listed for the first time: what is not known now does not exist.
+    /// A resource has been listed for the first time. Objects that are unknown now do not exist.
     Listed(&'a TargetResource),
 }
 
-/// Whom targets concern.
+/// Receiver of events about targets.
 pub(crate) trait Audience: Send + Sync + 'static {
     /// Returns whether some workload names a target of this resource.
     fn is_named(&self, resource: &TargetResource) -> bool;
 
-    /// Hears what becomes known.
+    /// Receives an event.
     fn told(&self, news: News<'_>);
 }
 
-/// All resources that somebody looks at.
+/// Targets of all resources that are in use.
 pub(crate) struct Targets {
     shared: Arc<Shared>,
 }
@@ -91,43 +91,43 @@ struct Shared {
     client: Client,
     namespaces: Namespaces,
     shutdown: CancellationToken,
-    /// Locked before those that are asked for.
+    /// Locked before `asked`.
     watched: Mutex<HashMap<TargetResource, Watched>>,
     asked: Mutex<HashMap<TargetResource, Asked>>,
-    /// One more is asked for.
+    /// Notified when another resource needs discovery.
     asks: Notify,
-    /// Whether somebody looks for them.
+    /// Starts the discovery task once.
     looking: Once,
     audience: Arc<dyn Audience>,
 }
 
 struct Watched {
     store: Arc<Store<Target>>,
-    /// When somebody last looked.
+    /// Time of the last read.
     used: Instant,
 }
 
-/// A resource of which it is not known that it can be scaled.
+/// Resource that has not been found scalable yet.
 struct Asked {
-    /// When somebody last looked.
+    /// Time of the last read.
     used: Instant,
-    /// Why it cannot be; none: nobody has found out yet.
+    /// Reason why it cannot be scaled; none: not known yet.
     refused: Option<String>,
-    /// Whether the last look has found out.
+    /// Set if the last discovery had a result.
     is_answered: bool,
 }
 
-/// Why it is not known what is served.
+/// Reason for a discovery without a result.
 #[derive(Clone, Copy, Debug)]
 enum Unknown {
-    /// We may not ask.
+    /// The API server does not allow discovery.
     Forbidden,
-    /// Nobody has said.
+    /// The API server did not respond, or failed.
     Unanswered,
 }
 
 impl Targets {
-    /// Nothing watched yet.
+    /// Creates the component, without any watch.
     pub(crate) fn new(
         client: Client,
         namespaces: Namespaces,
@@ -139,10 +139,10 @@ impl Targets {
         Self { shared: Arc::new(Shared { client, namespaces, shutdown, watched, asked, asks, looking, audience }) }
     }
 
-    /// The facts of a target. The first look at a resource starts its watch, if it can be scaled.
+    /// Returns the facts of a target. The first read of a resource starts its watch, if it can be scaled.
     ///
     /// # Errors
-    /// It does not exist, cannot be scaled, or nothing can be said about it yet.
+    /// The target does not exist, cannot be scaled, or is not known yet.
     pub(crate) fn get(&self, key: &TargetKey) -> Result<Arc<Target>, TargetError> {
         let store = self.store(&key.resource)?;
         match store.get(&key.object) {
@@ -155,19 +155,19 @@ impl Targets {
         }
     }
 
-    /// Has the targets of a resource listed before anybody looks at one.
+    /// Starts to list the targets of a resource before any of them is read.
     pub(crate) fn prepare(&self, resource: &TargetResource) {
-        let _ = self.store(resource); // Why it cannot be is told to whoever looks.
+        let _ = self.store(resource); // A failure is reported to the next reader.
     }
 
-    /// Shows the outcome of our own patch until the watch has caught up.
+    /// Stores the result of our own patch until the watch has caught up.
     pub(crate) fn offer(&self, key: &TargetKey, version: &str, target: Target) {
         if let Ok(store) = self.store(&key.resource) {
             store.offer(&key.object, version, target);
         }
     }
 
-    /// Makes a target known without a watch.
+    /// Adds a target without a watch.
     #[cfg(test)]
     pub(crate) fn put(&self, key: &TargetKey, version: &str, target: Option<Target>) {
         let mut watched = self.shared.watched.lock();
@@ -179,7 +179,7 @@ impl Targets {
         known.store.apply(&key.object, version, target);
     }
 
-    /// As if the API server had refused to list a resource.
+    /// Simulates that the API server has refused to list a resource.
     #[cfg(test)]
     pub(crate) fn refuse(&self, resource: &TargetResource, error: &str) {
         let store = Arc::new(Store::new(|_: &Key, _: Option<&Arc<Target>>, _: Option<&Arc<Target>>| {}));
@@ -201,7 +201,7 @@ impl Targets {
         Ok(store)
     }
 
-    /// Has it found out whether a resource can be scaled, and tells what is known so far.
+    /// Requests discovery of a resource, and returns the error that describes its present state.
     fn ask(&self, resource: &TargetResource) -> TargetError {
         let shared = &self.shared;
         let mut asked = shared.asked.lock();
@@ -228,7 +228,7 @@ impl Targets {
 }
 
 impl Shared {
-    /// Looks for what is asked for, for ever.
+    /// Runs discovery for ever.
     async fn look_for_asked(self: &Arc<Self>) {
         let (mut pause, mut next, mut began) = (PAUSE_MIN, Instant::now(), Instant::now());
         loop {
@@ -253,11 +253,12 @@ impl Shared {
             if all {
                 next = Instant::now() + pause;
             }
-            sleep(PAUSE_MIN).await; // However fast new ones are named.
+            sleep(PAUSE_MIN).await; // Limits the rate even if new resources are named quickly.
         }
     }
 
-    /// Looks once, for all or for what the last look has not found out, and begins to watch what can be scaled.
+    /// Runs one discovery, for all resources or only for those without a result, and starts to watch those that can be
+    /// scaled.
     async fn look(self: &Arc<Self>, all: bool) {
         let asked: Vec<_> = {
             let mut asked = self.asked.lock();
@@ -291,12 +292,12 @@ impl Shared {
         questions.await;
     }
 
-    /// Takes in what the version of these resources serves.
+    /// Applies a discovery result to these resources of one version.
     fn take(self: &Arc<Self>, resources: &[TargetResource], served: Result<Served, Unknown>) {
         for resource in resources {
             match &served {
                 Ok(served) => self.found(resource, resource.refusal(served)),
-                Err(Unknown::Forbidden) => self.found(resource, None), // Its watch will tell.
+                Err(Unknown::Forbidden) => self.found(resource, None), // The watch will report the error.
                 Err(Unknown::Unanswered) => {
                     if let Some(known) = self.asked.lock().get_mut(resource) {
                         known.is_answered = false;
@@ -306,7 +307,7 @@ impl Shared {
         }
     }
 
-    /// Takes in why a resource cannot be scaled; none: it can.
+    /// Records why a resource cannot be scaled; none: it can, and its watch starts.
     fn found(self: &Arc<Self>, resource: &TargetResource, refused: Option<String>) {
         let mut watched = self.watched.lock();
         let mut asked = self.asked.lock();
@@ -367,14 +368,14 @@ impl Shared {
             }
             drop(events);
             if began.elapsed() > PAUSE_MAX {
-                pause = PAUSE_MIN; // It has worked for a while.
+                pause = PAUSE_MIN; // The watch has worked for a while.
             }
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// Ends when nobody uses a resource any more, which is unknown from then on.
+    /// Ends when a resource is no longer in use, and removes it.
     async fn unused(&self, resource: &TargetResource) {
         loop {
             sleep(LINGER).await;
@@ -388,7 +389,7 @@ impl Shared {
     }
 }
 
-/// What a version serves.
+/// Returns the resources that a version serves.
 async fn served_by(client: &Client, version: &str) -> Result<Served, Unknown> {
     let list = match version {
         CORE => answered(version, client.list_core_api_resources(version)).await,
@@ -397,7 +398,7 @@ async fn served_by(client: &Client, version: &str) -> Result<Served, Unknown> {
     Ok(list?.resources.into_iter().map(|resource| resource.name).collect())
 }
 
-/// The answer to a question what there is, if it comes in time.
+/// Returns the result of a discovery request, if it arrives in time.
 async fn answered<T>(what: &str, question: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Unknown> {
     match timeout(ANSWERED_WITHIN, question).await {
         Ok(Ok(answer)) => Ok(answer),
@@ -416,7 +417,7 @@ async fn answered<T>(what: &str, question: impl Future<Output = Result<T, kube::
     }
 }
 
-/// Whether the API server will not serve this resource to us, however often it is asked.
+/// Returns whether a retry at once is useless, because the API server refuses to serve this resource to us.
 fn is_refused(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))

@@ -1,4 +1,4 @@
-//! A front end's part in what is watched.
+//! A front end's part in watching.
 
 use super::Stores;
 use common::RevisionKey as Key;
@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Watches of a front end.
 pub(crate) trait Watches: Send + Sync + 'static {
-    /// Starts to fill `stores`, and its own stores, until `shutdown`. Waits until each kind has been listed once, and has
-    /// targets prepared as soon as it is known which are named.
+    /// Starts to fill `stores` and the front end's own stores, until `shutdown`. Waits until each kind has been listed
+    /// once, and prepares targets as soon as the named targets are known.
     fn follow<'a>(
         &'a self,
         stores: &'a Stores,
@@ -20,14 +20,14 @@ pub(crate) trait Watches: Send + Sync + 'static {
     ) -> BoxFuture<'a, ()>;
 }
 
-/// What a front end looks at beside the scale of a workload, when something happens to that.
+/// Front end's reactions to events of a workload, beside its scale.
 pub(crate) trait Beside: Send + Sync + 'static {
-    /// Asks for a look at how a workload is measured.
+    /// Requests a new look at the workload's measurement.
     fn look_at_measurement(&self, _key: &Key, _priority: Priority) {}
 
-    /// Asks for a look at where the traffic of a workload goes.
+    /// Requests a new look at the workload's routing.
     fn look_at_path(&self, _key: &Key, _priority: Priority) {}
 
-    /// Asks for the same after `delay`.
+    /// Requests the same after `delay`.
     fn look_at_path_after(&self, _key: &Key, _delay: Duration) {}
 }

@@ -1,4 +1,4 @@
-//! What a pass writes with: objects, statuses and events of the revisions that this process leads.
+//! Writes of objects, statuses and events, on behalf of revisions that this process owns.
 
 use super::error::Error;
 use common::RevisionKey as Key;
@@ -8,13 +8,13 @@ use common_runtime::clock::Clock;
 use kube::Client;
 use std::sync::Arc;
 
-/// Shared by all controllers. Cheap to clone.
+/// Write access, shared by all controllers. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Writes {
     pub(crate) client: Client,
     pub(crate) leadership: Arc<dyn Leadership>,
     pub(crate) limiter: WriteLimiter,
-    /// Decisions: a pass that one of them waits for writes with its urgency.
+    /// Queue of decisions. If a key is in it with urgency, writes of its reconcile have that urgency too.
     pub(crate) decisions: WorkQueue<Key>,
     pub(crate) recorder: Recorder,
     pub(crate) clock: Clock,
@@ -24,7 +24,7 @@ impl Writes {
     /// Creates an object on behalf of `revision`.
     ///
     /// # Errors
-    /// The lease may end too soon, or the API server's, after `doing`.
+    /// The lease may end too soon, or the API server's error, prefixed with `doing`.
     pub(crate) async fn create<K: Kind>(
         &self,
         revision: &Key,
@@ -38,7 +38,7 @@ impl Writes {
     /// Replaces an object on behalf of `revision`.
     ///
     /// # Errors
-    /// The lease may end too soon, or the API server's, after `doing`.
+    /// The lease may end too soon, or the API server's error, prefixed with `doing`.
     pub(crate) async fn replace<K: Kind>(
         &self,
         revision: &Key,
@@ -52,7 +52,7 @@ impl Writes {
     /// Deletes an object on behalf of `revision`.
     ///
     /// # Errors
-    /// The lease may end too soon, or the API server's, after `doing`.
+    /// The lease may end too soon, or the API server's error, prefixed with `doing`.
     pub(crate) async fn delete<K: Kind>(
         &self,
         revision: &Key,
@@ -63,20 +63,20 @@ impl Writes {
         Ok(self.writer().delete(revision, store, key, doing).await?)
     }
 
-    /// Writes objects and statuses.
+    /// Returns a writer for objects and statuses.
     pub(crate) fn writer(&self) -> Writer<'_> {
         self.writer_of(WriteClass::Object)
     }
 
-    /// Writes with this urgency.
+    /// Returns a writer of this urgency.
     pub(crate) fn writer_of(&self, class: WriteClass) -> Writer<'_> {
         let pacing = Some(Pacing { limiter: &self.limiter, class, decisions: &self.decisions });
         Writer { client: &self.client, leadership: &*self.leadership, pacing }
     }
 }
 
-/// How urgent writes of a kind are. Endpoints that come late lead to pods that are gone, and a ServerlessService says
-/// whether requests pass through activators.
+/// Returns the urgency of writes of a kind. Late EndpointSlices lead to pods that are gone, and a ServerlessService
+/// says whether requests pass through activators.
 fn class_of<K: Kind>() -> WriteClass {
     match &*K::kind(&()) {
         "EndpointSlice" | "ServerlessService" => WriteClass::Scale,
@@ -90,7 +90,7 @@ mod tests {
     use common_api::{Metric, ServerlessService};
     use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-    /// Goal: what changes where the traffic goes does not wait behind statuses.
+    /// Goal: writes that change the routing do not wait behind statuses.
     #[test]
     fn where_the_traffic_goes_is_as_urgent_as_replicas() {
         assert_eq!(class_of::<EndpointSlice>(), WriteClass::Scale);

@@ -1,11 +1,12 @@
-//! Metrics of each decider, under upstream's names. A revision's [`Values`] are made once; a decision sets them, and
-//! they are written out when somebody asks ([`series`]).
+//! Metrics of each decider, under upstream's names. A revision's [`Values`] are created once. A decision updates them,
+//! and a scrape writes them out ([`series`]).
 //!
-//! Ours are `zeroscale_scale_from_zero_seconds`, this process's part of a cold start, whose phases the activator tells;
-//! wakes, and what their pods cost ([`lived`]); and of the whole process how late ticks are, and what evaluations come to.
+//! Our own metrics are `zeroscale_scale_from_zero_seconds` (this process's part of a cold start; the activator reports
+//! the other phases), wakes and the time of their pods ([`lived`]), and for the whole process the lateness of ticks
+//! and the outcomes of evaluations.
 //!
-//! There may be thousands of revisions, each with a dozen series, so a revision's values are one small block: the
-//! labels are put to them when they are written.
+//! There may be thousands of revisions with a dozen series each, so a revision's values are one small block. Labels
+//! are added when the values are written out.
 
 mod lived;
 mod series;
@@ -27,21 +28,21 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The activator's bounds, seconds.
+/// Bucket bounds in seconds, same as the activator's.
 const COLD_START_BOUNDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
-/// Bounds of the lateness of ticks, seconds; phases are 10 ms apart.
+/// Bucket bounds of the lateness of ticks, in seconds; phases are 10 ms apart.
 const LATENESS_BOUNDS: [f64; 12] = [0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0];
 
-/// What a stat has asked for and nobody has done for so long was given up.
+/// Time after which an unfulfilled request for pods is considered given up.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// What evaluations come to.
+/// Outcomes of evaluations.
 const DECISIONS: [&str; 5] = ["scale", "pods", "not-collecting", "no-data", "not-attested"];
 
 type Table = Arc<RwLock<HashMap<RevisionKey, Arc<Values>>>>;
 
-/// The metrics of all revisions of one plane. Cheap to clone.
+/// Metrics of all revisions of one process. Cheap to clone.
 #[derive(Clone)]
 pub struct DeciderMetrics {
     table: Table,
@@ -50,19 +51,19 @@ pub struct DeciderMetrics {
     scrapes: Scrapes,
 }
 
-/// One revision's metrics. Its series end when this is dropped.
+/// Metrics of one revision. Its series end when this is dropped.
 pub struct RevisionMetrics {
     table: Table,
     key: RevisionKey,
     values: Arc<Values>,
     scrapes: Scrapes,
-    /// Its configuration's, from its first scrape on.
+    /// Histogram of its configuration, from its first scrape on.
     scraped: OnceLock<Arc<scrapes::Series>>,
-    /// When a stat asked for pods where there were none.
+    /// Time at which a stat asked for pods while there were none.
     asked: Mutex<Option<Instant>>,
 }
 
-/// What one revision's series say.
+/// Values of one revision's series.
 #[derive(Debug)]
 struct Values {
     service: Box<str>,
@@ -79,12 +80,12 @@ struct Values {
     stable: Float,
     panic: Float,
     target: Float,
-    /// Made with the first cold start.
+    /// Created with the first cold start.
     scale_phase: Mutex<Option<Box<Durations>>>,
     lived: Mutex<Lived>,
 }
 
-/// A number with a fraction, by its bits.
+/// Floating-point number stored as bits.
 #[derive(Debug, Default)]
 struct Float(AtomicU64);
 
@@ -98,11 +99,11 @@ impl Float {
     }
 }
 
-/// A histogram over [`COLD_START_BOUNDS`].
+/// Histogram over [`COLD_START_BOUNDS`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Durations {
     sum_seconds: f64,
-    /// The last one: beyond all bounds.
+    /// Counts per bucket; the last one is beyond all bounds.
     counts: [u64; COLD_START_BOUNDS.len() + 1],
 }
 
@@ -114,7 +115,7 @@ impl Durations {
 }
 
 impl DeciderMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     pub fn new(metrics: &Metrics) -> Self {
         let table = Table::default();
         let shown = table.clone();
@@ -128,12 +129,12 @@ impl DeciderMetrics {
         Self { table, lateness, decisions, scrapes }
     }
 
-    /// All revisions of a phase have been decided, so long after its time.
+    /// Records that all revisions of a phase were evaluated this long after the phase's time.
     pub fn ticked(&self, late: Duration) {
         self.lateness.observe(late.as_secs_f64());
     }
 
-    /// A revision was evaluated.
+    /// Counts an evaluation.
     pub fn decided(&self, decision: &Decision) {
         let outcome = match decision {
             Decision::Scale(_) => 0,
@@ -145,7 +146,7 @@ impl DeciderMetrics {
         self.decisions[outcome].inc();
     }
 
-    /// Series of one revision, from now on; whoever had some under this key must have dropped them.
+    /// Creates the series of one revision. Former series under this key must have been dropped before.
     pub fn revision(&self, key: &RevisionKey, labels: &SubjectLabels, metric: ScalingMetric) -> RevisionMetrics {
         let values = Arc::new(Values {
             service: labels.service.as_str().into(),
@@ -172,7 +173,7 @@ impl DeciderMetrics {
 }
 
 impl RevisionMetrics {
-    /// A stat has come that asks for pods where there are none.
+    /// Records that a stat asks for pods while there are none.
     pub fn asked(&self, now: Instant) {
         self.values.lived.lock().asked();
         let mut asked = self.asked.lock();
@@ -181,8 +182,8 @@ impl RevisionMetrics {
         }
     }
 
-    /// A change of the replicas was accepted that gives the target its first pods. How long that took, if a stat has asked
-    /// for them.
+    /// Records that a change from zero replicas was accepted. Returns the time since a stat asked for pods, if one
+    /// did.
     pub fn woken(&self, now: Instant) -> Option<Duration> {
         self.values.lived.lock().raised();
         let took = now.saturating_duration_since(self.asked.lock().take()?);
@@ -190,12 +191,12 @@ impl RevisionMetrics {
         Some(took)
     }
 
-    /// No pods are wanted. `slept`: the API server has accepted that there shall be none.
+    /// Records that no pods are wanted. `slept`: the API server has accepted zero replicas.
     pub fn unasked(&self, slept: bool) {
         self.values.lived.lock().unasked(slept);
     }
 
-    /// Where the seconds of its scrapes are put.
+    /// Returns the histogram of its scrape durations.
     pub fn scrapes(&self) -> Histogram {
         let series = self.scraped.get_or_init(|| {
             let (service, configuration) = (self.values.service.to_string(), self.values.configuration.to_string());
@@ -204,7 +205,7 @@ impl RevisionMetrics {
         series.histogram()
     }
 
-    /// Sets everything to what a decision says.
+    /// Sets all values of a decision.
     pub fn set(&self, decision: &Recommendation) {
         let values = &*self.values;
         values.desired.store(decision.desired, Relaxed);
@@ -215,12 +216,12 @@ impl RevisionMetrics {
         values.target.set(decision.inputs.target);
     }
 
-    /// Sets the scale that was asked of the target.
+    /// Sets the requested scale of the target.
     pub fn set_requested(&self, replicas: i32) {
         self.values.requested.store(replicas, Relaxed);
     }
 
-    /// Sets the pods in each state.
+    /// Sets the number of pods in each state.
     pub fn set_pods(&self, counts: PodCounts, now: Instant) {
         self.values.lived.lock().counted(counts, now);
         let (values, PodCounts { ready, not_ready, pending, terminating }) = (&*self.values, counts);
@@ -234,7 +235,7 @@ impl RevisionMetrics {
 impl Drop for RevisionMetrics {
     fn drop(&mut self) {
         let mut table = self.table.write();
-        // A revision that was made anew meanwhile has series of its own.
+        // A revision that was re-created meanwhile has new series.
         if table.get(&self.key).is_some_and(|values| Arc::ptr_eq(values, &self.values)) {
             table.remove(&self.key);
         }
@@ -249,8 +250,8 @@ mod tests {
                             kn_revision_name=\"web-1\"}";
     const CONFIGURATION: &str = "k8s_namespace_name=\"ns\",kn_service_name=\"shop\",kn_configuration_name=\"web\"";
 
-    /// Goal: every instrument that upstream's autoscaler and reconcilers have is on the text page,
-    /// with its name, type, labels and no others.
+    /// Goal: every instrument of upstream's autoscaler and reconcilers is on the text page, with its name, type and
+    /// exact labels.
     #[test]
     fn instruments_are_upstreams() {
         let metrics = Metrics::default();

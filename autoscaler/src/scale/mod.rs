@@ -1,8 +1,8 @@
-//! Where reconcilers and decisions meet, in one process: four small ports and a queue of keys.
+//! Interface between reconcilers and decisions, in one process: four small ports and a queue of keys.
 //!
-//! A reconciler works from state alone: it reads a workload, tells [`Deciders`], [`Collection`] and [`Pods`] what
-//! there is to decide, measure and count, and reads back the latest answer. Nobody waits for anybody: every call
-//! returns at once, and whatever changes later puts the revision's key into the queue of [`Requests`].
+//! A reconciler works from state alone. It reads a workload, tells [`Deciders`], [`Collection`] and [`Pods`] what to
+//! decide, measure and count, and reads the latest result. No call waits: each returns at once, and a later change
+//! puts the revision's key into the queue of [`Requests`].
 //!
 //! ```text
 //! stat ── Collector ── poke ── Multiscaler ── status ── Requests ── reconciler ── patch
@@ -10,8 +10,8 @@
 //!                                  └── ensure, observe ───────────┘
 //! ```
 //!
-//! Each port has one real adapter ([`multiscaler`], [`crate::collect`], [`crate::pods`], [`common_controller::shares`]) and is
-//! small enough to fake by hand.
+//! Each port has one real adapter ([`multiscaler`], [`crate::collect`], [`crate::pods`],
+//! [`common_controller::shares`]) and is small enough to fake by hand.
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -35,14 +35,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use trace::Waking;
 
-/// Keys of revisions that want a reconcile, each at most once: its bound is the number of revisions, so nothing is ever
-/// refused or lost, and whoever adds one never waits.
+/// Queue of revisions to reconcile, each at most once. Its bound is the number of revisions, so no key is refused or
+/// lost, and adding a key never waits.
 pub type Requests = WorkQueue<RevisionKey>;
 
-/// Tells whether there is a revision of a name.
+/// Predicate that tells whether a revision of this name exists.
 pub type Exists = Arc<dyn Fn(&RevisionKey) -> bool + Send + Sync>;
 
-/// All four ports and the queue, as the reconcilers get them. Cheap to clone.
+/// All four ports and the queue, as passed to the reconcilers. Cheap to clone.
 #[derive(Clone)]
 pub struct Ports {
     /// Decision loops.
@@ -51,67 +51,67 @@ pub struct Ports {
     pub collection: Arc<dyn Collection>,
     /// Pod counts.
     pub pods: Arc<dyn Pods>,
-    /// Which revisions are ours.
+    /// Ownership of revisions.
     pub leadership: Arc<dyn Leadership>,
-    /// Keys that want a reconcile. The reconcilers are its one consumer.
+    /// Queue of keys to reconcile, consumed only by the reconcilers.
     pub requests: Requests,
 }
 
-/// One decision loop for each revision.
+/// Decision loops, one for each revision.
 pub trait Deciders: Send + Sync + 'static {
-    /// Told once how to find out which revisions there are: a stat of one that has no loop yet asks for a reconcile, and one
-    /// of a name that nobody has does not.
+    /// Sets, once, the predicate for existing revisions. A stat for a revision without a loop requests a reconcile
+    /// only if the revision exists.
     fn recognise(&self, _exists: Exists) {}
 
-    /// Creates the loop, or hands a living one its new subject. Changes of the spec lead to an evaluation at once.
-    /// `initial` matters at creation only.
+    /// Creates the loop, or gives an existing loop its new subject. A change of the spec leads to an evaluation at
+    /// once. `initial` matters at creation only.
     fn ensure(&self, key: &RevisionKey, subject: Subject, initial: Initial);
 
-    /// What the reconciler sees of the surroundings; cheap, meant to be called on every reconcile.
+    /// Updates the reconciler's view of the surroundings. Cheap; called on every reconcile.
     fn observe(&self, key: &RevisionKey, surroundings: Surroundings);
 
-    /// The latest answer; `None` for a revision that has no loop.
+    /// Returns the latest decision; `None` for a revision that has no loop.
     fn status(&self, key: &RevisionKey) -> Option<DeciderStatus>;
 
-    /// Whether anybody is held or served, or was within the panic window or three seconds; none: unknown.
+    /// Returns whether requests are held or served, or were within the panic window or three seconds; none: unknown.
     fn is_serving(&self, _key: &RevisionKey) -> Option<bool> {
         None
     }
 
-    /// Forgets what was measured, as if nobody had called for a window. The history stays.
+    /// Discards the measurements, as if no request had come for a whole window. Keeps the history.
     fn forget_load(&self, _key: &RevisionKey) {}
 
-    /// The scale that was asked of the target, bounds and the way to zero applied; for the metrics. An unknown one is
-    /// not told: the former value stays, as upstream's does.
+    /// Records the requested scale of the target, after bounds and scale to zero, for the metrics. If it is unknown,
+    /// the caller does not call this: the former value stays, as upstream's does.
     fn requested(&self, _key: &RevisionKey, _replicas: i32) {}
 
-    /// The wake that is traced now, if one is.
+    /// Returns the traced wake, if there is one.
     fn waking(&self, _key: &RevisionKey) -> Option<Arc<Waking>> {
         None
     }
 
-    /// Told what was made of the latest answer, or why nothing: for the history. A revision that has no loop has a
-    /// history nevertheless, from the first action on.
+    /// Records the action on the latest decision, or the obstacle, in the history. A revision without a loop has a
+    /// history too, from its first action on.
     fn acted(&self, _key: &RevisionKey, _action: Action) {}
 
-    /// Told what became of load and metrics together: for the history.
+    /// Records the blend of load and metrics in the history.
     fn blended(&self, _key: &RevisionKey, _answer: &Answer) {}
 
-    /// Ends the loop and its metrics; the history stays. Unknown keys are ignored.
+    /// Ends the loop and its metrics; keeps the history. Ignores unknown keys.
     fn remove(&self, key: &RevisionKey);
 
-    /// Ends the loop and forgets its history too: the revision is gone, or somebody else's.
+    /// Ends the loop and discards its history, because the revision is gone or owned by another process.
     fn forget(&self, key: &RevisionKey) {
         self.remove(key);
     }
 }
 
-/// What there is to decide about.
+/// Inputs of a decision loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     /// Parameters of the rule.
     pub spec: DeciderSpec,
-    /// What its metrics are labelled with.
+    /// Labels of its metrics.
     pub labels: SubjectLabels,
 }
 
@@ -124,232 +124,233 @@ pub struct SubjectLabels {
     pub configuration: String,
 }
 
-/// The answer that a new decider starts with.
+/// Initial scale of a new decider.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Initial {
-    /// Unknown until the first valid evaluation: replicas stay as they are. What Knative does.
+    /// Unknown until the first valid evaluation: replicas stay unchanged. Knative's behaviour.
     #[default]
     Unknown,
-    /// The scale that the target was found with: a new ZeroScaler in standalone.
+    /// Current scale of the target, for a new ZeroScaler in standalone.
     Adopted(i32),
-    /// As unknown, and the revision was scaled before, by another process or an earlier life of this one: nothing may
-    /// go down before a full stable window has been seen ([`DeciderStatus::warm_in`]).
+    /// Unknown, and the revision was scaled before, by another process or an earlier run of this one. Nothing may be
+    /// scaled down before a full stable window has been observed ([`DeciderStatus::warm_in`]).
     TakenOver,
 }
 
-/// What a reconciler knows that decides what silence means.
+/// Reconciler's observations that decide whether missing reports mean zero load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Whether requests come through activators: silence counts only while all of them attest it.
+    /// Set if requests pass through activators. Missing reports then count as zero load only while all activators
+    /// attest.
     pub activators_in_path: bool,
-    /// The target's replicas as last read. A stat pokes a decider whose desired scale is unknown only at `Some(0)`.
+    /// Replicas of the target as last read. If the desired scale is unknown, a stat pokes the decider only at
+    /// `Some(0)`.
     pub replicas: Option<i32>,
 }
 
-/// The latest answer about one revision.
+/// Latest decision about one revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeciderStatus {
-    /// Pods that the rule wants, bounds not applied; `None` until the first valid evaluation.
+    /// Desired pods before bounds; `None` until the first valid evaluation.
     pub desired: Option<i32>,
     /// Excess burst capacity; negative keeps the activators in the path.
     pub excess_burst_capacity: i32,
-    /// How long the stable window still needs to fill after a takeover; `None`: it is full. Until then a new owner may
-    /// scale up, and neither scales down nor changes the path mode.
+    /// Time until the stable window is full after a takeover; `None`: it is full. Until then a new owner may scale up,
+    /// but neither scales down nor changes the path mode.
     pub warm_in: Option<Duration>,
-    /// The last evaluation knew nothing, since a ready activator was not heard: the last pod stays.
+    /// Set if the last evaluation lacked the attestation of a ready activator. The last pod then stays.
     pub unheard: bool,
 }
 
-/// Measurement for each revision.
+/// Measurements of each revision.
 pub trait Collection: Send + Sync + 'static {
-    /// Starts to collect, or changes how. Windows keep what they hold.
+    /// Starts to collect, or changes the parameters. Windows keep their contents.
     fn ensure(&self, key: &RevisionKey, how: CollectSpec);
 
-    /// Whether measurements come in; `None` for a revision that is not collected.
+    /// Returns the health of the measurements; `None` for a revision that is not collected.
     fn health(&self, key: &RevisionKey) -> Option<CollectionHealth>;
 
-    /// Forgets a revision's measurements. Unknown keys are ignored.
+    /// Discards a revision's measurements. Ignores unknown keys.
     fn remove(&self, key: &RevisionKey);
 
-    /// Returns what activators have found out about the ports of a revision's Service.
+    /// Returns the activators' observations about the ports of a revision's Service.
     fn ports(&self, _key: &RevisionKey) -> ObservedPorts {
         ObservedPorts::default()
     }
 
-    /// Told once of the queue to which revisions are added when something more is found out about their ports.
+    /// Sets, once, the queue that receives revisions with new observations about their ports.
     fn report_ports(&self, _queue: Requests) {}
 }
 
-/// Ports of a Service, by number, of which activators have found out something.
+/// Port numbers of a Service about which activators have made observations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedPorts {
-    /// Ports whose clients said nothing and left since the last wake.
+    /// Ports whose clients sent nothing and disconnected, since the last wake.
     pub silent: BTreeSet<u16>,
-    /// Ports on which pods speak first.
+    /// Ports on which pods send first.
     pub pod_speaks_first: BTreeSet<u16>,
 }
 
-/// How to measure one revision: what a Metric object says.
+/// Parameters of a revision's measurement, as in a Metric object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CollectSpec {
     /// Length of the stable window, whole seconds.
     pub stable_window: Duration,
     /// Length of the panic window, whole seconds.
     pub panic_window: Duration,
-    /// How the windows average.
+    /// Averaging method of the windows.
     pub aggregation: Aggregation,
-    /// Service whose pods report when asked on port 9090; `None`: only activators report, nothing is scraped.
+    /// Service whose pods report on port 9090 when scraped; `None`: only activators report, and nothing is scraped.
     pub scrape_target: Option<String>,
 }
 
-/// Whether the last scrape told anything.
+/// Result of the last scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectionHealth {
-    /// It did, or there is nothing to scrape.
+    /// The scrape returned stats, or there is nothing to scrape.
     Healthy,
     /// No pod could be found.
     NoEndpoints(String),
-    /// Pods were found, none told anything new.
+    /// Pods were found, but none returned a new stat.
     DidNotReceiveStat(String),
     /// Any other failure.
     Failed(String),
 }
 
-/// Told of what happens to revisions, for whoever shows it. Called from the tasks in which it happens: it must not block,
-/// and nothing is decided by it.
+/// Observer of revisions, for display. Its methods are called from the tasks in which events happen, so they must not
+/// block. No decision depends on it.
 pub trait Onlooker: Send + Sync + 'static {
-    /// A stat of a revision was recorded.
+    /// Called when a stat of a revision was recorded.
     fn measured(&self, key: &RevisionKey, stat: &Stat);
 
-    /// An activator has told what else it saw.
+    /// Called when an activator has reported further observations.
     fn seen(&self, key: &RevisionKey, seen: &Seen);
 
-    /// A target was given its first pods, so long after a stat had asked for them.
+    /// Called when a target was given its first pods, `took` after a stat had asked for them.
     fn woken(&self, key: &RevisionKey, took: Duration);
 }
 
-/// Pods of each revision, counted as they come and go.
+/// Pods of each revision, counted as they change.
 pub trait Pods: Send + Sync + 'static {
-    /// Starts to count, or changes what is counted: of these pods those that are `owner`'s, if there is one. A change of the
-    /// counts puts the key on the feed.
+    /// Starts to count, or changes what is counted: the pods of this set that belong to `owner`, if there is one. A
+    /// change of the counts queues the key.
     fn track(&self, key: &RevisionKey, pods: PodSet, owner: Option<PodOwner>);
 
-    /// Has its pods count as ready only once they listen on this port; none: once Kubernetes calls them so.
+    /// Counts its pods as ready only once they listen on this port; none: once Kubernetes reports them ready.
     fn prove(&self, _key: &RevisionKey, _port: Option<u16>) {}
 
-    /// Whether pods of a revision are counted.
+    /// Returns whether pods of a revision are counted.
     fn is_tracked(&self, _key: &RevisionKey) -> bool {
         true
     }
 
-    /// The counts now; all zero for a revision that is not tracked.
+    /// Returns the current counts; all zero for a revision that is not tracked.
     fn counts(&self, key: &RevisionKey) -> PodCounts;
 
-    /// Why no pod serves, if none is ready and none is merely starting; pods that end or have finished aside. A change of
-    /// it puts the key on the feed.
+    /// Returns why no pod serves, if none is ready and none is merely starting; terminating and finished pods do not
+    /// count. A change queues the key.
     fn failing(&self, _key: &RevisionKey) -> Option<Failing> {
         None
     }
 
-    /// The addresses of pods that are not finished, in order of their names. A change of their number puts the key on the
-    /// feed.
+    /// Returns the addresses of pods that are not finished, ordered by name. A change of their number queues the key.
     fn addresses(&self, _key: &RevisionKey) -> Vec<PodAddress> {
         Vec::new()
     }
 
-    /// The pods among those of a revision that are not its owner's; none: that is not known yet. A change of who controls them
-    /// puts the key on the feed.
+    /// Returns the selected pods that do not belong to the revision's owner; none: not known yet. A change of their
+    /// controllers queues the key.
     fn strangers(&self, _key: &RevisionKey) -> Option<Strangers> {
         Some(Strangers::default())
     }
 
-    /// Stops counting. Unknown keys are ignored.
+    /// Stops counting. Ignores unknown keys.
     fn untrack(&self, key: &RevisionKey);
 }
 
-/// Which pods are a revision's.
+/// Set of a revision's pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodSet {
-    /// Those with the label `serving.knative.dev/revision` of this value.
+    /// Pods whose label `serving.knative.dev/revision` has this value.
     Revision(String),
-    /// Those with all of these labels; empty: none.
+    /// Pods with all of these labels; empty: none.
     Selector(BTreeMap<String, String>),
-    /// Those that it matches.
+    /// Pods that the selector matches.
     Expressions(Selector),
 }
 
-/// A workload, as the owner of pods.
+/// Workload as the owner of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodOwner {
-    /// Chain of controllers between it and its pods.
+    /// Chain of controllers between the workload and its pods.
     pub chain: Chain,
-    /// Its name.
+    /// Name of the workload.
     pub name: String,
-    /// Identity of this incarnation.
+    /// Uid of the workload.
     pub uid: String,
 }
 
 /// Chain of controllers between a workload and its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chain {
-    /// Nothing: it controls them itself, as a StatefulSet does.
+    /// No controller in between: the workload controls its pods itself, as a StatefulSet does.
     Direct,
-    /// ReplicaSets, as of a Deployment.
+    /// ReplicaSets, as with a Deployment.
     ReplicaSets,
-    /// Whatever its kind, which is not Kubernetes' own, puts there.
+    /// Unknown controllers, because the kind is not one of Kubernetes' own.
     Unknown,
 }
 
-/// Pods that a workload's selector finds and that are not its own, finished ones aside.
+/// Pods that a workload's selector matches but that are not its own, without finished ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strangers {
-    /// Their names.
+    /// Names of the pods.
     pub pods: Vec<String>,
-    /// Kind and name of each that controls some, or of the pod itself, in order.
+    /// Kind and name of each controller of such pods, or of a pod without one, in order.
     pub controllers: Vec<String>,
 }
 
-/// Why no pod serves.
+/// Reason why no pod serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// Why, and what helps.
+    /// Cause, and its remedy.
     pub cause: Cause,
-    /// Name of a pod of which it is so.
+    /// Name of a failing pod.
     pub pod: String,
-    /// Since when this pod fails for this reason.
+    /// Time since when this pod fails for this reason.
     pub since: Instant,
 }
 
-/// Where a pod can be reached.
+/// Address of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodAddress {
-    /// Its name.
+    /// Name of the pod.
     pub pod: String,
-    /// Its address.
+    /// IP address of the pod.
     pub address: IpAddr,
-    /// Whether it is ready, and stays.
+    /// Set if it is ready and not being deleted.
     pub ready: bool,
-    /// Whether it is being deleted.
+    /// Set if it is being deleted.
     pub deleting: bool,
 }
 
-/// How many pods are in which state. Finished pods are in none.
+/// Number of pods by state. Finished pods are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodCounts {
     /// Running, ready, not being deleted.
     pub ready: i32,
     /// All others that are not finished: pending, terminating, running and not ready.
     pub not_ready: i32,
-    /// Of those, the ones that wait to be scheduled or started.
+    /// Of `not_ready`: pods that wait to be scheduled or started.
     pub pending: i32,
-    /// Of those, the ones being deleted.
+    /// Of `not_ready`: pods that are being deleted.
     pub terminating: i32,
 }
 
-/// Called with each accepted change of replicas, from the task that made it; must not block.
+/// Callback for each accepted change of replicas, called from the task that made it. Must not block.
 pub type OnScale = Arc<dyn Fn(&ScaleEvent) + Send + Sync>;
 
-/// A change of replicas that the API server has accepted.
+/// Change of replicas that the API server has accepted.
 #[derive(Clone, Debug)]
 pub struct ScaleEvent {
     /// The revision.
@@ -358,8 +359,8 @@ pub struct ScaleEvent {
     pub from: i32,
     /// Replicas after.
     pub to: i32,
-    /// Why, in words.
+    /// Reason in words.
     pub reason: String,
-    /// When the patch was answered.
+    /// Time of the API server's response.
     pub at: Instant,
 }

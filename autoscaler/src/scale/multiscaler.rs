@@ -1,27 +1,27 @@
-//! All decision loops of a process: one table, one wheel, one task.
+//! All decision loops of a process: one table, one timer wheel, one task.
 //!
-//! An evaluation is synchronous: it takes the revision's lock, reads load and ready pods, decides, and puts the key on
-//! the feed if the reconciler has to know. So it can run wherever its cause arises:
+//! An evaluation is synchronous. It takes the revision's lock, reads load and ready pods, decides, and queues the key
+//! if the reconciler must act. It can therefore run wherever its cause arises:
 //!
 //! - **on a tick**, in the task that turns the wheel ([`Multiscaler::run`]), every two seconds for each revision;
-//! - **on a poke**, in the task that has just read the stat off its socket ([`Multiscaler::stat_recorded`]). Between a
-//!   frame and the reconciler's feed lies no timer and no other task.
+//! - **on a poke**, in the task that has just read the stat from its socket ([`Multiscaler::stat_recorded`]). No timer
+//!   and no other task lies between a frame and the reconciler's queue.
 //!
-//! # What silence means
+//! # Missing reports
 //!
-//! While activators are in the path, a tick believes its windows only if every ready activator attests
-//! ([`Attestations`]); otherwise what was reported is the least that the load can be, and can only raise the scale. A poke
-//! needs no witness: it is raised by a stat that shows traffic, at a scale of zero, and what it decides can only be more.
+//! While activators are in the path, a tick trusts its windows only if every ready activator attests
+//! ([`Attestations`]). Otherwise the reported load is a lower bound, which can only raise the scale. A poke needs no
+//! attestation: its cause is a stat that shows traffic at a scale of zero, so it can only raise the scale.
 //!
 //! # Requests in flight
 //!
-//! A rate counts a request in the second in which it comes, and a request may take longer than the window, or wait for a
-//! pod for as long. By our own rules (standalone) whoever is in flight asks for one pod at least, whatever the load is
-//! measured in; upstream takes the last pod from it.
+//! A rate counts a request in the second of its arrival, but a request may run, or wait for a pod, longer than the
+//! window. By our own rules (standalone) requests in flight need at least one pod, whatever the metric. Upstream may
+//! remove the last pod under them.
 //!
 //! # Not here
 //!
-//! The rules themselves (`autoscaler_core`), and who should have a loop: a reconciler creates and removes them.
+//! The rules themselves (`autoscaler_core`), and the set of loops: a reconciler creates and removes them.
 
 #[cfg(test)]
 mod tests;
@@ -52,47 +52,47 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-/// A load that asks for one pod, whatever the target: none is as small.
+/// Load that needs one pod at any target, because every target is larger.
 pub(crate) const LOAD_MIN: f64 = 1e-6;
 
-/// What a multiscaler works with.
+/// Dependencies of a multiscaler.
 #[derive(Clone)]
 pub struct Sources {
-    /// Load.
+    /// Measured load.
     pub collector: Arc<Collector>,
     /// Ready pods.
     pub pods: Arc<PodIndex>,
-    /// Whether silence can be believed.
+    /// Attestations of the activators.
     pub attestations: Arc<Attestations>,
     /// Wall-clock time.
     pub clock: Clock,
-    /// Where changed revisions are put.
+    /// Queue for revisions whose decision changed.
     pub requests: Requests,
-    /// Where decisions are counted.
+    /// Metrics of the decisions.
     pub metrics: DeciderMetrics,
 }
 
 /// All decision loops of a process.
 pub struct Multiscaler {
     sources: Sources,
-    /// Whether an edited scale-down delay takes effect, which upstream fixes at birth, and requests in flight ask for a pod
-    /// where the load is requests a second.
+    /// Enables our own rules: an edited scale-down delay takes effect (upstream fixes it at creation), and requests in
+    /// flight need a pod even if the metric is requests per second.
     has_own_rules: bool,
     loops: DashMap<RevisionKey, Arc<Mutex<Loop>>>,
-    /// What was done about revisions that have no loop (refused ones), until their keys are forgotten.
+    /// Histories of revisions without a loop (such as refused ones), until their keys are forgotten.
     unlooped: DashMap<RevisionKey, History>,
     wheel: Mutex<Wheel<RevisionKey>>,
-    /// The wheel has something that its task does not know.
+    /// Notified when the wheel has changed.
     turned: Notify,
-    /// Where wakes leave spans.
+    /// Exporter for the spans of wakes.
     tracing: Option<Tracing>,
-    /// Told of wakes.
+    /// Observer of wakes.
     onlooker: OnceLock<Arc<dyn Onlooker>>,
-    /// Which revisions there are; none: that is not known yet.
+    /// Predicate for existing revisions; none: not set yet.
     exists: OnceLock<Exists>,
 }
 
-/// One revision's loop.
+/// Decision loop of one revision.
 struct Loop {
     subject: Subject,
     surroundings: Surroundings,
@@ -100,61 +100,61 @@ struct Loop {
     status: ScaleStatus,
     warm_in: Option<Duration>,
     unheard: bool,
-    /// Somebody asked for its sleep, and neither a request nor a pod has come since: the pods that it has end at once.
+    /// Set by a request to sleep, until a request arrives or new pods start. The present pods are about to end.
     sent_to_sleep: bool,
-    /// When an activator last said that it holds or carries requests.
+    /// Time of the last stat with held or served requests.
     served: Option<Instant>,
     history: History,
-    /// How often there was something new in it.
+    /// Number of changes of the history.
     changes: u32,
-    /// None only while it is replaced, and after the loop's end.
+    /// None only while it is replaced, and after the end of the loop.
     metrics: Option<RevisionMetrics>,
-    /// A wake that is traced.
+    /// Traced wake, if there is one.
     waking: Option<Arc<Waking>>,
 }
 
-/// Why an evaluation takes place.
+/// Cause of an evaluation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
     Tick,
     Poke,
 }
 
-/// What is told of a revision to whoever asks why.
+/// Explanation of a revision's scale.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// The loop; none for a revision that is refused, or given back.
+    /// State of the loop; none for a revision that is refused or given back.
     pub present: Option<Present>,
     /// Decisions and actions as changes, oldest first.
     pub history: Vec<Entry>,
 }
 
-/// The state of a revision's loop.
+/// State of a revision's loop.
 #[derive(Clone, Debug)]
 pub struct Present {
-    /// The latest answer.
+    /// Latest decision.
     pub status: DeciderStatus,
-    /// What it is decided from.
+    /// Inputs of the decision.
     pub subject: Subject,
-    /// What the reconciler has last seen around it.
+    /// Surroundings as last observed by the reconciler.
     pub surroundings: Surroundings,
-    /// Whether the decider panics.
+    /// Set if the decider is in panic mode.
     pub panicking: bool,
 }
 
-/// What is to be seen of a revision's loop without a closer look.
+/// Summary of a revision's loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Glance {
-    /// Pods that are wanted, bounds and the way to zero applied where the reconciler has got so far.
+    /// Desired pods, after bounds and scale to zero if the reconciler has acted.
     pub desired: Option<i32>,
-    /// Whether the decider panics.
+    /// Set if the decider is in panic mode.
     pub panicking: bool,
-    /// A number that changes with each new decision or action.
+    /// Counter that changes with each new decision or action.
     pub changes: u32,
 }
 
 impl Multiscaler {
-    /// No loops yet. `has_own_rules`: whether our rules hold where they differ from upstream's.
+    /// Creates a multiscaler without loops. `has_own_rules`: apply our rules where they differ from upstream's.
     pub fn new(sources: Sources, has_own_rules: bool) -> Self {
         let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
         let (loops, unlooped, turned) = (DashMap::new(), DashMap::new(), Notify::new());
@@ -162,22 +162,22 @@ impl Multiscaler {
         Self { sources, has_own_rules, loops, unlooped, wheel, turned, tracing: None, onlooker, exists }
     }
 
-    /// The same, whose wakes leave spans.
+    /// Exports the spans of wakes to `tracing`.
     pub fn traced(self, tracing: Option<Tracing>) -> Self {
         Self { tracing, ..self }
     }
 
-    /// Tells `onlooker` of wakes from now on. The first one given stays.
+    /// Reports wakes to `onlooker` from now on. The first observer stays.
     pub fn tell(&self, onlooker: Arc<dyn Onlooker>) {
         let _ = self.onlooker.set(onlooker);
     }
 
-    /// Revisions that have a loop.
+    /// Returns the revisions that have a loop.
     pub fn keys(&self) -> Vec<RevisionKey> {
         self.loops.iter().map(|entry| entry.key().clone()).collect()
     }
 
-    /// A revision's loop at a glance; none: it has none.
+    /// Returns the summary of a revision's loop; none: it has none.
     pub fn glance(&self, key: &RevisionKey) -> Option<Glance> {
         let entry = self.get(key)?;
         let state = entry.lock();
@@ -220,8 +220,8 @@ impl Multiscaler {
         }
     }
 
-    /// A stat with this concurrency has been recorded. Evaluates at once if it wakes the revision; `trace` names the span
-    /// of the request that does, if it is traced.
+    /// Handles a recorded stat of this concurrency. Evaluates at once if the stat wakes the revision; `trace` names
+    /// the span of the waking request, if it is traced.
     pub fn stat_recorded(&self, key: &RevisionKey, average_concurrency: f64, trace: &str) {
         let Some(entry) = self.get(key) else { return };
         let wakes = {
@@ -247,15 +247,15 @@ impl Multiscaler {
         }
     }
 
-    /// A stat has come of a revision that is ours and not measured here, as after a change of leader: whoever is called for
-    /// is reconciled before the others. The names come over the wire, so those that nobody has are not kept.
+    /// Handles a stat of an owned revision that is not measured here, as after a change of leader: a revision with
+    /// traffic is reconciled before the others. Names arrive over the network, so names that do not exist are ignored.
     pub fn unknown(&self, key: &RevisionKey) {
         if self.exists.get().is_some_and(|exists| exists(key)) {
             self.sources.requests.add(key.clone(), Priority::Normal);
         }
     }
 
-    /// All that is known of a revision's decisions.
+    /// Returns all that is known of a revision's decisions.
     pub fn explain(&self, key: &RevisionKey) -> Option<Explanation> {
         let entries = |history: &History| history.entries().cloned().collect();
         let Some(entry) = self.get(key) else {
@@ -272,12 +272,13 @@ impl Multiscaler {
         Some(Explanation { present: Some(present), history: entries(&state.history) })
     }
 
-    /// Where the seconds of a revision's scrapes are put; none of one that is not decided on.
+    /// Returns the histogram of a revision's scrape durations; none if it has no loop.
     pub fn scrapes(&self, key: &RevisionKey) -> Option<Histogram> {
         self.get(key).and_then(|entry| entry.lock().metrics.as_ref().map(RevisionMetrics::scrapes))
     }
 
-    /// The wall clock was set, and what windows hold is of another time: they have to fill again before anything goes down.
+    /// Handles a change of the wall clock. The contents of the windows belong to another time, so the windows must
+    /// fill again before anything is scaled down.
     pub fn clock_was_set(&self) {
         let keys: Vec<RevisionKey> = self.loops.iter().map(|entry| entry.key().clone()).collect();
         for key in keys {
@@ -290,12 +291,12 @@ impl Multiscaler {
         }
     }
 
-    /// Number of loops.
+    /// Returns the number of loops.
     pub fn len(&self) -> usize {
         self.loops.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no loops.
     pub fn is_empty(&self) -> bool {
         self.loops.is_empty()
     }
@@ -306,7 +307,7 @@ impl Multiscaler {
         let now = clock.now();
         let mut guard = entry.lock();
         let state = &mut *guard;
-        // Those that are about to end are no reason to keep some.
+        // Pods that are about to end do not count.
         let ready = pods.ready(key).map(|ready| if state.sent_to_sleep { 0 } else { ready });
         let attested =
             cause == Cause::Poke || !state.surroundings.activators_in_path || attestations.attested(Instant::now());
@@ -323,7 +324,7 @@ impl Multiscaler {
         self.sources.metrics.decided(&decision);
         let mut inform = state.status.apply(&decision);
         let unheard = !attested;
-        // A last pod that was kept for want of witnesses may go now.
+        // A last pod that was kept because an attestation was missing may go now.
         inform |= std::mem::replace(&mut state.unheard, unheard) && !unheard && state.status.desired == Some(0);
         match &decision {
             Decision::Scale(recommendation) => {
@@ -350,8 +351,8 @@ impl Multiscaler {
         }
     }
 
-    /// What a revision bears. Where our own rules hold, requests in flight are at least [`LOAD_MIN`] of it, whatever it is
-    /// measured in.
+    /// Returns the load of a revision. By our own rules, requests in flight amount to at least [`LOAD_MIN`], whatever
+    /// the metric.
     fn load(&self, key: &RevisionKey, metric: ScalingMetric, now: Timestamp) -> Result<Load, Unknown> {
         let load = self.sources.collector.load(key, metric, now)?;
         if metric == ScalingMetric::Concurrency || !self.has_own_rules {
@@ -362,7 +363,7 @@ impl Multiscaler {
         Ok(Load { stable: least(load.stable, in_flight.stable), panic: least(load.panic, in_flight.panic) })
     }
 
-    /// One that has seen nothing yet, of a revision with so many ready pods.
+    /// Creates a decider for a revision with this number of ready pods.
     fn decider(&self, spec: &DeciderSpec, ready: u32) -> Decider {
         let decider = Decider::new(spec, ready, self.sources.clock.now());
         if self.has_own_rules { decider.with_live_delay() } else { decider }
@@ -417,14 +418,14 @@ impl Deciders for Multiscaler {
                 return;
             }
             if (&state.subject.labels, state.subject.spec.metric) != (&subject.labels, subject.spec.metric) {
-                state.metrics = None; // First: the former series may have the new one's labels.
+                state.metrics = None; // First, because the former series may have the same labels as the new one.
                 state.metrics = Some(self.sources.metrics.revision(key, &subject.labels, subject.spec.metric));
             }
             state.subject = subject;
             drop(state);
             self.wheel.lock().poke(key);
         } else {
-            // The reconciler runs a key once at a time, so nobody creates the same loop meanwhile.
+            // The reconciler runs each key once at a time, so this loop is not created concurrently.
             let created = self.create(key, subject, initial);
             self.loops.insert(key.clone(), Arc::new(Mutex::new(created)));
             self.wheel.lock().insert(key.clone());
@@ -436,7 +437,7 @@ impl Deciders for Multiscaler {
         let Some(entry) = self.get(key) else { return };
         let mut state = entry.lock();
         if state.surroundings.replicas == Some(0) && surroundings.replicas.is_some_and(|replicas| replicas > 0) {
-            state.sent_to_sleep = false; // It has slept; these are other pods.
+            state.sent_to_sleep = false; // It has slept; the new pods count.
         }
         state.surroundings = surroundings;
     }
@@ -455,7 +456,7 @@ impl Deciders for Multiscaler {
         let state = entry.lock();
         let attested = !state.surroundings.activators_in_path || attestations.attested(Instant::now());
         let load = self.load(key, state.subject.spec.metric, clock.now()).ok()?;
-        // A short panic window is empty between the beginning of a second and its first stat.
+        // A short panic window is empty between the start of a second and its first stat.
         let heard = state.served.is_some_and(|at| at.elapsed() < HEARD_WITHIN);
         let serving = load.panic > 0.0 || heard;
         (attested || serving).then_some(serving)
@@ -465,7 +466,7 @@ impl Deciders for Multiscaler {
         let Some(entry) = self.get(key) else { return };
         let mut state = entry.lock();
         self.sources.collector.clear(key);
-        // Born with its pods it would hold on to them.
+        // A decider created with its ready pods would keep them.
         state.decider = self.decider(&state.subject.spec, 0);
         state.sent_to_sleep = true;
         (state.status, state.warm_in) = (ScaleStatus::adopted(&state.subject.spec, 0), None);
@@ -516,7 +517,7 @@ impl Deciders for Multiscaler {
         self.wheel.lock().remove(key);
         if let Some((_, entry)) = self.loops.remove(key) {
             let mut state = entry.lock();
-            state.metrics = None; // Now, even if an evaluation still holds the loop.
+            state.metrics = None; // At once, even if an evaluation still holds the loop.
             self.unlooped.insert(key.clone(), std::mem::take(&mut state.history));
         }
     }
@@ -528,8 +529,8 @@ impl Deciders for Multiscaler {
 }
 
 impl Loop {
-    /// Ends the spans of a wake, if this was what became of it. A pass that began before the wake has seen no reason to
-    /// do anything yet.
+    /// Ends the spans of a wake if this action concludes it. A reconcile that began before the wake may have had no
+    /// reason to act yet.
     fn traced(&mut self, action: &Action) {
         match action.because {
             Because::Obstacle(obstacle) => {

@@ -1,5 +1,5 @@
-//! How long scrapes take: one histogram for each configuration, as upstream, whose series lives as long as any revision
-//! of it.
+//! Durations of scrapes: one histogram for each configuration, as upstream. A series lives as long as any revision of
+//! its configuration.
 
 use super::SubjectLabels;
 use common_runtime::telemetry::Family;
@@ -9,10 +9,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// Upstream's bounds, seconds.
+/// Upstream's bucket bounds, in seconds.
 const BOUNDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
-/// Labels as upstream renders its attributes; of the revision's own there is none.
+/// Labels as upstream renders its attributes; the revision's own is not among them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Labels {
     k8s_namespace_name: String,
@@ -22,14 +22,14 @@ pub(super) struct Labels {
 
 pub(super) type Durations = Family<Labels, Histogram>;
 
-/// The histograms of all configurations. Clones share them.
+/// Histograms of all configurations. Clones share them.
 #[derive(Clone)]
 pub(super) struct Scrapes {
     durations: Durations,
     shared: Arc<Mutex<HashMap<Labels, Weak<Series>>>>,
 }
 
-/// One configuration's histogram. It ends with the last of its revisions.
+/// Histogram of one configuration. It ends with the last of its revisions.
 pub(super) struct Series {
     labels: Labels,
     scrapes: Scrapes,
@@ -37,17 +37,17 @@ pub(super) struct Series {
 }
 
 impl Scrapes {
-    /// None yet.
+    /// Creates an empty set.
     pub(super) fn new() -> Self {
         Self { durations: Family::of(|| Histogram::new(BOUNDS)), shared: Arc::default() }
     }
 
-    /// What to register.
+    /// Returns the family to register.
     pub(super) fn family(&self) -> Durations {
         self.durations.clone()
     }
 
-    /// The histogram of a revision's configuration.
+    /// Returns the histogram of a revision's configuration.
     pub(super) fn of(&self, namespace: &str, labels: &SubjectLabels) -> Arc<Series> {
         let labels = Labels {
             k8s_namespace_name: namespace.to_owned(),
@@ -66,7 +66,7 @@ impl Scrapes {
 }
 
 impl Series {
-    /// Where durations are put.
+    /// Returns the histogram to observe into.
     pub(super) fn histogram(&self) -> Histogram {
         self.histogram.clone()
     }
@@ -75,7 +75,8 @@ impl Series {
 impl Drop for Series {
     fn drop(&mut self) {
         let mut shared = self.scrapes.shared.lock();
-        // Somebody may have asked for the same labels since the last of us let go: then the series is theirs.
+        // After the last reference was released, another revision may have acquired the same labels. The series is
+        // then its own.
         if shared.get(&self.labels).is_some_and(|series| series.strong_count() == 0) {
             shared.remove(&self.labels);
             self.scrapes.durations.remove(&self.labels);

@@ -1,27 +1,27 @@
-//! The spans of a wake, in standalone where traces are asked for: under the request's that wakes.
+//! Spans of a wake, in standalone with tracing enabled, under the span of the request that wakes the workload.
 //!
 //! | span | kind | parent | from | to |
 //! |---|---|---|---|---|
-//! | `poke` | consumer | the request's, in the activator | its stat was read | the replicas are changed, or cannot be, or nobody asks any more |
+//! | `poke` | consumer | the request's, in the activator | its stat was read | the replicas are changed, cannot be changed, or are no longer needed |
 //! | `decide` | internal | `poke` | an evaluation begins | it has ended |
-//! | `patch` | client | `poke` | a change of the replicas is to be written | the API server has answered, and every wait before |
+//! | `patch` | client | `poke` | a change of the replicas is to be written | the API server has responded; includes all waiting before |
 //!
-//! The activator names its span in the stat that wakes. A stat that was owed, and a reminder, name none. Knative's autoscaler
-//! has no spans on this way, and neither has the drop-in.
+//! The activator names its span in the stat that wakes the workload. A delayed or repeated stat names none. A Knative
+//! install records no spans between a stat and a patch, neither with Knative's autoscaler nor with this one.
 
 use autoscaler_core::decider::Decision;
 use common::RevisionKey;
 use common_runtime::telemetry::traces::{Context, KeyValue, SpanKind, Status, TraceContextExt, Tracer, Tracing};
 use std::fmt::Display;
 
-/// A wake that is traced. `poke` ends with it.
+/// Traced wake. The `poke` span ends when this is dropped.
 pub struct Waking {
     tracing: Tracing,
     poke: Context,
     key: RevisionKey,
 }
 
-/// A span that ends when this is dropped.
+/// Span that ends when this is dropped.
 pub struct Step(Context);
 
 impl Waking {
@@ -37,7 +37,7 @@ impl Waking {
         Step(span(&self.tracing, "decide", SpanKind::Internal, &self.poke, of(&self.key)))
     }
 
-    /// Begins `patch`: of a target, from so many replicas to so many.
+    /// Begins `patch` for a change of a target's replicas.
     pub fn patching(&self, target: &str, from: i32, to: i32) -> Step {
         let mut attributes = of(&self.key);
         attributes.extend([
@@ -49,7 +49,7 @@ impl Waking {
         Step(span(&self.tracing, "patch", SpanKind::Client, &self.poke, attributes))
     }
 
-    /// Nothing comes of it for now.
+    /// Marks the wake as failed for now.
     pub(super) fn failed(&self, why: &'static str) {
         self.poke.span().set_status(Status::error(why));
     }
@@ -62,7 +62,7 @@ impl Drop for Waking {
 }
 
 impl Step {
-    /// What was decided.
+    /// Records the decision.
     pub(super) fn decided(&self, decision: &Decision) {
         let span = self.0.span();
         match decision {
@@ -74,7 +74,7 @@ impl Step {
         }
     }
 
-    /// The API server has answered with this status, if with any; `error`: why it is none that was hoped for.
+    /// Records the API server's status, if it responded, and the error, if the patch failed.
     pub fn answered(&self, status: Option<u16>, error: Option<&dyn Display>) {
         let span = self.0.span();
         if let Some(status) = status {

@@ -1,4 +1,4 @@
-//! Watches of targets on an API server that counts them, in paused time.
+//! Tests of target watches, with an API server that counts them, in paused time.
 
 use super::*;
 use common_api::ObjectReference;
@@ -10,34 +10,34 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An API server that serves some lists of `apps/v1`, refuses the others, and answers no watch. It knows what it was
-/// asked for.
+/// API server that serves some lists of `apps/v1`, refuses the others, and never completes a watch. It records its
+/// requests.
 #[derive(Clone, Default)]
 struct Server {
-    /// When it was asked what there is, and for what.
+    /// Times and paths of discovery requests.
     looks: Arc<Mutex<Vec<(Instant, String)>>>,
     lists: Arc<Mutex<Vec<(Instant, String)>>>,
     open: Arc<AtomicUsize>,
     /// Resources that exist.
     exist: Arc<Mutex<HashSet<&'static str>>>,
-    /// Those of them that have no scale.
+    /// Existing resources without a scale.
     unscalable: Arc<Mutex<HashSet<&'static str>>>,
-    /// Resources that can be listed and not watched.
+    /// Resources that can be listed but not watched.
     unwatchable: Arc<Mutex<HashSet<&'static str>>>,
-    /// What asking what there is leads to instead, by path: this refusal, or [`SILENCE`].
+    /// Failures of discovery, by path: this status, or [`SILENCE`].
     troubles: Arc<Mutex<HashMap<&'static str, u16>>>,
 }
 
-/// No answer at all.
+/// No response at all.
 const SILENCE: u16 = 0;
-/// What groups there are.
+/// Path of the list of groups.
 const GROUPS: &str = "/apis";
-/// What a version serves.
+/// Path of the resources of a version.
 const APPS: &str = "/apis/apps/v1";
-/// Another version, which tells only of trouble.
+/// Path of another version, used only for failures.
 const OTHER: &str = "/apis/other.example.com/v1";
 
-/// A watch that is open.
+/// Open watch.
 struct Open(Arc<AtomicUsize>);
 
 impl Drop for Open {
@@ -122,7 +122,7 @@ fn refusal(code: u16) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": ""}))
 }
 
-/// Names what it is told to name, and remembers what it was told.
+/// Audience with a configurable set of named resources, which records the listed ones.
 #[derive(Default)]
 struct Users {
     named: Mutex<HashSet<TargetResource>>,
@@ -151,8 +151,8 @@ fn targets(server: &Server) -> (Targets, Arc<Users>) {
     (Targets::new(server.client(), Namespaces::default(), CancellationToken::new(), users.clone()), users)
 }
 
-/// Goal: however a kind is spelled, and however often it is looked at, it is listed and watched once, for as long as
-/// somebody names it; and not much longer. Whoever comes later begins anew.
+/// Goal: regardless of spelling and number of reads, a kind is listed and watched once, while a workload names it and
+/// little longer. A later user starts a new watch.
 #[tokio::test(start_paused = true)]
 async fn spellings_share_a_watch_which_ends_with_the_last_user() {
     let server = Server::default();
@@ -182,8 +182,7 @@ async fn spellings_share_a_watch_which_ends_with_the_last_user() {
     assert_eq!((server.lists().len(), server.open()), (2, 1));
 }
 
-/// Goal: a version that is in force though its PodAutoscaler names something else by now keeps its target in sight
-/// while it is looked at.
+/// Goal: while a target is read, it stays watched, even if its PodAutoscaler already names another target.
 #[tokio::test(start_paused = true)]
 async fn a_look_keeps_a_watch_too() {
     let server = Server::default();
@@ -196,8 +195,8 @@ async fn a_look_keeps_a_watch_too() {
     assert_eq!((server.lists().len(), server.open()), (1, 1));
 }
 
-/// Goal: a resource that does not exist is looked for ever more seldom, is found when it comes to exist, and is not
-/// looked for any more when nobody names it.
+/// Goal: a resource that does not exist is discovered at growing intervals, is found when it is created, and is no
+/// longer discovered when no workload names it.
 #[tokio::test(start_paused = true)]
 async fn what_does_not_exist_is_looked_for_ever_more_seldom() {
     let server = Server::default();
@@ -228,8 +227,8 @@ async fn what_does_not_exist_is_looked_for_ever_more_seldom() {
     assert!(targets.shared.asked.lock().is_empty());
 }
 
-/// Goal: what cannot be scaled is neither listed nor watched, and kinds that somebody makes up cost one question for
-/// all of them.
+/// Goal: a resource that cannot be scaled is neither listed nor watched, and invented kinds cost one request for all
+/// of them.
 #[tokio::test(start_paused = true)]
 async fn only_what_can_be_scaled_is_listed() {
     let server = Server::default();
@@ -253,8 +252,7 @@ async fn only_what_can_be_scaled_is_listed() {
     assert!((2..=6).contains(&looks), "{looks}");
 }
 
-/// Goal: a version that nobody answers for holds up no other, and only itself is asked about more often than what is
-/// known.
+/// Goal: a version without a response delays no other version, and only that version is requested more often.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_answered_holds_up_nothing_else() {
     let server = Server::default();
@@ -277,7 +275,7 @@ async fn what_is_not_answered_holds_up_nothing_else() {
     assert!((300..600).contains(&unknown), "{unknown} in an hour");
 }
 
-/// Goal: where discovery is forbidden, targets are watched all the same.
+/// Goal: if discovery is forbidden, targets are watched all the same.
 #[tokio::test(start_paused = true)]
 async fn what_may_not_be_asked_about_is_watched() {
     for path in [GROUPS, APPS] {
@@ -292,7 +290,7 @@ async fn what_may_not_be_asked_about_is_watched() {
     }
 }
 
-/// Goal: a failure to find out is no refusal, and however long it lasts, what is there is found soon after it.
+/// Goal: a failed discovery is not a refusal, and after a failure of any length, existing resources are found soon.
 #[tokio::test(start_paused = true)]
 async fn what_could_not_be_asked_about_is_found_soon_after() {
     for (path, code) in [(GROUPS, 500), (APPS, 500), (APPS, SILENCE)] {
@@ -313,7 +311,7 @@ async fn what_could_not_be_asked_about_is_found_soon_after() {
     }
 }
 
-/// Goal: what can be listed and not watched is not listed again and again.
+/// Goal: a resource that can be listed but not watched is listed at growing intervals.
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_watched_is_listed_ever_more_seldom() {
     let server = Server::default();

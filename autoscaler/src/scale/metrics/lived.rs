@@ -1,30 +1,30 @@
-//! What became of a revision's wakes, and for how long its pods ran or did not have to.
+//! Outcomes of a revision's wakes, and the time for which its pods ran or were saved.
 //!
-//! A wake begins when a stat asks for pods where there are none, or when replicas are raised from zero for another reason.
-//! It ends with the first ready pod, or when nobody asks any more. Pods are counted when a revision is evaluated, every two
-//! seconds, and taken to have been as many since the last time.
+//! A wake begins when a stat asks for pods while there are none, or when replicas are raised from zero for another
+//! reason. It ends with the first ready pod, or when pods are no longer wanted. Pods are counted at each evaluation,
+//! every two seconds; the count is assumed to have been constant since the previous one.
 
 use super::super::PodCounts;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Words for it, in the order of `common_runtime::telemetry::values::WAKES`.
+/// Names of the outcomes, in the order of `common_runtime::telemetry::values::WAKES`.
 pub(super) const WAKES: [&str; 3] = ["ready", "failed", "refused"];
-/// The same of `POD_TIMES`.
+/// Names of the kinds of time, in the order of `POD_TIMES`.
 pub(super) const POD_TIMES: [&str; 2] = ["run", "saved"];
 
-/// Of one revision, since this process decides about it.
+/// Record of one revision, since this process owns it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lived {
-    /// Wakes by what became of them.
+    /// Number of wakes by outcome.
     pub(super) wakes: [u64; WAKES.len()],
-    /// How long pods ran, each counted, and how long none had to.
+    /// Total run time of pods, and total time without pods.
     pub(super) times: [Duration; POD_TIMES.len()],
     wake: Wake,
     counted: Option<(Instant, Pods)>,
 }
 
-/// How far a wake has got.
+/// Progress of a wake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Wake {
     #[default]
@@ -38,24 +38,24 @@ enum Wake {
 #[derive(Clone, Copy, Debug)]
 struct Pods {
     all: u32,
-    /// Those that have started.
+    /// Pods that have started.
     running: u32,
 }
 
 impl Lived {
-    /// Somebody asks for pods, and there are none.
+    /// Records that pods are asked for while there are none.
     pub(super) fn asked(&mut self) {
         if self.wake == Wake::None {
             self.wake = Wake::Asked;
         }
     }
 
-    /// Replicas were raised from zero.
+    /// Records that replicas were raised from zero.
     pub(super) fn raised(&mut self) {
         self.wake = Wake::Accepted;
     }
 
-    /// Nobody asks for pods. `slept`: replicas were lowered to zero.
+    /// Records that no pods are wanted. `slept`: replicas were lowered to zero.
     pub(super) fn unasked(&mut self, slept: bool) {
         match self.wake {
             Wake::Asked => self.end(2),
@@ -64,7 +64,7 @@ impl Lived {
         }
     }
 
-    /// There are so many pods now.
+    /// Records the current number of pods.
     pub(super) fn counted(&mut self, counts: PodCounts, now: Instant) {
         let PodCounts { ready, not_ready, pending, .. } = counts;
         let number = |count: i32| u32::try_from(count).unwrap_or(0);
@@ -100,13 +100,13 @@ mod tests {
     }
     use Step::*;
 
-    /// Goal: each wake ends once, in the right way. Method: what happens to a revision, one step after the other.
+    /// Goal: each wake ends once, in the right way. Method: sequences of events of a revision.
     #[test]
     fn each_wake_ends_once() {
         let rows: [(&[Step], [u64; 3]); 8] = [
             (&[Asked, Asked, Raised, Ready(0), Ready(1), Ready(2)], [1, 0, 0]),
             (&[Raised, Ready(1)], [1, 0, 0]), // By a schedule.
-            (&[Asked, Ready(1)], [1, 0, 0]),  // By somebody else.
+            (&[Asked, Ready(1)], [1, 0, 0]),  // By another writer.
             (&[Asked, Raised, Unasked, Ready(1)], [1, 0, 0]),
             (&[Asked, Raised, Unasked, Slept, Ready(0)], [0, 1, 0]),
             (&[Asked, Unasked, Unasked], [0, 0, 1]),
@@ -137,7 +137,7 @@ mod tests {
             lived.counted(counts, start + Duration::from_secs(at));
         }
         lived.counted(PodCounts::default(), start + Duration::from_secs(23));
-        // None for 10 s, one that had not begun for 2, three for 8, none for 3.
+        // No pods for 10 s, one pending for 2 s, three running for 8 s, none for 3 s.
         assert_eq!(lived.times, [Duration::from_secs(24), Duration::from_secs(13)]);
     }
 

@@ -1,4 +1,4 @@
-//! The text of all revisions' series: one family after the other, revisions in order of their keys.
+//! Text of all revisions' series: family by family, revisions in order of their keys.
 
 use super::lived::{POD_TIMES, WAKES};
 use super::{COLD_START_BOUNDS, Durations, Table, Values};
@@ -10,14 +10,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A number of one revision; none: it has no such series.
+/// Value of one revision; none: it has no such series.
 enum Number {
     Whole(i32),
     Real(f64),
     None,
 }
 
-/// A gauge, and its number.
+/// Instrument of a gauge, and the function that reads its value.
 type Gauge = (Instrument, fn(&Values) -> Number);
 
 const GAUGES: [Gauge; 14] = [
@@ -41,12 +41,12 @@ fn whole(number: i32) -> Number {
     Number::Whole(number)
 }
 
-/// A number of revisions that are scaled by this metric.
+/// Returns the value only for revisions that are scaled by this metric.
 fn of(values: &Values, metric: ScalingMetric, number: f64) -> Number {
     if values.metric == metric { Number::Real(number) } else { Number::None }
 }
 
-/// Every family of what `table` holds now.
+/// Returns every family with the current contents of `table`.
 pub(super) fn families(table: &Table) -> Vec<FamilyText> {
     let mut all: Vec<(RevisionKey, Arc<Values>)> =
         table.read().iter().map(|(key, values)| (key.clone(), values.clone())).collect();

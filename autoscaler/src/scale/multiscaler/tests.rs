@@ -1,4 +1,4 @@
-//! Time is paused; stats, pods and attestations are fed by hand.
+//! Tests with paused time; stats, pods and attestations are fed by hand.
 
 use super::*;
 use crate::ingest::attest::ReadyActivator;
@@ -22,12 +22,12 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// One revision, collected, its pods known, no loop yet; a task turns the wheel. A second begins now.
+    /// Creates one collected revision with known pods and no loop; a task turns the wheel. A second begins now.
     fn new() -> Self {
         Self::by_rules(true)
     }
 
-    /// The same, by our rules or upstream's.
+    /// Creates the same fixture with our rules or upstream's.
     fn by_rules(has_own_rules: bool) -> Self {
         let telemetry = Metrics::default();
         let clock = Clock::starting_at(Timestamp::from_secs(1_000_000));
@@ -56,7 +56,7 @@ impl Fixture {
         Self { sources, multiscaler, telemetry, key, shutdown }
     }
 
-    /// One that has three ready pods, and load for them.
+    /// Creates a fixture with three ready pods, and load for them.
     async fn busy() -> Self {
         let fixture = Self::new();
         fixture.pods(3);
@@ -77,12 +77,12 @@ impl Fixture {
         self.multiscaler.status(&self.key).expect("a loop").desired
     }
 
-    /// A stat of one activator, by the way it takes after it was decoded.
+    /// Records a stat of one activator, as after its decoding.
     fn stat(&self, concurrency: f64) {
         self.stat_of(concurrency, concurrency);
     }
 
-    /// The same of requests in flight and of those that have come.
+    /// Records a stat of requests in flight and of arrivals.
     fn stat_of(&self, concurrency: f64, count: f64) {
         let stat = Stat { average_concurrent_requests: concurrency, request_count: count, ..Stat::default() };
         self.sources.collector.record(&self.key, &stat, self.sources.clock.now());
@@ -131,8 +131,7 @@ async fn secs(secs: u64) {
     tokio::time::sleep(Duration::from_secs(secs)).await;
 }
 
-/// Goal: nothing is known before a loop is made, nor decided after
-/// it went.
+/// Goal: nothing is known before a loop is created, nor decided after it is removed.
 #[tokio::test(start_paused = true)]
 async fn a_loop_is_known_from_its_creation_to_its_removal() {
     let fixture = Fixture::new();
@@ -150,8 +149,8 @@ async fn a_loop_is_known_from_its_creation_to_its_removal() {
     assert!(!fixture.told(), "neither ticks nor stats decide");
 }
 
-/// Goal: the first stat of a sleeping revision is decided on before the call that records it
-/// returns: no tick, no task.
+/// Goal: the first stat of a sleeping revision is decided on before the call that records it returns: no tick, no
+/// task.
 #[tokio::test(start_paused = true)]
 async fn a_stat_wakes_a_sleeping_revision_at_once() {
     let fixture = Fixture::new();
@@ -165,7 +164,7 @@ async fn a_stat_wakes_a_sleeping_revision_at_once() {
     assert_eq!(fixture.desired(), Some(1), "awake already: the next tick decides");
 }
 
-/// Goal: a poke also acts on an unknown desired scale, when the target has no replicas and only then.
+/// Goal: a poke also acts on an unknown desired scale, but only if the target has no replicas.
 #[tokio::test(start_paused = true)]
 async fn an_unknown_scale_is_poked_only_without_replicas() {
     for (replicas, woken) in [(Some(0), true), (Some(1), false), (None, false)] {
@@ -178,7 +177,7 @@ async fn an_unknown_scale_is_poked_only_without_replicas() {
     }
 }
 
-/// Goal: ticks come every two seconds; a decision that changes nothing is not told again.
+/// Goal: ticks come every two seconds; a decision that changes nothing is not reported again.
 #[tokio::test(start_paused = true)]
 async fn ticks_decide_and_tell_only_changes() {
     let fixture = Fixture::new();
@@ -198,8 +197,8 @@ async fn ticks_decide_and_tell_only_changes() {
     assert!((2..10).contains(&history.len()), "changes, not ticks: {history:?}");
 }
 
-/// Goal: with activators in the path silence scales down only while all of them attest, and their silence for however
-/// long invents no zero.
+/// Goal: with activators in the path, missing reports scale down only while all activators attest. Without
+/// attestations they never count as zero, however long they last.
 #[tokio::test(start_paused = true)]
 async fn silence_scales_down_only_while_it_is_attested() {
     let fixture = Fixture::new();
@@ -214,7 +213,7 @@ async fn silence_scales_down_only_while_it_is_attested() {
         secs(1).await;
     }
     assert_eq!(fixture.desired(), Some(1));
-    secs(180).await; // The link is cut for three minutes.
+    secs(180).await; // The connection is cut for three minutes.
     assert_eq!(fixture.desired(), Some(1), "unknown is not zero");
     for _ in 0..8 {
         fixture.sources.attestations.heard("act-0", Instant::now());
@@ -232,8 +231,8 @@ async fn silence_scales_down_only_while_it_is_attested() {
     assert!(!unheard() && fixture.told(), "the last pod may go now");
 }
 
-/// Goal: while one activator is cut off, what the other one carries is reason enough for more pods, and nothing goes down
-/// before a window has been seen whole again.
+/// Goal: while one activator is cut off, the load of the other one still adds pods, and nothing is scaled down before
+/// a full window has been observed again.
 #[tokio::test(start_paused = true)]
 async fn an_activator_that_is_cut_off_stops_no_growth() {
     let fixture = Fixture::new();
@@ -263,7 +262,7 @@ async fn an_activator_that_is_cut_off_stops_no_growth() {
     assert_eq!((fixture.desired(), status().warm_in), (Some(1), None));
 }
 
-/// Goal: a cold start does not wait for witnesses: the stat itself is the evidence.
+/// Goal: a cold start waits for no attestation, because the stat itself proves the load.
 #[tokio::test(start_paused = true)]
 async fn a_poke_needs_no_attestation() {
     let fixture = Fixture::new();
@@ -294,7 +293,8 @@ async fn an_edit_is_decided_on_at_once() {
     assert_eq!(fixture.desired(), Some(7));
 }
 
-/// Goal: after a takeover the answer says how long to be careful, and the reconciler is told when that is over.
+/// Goal: after a takeover the status contains the remaining time of caution, and the reconciler is notified when it
+/// ends.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_is_careful_for_a_stable_window() {
     let fixture = Fixture::new();
@@ -347,7 +347,7 @@ async fn series_live_as_long_as_the_loop() {
     let bounds = Bounds { min: 0, max: None };
     let planned = Action::planned(Some(1), 0, bounds, Reason::Desired);
     for _ in 0..2 {
-        fixture.multiscaler.acted(&fixture.key, Action { patched: true, ..planned }); // The second had no stat of its own.
+        fixture.multiscaler.acted(&fixture.key, Action { patched: true, ..planned }); // The second had no stat.
     }
     let text = fixture.telemetry.encode().expect("text");
     assert!(text.contains(&format!("{phase} 1")), "{text}");
@@ -372,10 +372,10 @@ async fn series_live_as_long_as_the_loop() {
     fixture.multiscaler.remove(&fixture.key);
     assert!(!fixture.telemetry.encode().expect("text").contains("{k8s_namespace_name"));
     assert_eq!(fixture.multiscaler.status(&fixture.key), None);
-    secs(10).await; // Ticks of a loop that is gone do nothing.
+    secs(10).await; // Ticks of a removed loop do nothing.
 }
 
-/// Goal: a load that is forgotten asks for nothing any more, from that instant on; the next stat wakes as ever.
+/// Goal: after the load is discarded, no pods are wanted from that instant on; the next stat wakes as usual.
 #[tokio::test(start_paused = true)]
 async fn a_load_that_is_forgotten_asks_for_nothing() {
     let fixture = Fixture::new();
@@ -397,8 +397,8 @@ async fn a_load_that_is_forgotten_asks_for_nothing() {
     assert_eq!((fixture.desired(), serving()), (Some(1), Some(true)));
 }
 
-/// Goal: a sleep that is asked for is one for several pods, too: neither what they were for nor that they are still there
-/// while they end asks for any again, also before the patch that ends them was answered.
+/// Goal: an operator's request to sleep works with several pods, too. Neither their former load nor their presence
+/// while they end makes the decider want pods again, even before the response to the patch.
 #[tokio::test(start_paused = true)]
 async fn several_pods_are_sent_to_sleep_at_once() {
     for is_answered in [true, false] {
@@ -419,7 +419,8 @@ async fn several_pods_are_sent_to_sleep_at_once() {
     }
 }
 
-/// Goal: pods count again once somebody calls, or once there are others after the sleep: they do not all go at once.
+/// Goal: pods count again once a request arrives, or once new pods exist after the sleep: they are not all removed at
+/// once.
 #[tokio::test(start_paused = true)]
 async fn pods_count_again_when_a_sleep_is_over() {
     for is_called in [true, false] {
@@ -440,8 +441,8 @@ async fn pods_count_again_when_a_sleep_is_over() {
     }
 }
 
-/// Goal: where the load is requests a second, one that began long ago wakes, as long as it is held, and keeps its pod, as
-/// long as it runs. Upstream's rule knows nothing of it.
+/// Goal: if the metric is requests per second, a request that began long ago wakes the workload while it is held, and
+/// keeps its pod while it runs. Upstream's rule ignores it.
 #[tokio::test(start_paused = true)]
 async fn who_is_in_flight_is_load_where_that_is_requests_a_second() {
     for (has_own_rules, expected) in [(true, 1), (false, 0)] {
@@ -464,7 +465,8 @@ async fn who_is_in_flight_is_load_where_that_is_requests_a_second() {
     }
 }
 
-/// Goal: who was being served in the second before is so in this one, although nobody has told of it yet.
+/// Goal: a workload that served requests in the previous second counts as serving, even before the first report of
+/// this one.
 #[tokio::test(start_paused = true)]
 async fn who_was_served_a_moment_ago_is_being_served() {
     let fixture = Fixture::new();
@@ -480,7 +482,7 @@ async fn who_was_served_a_moment_ago_is_being_served() {
     assert_eq!(serving(), Some(false));
 }
 
-/// Goal: a wall clock that is set leaves nothing of what windows held, and takes no pod away before they have filled again.
+/// Goal: after the wall clock is set, the windows are empty, and no pod is removed before they have filled again.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_was_set_takes_no_pods_away() {
     let fixture = Fixture::busy().await;
