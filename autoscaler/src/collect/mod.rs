@@ -1,15 +1,15 @@
-//! Measurements of each revision: windows fed by stats, and by scrapes where pods report when asked.
+//! Measurements of each revision: windows fed by stats, and by scrapes if its pods serve stats.
 //!
-//! The table's locks are short and belong to one revision each; nothing here is held while somebody is asked over the
-//! network, so a slow pod delays its own revision's next sample and nothing else.
+//! The table's locks are short, and each belongs to one revision. No lock is held during a network request, so a slow
+//! pod delays the next sample of its own revision only.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A stat about a revision that is not collected here is dropped and counted: its owner may be about to change.
-//! - A sleeping revision has nobody to ask, so nothing is: [`scraper`] skips it for the price of a lookup.
-//! - No endpoints, and Services that keep leading to the same pods, may be a matter of a moment: only the third such
-//!   turn in a row is told ([`DOUBTS_MAX`]). Upstream tells each, and so writes a status each second.
-//! - Without a scrape target an empty window is zero load; with one it is missing data.
+//! - A stat for a revision that is not collected here is dropped and counted: its owner may be about to change.
+//! - A revision without pods has nothing to scrape; [`scraper`] skips it at the cost of a lookup.
+//! - Missing endpoints, and Services that keep leading to the same pods, may be transient. They are reported only on
+//!   the third consecutive turn ([`DOUBTS_MAX`]). Upstream reports each one, and so writes a status each second.
+//! - Without a scrape target an empty window means zero load; with one it means missing data.
 
 pub mod scraper;
 
@@ -30,7 +30,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Turns in a row that may tell nothing new before the Metric says so.
+/// Consecutive turns without new data that are tolerated before the Metric reports it.
 pub const DOUBTS_MAX: u32 = 2;
 
 /// Measurements of all revisions of this process.
@@ -38,9 +38,9 @@ pub struct Collector {
     revisions: DashMap<RevisionKey, Arc<Mutex<Collected>>>,
     clock: Clock,
     requests: Requests,
-    /// Told of what is recorded.
+    /// Observer of recorded stats.
     onlooker: OnceLock<Arc<dyn Onlooker>>,
-    /// Queue of revisions about whose ports something was found out.
+    /// Queue of revisions with new observations about their ports.
     ports: OnceLock<Requests>,
 }
 
@@ -49,11 +49,11 @@ struct Collected {
     spec: CollectSpec,
     metrics: Metrics,
     health: CollectionHealth,
-    /// Turns in a row that may have been a matter of a moment.
+    /// Consecutive turns with a possibly transient failure.
     doubts: u32,
-    /// A scrape is under way.
+    /// Set while a scrape is running.
     scraping: bool,
-    /// Until then a mesh is believed to hide the pods.
+    /// Time until which a mesh is assumed to hide the pods.
     hidden_until: Option<Instant>,
     ports: ObservedPorts,
 }
@@ -65,7 +65,7 @@ impl fmt::Debug for Collector {
 }
 
 impl Collected {
-    /// Takes in what an activator saw of the ports. Says whether it is news.
+    /// Records an activator's observations of the ports. Returns whether they changed anything.
     fn observe(&mut self, seen: &Seen) -> bool {
         let before = self.ports.clone();
         if seen.wakes.iter().any(|wake| wake.failed.is_empty()) {
@@ -77,7 +77,7 @@ impl Collected {
         self.ports != before
     }
 
-    /// Whether it is news.
+    /// Sets the health. Returns whether it changed as reported.
     fn set_health(&mut self, health: CollectionHealth) -> bool {
         let in_doubt = matches!(health, CollectionHealth::NoEndpoints(_) | CollectionHealth::DidNotReceiveStat(_));
         self.doubts = if in_doubt { self.doubts.saturating_add(1) } else { 0 };
@@ -89,35 +89,35 @@ impl Collected {
     }
 }
 
-/// What a scrape has to find out.
+/// Parameters of a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Question {
-    /// The stable window.
+    /// Length of the stable window.
     window: Duration,
     /// Service in front of the pods.
     target: String,
-    /// Whether a mesh is believed to hide the pods.
+    /// Set if a mesh is assumed to hide the pods.
     hidden: bool,
 }
 
-/// What became of a stat.
+/// Result of recording a stat.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Recorded {
-    /// It counts.
+    /// Recorded.
     Yes,
-    /// Its revision is not collected here.
+    /// The revision is not collected here.
     Unknown,
-    /// It holds something that no honest source sends.
+    /// The stat contains a value that no honest source sends.
     Refused(RejectedStat),
 }
 
 impl Collector {
-    /// An empty table. Revisions whose health changes are added to `requests`.
+    /// Creates an empty table. Revisions whose health changes are added to `requests`.
     pub fn new(clock: Clock, requests: Requests) -> Self {
         Self { revisions: DashMap::new(), clock, requests, onlooker: OnceLock::new(), ports: OnceLock::new() }
     }
 
-    /// Tells `onlooker` of what is recorded from now on. The first one given stays.
+    /// Reports recorded stats to `onlooker` from now on. The first observer stays.
     pub fn tell(&self, onlooker: Arc<dyn Onlooker>) {
         let _ = self.onlooker.set(onlooker);
     }
@@ -134,7 +134,7 @@ impl Collector {
         recorded.map_or_else(Recorded::Refused, |()| Recorded::Yes)
     }
 
-    /// Hands on what else was seen of a revision, if it is collected here.
+    /// Records further observations of a revision, if it is collected here.
     pub fn seen(&self, key: &RevisionKey, seen: &Seen) {
         let Some(collected) = self.get(key) else { return };
         if let Some(onlooker) = self.onlooker.get() {
@@ -146,10 +146,10 @@ impl Collector {
         }
     }
 
-    /// The load of a revision, as far as it was reported.
+    /// Returns the load of a revision, as far as it was reported.
     ///
     /// # Errors
-    /// What is not known; an unknown load changes nothing.
+    /// The reason why the load is unknown; an unknown load changes nothing.
     pub fn load(&self, key: &RevisionKey, metric: ScalingMetric, now: Timestamp) -> Result<Load, Unknown> {
         let collected = self.get(key).ok_or(Unknown::NotCollecting)?;
         let mut collected = collected.lock();
@@ -158,7 +158,7 @@ impl Collector {
         load
     }
 
-    /// Forgets what was measured so far.
+    /// Discards the measurements so far.
     pub fn clear(&self, key: &RevisionKey) {
         if let Some(collected) = self.get(key) {
             let mut collected = collected.lock();
@@ -166,7 +166,7 @@ impl Collector {
         }
     }
 
-    /// Starts a scrape, unless there is nothing to scrape or the former scrape is still under way.
+    /// Starts a scrape, unless there is nothing to scrape or the previous scrape is still running.
     fn begin_scrape(&self, key: &RevisionKey) -> Option<Question> {
         let collected = self.get(key)?;
         let mut collected = collected.lock();
@@ -179,14 +179,14 @@ impl Collector {
         Some(Question { window: collected.spec.stable_window, target, hidden })
     }
 
-    /// A mesh hides the pods: for a while their Service is asked at once.
+    /// Records that a mesh hides the pods: for a while their Service is scraped at once.
     fn hidden(&self, key: &RevisionKey) {
         if let Some(collected) = self.get(key) {
             collected.lock().hidden_until = Some(Instant::now() + scraper::MESH_HOLDS);
         }
     }
 
-    /// A turn without a scrape, and why.
+    /// Records a turn without a scrape, and its reason.
     fn not_scraped(&self, key: &RevisionKey, health: CollectionHealth) {
         if let Some(collected) = self.get(key)
             && collected.lock().set_health(health)
@@ -195,7 +195,7 @@ impl Collector {
         }
     }
 
-    /// Ends a scrape: records what it found, and how it went.
+    /// Ends a scrape: records its stat and its health.
     fn end_scrape(&self, key: &RevisionKey, stat: Option<&Stat>, health: CollectionHealth) {
         let Some(collected) = self.get(key) else { return };
         let mut collected = collected.lock();
@@ -205,7 +205,7 @@ impl Collector {
             onlooker.measured(key, stat);
         }
         let health = refused.map_or(health, |refused| CollectionHealth::Failed(refused.to_string()));
-        // Edited meanwhile: the answer belongs to a question that nobody asks any more.
+        // The spec may have been edited meanwhile: the result then belongs to an outdated question.
         let health = if collected.spec.scrape_target.is_some() { health } else { CollectionHealth::Healthy };
         let changed = collected.set_health(health);
         drop(collected);
@@ -293,7 +293,8 @@ mod tests {
         Stat { average_concurrent_requests: concurrency, request_count: concurrency * 2.0, ..Stat::default() }
     }
 
-    /// Goal: stats count for revisions that are collected, and only honest ones; silence is zero only without scraping.
+    /// Goal: stats are recorded for collected revisions only, and only honest ones; silence is zero only without
+    /// scraping.
     #[tokio::test(start_paused = true)]
     async fn stats_are_recorded_for_what_is_collected() {
         let clock = Clock::starting_at(Timestamp::from_secs(1_000));
@@ -317,7 +318,8 @@ mod tests {
         assert_eq!(collector.record(&key, &stat(1.0), clock.now()), Recorded::Unknown);
     }
 
-    /// Goal: one scrape at a time, its result counts at the time of the answer, and a change of health is told once.
+    /// Goal: one scrape runs at a time, its result counts at the time of the response, and a change of health is
+    /// reported once.
     #[tokio::test(start_paused = true)]
     async fn a_scrape_is_recorded_when_it_ends() {
         let clock = Clock::starting_at(Timestamp::from_secs(1_000));
@@ -343,7 +345,7 @@ mod tests {
         assert_eq!(collector.health(&key), Some(CollectionHealth::Healthy));
     }
 
-    /// Goal: what may be a matter of a moment is told when it lasts, once, and is over at once.
+    /// Goal: a possibly transient failure is reported once, when it lasts, and clears at once.
     #[test]
     fn doubts_are_told_when_they_last() {
         let requests = Requests::new();
@@ -364,7 +366,7 @@ mod tests {
         assert!(turn(CollectionHealth::Healthy));
     }
 
-    /// Goal: a mesh that was found is remembered for a while, and forgotten with an edit.
+    /// Goal: a detected mesh is remembered for a while, and forgotten with an edit.
     #[tokio::test(start_paused = true)]
     async fn a_mesh_is_remembered_for_a_while() {
         let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), Requests::new());

@@ -1,29 +1,30 @@
-//! Asks pods for their stats, once a second for each revision that has a reporter in its pods.
+//! Scrapes the stats of pods, once a second for each revision whose pods serve stats.
 //!
-//! One task turns a wheel of [`PHASES`] phases; a revision's phase is a hash of its key. A turn costs a lookup for each
-//! revision of the phase, and a task only for one that has ready pods: sleeping revisions are not scraped, and there is
-//! no timer for any.
+//! One task turns a wheel of [`PHASES`] phases; a revision's phase is a hash of its key. A turn costs one lookup for
+//! each revision of the phase, and one task for each revision with ready pods. Revisions without pods are not scraped,
+//! and no revision has its own timer.
 //!
-//! # Who is asked
+//! # Scraped pods
 //!
-//! A sample of the ready pods, old ones first (`autoscaler_core::sample`). How, `config-network` says, live:
+//! A scrape covers a sample of the ready pods, old ones first (`autoscaler_core::sample`). `config-network` selects
+//! the method, live:
 //!
 //! | `mesh-compatibility-mode` | |
 //! |---|---|
 //! | `disabled` | the pods at their addresses |
 //! | `enabled` | the Service in front of them |
-//! | `auto` | the pods, unless all of them answered 502 or 503: then a mesh hides them, and the Service is asked |
+//! | `auto` | the pods; if all of them return 502 or 503, a mesh hides them, and the Service is scraped |
 //!
-//! With `enable-mesh-pod-addressability` pods are asked in their Service's name, and `auto` never falls back. Once a
-//! Service has answered for hidden pods it is asked for [`MESH_HOLDS`]; then the pods are tried again (upstream: at the
-//! next reconcile of the Metric).
+//! With `enable-mesh-pod-addressability` requests to pods carry their Service's name, and `auto` never falls back.
+//! After a Service has responded for hidden pods, it is scraped for [`MESH_HOLDS`]; then the pods are tried again
+//! (upstream: at the next reconcile of the Metric).
 //!
 //! # Bounds
 //!
-//! 3 s for each answer, 5 s for all of a sample, [`BODY_MAX`] bytes of it, [`SCRAPES_MAX`] revisions at once, one kept
-//! connection for each pod, some ten questions to a Service for each sample. Those of a phase that find no place wait
-//! for one until the next phase, and then skip a turn; each turn begins elsewhere in the phase, so that it is not
-//! always the same ones.
+//! 3 s for each response, 5 s for a whole sample, [`BODY_MAX`] bytes per response, [`SCRAPES_MAX`] concurrent
+//! revisions, one kept connection for each pod, about ten requests to a Service for each sample. Revisions of a phase
+//! that get no permit wait for one until the next phase, and then skip a turn. Each turn starts at a random revision
+//! of the phase, so that it is not always the same ones that skip.
 
 mod client;
 mod samples;
@@ -50,16 +51,17 @@ use tokio_util::task::TaskTracker;
 
 pub use client::{BODY_MAX, PORT};
 
-/// Revisions scraped at once: at 5 s for one whose pods hang, enough for 50 such revisions a second.
+/// Maximum number of revisions scraped at once. With 5 s per revision whose pods hang, it allows 50 such revisions a
+/// second.
 pub const SCRAPES_MAX: usize = 256;
-/// Parts of the second that revisions are spread over.
+/// Number of phases of a second over which revisions are spread.
 pub const PHASES: usize = 20;
 /// Time between two phases.
 const STEP: Duration = Duration::from_millis(50);
-/// How long pods are believed to be hidden by a mesh.
+/// Time for which pods are assumed to be hidden by a mesh.
 pub const MESH_HOLDS: Duration = Duration::from_secs(600);
 
-/// Asks pods for their stats. Cheap to clone.
+/// Scraper of all revisions. Cheap to clone.
 #[derive(Clone)]
 pub struct Scraper {
     collector: Arc<Collector>,
@@ -71,12 +73,12 @@ pub struct Scraper {
     durations: Durations,
 }
 
-/// Where the seconds of a revision's scrapes are put, if anywhere.
+/// Lookup of the histogram of a revision's scrape durations.
 pub type Durations = Arc<dyn Fn(&RevisionKey) -> Option<Histogram> + Send + Sync>;
 
 impl Scraper {
-    /// A scraper for the revisions of `collector`. `network` is `config-network`; `resolver` finds Services in the
-    /// cluster's domain; `durations` get the seconds of each scrape.
+    /// Creates a scraper for the revisions of `collector`. `network` is `config-network`; `resolver` resolves Services
+    /// in the cluster's domain; `durations` receives the seconds of each scrape.
     pub fn new(
         collector: Arc<Collector>,
         pods: Arc<PodIndex>,
@@ -89,7 +91,7 @@ impl Scraper {
         Self { collector, pods, http, cluster_domain: cluster_domain.into(), network, places, durations }
     }
 
-    /// Scrapes until `shutdown`. Scrapes under way then come to their own end.
+    /// Scrapes until `shutdown`. Running scrapes then finish by themselves.
     pub async fn run(self, shutdown: CancellationToken) {
         let mut ticks = interval(STEP);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -126,10 +128,10 @@ impl Scraper {
         }
         let targets = self.pods.scrape_targets(&key);
         if targets.is_empty() {
-            // Asleep, or starting: nothing to ask, and nothing to complain about.
+            // No pods yet, or none any more: nothing to scrape, and no failure.
             return self.collector.not_scraped(&key, CollectionHealth::Healthy);
         }
-        // After `until` this takes a place that is free, and waits for none.
+        // After `until` this only takes a free permit and does not wait.
         let Ok(Ok(place)) = timeout_at(until, self.places.clone().acquire_owned()).await else {
             tracing::debug!(%key, "skipping a scrape: too many are under way");
             return;
@@ -186,8 +188,8 @@ impl Scraper {
     }
 }
 
-/// What a scrape means for the Metric's status: a scrape that told something is healthy, unless a Service kept leading
-/// to the same pods.
+/// Returns the health of a scrape for the Metric's status. A scrape with some stats is healthy, unless a Service kept
+/// leading to the same pods.
 fn health(samples: &Samples) -> CollectionHealth {
     match &samples.error {
         Some(error) if samples.stats.is_empty() => CollectionHealth::Failed(error.to_string()),

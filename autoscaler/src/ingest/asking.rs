@@ -1,9 +1,9 @@
-//! One autoscaler asks another, over the port that stats come in on: with the same token, the same TLS, and no further
-//! hole in a NetworkPolicy.
+//! Queries between autoscalers, over the stat port: with the same token, the same TLS, and no further opening in a
+//! NetworkPolicy.
 //!
-//! What there is to ask is not known here: whoever answers is given a path ([`Questions`]). A question is a GET below
-//! [`ASKED`]. Where tokens are demanded it must come from an autoscaler; where they are not, nobody can prove to be one,
-//! and only this machine is answered.
+//! The responder ([`Questions`]) receives a path and defines its meaning. A query is a GET below [`ASKED`]. If tokens
+//! are required, the client must be an autoscaler. If they are not, no client can prove that it is one, and only
+//! queries from this machine are served.
 
 use super::peers::Peers;
 use bytes::Bytes;
@@ -18,27 +18,28 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// What every question's path begins with.
+/// Path prefix of every query.
 pub const ASKED: &str = "/zeroscale/";
 
-/// Longest wait for an answer.
+/// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest answer: ten thousand workloads are some 6 MB.
+/// Longest response: ten thousand workloads are about 6 MB.
 const ANSWER_MAX: usize = 32 * 1024 * 1024;
 
-/// Answers other autoscalers.
+/// Responder to other autoscalers' queries.
 pub trait Questions: Send + Sync + 'static {
-    /// The answer to a question, by its path and query.
+    /// Returns the response to a query, by its path and query string.
     fn answer(&self, path: String) -> BoxFuture<'static, Response<Full<Bytes>>>;
 }
 
 impl Peers {
-    /// Asks one of them, by path and query.
+    /// Sends a query to another autoscaler, by path and query string.
     ///
     /// # Errors
-    /// It cannot be reached, does not answer in time, or answers too much; the error says which.
+    /// The autoscaler cannot be reached, does not respond in time, or responds with too much data; the error says
+    /// which.
     ///
-    /// Cancel safe: a dropped question is given up.
+    /// Cancel safe: dropping the future abandons the query.
     pub async fn ask(&self, holder: &Instance, path: &str) -> io::Result<(StatusCode, Bytes)> {
         let asked = timeout(PATIENCE, async {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
@@ -86,7 +87,7 @@ where
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(io::Error::other)?;
         Ok((status, body.to_bytes()))
     };
-    // Both in one task: whoever gives up the question gives up the connection.
+    // Both in one task, so that dropping the query also closes the connection.
     tokio::pin!(answered);
     tokio::select! {
         answer = &mut answered => answer,

@@ -1,15 +1,16 @@
-//! Who has been heard, and so whether silence means that there is no load.
+//! Attestations of activators: they decide whether missing reports mean zero load.
 //!
-//! An activator that carries no requests reports nothing, and neither does one that is cut off. Each of ours therefore
-//! says every second that it is there. [`Attestations::attested`] is true only if every activator that Kubernetes calls
-//! ready has said so within [`HEARD_WITHIN`], by the name of its pod or by its address.
+//! An activator without requests reports nothing, and neither does one that is cut off. Each of our activators
+//! therefore attests every second that it is connected. [`Attestations::attested`] is true only if every activator
+//! that Kubernetes reports ready has attested within [`HEARD_WITHIN`], by its pod's name or its address.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - No activator is ready: nobody can vouch for anything, so the load is unknown.
-//! - In the drop-in an activator may be upstream's, which never attest: one that has not spoken for [`OURS_SPEAK_WITHIN`]
-//!   since it is ready is taken for one, and so are all before anybody has spoken. Upstream's rule applies to these: silence
-//!   is zero. In standalone the activators are ours, and one that has not spoken yet is not one that never will.
+//! - No activator is ready: there is no attestation at all, so the load is unknown.
+//! - In a Knative install an activator may be upstream's, which never attests. An activator without an attestation for
+//!   [`OURS_SPEAK_WITHIN`] since it became ready counts as upstream's, and so do all before the first attestation.
+//!   Upstream's rule applies to these: missing reports mean zero load. In standalone all activators are ours, and one
+//!   without an attestation is not yet connected.
 
 use common_runtime::watching::watch;
 use futures::StreamExt;
@@ -23,55 +24,56 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How recent an attestation must be. They come every second.
+/// Maximum age of an attestation. Attestations arrive every second.
 pub const HEARD_WITHIN: Duration = Duration::from_secs(3);
-/// Names kept at most: the socket is open to anybody. Beyond it a new name is ignored until old ones have gone.
+/// Maximum number of names kept, because the socket is open to anybody. When full, new names are ignored until old
+/// ones expire.
 const NAMES_MAX: usize = 1024;
-/// A name not heard for so long is forgotten when room is needed.
+/// Age at which a name is removed when room is needed.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// An activator of ours has spoken by then.
+/// Time after which a ready activator of ours must have attested.
 const OURS_SPEAK_WITHIN: Duration = Duration::from_secs(30);
 
-/// An activator that is ready to serve, as `activator-service` lists it.
+/// Ready activator, as listed by `activator-service`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadyActivator {
-    /// Its pod's name, where the endpoint refers to a pod.
+    /// Name of its pod, if the endpoint refers to a pod.
     pub pod: Option<String>,
-    /// Its address.
+    /// IP address of the endpoint.
     pub address: String,
 }
 
-/// Attestations of all activators. Shared by the stat server, which feeds it, and the deciders, which ask.
+/// Attestations of all activators. The stat server records them, the deciders read them.
 #[derive(Debug)]
 pub struct Attestations {
     state: Mutex<State>,
-    /// Whether an activator that never attested is taken for upstream's.
+    /// Set if an activator that never attested may be upstream's.
     upstream_possible: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     heard: HashMap<String, Instant>,
-    /// And since when each is.
+    /// Ready activators, and the time since when each is ready.
     ready: Vec<(ReadyActivator, Instant)>,
     ever: bool,
 }
 
 impl ReadyActivator {
-    /// By which it is known for sure: an address may be another's later.
+    /// Returns its reliable name. An address may belong to another pod later.
     fn name(&self) -> &str {
         self.pod.as_deref().unwrap_or(&self.address)
     }
 }
 
 impl Attestations {
-    /// Nobody heard, nobody ready. `upstream_possible`: whether the activators may be upstream's.
+    /// Creates an empty set. `upstream_possible`: the activators may be upstream's.
     pub fn new(upstream_possible: bool) -> Self {
         Self { state: Mutex::default(), upstream_possible }
     }
 
-    /// An activator of this name (its pod's, or its address) has spoken at `now`.
+    /// Records an attestation at `now` by an activator of this name (its pod's, or its address).
     pub fn heard(&self, name: &str, now: Instant) {
         let mut state = self.state.lock();
         state.ever = true;
@@ -98,7 +100,7 @@ impl Attestations {
         state.ready = ready.into_iter().map(with_since).collect();
     }
 
-    /// Whether silence at `now` means that there is no load.
+    /// Returns whether missing reports at `now` mean that there is no load.
     pub fn attested(&self, now: Instant) -> bool {
         let state = self.state.lock();
         if !state.ever && self.upstream_possible {
@@ -116,9 +118,9 @@ impl Attestations {
     }
 }
 
-/// Keeps the list of ready activators up to date from the EndpointSlices of `activator-service`, until `shutdown`.
-/// While the API server is away the last known list stays: an activator that is missing from it is not needed, one that
-/// has gone makes the load unknown, and neither invents an idle service.
+/// Keeps the list of ready activators current from the EndpointSlices of `activator-service`, until `shutdown`. While
+/// the API server is unreachable, the last list stays. A new activator that is missing from it does not matter, and a
+/// former one makes the load unknown; neither case makes a busy service look idle.
 pub async fn watch_activators(
     client: Client,
     namespace: String,
@@ -156,7 +158,7 @@ pub async fn watch_activators(
     }
 }
 
-/// The ready endpoints of a slice. Readiness that is not stated counts as ready, as Kubernetes has it.
+/// Returns the ready endpoints of a slice. Unspecified readiness counts as ready, as in Kubernetes.
 fn ready(slice: &EndpointSlice) -> Vec<ReadyActivator> {
     let is_ready = |ready: Option<bool>| ready.unwrap_or(true);
     slice
@@ -179,7 +181,8 @@ mod tests {
         ReadyActivator { pod: pod.map(str::to_owned), address: address.to_owned() }
     }
 
-    /// Goal: silence is believed only while every ready activator has spoken within three seconds, by name or address.
+    /// Goal: missing reports mean zero only if every ready activator attested within three seconds, by name or
+    /// address.
     #[tokio::test(start_paused = true)]
     async fn silence_counts_only_while_every_ready_activator_attests() {
         let attestations = Attestations::new(false);
@@ -202,8 +205,8 @@ mod tests {
         assert!(!attestations.attested(at(7)));
     }
 
-    /// Goal: where activators may be upstream's, their silence counts, whoever else has spoken, and before or after it; that
-    /// of ours does not, once they have spoken, nor while they may be about to.
+    /// Goal: if activators may be upstream's, missing reports of such a one mean zero, before and after other
+    /// activators attest. Those of our own do not, neither after their first attestation nor while it may still come.
     #[tokio::test(start_paused = true)]
     async fn upstreams_rule_holds_for_whoever_never_speaks() {
         let attestations = Attestations::new(true);
@@ -216,14 +219,14 @@ mod tests {
         attestations.heard("ours", at(60));
         assert!(attestations.attested(at(61)), "one of each");
         assert!(!attestations.attested(at(64)), "ours has fallen silent");
-        // Swapped back: another pod, at the same address.
+        // Replaced again: another pod at the same address.
         let back = activator(Some("back"), "10.0.0.1");
         attestations.set_ready(vec![back, theirs], at(70));
         assert!(!attestations.attested(at(80)), "it may be ours, and about to speak");
         assert!(attestations.attested(at(101)), "it never does");
     }
 
-    /// Goal: names from the open socket cannot fill the memory, and do not push out whom we know.
+    /// Goal: names from the open socket cannot fill the memory, and do not displace known activators.
     #[tokio::test(start_paused = true)]
     async fn strangers_do_not_displace_activators() {
         let (attestations, now) = (Attestations::new(false), Instant::now());

@@ -1,4 +1,4 @@
-//! What became of connections, frames and stats, as metrics.
+//! Outcomes of connections, frames and stats, as metrics.
 
 use autoscaler_core::metrics::RejectedStat;
 use common_runtime::telemetry::{Metrics, catalog};
@@ -7,18 +7,18 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Why a frame was dropped.
+/// Reason for dropping a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum BadFrame {
-    /// Text; stats come in binary frames.
+    /// Text frame; stats arrive in binary frames.
     NotBinary,
-    /// No batch of stats: truncated, or something else.
+    /// Not a batch of stats: truncated, or something else.
     Undecodable,
-    /// More than [`super::stat_server::FRAME_MAX`] bytes. Its connection was closed.
+    /// More than [`super::stat_server::FRAME_MAX`] bytes. The connection was closed.
     TooLarge,
-    /// The WebSocket protocol forbids it. Its connection was closed.
+    /// Forbidden by the WebSocket protocol. The connection was closed.
     Forbidden,
-    /// Its end did not come in time, or too many were as large and had none. Its connection was closed.
+    /// Not complete in time, or too many large frames were incomplete at once. The connection was closed.
     Unfinished,
 }
 
@@ -27,20 +27,20 @@ struct FrameReason {
     reason: BadFrame,
 }
 
-/// Counters of the stat server. Clones count together.
+/// Counters of the stat server. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     /// Open WebSocket connections.
     pub connections: Gauge,
     /// Binary frames read.
     pub frames: Counter,
-    /// Connections that could not agree on TLS, or wanted none where it is demanded.
+    /// Connections whose TLS handshake failed, or which used no TLS where it is required.
     pub tls_refusals: Counter,
     bad_frames: Family<FrameReason, Counter>,
 }
 
 impl Counters {
-    /// Counters that `metrics` shows.
+    /// Creates counters that `metrics` exports.
     pub fn new(metrics: &Metrics) -> Self {
         let counters = Self::default();
         let Self { connections, frames, tls_refusals, bad_frames } = counters.clone();
@@ -51,35 +51,35 @@ impl Counters {
         counters
     }
 
-    /// One more frame was dropped.
+    /// Counts a dropped frame.
     pub fn bad_frame(&self, reason: BadFrame) {
         self.bad_frames.get_or_create(&FrameReason { reason }).inc();
     }
 
-    /// How many frames were dropped for this reason.
+    /// Returns the number of frames dropped for this reason.
     pub fn bad_frames(&self, reason: BadFrame) -> u64 {
         self.bad_frames.get_or_create(&FrameReason { reason }).get()
     }
 }
 
-/// Why a stat was dropped.
+/// Reason for dropping a stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Dropped {
     /// No revision of that name is collected here.
     UnknownRevision,
-    /// One of its numbers is infinite or none at all.
+    /// One of its numbers is infinite or not a number.
     NotFinite,
-    /// One of its numbers is below zero.
+    /// One of its numbers is negative.
     Negative,
-    /// One of its numbers is beyond anything that a pod can see.
+    /// One of its numbers is larger than any pod can observe.
     TooLarge,
-    /// Its time stamp is far ahead.
+    /// Its time stamp is far in the future.
     Future,
-    /// Two hops between autoscalers have not brought it to its owner.
+    /// Two hops between autoscalers did not lead to its owner.
     Misrouted,
-    /// Its owner could not be reached in time, or there was none.
+    /// Its owner could not be reached in time, or it had none.
     Expired,
-    /// Too many waited for its owner.
+    /// Its owner's queue was full.
     QueueFull,
     /// Its sender has proven to be another pod.
     Impostor,
@@ -101,7 +101,7 @@ impl From<RejectedStat> for Dropped {
     }
 }
 
-/// Counters of the way in. Clones count together.
+/// Counters of received stats. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct IngestCounters {
     recorded: Counter,
@@ -110,7 +110,7 @@ pub struct IngestCounters {
 }
 
 impl IngestCounters {
-    /// Counters that `metrics` shows.
+    /// Creates counters that `metrics` exports.
     pub fn new(metrics: &Metrics) -> Self {
         let counters = Self::default();
         let Self { recorded, forwarded, dropped } = counters.clone();
@@ -120,27 +120,27 @@ impl IngestCounters {
         counters
     }
 
-    /// One more was recorded.
+    /// Counts a recorded stat.
     pub fn recorded(&self) {
         self.recorded.inc();
     }
 
-    /// So many more were handed to another instance.
+    /// Counts stats that were forwarded to another instance.
     pub fn forwarded(&self, count: usize) {
         self.forwarded.inc_by(count as u64);
     }
 
-    /// So many more were dropped.
+    /// Counts dropped stats.
     pub fn dropped(&self, reason: Dropped, count: usize) {
         self.dropped.get_or_create(&Reason { reason }).inc_by(count as u64);
     }
 
-    /// How many were recorded, and forwarded.
+    /// Returns the number of recorded and of forwarded stats.
     pub fn totals(&self) -> (u64, u64) {
         (self.recorded.get(), self.forwarded.get())
     }
 
-    /// How many were dropped for this reason.
+    /// Returns the number of stats dropped for this reason.
     pub fn dropped_total(&self, reason: Dropped) -> u64 {
         self.dropped.get_or_create(&Reason { reason }).get()
     }

@@ -1,19 +1,19 @@
-//! How a handshake between autoscalers says that its connection carries forwarded stats.
+//! Headers of a handshake between autoscalers, which mark its connection as carrying forwarded stats.
 //!
-//! Two headers of ours, which upstream's ignores: [`FORWARDED`] names the hop, [`FORWARDER`] who forwards, as that one
-//! writes itself on leases. An older one of ours sends `1` and no name, and takes whatever stands there for a mark.
+//! Two headers of ours, which upstream ignores: [`FORWARDED`] names the hop, [`FORWARDER`] the forwarder's identity,
+//! as on its leases. An older version of ours sends `1` and no identity, and accepts any value as a mark.
 
 use autoscaler_core::forwarding::{Forwarded, Hop};
 use common::ownership::Holder;
 use common_controller::shares::Instance;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The hop that a connection is for: `1` or `2`. What is neither is taken for the last one.
+/// Hop of a connection: `1` or `2`. Any other value counts as the last hop.
 pub const FORWARDED: &str = "zeroscale-forwarded";
-/// The identity of the forwarder.
+/// Identity of the forwarder.
 pub const FORWARDER: &str = "zeroscale-forwarder";
 
-/// The headers of a connection for this hop, from `me`.
+/// Returns the headers of a connection for this hop, from `me`.
 pub fn headers(hop: Hop, me: Option<&Holder>) -> Vec<(HeaderName, HeaderValue)> {
     let number = match hop {
         Hop::First => "1",
@@ -24,7 +24,7 @@ pub fn headers(hop: Hop, me: Option<&Holder>) -> Vec<(HeaderName, HeaderValue)> 
     [mark].into_iter().chain(me.map(|me| (HeaderName::from_static(FORWARDER), me))).collect()
 }
 
-/// How what comes over a connection with these headers has come; none: first-hand.
+/// Reads how the stats of a connection with these headers were forwarded; none: they are first-hand.
 pub fn read(headers: &HeaderMap) -> Option<Forwarded<Instance>> {
     let hop = if headers.get(FORWARDED)? == "1" { Hop::First } else { Hop::Second };
     let by = headers.get(FORWARDER).and_then(|by| by.to_str().ok()).and_then(Holder::parse);
@@ -35,7 +35,7 @@ pub fn read(headers: &HeaderMap) -> Option<Forwarded<Instance>> {
 mod tests {
     use super::*;
 
-    /// Goal: what is written is read; what others may write is a mark, too, and leads to no further hop.
+    /// Goal: written headers are read back; unknown values count as a mark too, and lead to no further hop.
     #[test]
     fn a_mark_says_the_hop_and_the_forwarder() {
         let me = Holder { pod_name: "as-0".into(), pod_ip: [10, 0, 0, 1].into() };

@@ -1,30 +1,31 @@
-//! How stats come in, and to whom they go.
+//! Reception and routing of stats.
 //!
 //! ```text
 //! stat_server ── decode ──┬─ ours ─────────── collector ── poke
 //!                         ├─ another's ────── peers ── durable websocket ── its stat_server
-//!                         ├─ nobody's yet ─── held, asked again, dropped after 15 s
+//!                         ├─ no owner yet ─── held, routed again, dropped after 15 s
 //!                         └─ attestation ──── attest, and to every peer
 //! ```
 //!
-//! All of it runs in the task that has read the frame, up to the bounded queues of [`peers`]; nothing waits.
+//! All of it runs in the task that read the frame, up to the bounded queues of [`peers`]; nothing waits.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A stat that was forwarded to a former owner goes on to its successor, once, and never back
-//!   ([`autoscaler_core::forwarding`]). It takes another link than what is first-hand: the handshake says by which hop
-//!   everything comes ([`forwarded`]). An older autoscaler of ours takes what comes by the second hop, and drops what
-//!   came to it by the first; upstream's does not read the header, and sends on what is not its own.
-//! - An attestation is forwarded under two names, the pod's and the address it came from, since an endpoint may be
-//!   known by either; a forwarded one comes from the forwarder's address, which says nothing.
-//! - An attestation is forwarded only while every bucket's owner is known, and an owner only counts until its lease has
-//!   run out as seen from here: a process cut off from the API server neither forwards by a stale view nor vouches for
-//!   silence.
-//! - Where tokens are demanded, what an activator sends under another pod's name than its own is dropped and counted.
+//! - A stat that was forwarded to a former owner is forwarded to its successor, once, and never back
+//!   ([`autoscaler_core::forwarding`]). It uses another link than first-hand stats, because the handshake names the
+//!   hop of everything on a connection ([`forwarded`]). An older autoscaler of ours records stats of the second hop,
+//!   and drops stats of the first hop that are not its own. Upstream's ignores the header, and forwards what is not
+//!   its own.
+//! - An attestation is forwarded under two names, the pod's and its source address, because an endpoint may be known
+//!   by either. The source address of a forwarded attestation is the forwarder's and is not used.
+//! - An attestation is forwarded only while every bucket's owner is known, and an owner counts only until its lease
+//!   expires by the local clock. A process that is cut off from the API server therefore neither forwards by stale
+//!   ownership nor attests silence.
+//! - If tokens are required, stats that an activator sends under another pod's name are dropped and counted.
 //! - Entries without a stat that are no attestation (another namespace) are skipped, as upstream does.
-//! - A stat of a revision that is ours and not measured yet, as after a change of leader, is dropped and counted, and has
-//!   the revision reconciled before those that nobody calls for ([`Multiscaler::unknown`]). What is held is told again
-//!   with the next second's stat, which counts.
+//! - A stat for an owned revision that is not measured yet, as after a change of leader, is dropped and counted. It
+//!   causes the revision to be reconciled before revisions without traffic ([`Multiscaler::unknown`]). Held requests
+//!   are reported again in the next second's stat, which is recorded.
 
 pub mod asking;
 pub mod attest;
@@ -53,10 +54,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest time that a stat is on its way to who it is forwarded to.
+/// Longest time for which a stat is kept before it is forwarded.
 const KEEP_SECS: i64 = peers::KEEP.as_secs() as i64;
 
-/// Records what is ours, forwards what is not.
+/// Router of stats: records owned ones, forwards the others.
 pub struct Ingest {
     /// Namespace that attestations carry.
     system_namespace: String,
@@ -68,15 +69,15 @@ pub struct Ingest {
     counters: IngestCounters,
 }
 
-/// What records a stat in this process.
+/// Local recorder of stats.
 pub struct Here {
-    /// Windows.
+    /// Measurement windows.
     pub collector: Arc<Collector>,
     /// Decision loops, for the poke.
     pub multiscaler: Arc<Multiscaler>,
     /// Wall-clock time.
     pub clock: Clock,
-    /// What is counted.
+    /// Counters of received stats.
     pub counters: IngestCounters,
 }
 
@@ -99,7 +100,8 @@ impl Ingest {
         if stat.timestamp == 0 {
             stat.timestamp = now;
         } else if came.is_some() {
-            // By the clock of who has received it first, which may differ from this one, within the time that it keeps it.
+            // The time stamp is by the clock of its first receiver, which may differ from this one. The stat was on
+            // its way for at most `KEEP_SECS`.
             stat.timestamp = stat.timestamp.clamp(now - KEEP_SECS, now);
         }
         match route(self.shares.owner(&key), came, Duration::ZERO) {
@@ -108,7 +110,8 @@ impl Ingest {
         }
     }
 
-    /// Somebody speaks for another pod than the one it has proven to be. Said at debug: the counter tells of it.
+    /// Drops a message whose sender speaks for another pod than the one it has proven to be. Logged at debug level
+    /// only, because a counter exists.
     fn impostor(&self, from: &Origin, speaker: &str) {
         tracing::debug!(peer = %from.ip, pod = from.pod.as_deref(), %speaker, "dropped: not its own");
         self.counters.dropped(Dropped::Impostor, 1);
@@ -123,8 +126,8 @@ impl Ingest {
         if from.forwarded.is_none() {
             let address = from.ip.to_canonical().to_string();
             self.attestations.heard(&address, now);
-            // Whoever cannot tell where the stats of some bucket belong must not vouch for their absence either: its
-            // view of the leases may be stale, and the new owner would hear silence while stats go astray.
+            // A process that does not know every bucket's owner must not attest silence either. Its view of the leases
+            // may be stale, and the new owner would trust the silence while stats go to the wrong instance.
             if self.shares.are_settled() {
                 self.peers.attest(&self.system_namespace, [&message.name, &address]);
             }

@@ -1,21 +1,21 @@
-//! Links to the other autoscalers, and the stats on their way there.
+//! Links to the other autoscalers, and the queues of forwarded stats.
 //!
-//! Each holder of a bucket has a queue and a durable websocket of its own, made as soon as it appears on a lease, so
-//! that one that cannot be reached delays its own stats and nobody else's. Whatever has gathered while the former frame
-//! was written leaves as one frame. What takes its second hop has another queue and link, since a handshake says by
-//! which hop everything comes; it is made when something first needs it.
+//! Each holder of a bucket has its own queue and durable websocket, created as soon as it appears on a lease. A holder
+//! that cannot be reached therefore delays its own stats only. Entries that gather while a frame is written leave
+//! together in the next frame. Stats on their second hop have a separate queue and link, because a handshake names the
+//! hop of everything on its connection; it is created on first use.
 //!
 //! # Bounds
 //!
-//! [`QUEUE_MAX`] entries for each peer and for what has no owner; the newest is dropped when full. A stat that has not
-//! left after [`KEEP`] (upstream's intent: 30 attempts at 500 ms) is dropped, and counted; an attestation when it is no
-//! longer worth anything, which is no loss.
+//! [`QUEUE_MAX`] entries for each peer, and for stats without an owner; when full, the newest entry is dropped. A stat
+//! that has not left after [`KEEP`] (upstream's intent: 30 attempts at 500 ms) is dropped and counted. An attestation
+//! is dropped when it is outdated, which is no loss.
 //!
-//! # Two ways
+//! # Addresses
 //!
-//! A holder is dialled at its address first. In a Knative install the Services of its buckets come second, since a mesh
-//! may hide pod addresses; standalone has no such Services. A link is made anew when its holder's buckets change, as a
-//! Service follows its bucket.
+//! A holder is dialled at its own address first. In a Knative install the Services of its buckets come second, since a
+//! mesh may hide pod addresses; standalone has no such Services. A link is re-created when its holder's buckets
+//! change, because a Service follows its bucket.
 
 use super::attest::HEARD_WITHIN;
 use super::counters::{Dropped, IngestCounters};
@@ -38,22 +38,22 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Entries that may wait for one peer: what 10 000 revisions report in two seconds.
+/// Maximum number of entries waiting for one peer: the reports of 10 000 revisions in two seconds.
 pub const QUEUE_MAX: usize = 20_000;
-/// How long a stat is kept for an owner that cannot be reached.
+/// Time for which a stat is kept for an owner that cannot be reached.
 pub const KEEP: Duration = Duration::from_secs(15);
-/// Entries in one frame.
+/// Maximum number of entries in one frame.
 const BATCH_MAX: usize = 4096;
-/// Time between attempts to find an owner, and between looks at what has grown too old.
+/// Time between attempts to find an owner, and between checks for expired entries.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Takes stats whose owner turned out to be this process.
+/// Receiver of stats whose owner turned out to be this process.
 pub trait Local: Send + Sync + 'static {
     /// Records a stat here.
     fn accept(&self, message: WireStatMessage);
 }
 
-/// The other autoscalers. Cheap to clone.
+/// Links to the other autoscalers. Cheap to clone.
 #[derive(Clone)]
 pub struct Peers {
     shared: Arc<Shared>,
@@ -62,24 +62,25 @@ pub struct Peers {
 struct Shared {
     shares: Shares,
     resolver: Arc<dyn Resolve>,
-    /// Where every instance's stat server listens.
+    /// Port of every instance's stat server.
     port: u16,
-    /// What proves to them who we are.
+    /// Token that proves our identity to peers.
     token: OnceLock<TokenFile>,
-    /// What their certificates must prove, and whether those that speak no TLS are linked in plain; none: all are.
+    /// Requirements on peers' certificates, and whether peers without TLS may be linked in plain; none: all links are
+    /// plain.
     trust: OnceLock<(Trust, bool)>,
-    /// What follows a bucket's name in its Service's host name; none where buckets have no Services.
+    /// Domain suffix of the buckets' Services; none if buckets have no Services.
     services: Option<String>,
     local: Arc<dyn Local>,
     counters: IngestCounters,
     peers: Mutex<HashMap<(Instance, Hop), Arc<PeerLink>>>,
-    /// What has no owner at the moment.
+    /// Entries without an owner at the moment.
     ownerless: SendQueue,
     shutdown: CancellationToken,
 }
 
 struct PeerLink {
-    /// Where it may be reached, in order.
+    /// URLs of the peer, in order of preference.
     urls: Vec<String>,
     queue: SendQueue,
     retired: CancellationToken,
@@ -94,20 +95,20 @@ struct SendQueue {
 #[derive(Default)]
 struct Waiting {
     entries: VecDeque<WaitingStat>,
-    /// Nobody takes anything from here any more.
+    /// Set once no task reads this queue any more.
     is_closed: bool,
 }
 
 struct WaitingStat {
     message: WireStatMessage,
-    /// How it has come here, unless first-hand.
+    /// Forwarding mark of the received stat; none if it is first-hand.
     came: Option<Forwarded<Instance>>,
     expires: Instant,
 }
 
 impl Peers {
-    /// No links yet; [`Peers::run`] makes them. `port`: where every instance's stat server listens. `services`: domain
-    /// of the buckets' Services (`NAMESPACE.svc.DOMAIN`), if they have any.
+    /// Creates the component, without links; [`Peers::run`] creates them. `port`: port of every instance's stat
+    /// server. `services`: domain of the buckets' Services (`NAMESPACE.svc.DOMAIN`), if they have any.
     pub fn new(
         shares: Shares,
         resolver: Arc<dyn Resolve>,
@@ -136,13 +137,13 @@ impl Peers {
         }
     }
 
-    /// Shows this token to every peer that is dialled from now on. The first one given stays.
+    /// Presents this token to every peer dialled from now on. The first one given stays.
     pub fn present(&self, token: TokenFile) {
         let _ = self.shared.token.set(token);
     }
 
-    /// Links from now on are encrypted, and peers' certificates must prove this. `allow_plain`: one that speaks no TLS
-    /// yet is linked in plain. The first one given stays.
+    /// Encrypts links from now on, and requires that peers' certificates prove this. `allow_plain`: a peer without TLS
+    /// is linked in plain. The first setting given stays.
     pub fn believe(&self, trust: Trust, allow_plain: bool) {
         let _ = self.shared.trust.set((trust, allow_plain));
     }
@@ -159,18 +160,18 @@ impl Peers {
         self.shared.trust.get().map(|(trust, _)| trust)
     }
 
-    /// How many links there are.
+    /// Returns the number of links.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.shared.peers.lock().len()
     }
 
-    /// Carries out what was decided of a stat that has come here like this.
+    /// Executes a routing decision about a stat that was received with this mark.
     pub fn pass(&self, onward: Route<Instance>, message: WireStatMessage, came: Option<Forwarded<Instance>>) {
         self.carry_out(onward, WaitingStat { message, came, expires: Instant::now() + KEEP });
     }
 
-    /// Tells every peer that an activator of these names was heard.
+    /// Forwards an attestation of an activator with these names to every peer.
     pub fn attest(&self, namespace: &str, names: [&str; 2]) {
         for holder in self.shared.shares.others() {
             let peer = self.peer(&holder, Hop::First);
@@ -181,7 +182,7 @@ impl Peers {
         }
     }
 
-    /// Keeps links to whoever holds a bucket, and finds owners for what had none, until shutdown.
+    /// Maintains links to the holders of buckets, and finds owners for stats without one, until shutdown.
     pub async fn run(&self) {
         let shared = &self.shared;
         let mut changes = common_controller::Leadership::changes(&shared.shares);
@@ -201,13 +202,13 @@ impl Peers {
         }
     }
 
-    /// Links exist for exactly those who hold a bucket.
+    /// Makes the links match the holders of buckets.
     fn follow_leases(&self) {
         let holders = self.shared.shares.others();
         self.shared.peers.lock().retain(|(holder, _), peer| {
             let stays = holders.contains(holder) && peer.urls == self.urls(holder);
             if !stays {
-                peer.retired.cancel(); // Its task gives back what waits.
+                peer.retired.cancel(); // Its task returns the waiting entries.
             }
             stays
         });
@@ -216,7 +217,7 @@ impl Peers {
         }
     }
 
-    /// Where a holder may be reached, in order.
+    /// Returns the URLs of a holder, in order of preference.
     pub(super) fn urls(&self, holder: &Instance) -> Vec<String> {
         let Shared { shares, services, port, .. } = &*self.shared;
         let schemes: &[_] = match self.shared.trust.get() {
@@ -272,7 +273,7 @@ impl Peers {
         peer
     }
 
-    /// Carries one peer's queue until it is retired; then gives back what is left.
+    /// Sends one peer's queue until it is retired, then returns the remaining entries.
     async fn carry(self, holder: Instance, hop: Hop, peer: Arc<PeerLink>) {
         let headers = forwarded::headers(hop, self.shared.shares.me());
         let token = self.shared.token.get().cloned();
@@ -287,7 +288,8 @@ impl Peers {
         peer.queue.close().into_iter().for_each(|waiting| self.shared.push_ownerless(waiting));
     }
 
-    /// A frame that is being written is never abandoned: its link ends with the peer's token, which ends the write.
+    /// Sends entries until the link is retired. A frame in progress is not abandoned: the peer's token ends the link
+    /// and thereby the write.
     async fn drain(&self, link: &DurableSender, peer: &PeerLink) {
         let mut connected = link.connected();
         while !peer.retired.is_cancelled() {
@@ -324,7 +326,7 @@ impl Shared {
         let mut waiting = queue.waiting.lock();
         if waiting.is_closed {
             drop(waiting);
-            return self.push_ownerless(entry); // Its link was retired a moment ago.
+            return self.push_ownerless(entry); // Its link was retired just before.
         }
         if waiting.entries.len() >= QUEUE_MAX {
             drop(waiting);
@@ -335,7 +337,8 @@ impl Shared {
         queue.arrived.notify_one();
     }
 
-    /// What a link leaves behind waits for an owner; attestations are for that link alone.
+    /// Queues a stat of a retired link until it has an owner. Attestations are dropped, because they were for that
+    /// link alone.
     fn push_ownerless(&self, entry: WaitingStat) {
         if entry.message.stat.is_some() {
             self.push(&self.ownerless, entry);
@@ -367,7 +370,7 @@ impl SendQueue {
         waiting.entries.drain(..count).collect()
     }
 
-    /// Takes everything, for good.
+    /// Takes all entries, and closes the queue for good.
     fn close(&self) -> VecDeque<WaitingStat> {
         let mut waiting = self.waiting.lock();
         waiting.is_closed = true;
@@ -396,7 +399,7 @@ mod tests {
         fn accept(&self, _: WireStatMessage) {}
     }
 
-    /// Goal: a stat for a link that was retired a moment ago waits for an owner; an attestation does not.
+    /// Goal: a stat for a link that was just retired waits for an owner; an attestation does not.
     #[tokio::test]
     async fn what_comes_to_a_closed_queue_waits_for_an_owner() {
         let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 2].into() };

@@ -1,37 +1,39 @@
-//! Where stats come in: a WebSocket server on HTTP/1.1, one binary frame for each batch; in plain, or over TLS where
-//! that is asked for ([`common_runtime::stat_tls`]).
+//! The stat server: a WebSocket server on HTTP/1.1 with one binary frame per batch, plain or over TLS
+//! ([`common_runtime::stat_tls`]).
 //!
 //! # Order of decisions, for every path and method (Knative's)
 //!
-//! 1. A kubelet's probe (`User-Agent: kube-probe/…`, or a `K-Kubelet-Probe` header) is answered 200; on [`READY`],
-//!    which Knative's does not ask, 503 until this process can act ([`StatServer::ready_once`]).
+//! 1. A kubelet's probe (`User-Agent: kube-probe/…`, or a `K-Kubelet-Probe` header) gets 200. On [`READY`], a path
+//!    that Knative's probes do not use, it gets 503 until this process can act ([`StatServer::ready_once`]).
 //! 2. A `Host` that begins with `autoscaler-bucket` names a bucket up to its first dot. If this process does not own
-//!    it, the answer is an empty 200, which a WebSocket client takes for a refusal.
-//! 3. Where tokens are demanded ([`common_runtime::admission`]), who has none that is good is refused: 401, 403 or 503.
-//! 4. A question of another autoscaler ([`super::asking`]), where such are answered, has its answer.
-//! 5. The upgrade: version 13, no subprotocol, no compression, same origin where there is an `Origin`.
+//!    it, the response is an empty 200, which a WebSocket client treats as a refusal.
+//! 3. A query of another autoscaler ([`super::asking`]) gets its response, if queries are served.
+//! 4. The upgrade: version 13, no subprotocol, no compression, same origin if there is an `Origin`.
+//! 5. If tokens are required ([`common_runtime::admission`]), queries and upgrades without a valid one get 401, 403 or
+//!    503.
 //!
-//! With TLS what comes in plain is answered 400, after step 1: a probe tells nothing, and the kubelet's need not
+//! With TLS, a plain connection gets 400 after step 1. A probe reveals nothing, and the kubelet's probes need not
 //! change.
 //!
 //! # Frames
 //!
-//! Each frame goes to the [`Sink`] from the task that read it: there is no queue in between, so a sleeping service
-//! wakes without a hop, and a sink that is busy holds back the socket it reads from. What is not binary, or cannot be
-//! decoded, is counted and dropped; the connection stays. One that is too large, or that the protocol forbids, is
-//! counted, too, and ends its connection, since nothing tells where the next one begins. Pings are answered. Nothing
-//! is ever sent besides.
+//! Each frame goes to the [`Sink`] from the task that read it. There is no queue in between, so a sleeping service
+//! wakes without a hop, and a busy sink holds back the socket from which it reads. A frame that is not binary or
+//! cannot be decoded is counted and dropped; the connection stays. A frame that is too large, or that the protocol
+//! forbids, is counted and ends its connection, because the start of the next frame is unknown. Pings are answered.
+//! The server sends nothing else.
 //!
 //! # Bounds
 //!
-//! [`CONNECTIONS`] before the upgrade, of which the oldest gives way to a newer one, so that probes are always answered;
-//! [`STREAMS`] behind it. [`FRAME_MAX`] bytes in a frame, [`HEAD_TIMEOUT`] for a TLS handshake and for a request head; what
-//! large frames may take together until they are complete, and how long ([`super::unfinished`]). Where a bound is reached,
-//! the address that holds most gives way ([`common_runtime::bounded_accept`]). Peers that vanish are found by TCP keep-alive.
+//! Before the upgrade there are at most [`CONNECTIONS`], of which the oldest gives way to a newer one, so that probes
+//! are always served; after it at most [`STREAMS`]. A frame has at most [`FRAME_MAX`] bytes. A TLS handshake and a
+//! request head take at most [`HEAD_TIMEOUT`]. The total size and the duration of incomplete large frames are bounded
+//! too ([`super::unfinished`]). At a bound, the address with the largest share gives way
+//! ([`common_runtime::bounded_accept`]). TCP keep-alive detects peers that vanish.
 //!
 //! # Shutdown
 //!
-//! Every connection gets a close frame, 1012 `Restarting`, and up to [`CLOSE_PATIENCE`] to answer it.
+//! Every connection gets a close frame, 1012 `Restarting`, and up to [`CLOSE_PATIENCE`] to respond.
 
 #[cfg(test)]
 mod tests;
@@ -73,45 +75,45 @@ use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Where a kubelet asks whether this process can act, and not only whether it runs.
+/// Path on which a kubelet asks whether this process can act, and not only whether it runs.
 pub const READY: &str = "/ready";
-/// Connections that have not been upgraded: probes, questions, handshakes.
+/// Limits of connections before the upgrade: probes, queries, handshakes.
 pub const CONNECTIONS: Limits = Limits { total: 1024, per_address: 128 };
-/// Streams at once: activators and other autoscalers, one each.
+/// Limits of concurrent streams: one for each activator and each other autoscaler.
 pub const STREAMS: Limits = Limits { total: 4096, per_address: 4096 };
-/// Bytes in one frame: a batch of 10 000 entries with the longest names Kubernetes allows takes 6.5 MB.
+/// Maximum frame size: a batch of 10 000 entries with the longest names that Kubernetes allows takes 6.5 MB.
 pub const FRAME_MAX: usize = 8 * 1024 * 1024;
 /// Longest wait for a request head.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for peers to answer the close frame on shutdown, all together. Upstream: 5 s.
+/// Longest wait for all peers to respond to the close frame on shutdown. Upstream: 5 s.
 pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Read buffer of each connection. Most frames are far smaller.
 const READ_BUFFER: usize = 8 * 1024;
-/// TCP keep-alive: first probe after so long, as upstream.
+/// Time until the first TCP keep-alive probe, as upstream.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
 
-/// Takes what the server reads. Called from many tasks at once; must not block.
+/// Receiver of frames. Called from many tasks at once; must not block.
 pub trait Sink: Send + Sync + 'static {
-    /// A binary frame has arrived. `false`: it could not be decoded.
+    /// Handles a binary frame. Returns `false` if it cannot be decoded.
     fn frame(&self, frame: Bytes, from: &Origin) -> bool;
 
-    /// Whether this process owns the bucket of this name.
+    /// Returns whether this process owns the bucket of this name.
     fn owns_bucket(&self, name: &str) -> bool;
 }
 
-/// Where a frame came from.
+/// Origin of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The peer's address.
     pub ip: IpAddr,
-    /// How it was forwarded, if by another autoscaler.
+    /// Forwarding mark, if another autoscaler forwarded it.
     pub forwarded: Option<Forwarded<Instance>>,
-    /// The pod that the peer has proven to be: it may speak for nobody else.
+    /// Pod that the peer has proven to be. The peer may speak for this pod only.
     pub pod: Option<Arc<str>>,
 }
 
-/// A bound stat server.
+/// Stat server bound to its port.
 pub struct StatServer {
     listener: TcpListener,
     gate: Option<Arc<Gate>>,
@@ -131,30 +133,30 @@ impl StatServer {
         Ok(Self { listener, gate: None, tls: None, questions: None, can_act: None })
     }
 
-    /// Demands tokens of whoever sends stats.
+    /// Requires tokens of stat senders.
     pub fn guarded(self, gate: Gate) -> Self {
         Self { gate: Some(Arc::new(gate)), ..self }
     }
 
-    /// Speaks TLS.
+    /// Enables TLS.
     pub fn encrypted(self, tls: StatServerTls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// Answers questions of other autoscalers.
+    /// Serves queries of other autoscalers.
     pub fn answering(self, questions: Arc<dyn Questions>) -> Self {
         Self { questions: Some(questions), ..self }
     }
 
-    /// Is not ready until `can_act` is cancelled.
+    /// Reports not ready until `can_act` is cancelled.
     pub fn ready_once(self, can_act: CancellationToken) -> Self {
         Self { can_act: Some(can_act), ..self }
     }
 
-    /// The address it listens on.
+    /// Returns the address it listens on.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// The system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -176,7 +178,7 @@ impl StatServer {
             shutdown,
             tasks: tasks.clone(),
         };
-        // The listener is closed at once, so that peers try elsewhere.
+        // The listener is closed at once, so that peers connect elsewhere.
         let acceptor = Acceptor::new(listener, "stat", CONNECTIONS);
         let connections = acceptor.serve(until, |stream, ip| server.clone().connection(stream, ip)).await;
         tasks.close();
@@ -201,17 +203,17 @@ struct Server {
     tasks: TaskTracker,
 }
 
-/// Whether a connection may carry stats.
+/// Restriction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Open,
-    /// It is in plain, and TLS is demanded.
+    /// Plain connection although TLS is required: only probes are served.
     ProbesOnly,
 }
 
 impl Server {
     async fn connection(self, stream: TcpStream, ip: IpAddr) {
-        // Neither option is needed for correctness.
+        // Both options are optional optimizations.
         let _ = stream.set_nodelay(true);
         let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE);
         let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
@@ -222,7 +224,7 @@ impl Server {
                 let way = if tls.allow_plain { Way::Open } else { Way::ProbesOnly };
                 return self.exchanges(stream, ip, way).await;
             }
-            Ok(Err(_)) | Err(_) => return, // It came to say nothing.
+            Ok(Err(_)) | Err(_) => return, // The peer sent nothing.
         }
         match timeout(HEAD_TIMEOUT, tls::accept(stream, tls.config)).await {
             Ok(Ok(stream)) => self.exchanges(stream, ip, Way::Open).await,
@@ -249,13 +251,13 @@ impl Server {
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
         tokio::select! {
-            // An error is the peer's: a half request, a reset.
+            // An error is the peer's: a truncated request, or a reset.
             _ = connection => {}
             () = shutdown.cancelled() => {}
         }
     }
 
-    /// Answers one request; an upgrade goes on in a task of its own.
+    /// Handles one request; an upgraded stream continues in its own task.
     async fn answer(&self, mut request: Request<Incoming>, ip: IpAddr, way: Way) -> Response<Full<Bytes>> {
         if is_kubelet_probe(request.headers()) {
             return status(self.health(request.uri().path()));
@@ -313,13 +315,13 @@ impl Server {
         response
     }
 
-    /// What a kubelet hears.
+    /// Returns the status of a kubelet's probe.
     fn health(&self, path: &str) -> StatusCode {
         let waits = self.can_act.as_ref().is_some_and(|can_act| !can_act.is_cancelled());
         if waits && path == READY { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
     }
 
-    /// Answers another autoscaler, and nobody else.
+    /// Handles a query, from another autoscaler only.
     async fn question(
         &self,
         questions: &dyn Questions,
@@ -330,7 +332,7 @@ impl Server {
             return status(StatusCode::METHOD_NOT_ALLOWED);
         }
         match &self.gate {
-            // As one who forwards: an activator is refused.
+            // Requires a forwarder's token: an activator is rejected.
             Some(gate) => match gate.admit(bearer(request.headers()), true, ip).await {
                 Ok(_) => {}
                 Err(refused) => return status(refused.status()),
@@ -373,7 +375,7 @@ impl Server {
                     self.counters.bad_frame(BadFrame::NotBinary);
                     tracing::debug!(peer = %origin.ip, "text frame dropped; stats come in binary frames");
                 }
-                // Pongs and the echo of a close frame are sent by the library with the next read.
+                // The library sends pongs and the echo of a close frame with the next read.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
                     if let Some(bad) = hostile(&error) {
@@ -388,7 +390,7 @@ impl Server {
     }
 }
 
-/// What an error says of the frame that it came from; none where the connection broke, or ended.
+/// Returns the kind of bad frame behind an error; none if the connection broke or ended.
 fn hostile(error: &WsError) -> Option<BadFrame> {
     match error {
         WsError::Capacity(_) => Some(BadFrame::TooLarge),
@@ -401,7 +403,7 @@ fn hostile(error: &WsError) -> Option<BadFrame> {
     }
 }
 
-/// Says goodbye and waits for the peer to go, so that a reset cannot overtake the close frame.
+/// Sends a close frame and waits for the peer to disconnect, so that a reset cannot overtake the close frame.
 async fn restart(mut socket: WebSocketStream<Metered<TokioIo<Upgraded>>>) {
     let frame = CloseFrame { code: CloseCode::Restart, reason: "Restarting".into() };
     let goodbye = async {
@@ -412,7 +414,7 @@ async fn restart(mut socket: WebSocketStream<Metered<TokioIo<Upgraded>>>) {
     let _ = timeout(CLOSE_PATIENCE, goodbye).await;
 }
 
-/// Counts an open connection for as long as it lives.
+/// Guard that counts an open connection.
 struct Open(Gauge);
 
 impl Open {
@@ -439,7 +441,7 @@ fn host(request: &Request<Incoming>) -> &str {
     header.or_else(|| request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default()
 }
 
-/// The value of `Sec-WebSocket-Accept`, or the refusal that upstream's library would give.
+/// Returns the value of `Sec-WebSocket-Accept`, or the rejection that upstream's library would send.
 fn check_upgrade(request: &Request<Incoming>) -> Result<HeaderValue, Box<Response<Full<Bytes>>>> {
     let headers = request.headers();
     if !has_token(headers, &header::CONNECTION, "upgrade") {

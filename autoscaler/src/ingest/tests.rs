@@ -1,4 +1,4 @@
-//! Two instances on loopback sockets, each with an address of its own and one port, as two pods have.
+//! Tests with two instances on loopback sockets, each with its own address and one common port, like two pods.
 
 use super::counters::Counters;
 use super::stat_server::StatServer;
@@ -29,15 +29,15 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+/// Timeout far beyond any expected duration, so that a bug fails a test and does not hang it.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Two keys and the buckets, of two, that own them.
+/// Two keys, owned by the first and the second of two buckets.
 const FIRST: &str = "rev2-00002";
 const SECOND: &str = "hello-00001";
-/// What autoscalers' certificates bear.
+/// Name in the autoscalers' certificates.
 const STATS: &str = "autoscaler.knative-serving.svc";
 
-/// A certificate that is shown and demanded; and whether plain links will do, too.
+/// Certificate that is presented and required, and whether plain links are allowed too.
 type Shown<'a> = Option<(&'a Certificate, bool)>;
 
 struct Instance {
@@ -52,7 +52,7 @@ struct Instance {
     shutdown: CancellationToken,
 }
 
-/// Services of buckets, which lead nowhere until they are told to. Addresses lead to themselves.
+/// Resolver of the buckets' Services, which have no address until one is set. Addresses resolve to themselves.
 #[derive(Clone, Default)]
 struct Names(Arc<Mutex<HashMap<String, SocketAddr>>>);
 
@@ -66,8 +66,8 @@ impl Resolve for Names {
     }
 }
 
-/// A port that is free at the addresses of three instances. Not one that the system hands out by itself: a connection to
-/// one of them takes such a port at the same address.
+/// Returns a port that is free at the addresses of three instances. It is not an ephemeral port: a connection to one
+/// of the instances could take such a port at the same address.
 fn shared_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 20_000).expect("less than 20 000");
@@ -78,7 +78,7 @@ fn shared_port() -> u16 {
 }
 
 impl Instance {
-    /// An instance on `ip`. It speaks TLS if there is anything to show.
+    /// Starts an instance on `ip`, with TLS if `shown` is given.
     async fn start(name: &str, ip: [u8; 4], port: u16, shown: Shown<'_>) -> Self {
         let (assign, ownership) = Ownership::by_hand(2);
         let me = Holder { pod_name: name.to_owned(), pod_ip: IpAddr::from(ip) };
@@ -128,7 +128,7 @@ impl Instance {
         Self { me, address, assign, requests, attestations, here, ingest, names, shutdown }
     }
 
-    /// A stat stream into this instance, as an activator's; or from another autoscaler, for what takes this hop.
+    /// Opens a stat stream into this instance, as an activator, or as another autoscaler for this hop.
     async fn stream(&self, forwarded: Option<(Hop, &Instance)>) -> DurableSender {
         let headers = forwarded.map(|(hop, by)| forwarded::headers(hop, Some(&by.me))).unwrap_or_default();
         let url = format!("ws://{}", self.address);
@@ -138,7 +138,7 @@ impl Instance {
         stream
     }
 
-    /// From now on this instance thinks that `holder` holds the bucket.
+    /// Sets the holder of a bucket in this instance's view.
     fn believe(&self, bucket: usize, holder: Option<&Instance>) {
         self.assign.set(bucket, holder.map(|holder| holder.me.clone()), holder.is_some_and(|one| one.me == self.me));
     }
@@ -147,7 +147,7 @@ impl Instance {
         self.here.counters.dropped_total(reason)
     }
 
-    /// Takes these first-hand.
+    /// Receives these messages first-hand.
     fn receive(&self, messages: &[WireStatMessage]) {
         let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: None, pod: None };
         assert!(self.ingest.frame(frame(messages), &from));
@@ -164,12 +164,12 @@ impl Drop for Instance {
     }
 }
 
-/// Two instances that agree: the first holds bucket 0, the second bucket 1.
+/// Returns two instances that agree: the first holds bucket 0, the second bucket 1.
 async fn pair() -> (Instance, Instance) {
     pair_showing([None, None]).await
 }
 
-/// The same, with what each of them shows.
+/// Returns the same pair with these certificates.
 async fn pair_showing([first, second]: [Shown<'_>; 2]) -> (Instance, Instance) {
     let port = shared_port();
     let first = Instance::start("as-0", [127, 0, 0, 2], port, first).await;
@@ -203,7 +203,7 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("did not happen in time")
 }
 
-/// For what sends no event. A last resort.
+/// Polls for a condition that sends no event. A last resort.
 async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let watching = async {
         while !holds() {
@@ -220,7 +220,7 @@ fn the_keys_lie_in_different_buckets() {
     assert_eq!(owner(SECOND).as_deref(), Some("autoscaler-bucket-01-of-02"));
 }
 
-/// Goal: a batch that reaches the wrong instance wakes each revision where its owner is, and is counted once.
+/// Goal: a batch that reaches the wrong instance wakes each revision at its owner, and is counted once.
 #[tokio::test]
 async fn a_stat_wakes_its_revision_whoever_receives_it() {
     let (first, second) = pair().await;
@@ -234,7 +234,7 @@ async fn a_stat_wakes_its_revision_whoever_receives_it() {
     assert_eq!(second.here.counters.totals(), (1, 0));
 }
 
-/// Goal: so it is where the clock of who receives it is ahead of the owner's, or behind by more than a window.
+/// Goal: this also works if the receiver's clock is ahead of the owner's, or behind it by more than a window.
 #[tokio::test]
 async fn a_stat_wakes_its_revision_whatever_the_time_is_elsewhere() {
     for ahead in [10, -600] {
@@ -247,7 +247,8 @@ async fn a_stat_wakes_its_revision_whatever_the_time_is_elsewhere() {
     }
 }
 
-/// Goal: autoscalers forward to each other over TLS, by pod address, and go on when their certificate is renewed.
+/// Goal: autoscalers forward to each other over TLS, by pod address, and continue after a renewal of their
+/// certificate.
 #[tokio::test]
 async fn stats_are_forwarded_over_tls() {
     let certificate = Certificate::new(STATS);
@@ -256,7 +257,7 @@ async fn stats_are_forwarded_over_tls() {
     assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
 
     certificate.renew();
-    // The link is dialled anew: its holder's address is another's for a moment.
+    // The link is dialled anew, because its holder's address changes for a moment.
     let gone = Holder { pod_name: "as-9".into(), pod_ip: [127, 0, 0, 9].into() };
     first.assign.set(1, Some(gone), false);
     eventually("dialled anew", || first.ingest.peers.count() == 1).await;
@@ -266,7 +267,7 @@ async fn stats_are_forwarded_over_tls() {
     eventually("forwarded again", || second.here.counters.totals().0 > before).await;
 }
 
-/// Goal: while TLS is rolled out, an autoscaler that has it and one that has it not yet forward to each other in plain.
+/// Goal: during a rollout of TLS, an autoscaler with TLS and one without forward to each other in plain.
 #[tokio::test]
 async fn tls_can_be_rolled_out() {
     let certificate = Certificate::new(STATS);
@@ -277,8 +278,8 @@ async fn tls_can_be_rolled_out() {
     assert_eq!(within(first.requests.next()).await.key().name(), FIRST);
 }
 
-/// Goal: hostile stats are each counted by their reason, in a frame whose honest entries count; what is unknown is
-/// skipped.
+/// Goal: hostile stats are counted by their reason, honest entries of the same frame are recorded, and unknown fields
+/// are skipped.
 #[tokio::test]
 async fn hostile_stats_are_counted_by_reason() {
     let (first, _second) = pair().await;
@@ -310,15 +311,15 @@ async fn hostile_stats_are_counted_by_reason() {
     for length in 1..good.len() {
         assert!(!first.ingest.frame(good.slice(..length), &from), "cut after {length} bytes");
     }
-    // Field 15 of every wire type, beside what is known.
+    // Field 15 of every wire type, in addition to the known fields.
     let unknown = [&good[..], &[0x78, 1], &[0x79, 0, 0, 0, 0, 0, 0, 0, 0], &[0x7a, 1, 0], &[0x7d, 0, 0, 0, 0]].concat();
     let recorded = first.here.counters.totals().0;
     assert!(first.ingest.frame(unknown.into(), &from));
     assert_eq!(first.here.counters.totals().0, recorded + 1);
 }
 
-/// Goal: a stat of a revision that this process owns and has not taken up yet, as after a change of leader, has it looked
-/// at at once. One of a name that nobody has asks for nothing, however many there are.
+/// Goal: a stat of an owned revision that is not reconciled yet, as after a change of leader, requests a reconcile at
+/// once. Stats of names that do not exist request nothing, however many there are.
 #[tokio::test]
 async fn a_stat_of_what_is_not_taken_up_yet_asks_for_it() {
     let (first, _second) = pair().await;
@@ -336,7 +337,7 @@ async fn a_stat_of_what_is_not_taken_up_yet_asks_for_it() {
     assert_eq!(first.dropped(Dropped::UnknownRevision), 3, "the next one counts");
 }
 
-/// Goal: an attestation reaches the owner of every bucket, by the pod's name and by the address it came from.
+/// Goal: an attestation reaches the owner of every bucket, under the pod's name and its source address.
 #[tokio::test]
 async fn an_attestation_reaches_every_owner() {
     let (first, second) = pair().await;
@@ -367,13 +368,13 @@ async fn only_the_system_namespace_attests() {
     assert!(!first.ingest.frame(Bytes::from_static(&[0xff]), &from), "what cannot be decoded is said to be bad");
 }
 
-/// Goal: a stat that comes to a former owner reaches its successor; one that has been sent on once is not sent on
-/// again, and its loss is counted.
+/// Goal: a stat that reaches a former owner is forwarded to its successor. A stat that was forwarded twice is not
+/// forwarded again, and its loss is counted.
 #[tokio::test]
 async fn a_forwarded_stat_is_sent_on_once() {
     let (first, second) = pair().await;
     let third = Instance::start("as-2", [127, 0, 0, 4], first.address.port(), None).await;
-    third.believe(1, Some(&first)); // It has not heard yet that the bucket is the second's now.
+    third.believe(1, Some(&first)); // It does not know yet that the second instance holds the bucket now.
     third.receive(&[message(SECOND)]);
     assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
     assert_eq!((third.dropped(Dropped::Misrouted), first.dropped(Dropped::Misrouted)), (0, 0));
@@ -385,8 +386,8 @@ async fn a_forwarded_stat_is_sent_on_once() {
     assert_eq!((first.here.counters.totals().1, second.here.counters.totals().0), forwarded);
 }
 
-/// Goal: a forwarded stat waits where nobody is known to be the owner yet: before the news of a handover has come, and
-/// while the bucket is between two holders. It is not sent back, and neither is its second hop used up.
+/// Goal: a forwarded stat waits while its owner is unknown: before this instance learns of a handover, and while the
+/// bucket is between two holders. It is not sent back, and its second hop is not used up.
 #[tokio::test]
 async fn a_forwarded_stat_waits_for_the_news() {
     let (first, second) = pair().await;
@@ -404,7 +405,7 @@ async fn a_forwarded_stat_waits_for_the_news() {
     assert_eq!((first.dropped(Dropped::Misrouted), second.here.counters.totals()), (0, (0, 0)));
 }
 
-/// Goal: a stat that comes from who has meanwhile taken the bucket over from here goes back there.
+/// Goal: a stat from an instance that has meanwhile taken over the bucket from here goes back to it.
 #[tokio::test]
 async fn a_forwarded_stat_follows_a_bucket_that_was_taken_over() {
     let (first, second) = pair().await;
@@ -416,8 +417,8 @@ async fn a_forwarded_stat_follows_a_bucket_that_was_taken_over() {
     assert_eq!((first.here.counters.totals().0, first.dropped(Dropped::Misrouted)), (0, 0));
 }
 
-/// Goal: a holder that is giving its bucket away keeps the stats for it until it knows the next one, rather than to
-/// send them to itself, and vouches for no silence meanwhile.
+/// Goal: a holder that gives its bucket away keeps the bucket's stats until it knows the next holder, instead of
+/// sending them to itself. It attests no silence meanwhile.
 #[tokio::test]
 async fn a_bucket_that_is_given_away_is_nobodys() {
     let (first, second) = pair().await;
@@ -431,7 +432,7 @@ async fn a_bucket_that_is_given_away_is_nobodys() {
     assert_eq!((first.here.counters.totals(), second.dropped(Dropped::Misrouted)), ((0, 1), 0));
 }
 
-/// Goal: a stat without an owner waits, and counts as soon as there is one, here or elsewhere.
+/// Goal: a stat without an owner waits, and is recorded as soon as there is one, here or elsewhere.
 #[tokio::test]
 async fn an_ownerless_stat_waits_for_its_owner() {
     let (first, second) = pair().await;
@@ -445,7 +446,8 @@ async fn an_ownerless_stat_waits_for_its_owner() {
     assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
 }
 
-/// Goal: an owner that cannot be reached costs its own stats, after 15 s, counted; nothing waits for it meanwhile.
+/// Goal: an owner that cannot be reached loses only its own stats, after 15 s, and they are counted; nothing else
+/// waits.
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_owner_costs_only_its_own_stats() {
     let first = Instance::start("as-0", [127, 0, 0, 2], 0, None).await;
@@ -461,7 +463,7 @@ async fn an_unreachable_owner_costs_only_its_own_stats() {
 }
 
 /// Goal: a holder whose address cannot be dialled, as in a mesh, is reached by the Service of a bucket that it holds,
-/// also of one that it gains later.
+/// also of a bucket that it gains later.
 #[tokio::test]
 async fn a_holder_is_reached_by_its_buckets_service_second() {
     let (first, second) = pair().await;
@@ -473,7 +475,7 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
     first.receive(&[message(SECOND)]);
     assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
 
-    // Its bucket goes to another, and it gains the other one: the former Service would refuse the link.
+    // Its bucket goes to another instance and it gains the other bucket: the former Service would refuse the link.
     for instance in [&first, &second] {
         instance.assign.set(0, Some(hidden.clone()), instance.me == second.me);
         instance.assign.set(1, None, false);

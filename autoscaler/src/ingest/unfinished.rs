@@ -1,9 +1,10 @@
-//! What frames may occupy until they are complete.
+//! Bounds on the memory of incomplete frames.
 //!
-//! A frame may be large, and connections are many: peers that stop one byte short of the end would hold what all of
-//! them together may send. So each connection has [`FREE`] bytes for nothing, which is more than most frames take;
-//! beyond that, all share [`TOTAL_MAX`], of which the address that holds most gives way, and a frame has [`PATIENCE`] to end.
-//! A connection that gives way or is late is closed. An activator dials again and reports anew.
+//! A frame may be large, and there may be many connections. Peers that stop one byte short of a frame's end would
+//! occupy as much memory as all of them together may send. Each connection therefore has [`FREE`] bytes that are not
+//! charged, which is more than most frames need. Beyond that, all connections share [`TOTAL_MAX`], of which the
+//! address with the largest share gives way, and a frame must end within [`PATIENCE`]. A connection that gives way or
+//! is late is closed. An activator then reconnects and reports again.
 
 use common_runtime::bounded_accept::{GivesWay, Limits, Share, Shares};
 use std::io;
@@ -15,47 +16,47 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Bytes of an unfinished frame that are not charged.
+/// Bytes of an incomplete frame that are not charged.
 pub const FREE: usize = 16 * 1024;
-/// Bytes that the unfinished frames of all connections may take together, beyond what is free.
+/// Maximum charged bytes of the incomplete frames of all connections together.
 pub const TOTAL_MAX: usize = 64 * 1024 * 1024;
-/// Longest time between the first byte that is charged and the frame's end.
+/// Longest time between the first charged byte and the frame's end.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a connection is given up.
+/// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfinished {
-    /// It dawdles.
+    /// The frame was not complete in time.
     #[error("a frame of more than {FREE} bytes was not complete after {PATIENCE:?}")]
     Late,
-    /// There are too many of its kind.
+    /// All incomplete frames together exceed their limit.
     #[error("unfinished frames take all of the {TOTAL_MAX} bytes that they may together, and this address holds most")]
     TooMany,
 }
 
-/// What the unfinished frames of all connections take.
+/// Returns the shares of all connections' incomplete frames.
 pub fn shares() -> Arc<Shares> {
     Shares::new(Limits { total: TOTAL_MAX, per_address: TOTAL_MAX }, GivesWay::Youngest)
 }
 
-/// A connection whose unfinished frames are charged. An error of its own is an [`Unfinished`].
+/// Connection whose incomplete frames are charged. Its own errors are [`Unfinished`].
 pub struct Metered<S> {
     stream: S,
     read: usize,
     address: IpAddr,
     shares: Arc<Shares>,
-    /// What is charged, and how much that is.
+    /// Share of the connection, and its charged bytes.
     charged: Option<(Share, usize)>,
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Metered<S> {
-    /// Charges what comes through `stream` from `address` to `shares`.
+    /// Charges the bytes that arrive through `stream` from `address` to `shares`.
     pub fn new(stream: S, address: IpAddr, shares: Arc<Shares>) -> Self {
         Self { stream, read: 0, address, shares, charged: None, patience: None }
     }
 
-    /// Charges all that was read of a frame.
+    /// Charges all bytes of the current frame so far.
     fn charge(&mut self) -> Result<(), Unfinished> {
         let Some(due) = self.read.checked_sub(FREE).filter(|due| *due > 0) else { return Ok(()) };
         self.patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
@@ -71,7 +72,7 @@ impl<S> Metered<S> {
         Ok(())
     }
 
-    /// A frame is complete: what was read until now is free again.
+    /// Records that a frame is complete, and releases its charge.
     pub fn finished(&mut self) {
         self.read = 0;
         self.charged = None;
@@ -120,7 +121,7 @@ mod tests {
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    /// Goal: what is free is charged to nobody, what is beyond is, until the frame ends or its connection does.
+    /// Goal: the free part is not charged; the part beyond it is, until the frame or its connection ends.
     #[tokio::test]
     async fn what_is_beyond_the_free_part_is_charged() {
         let shares = Shares::new(Limits { total: 100, per_address: 100 }, GivesWay::Youngest);
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(shares.held(), 0);
     }
 
-    /// Goal: a frame of another address is read to its end, where one address has taken all that there is.
+    /// Goal: a frame of another address is read to its end, even if one address has taken the whole limit.
     #[tokio::test]
     async fn the_largest_holder_gives_way() {
         let shares = Shares::new(Limits { total: 100, per_address: 100 }, GivesWay::Youngest);
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!((refusal(&error), shares.held()), (Some(Unfinished::TooMany), 50));
     }
 
-    /// Goal: a large frame has its time and no more; a frame's end ends it.
+    /// Goal: a large frame has limited time, and its end stops the timer.
     #[tokio::test(start_paused = true)]
     async fn a_large_frame_has_its_time() {
         let (mut peer, stream) = tokio::io::duplex(2 * FREE);

@@ -1,11 +1,11 @@
-//! One question to one queue-proxy: `GET /metrics` at port 9090, answered by a `Stat`.
+//! A single request to a queue-proxy: `GET /metrics` at port 9090, with a `Stat` as response.
 //!
-//! A pod is asked at its own address, over a connection that is kept. A Service is asked over a new connection each time,
-//! so that each question may reach another pod.
+//! A pod is requested at its own address, over a kept connection. A Service is requested over a new connection each
+//! time, so that each request may reach another pod.
 //!
 //! # Not here
 //!
-//! What upstream's client inherits from its library: `HTTP_PROXY`, gzip, redirects.
+//! Features that upstream's client inherits from its library: `HTTP_PROXY`, gzip, redirects.
 
 use bytes::Bytes;
 use common::headers;
@@ -26,20 +26,20 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Where a queue-proxy serves its stat.
+/// Port on which a queue-proxy serves its stat.
 pub const PORT: u16 = 9090;
-/// Time for one answer, the connection included.
+/// Timeout of one request, including the connection.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes of an answer that are read: six numbers, a name of 256 bytes and some.
+/// Maximum length of a response body: six numbers, a name of 256 bytes, and some reserve.
 pub const BODY_MAX: usize = 336;
-/// Connections are closed when they were not used for so long.
+/// Time after which an unused connection is closed.
 const IDLE: Duration = Duration::from_secs(90);
-/// The smallest buffer that the library takes.
+/// Smallest buffer that the library accepts.
 const BUFFER: usize = 8 * 1024;
-/// The media type that an answer must have.
+/// Required media type of a response.
 pub(super) const PROTOBUF: &str = "application/protobuf";
 
-/// Why a stat could not be had.
+/// Reason for a missing stat.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScrapeError {
     #[error("GET request for URL \"{0}\" returned HTTP status {1}")]
@@ -50,31 +50,31 @@ pub(super) enum ScrapeError {
     Transport(String, String),
     #[error("{0}: unmarshalling failed: {1}")]
     Decode(String, common::wire::DecodeError),
-    /// A pod has answered that had answered before.
+    /// The pod that responded had already responded before.
     #[error("did not receive stat from an unscraped pod")]
     Unscraped,
-    /// Not all that were asked have answered when the time for the whole was over.
+    /// Some pods did not respond before the deadline of the whole sample.
     #[error("not all had answered within {0:?}")]
     Late(Duration),
 }
 
 impl ScrapeError {
-    /// Whether a mesh that hides the pods would answer like this.
+    /// Returns whether a mesh that hides the pods would respond like this.
     pub(super) fn is_mesh_like(&self) -> bool {
         matches!(self, Self::Status(_, 502 | 503))
     }
 }
 
-/// A Service in front of queue-proxies.
+/// Service in front of queue-proxies.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
-    /// What it is called in requests: `NAME.NAMESPACE`.
+    /// Host header of requests: `NAME.NAMESPACE`.
     pub(super) host: String,
-    /// What it is looked up by: the whole name.
+    /// Fully qualified name, for resolution.
     pub(super) name: String,
 }
 
-/// Asks. Cheap to clone.
+/// HTTP client for scrapes. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Http {
     kept: Client<HttpConnector, Empty<Bytes>>,
@@ -95,7 +95,8 @@ impl Http {
         Self { kept, resolver, port: PORT }
     }
 
-    /// Asks the pod at `ip`; `through`: in the name of this Service, for a mesh that passes such requests on.
+    /// Requests the stat of the pod at `ip`. With `through`, the request names this Service, for a mesh that routes by
+    /// it.
     pub(super) async fn pod(&self, ip: IpAddr, through: Option<&Service>) -> Result<Stat, ScrapeError> {
         let url = format!("http://{}/metrics", SocketAddr::new(ip, self.port));
         let mut question = Request::get(&url).header(header::ACCEPT, PROTOBUF);
@@ -110,7 +111,7 @@ impl Http {
         .await
     }
 
-    /// Asks whichever pod the Service leads to this time.
+    /// Requests the stat of any pod of the Service.
     pub(super) async fn service(&self, service: &Service) -> Result<Stat, ScrapeError> {
         let authority = format!("{}:{}", service.host, self.port);
         let url = format!("http://{authority}/metrics");
@@ -136,7 +137,7 @@ async fn within(url: &str, exchange: impl Future<Output = Result<Stat, ScrapeErr
     timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(late)
 }
 
-/// Reads an answer.
+/// Reads a response.
 async fn stat(url: &str, answer: Response<Incoming>) -> Result<Stat, ScrapeError> {
     if !answer.status().is_success() {
         return Err(ScrapeError::Status(url.to_owned(), answer.status().as_u16()));

@@ -1,10 +1,10 @@
-//! As many samples as are needed, from the pods themselves or from their Service.
+//! Collects the required number of samples, from the pods themselves or from their Service.
 //!
-//! What was answered counts even if somebody did not answer: one bad pod must not blind a small revision. Upstream
-//! drops the whole second then. When everybody answers the result is the same.
+//! The received stats count even if some pods do not respond: one bad pod must not blind a small revision. Upstream
+//! drops the whole second in that case. If all pods respond, the result is the same.
 //!
-//! Each way of asking ends after [`SAMPLE_TIMEOUT`], whoever has not answered by then: many pods that hang, one asked
-//! in place of the other, must not keep what the others have told from being counted.
+//! Each method ends after [`SAMPLE_TIMEOUT`]. Otherwise many hanging pods, requested one in place of the other, would
+//! keep the received stats from being counted.
 
 use super::client::{Http, ScrapeError, Service};
 use autoscaler_core::sample::{self, Candidates};
@@ -17,31 +17,32 @@ use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Questions to a Service after which a worker gives up, if the last one told nothing.
+/// Requests to a Service after which a worker gives up, if the last one returned nothing new.
 const TRIES_MAX: usize = 10;
 
-/// Longest time for one sample: one pod that hangs can be replaced by another, and that is all.
+/// Deadline of one sample: enough time to replace one hanging pod by another.
 pub(super) const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Once some pods have answered, the others have this long: there is a sample each second, and a second without one counts as
-/// no load.
+/// Time for the remaining pods once some have responded. There is a sample each second, and a second without one
+/// counts as no load.
 const OTHERS_WITHIN: Duration = Duration::from_millis(900);
 
-/// What a scrape has found.
+/// Result of a scrape.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    /// One for each pod that has answered, as many as are needed at most.
+    /// One stat for each pod that responded, at most `needed`.
     pub(super) stats: Vec<Stat>,
-    /// How many are needed.
+    /// Required number of stats.
     pub(super) needed: usize,
-    /// The last thing that went wrong for good.
+    /// Last permanent failure.
     pub(super) error: Option<ScrapeError>,
-    /// Nobody has told anything, and every failure looked like a mesh that hides the pods.
+    /// Set if no pod returned a stat, and every failure looked like a mesh that hides the pods.
     pub(super) hidden: bool,
 }
 
-/// Asks the pods at their addresses, all that are needed at once. When one does not answer, the next candidate is asked
-/// in its place; one that hangs is left out as soon as others have answered ([`OTHERS_WITHIN`]). `through`: see [`Http::pod`].
+/// Requests the stats of the pods at their addresses, all needed ones at once. If a pod fails, the next candidate is
+/// requested in its place. Pods that hang are left out soon after others have responded ([`OTHERS_WITHIN`]).
+/// `through`: see [`Http::pod`].
 pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, through: Option<&Service>) -> Samples {
     let Candidates { needed, order } = candidates;
     let mut rest = order.into_iter();
@@ -73,8 +74,8 @@ pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, throu
     found
 }
 
-/// Asks the Service in front of `population` pods, again and again, until enough different pods have answered. Those
-/// that are up for `window` come first, younger ones fill up.
+/// Requests the Service in front of `population` pods repeatedly, until enough different pods have responded. Pods
+/// that have run for `window` come first; younger ones fill up.
 pub(super) async fn from_service(http: &Http, service: &Service, population: usize, window: Duration) -> Samples {
     let needed = sample::sample_size(population);
     let answers = Mutex::new(Answers { needed, cutoff: window.as_secs_f64(), ..Answers::default() });
@@ -95,7 +96,7 @@ pub(super) async fn from_service(http: &Http, service: &Service, population: usi
     Samples { stats, needed, error, hidden: false }
 }
 
-/// Asks until an old pod has answered, or enough young ones have.
+/// Sends requests until an old pod has responded, or enough young ones have.
 async fn work(http: &Http, service: &Service, answers: &Mutex<Answers>) -> Result<(), ScrapeError> {
     let mut tries = 0;
     loop {
@@ -110,11 +111,11 @@ async fn work(http: &Http, service: &Service, answers: &Mutex<Answers>) -> Resul
     }
 }
 
-/// Answers of a Service, each pod's once.
+/// Responses of a Service, one for each pod.
 #[derive(Debug, Default)]
 struct Answers {
     needed: usize,
-    /// Seconds of uptime that make a pod old.
+    /// Uptime in seconds from which a pod counts as old.
     cutoff: f64,
     seen: HashSet<String>,
     old: Vec<Stat>,
@@ -123,9 +124,9 @@ struct Answers {
 }
 
 enum Progress {
-    /// The worker's part is done.
+    /// The worker is finished.
     Done,
-    /// It counts if there are not enough old ones; the worker goes on.
+    /// Young pod: counts if there are not enough old ones. The worker continues.
     Young,
 }
 

@@ -1,4 +1,4 @@
-//! Pods are loopback addresses of their own with one port, as in a cluster.
+//! Tests whose pods are loopback addresses with one common port, as in a cluster.
 
 mod rows;
 
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// The Service leads to nobody until it is told to.
+/// Resolver of the Service; it has no address until one is set.
 #[derive(Clone, Default)]
 struct Names(Arc<Mutex<Option<SocketAddr>>>);
 
@@ -37,10 +37,10 @@ impl Resolve for Names {
     }
 }
 
-/// A pod behind a Service: name, seconds of uptime, concurrency.
+/// Pod behind a Service: name, seconds of uptime, concurrency.
 type ServedPod = (&'static str, f64, f64);
 
-/// How a pod answers.
+/// Response of a pod.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Answer {
     Concurrency(f64),
@@ -58,14 +58,15 @@ struct Fixture {
     clock: Clock,
     names: Names,
     network: watch::Sender<Arc<NetworkConfig>>,
-    /// Headers of the questions to pods.
+    /// Headers of the requests to pods.
     heard: Heard,
 }
 
 type Heard = Arc<Mutex<Vec<HeaderMap>>>;
 
 impl Fixture {
-    /// A revision whose pods answer like this; pods beyond the first need the first's port on addresses of their own.
+    /// Creates a revision whose pods respond like this. Pods beyond the first need the first's port on their own
+    /// addresses.
     async fn new(answers: &[Answer]) -> Self {
         let (clock, key) = (Clock::starting_at(Timestamp::from_secs(1_000_000)), RevisionKey::new("ns", "a"));
         let collector = Arc::new(Collector::new(clock.clone(), Requests::new()));
@@ -116,7 +117,7 @@ impl Fixture {
         }));
     }
 
-    /// Puts a Service before pods of these names, uptimes and loads, which leads to them in turn. Counts its questions.
+    /// Puts a Service before pods of these names, uptimes and loads, which it serves in turn. Counts its requests.
     async fn service(&self, pods: &'static [ServedPod]) -> Arc<AtomicUsize> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         *self.names.0.lock() = Some(listener.local_addr().expect("address"));
@@ -181,7 +182,7 @@ async fn serve(listener: TcpListener, answer: Answer, heard: Heard) {
     }
 }
 
-/// Goal: what the pods report counts as a total of the revision, and a pod that fails takes nothing from the others.
+/// Goal: the reported loads count as a total of the revision, and a pod that fails does not affect the others.
 #[tokio::test]
 async fn partial_failures_are_tolerated() {
     use Answer::{Concurrency, Status, TooLong, WrongType};
@@ -199,7 +200,7 @@ async fn partial_failures_are_tolerated() {
     }
 }
 
-/// Goal: a pod that hangs takes nothing from the others, nor from how often they are asked.
+/// Goal: a pod that hangs affects neither the other pods nor the rate of scrapes.
 #[tokio::test]
 async fn a_pod_that_hangs_does_not_keep_the_others_back() {
     let fixture = Fixture::new(&[Answer::Concurrency(3.0), Answer::Concurrency(5.0), Answer::Hangs]).await;
@@ -207,7 +208,7 @@ async fn a_pod_that_hangs_does_not_keep_the_others_back() {
     assert_eq!(fixture.stable(), Some(12.0));
 }
 
-/// Goal: a failure is told with its reason, and forgotten with the next success.
+/// Goal: a failure is reported with its reason, and cleared by the next success.
 #[tokio::test]
 async fn health_says_what_went_wrong() {
     for (answer, part) in [
@@ -225,7 +226,7 @@ async fn health_says_what_went_wrong() {
     assert_eq!(fixture.collector.health(&fixture.key), Some(CollectionHealth::Healthy));
 }
 
-/// Goal: the wheel scrapes a revision with ready pods once a second, and leaves a sleeping one alone.
+/// Goal: the wheel scrapes a revision with ready pods once a second, and skips a sleeping one.
 #[tokio::test]
 async fn only_awake_revisions_are_scraped() {
     let fixture = Fixture::new(&[Answer::Concurrency(7.0)]).await;
@@ -246,7 +247,7 @@ async fn only_awake_revisions_are_scraped() {
     running.await.expect("ends");
 }
 
-/// Goal: revisions of one phase that are more than there are places are all asked, rather than the same ones never.
+/// Goal: if a phase has more revisions than permits, all of them are scraped, instead of the same ones never.
 #[tokio::test]
 async fn those_that_find_no_place_wait_for_one() {
     let mut fixture = Fixture::new(&[Answer::Concurrency(7.0)]).await;
@@ -274,7 +275,7 @@ async fn those_that_find_no_place_wait_for_one() {
 const HIDDEN: &[Answer] = &[Answer::Status(503), Answer::Status(502), Answer::Status(503)];
 const THREE: &[ServedPod] = &[("p", 90.0, 2.0), ("q", 60.0, 4.0), ("r", 90.0, 6.0)];
 
-/// Goal: `mesh-compatibility-mode` decides who is asked, and an edit of it counts from the next scrape on.
+/// Goal: `mesh-compatibility-mode` selects pods or Service, and an edit takes effect with the next scrape.
 #[tokio::test]
 async fn the_mesh_mode_decides_who_is_asked() {
     let fixture = Fixture::new(HIDDEN).await;
@@ -292,8 +293,8 @@ async fn the_mesh_mode_decides_who_is_asked() {
     assert!(fixture.heard.lock().is_empty(), "never the pods");
 }
 
-/// Goal: in `auto` pods that all answer as if a mesh hid them are asked through their Service, from then on at once;
-/// any other failure is no sign of a mesh.
+/// Goal: in `auto`, if all pods respond as if a mesh hid them, their Service is scraped, later at once. Any other
+/// failure is no sign of a mesh.
 #[tokio::test]
 async fn a_mesh_is_found_by_its_answers() {
     let fixture = Fixture::new(HIDDEN).await;
@@ -316,7 +317,7 @@ async fn a_mesh_is_found_by_its_answers() {
     }
 }
 
-/// Goal: with addressable pods a question carries the headers that let it through a mesh, and `auto` never falls back.
+/// Goal: with addressable pods a request carries the headers that a mesh needs, and `auto` never falls back.
 #[tokio::test]
 async fn addressable_pods_are_asked_in_their_services_name() {
     let fixture = Fixture::new(HIDDEN).await;
@@ -337,7 +338,7 @@ async fn addressable_pods_are_asked_in_their_services_name() {
     }
 }
 
-/// Goal: of a Service's pods old ones count first and each pod once; young ones fill up.
+/// Goal: of a Service's pods old ones come first, and each pod counts once; young ones fill up.
 #[tokio::test]
 async fn a_service_is_asked_until_enough_pods_have_answered() {
     let rows: [(&'static [ServedPod], usize, f64); 3] = [
@@ -354,8 +355,8 @@ async fn a_service_is_asked_until_enough_pods_have_answered() {
     }
 }
 
-/// Goal: a Service that keeps leading to one pod gives an estimate and, when it lasts, a reason in the status; the
-/// questions are bounded.
+/// Goal: a Service that keeps leading to one pod yields an estimate and, if that lasts, a reason in the status. The
+/// number of requests is bounded.
 #[tokio::test]
 async fn a_service_that_leads_to_one_pod_only_is_told() {
     let fixture = Fixture::new(HIDDEN).await;
@@ -372,7 +373,7 @@ async fn a_service_that_leads_to_one_pod_only_is_told() {
     assert!((20..=30).contains(&each_scrape), "{each_scrape} questions");
 }
 
-/// Goal: pods that cannot be counted are told as missing endpoints; a revision that sleeps is healthy.
+/// Goal: pods that cannot be counted are reported as missing endpoints; a sleeping revision is healthy.
 #[tokio::test]
 async fn missing_endpoints_are_told_and_sleep_is_not_a_failure() {
     let fixture = Fixture::new(&[]).await;
@@ -392,9 +393,8 @@ async fn missing_endpoints_are_told_and_sleep_is_not_a_failure() {
     assert_eq!(fixture.health(), CollectionHealth::Healthy);
 }
 
-/// Goal: pods that accept and never answer do not hold a sample up, however many there are to be asked in their place;
-/// neither does a Service that leads to such pods.
-/// Method: paused time, which runs on whenever everybody waits.
+/// Goal: pods that accept connections and never respond do not delay a sample, however many candidates remain. Neither
+/// does a Service that leads to such pods. Method: paused time, which advances whenever all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn pods_that_hang_bound_a_sample() {
     let hanging = TcpListener::bind("127.1.0.1:0").await.expect("bind");

@@ -1,4 +1,4 @@
-//! On loopback sockets: what a client sees.
+//! Tests of the client's view, on loopback sockets.
 
 use super::*;
 use crate::certificate::Certificate;
@@ -18,18 +18,18 @@ use tokio_tungstenite::client_async;
 use tokio_tungstenite::tungstenite::ClientRequestBuilder;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 
-/// What the API server says of a token.
+/// API server's verdict on a token.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// It is an activator's, in this Pod.
+    /// The token belongs to an activator, in this Pod.
     Activator(&'static str),
-    /// It is good no more.
+    /// The token has expired.
     Expired,
-    /// Nothing at all.
+    /// No response at all.
     Silent,
 }
 
-/// An API server that reviews tokens as it is told, and remembers what it was asked.
+/// API server that reviews tokens as configured, and records its requests.
 #[derive(Clone, Default)]
 struct Reviews {
     answers: Arc<Mutex<HashMap<&'static str, Answer>>>,
@@ -72,7 +72,7 @@ impl Reviews {
     }
 }
 
-/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+/// Timeout far beyond any expected duration, so that a bug fails a test and does not hang it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Recorder {
@@ -116,7 +116,7 @@ impl Fixture {
         Self { address, frames, counters, shutdown, serving }
     }
 
-    /// Bad frames: not binary, undecodable, too large, forbidden.
+    /// Returns the counts of bad frames: not binary, undecodable, too large, forbidden.
     fn bad(&self) -> [u64; 4] {
         [BadFrame::NotBinary, BadFrame::Undecodable, BadFrame::TooLarge, BadFrame::Forbidden]
             .map(|reason| self.counters.bad_frames(reason))
@@ -132,7 +132,7 @@ impl Fixture {
         within(client_async(request, stream)).await.expect("handshake").0
     }
 
-    /// Sends a request head, and returns the head of the answer.
+    /// Sends a request head, and returns the head of the response.
     async fn raw(&self, head: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.expect("connect");
         stream.write_all(format!("{head}\r\n\r\n").as_bytes()).await.expect("write");
@@ -144,7 +144,7 @@ impl Fixture {
     }
 }
 
-/// The head of a handshake that ends with `rest`.
+/// Returns the head of a handshake that ends with `rest`.
 fn upgrade(host: &str, rest: &str) -> String {
     let key = generate_key();
     format!(
@@ -157,8 +157,8 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("did not happen in time")
 }
 
-/// Goal: binary frames reach the sink with their origin; what is not binary or not decodable is counted, and the
-/// connection stays.
+/// Goal: binary frames reach the sink with their origin. A frame that is not binary or not decodable is counted, and
+/// the connection stays.
 #[tokio::test]
 async fn frames_reach_the_sink_and_bad_ones_end_nothing() {
     let mut fixture = Fixture::new().await;
@@ -177,7 +177,7 @@ async fn frames_reach_the_sink_and_bad_ones_end_nothing() {
     assert_eq!(fixture.bad(), [1, 1, 0, 0], "each by its reason");
 }
 
-/// Goal: a forwarder's mark is seen.
+/// Goal: a forwarder's mark is recognised.
 #[tokio::test]
 async fn forwarded_frames_are_known_as_such() {
     let mut fixture = Fixture::new().await;
@@ -187,7 +187,7 @@ async fn forwarded_frames_are_known_as_such() {
     assert_eq!(from.forwarded, Some(Forwarded { hop: Hop::First, by: None }));
 }
 
-/// Goal: a frame beyond the bound is counted and ends its connection, and only that.
+/// Goal: a frame beyond the bound is counted and ends its own connection only.
 #[tokio::test]
 async fn an_oversized_frame_is_counted_and_ends_its_connection() {
     let mut fixture = Fixture::new().await;
@@ -201,16 +201,16 @@ async fn an_oversized_frame_is_counted_and_ends_its_connection() {
     assert_eq!(fixture.bad(), [0, 0, 1, 0]);
 }
 
-/// Goal: what the protocol forbids is counted and ends its connection; a peer that is simply gone is not hostile.
+/// Goal: a frame that the protocol forbids is counted and ends its connection; a peer that disconnects is not hostile.
 #[tokio::test]
 async fn a_forbidden_frame_is_counted_and_ends_its_connection() {
     let mut fixture = Fixture::new().await;
     let long_ping = [&[0x89, 0xfe, 0, 126, 0, 0, 0, 0][..], &[0; 126]].concat();
-    // (bytes after the handshake, forbidden ones so far)
+    // (bytes after the handshake, forbidden frames so far)
     for (frame, forbidden) in [
-        (&[0x82, 0x01, 0x00][..], 1),   // A client's frame without a mask.
+        (&[0x82, 0x01, 0x00][..], 1),   // Client frame without a mask.
         (&[0xf2, 0x80, 0, 0, 0, 0], 2), // Reserved bits.
-        (&[0x83, 0x80, 0, 0, 0, 0], 3), // An operation that there is not.
+        (&[0x83, 0x80, 0, 0, 0, 0], 3), // Unknown opcode.
         (&long_ping, 4),
         (&[0x82, 0xff], 4), // Half a head, then nothing.
         (&[], 4),
@@ -227,7 +227,7 @@ async fn a_forbidden_frame_is_counted_and_ends_its_connection() {
     assert_eq!(&within(fixture.frames.recv()).await.expect("a frame").0[..], [1]);
 }
 
-/// Goal: probes come first, then the bucket's host, then the upgrade with its refusals.
+/// Goal: probes are handled first, then the bucket's host, then the upgrade with its rejections.
 #[tokio::test]
 async fn requests_are_answered_in_upstreams_order() {
     let fixture = Fixture::new().await;
@@ -252,8 +252,8 @@ async fn requests_are_answered_in_upstreams_order() {
     }
 }
 
-/// Goal: a kubelet that asks whether the process can act hears when it can; one that asks whether it runs, that it
-/// does.
+/// Goal: a kubelet that asks for readiness gets it once the process can act; one that asks for liveness gets it at
+/// once.
 #[tokio::test]
 async fn a_server_is_ready_once_its_process_can_act() {
     let can_act = CancellationToken::new();
@@ -272,7 +272,8 @@ async fn a_server_is_ready_once_its_process_can_act() {
     assert_eq!(ask(&Fixture::new().await, "/ready").await.as_deref(), Some("200"), "nothing to wait for");
 }
 
-/// Goal: on shutdown the port is closed, every client hears 1012 `Restarting`, and the server ends when they have gone.
+/// Goal: on shutdown the port is closed, every client receives 1012 `Restarting`, and the server ends when they are
+/// gone.
 #[tokio::test]
 async fn shutdown_says_restarting_to_everybody() {
     let fixture = Fixture::new().await;
@@ -292,8 +293,8 @@ async fn shutdown_says_restarting_to_everybody() {
     assert_eq!(fixture.counters.connections.get(), 0);
 }
 
-/// Goal: over TLS frames come in as ever; who speaks none is told so and counted, probes aside, unless plain is
-/// allowed, too.
+/// Goal: frames arrive over TLS as usual. A plain connection is rejected and counted, except probes, unless plain is
+/// allowed.
 #[tokio::test]
 async fn stats_are_taken_over_tls() {
     let (certificate, until) = (Certificate::new("autoscaler.sys.svc"), CancellationToken::new());
@@ -319,8 +320,7 @@ async fn stats_are_taken_over_tls() {
     until.cancel();
 }
 
-/// Goal: a client that does not believe the certificate is counted, and one that sends nonsense in place of a
-/// handshake.
+/// Goal: a client that rejects the certificate is counted, and so is one that sends garbage instead of a handshake.
 #[tokio::test]
 async fn handshakes_that_fail_are_counted() {
     let (ours, theirs, until) = (Certificate::new("a"), Certificate::new("a"), CancellationToken::new());
@@ -342,8 +342,7 @@ async fn handshakes_that_fail_are_counted() {
     until.cancel();
 }
 
-/// Goal: what a token has opened stays open when it expires, as its Pod's word is still its Pod's; nothing new is
-/// opened.
+/// Goal: a connection stays open when its token expires, because it still speaks for its Pod; no new one is opened.
 #[tokio::test]
 async fn a_token_that_expires_ends_no_connection_and_opens_none() {
     let reviews = Reviews::default();
@@ -366,7 +365,7 @@ async fn a_token_that_expires_ends_no_connection_and_opens_none() {
     assert_eq!(reviews.asked("young"), 2, "once for each handshake, never for a frame");
 }
 
-/// Goal: a handshake whose review is slow keeps nobody else waiting, and is answered 503 before its peer gives up.
+/// Goal: a handshake with a slow token review delays no other connection, and gets 503 before its peer gives up.
 #[tokio::test]
 async fn a_slow_review_delays_its_own_handshake_alone() {
     let reviews = Reviews::default();
@@ -390,8 +389,8 @@ async fn a_slow_review_delays_its_own_handshake_alone() {
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
 }
 
-/// Goal: silent connections, however many, keep no probe and no activator out, from their own address or from another, and
-/// the streams that there are stay. Method: twice as many as the port once took in all.
+/// Goal: any number of silent connections keeps no probe and no activator out, from the same address or another, and
+/// existing streams stay. Method: twice as many connections as the port once accepted in total.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_keep_nobody_out() {
     common_runtime::descriptor::raise_limit();
@@ -415,8 +414,8 @@ async fn silent_connections_keep_nobody_out() {
     }
 }
 
-/// Goal: peers that stop short of a large frame's end take no more than they may together: one too many loses its
-/// connection, and all others end theirs.
+/// Goal: peers that stop short of a large frame's end occupy no more than the common limit: one too many loses its
+/// connection, and all others finish theirs.
 #[tokio::test]
 async fn unfinished_frames_are_bounded_together() {
     let mut fixture = Fixture::new().await;
@@ -425,7 +424,7 @@ async fn unfinished_frames_are_bounded_together() {
     for _ in 0..=fitting {
         clients.push(fixture.connect(None).await.into_inner());
     }
-    let mut frame = vec![0; 14 + FRAME_MAX]; // A mask of zeros leaves everything as it is.
+    let mut frame = vec![0; 14 + FRAME_MAX]; // A mask of zeros leaves everything unchanged.
     frame[..2].copy_from_slice(&[0x82, 0xff]);
     frame[2..10].copy_from_slice(&u64::try_from(FRAME_MAX).expect("fits").to_be_bytes());
     let (last, most) = frame.split_last().expect("not empty");

@@ -1,11 +1,11 @@
-//! How many pods are asked, and which.
+//! Tests of the number and choice of scraped pods.
 
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What a sample of pods came to, and how many old and young ones were asked.
+/// Returns the samples of a scrape, and the number of requested old and young pods.
 async fn ask(old: u8, young: u8, old_answers: Answer) -> (Samples, [usize; 2]) {
     let mut port = 0;
     let (mut pods, mut heard) = (Vec::new(), Vec::new());
@@ -27,11 +27,11 @@ async fn ask(old: u8, young: u8, old_answers: Answer) -> (Samples, [usize; 2]) {
     (samples, [first, second].map(|heard| heard.iter().map(|heard| heard.lock().len()).sum()))
 }
 
-/// Goal: as many are asked as the sample needs, the old ones first; one that fails is made up for by another.
+/// Goal: the required number of pods is requested, old ones first; a failing pod is replaced by another.
 #[tokio::test]
 async fn a_sample_asks_as_many_pods_as_it_needs() {
     use Answer::{Concurrency, Status};
-    // (old, young, what the old ones answer) -> (old asked, young asked, needed, total)
+    // (old, young, response of the old ones) -> (old requested, young requested, needed, total)
     for (old, young, answer, asked, needed, total) in [
         (5, 20, Concurrency(2.0), [5, 5], 10, 50.0),
         (25, 5, Concurrency(2.0), [11, 0], 11, 60.0),
