@@ -88,9 +88,9 @@ pub(super) struct Notes {
 
 /// Reason why a ZeroScaler is not acted upon.
 pub(super) enum Stop {
-    /// It is refused.
+    /// The ZeroScaler is refused.
     Refused(NotReady, Afterwards),
-    /// Something is not known yet.
+    /// The check failed, mostly because something is not known yet.
     Failed(Error),
 }
 
@@ -114,7 +114,7 @@ struct Taken {
 struct Served {
     /// Name of the first Service in precedence.
     name: String,
-    /// Whether the first Service exists.
+    /// Set if the first Service exists.
     exists: bool,
     services: Vec<Arc<Service>>,
     port: backend::BackendPort,

@@ -19,7 +19,7 @@ use common_api::ZeroScaler;
 pub(crate) struct Adoption {
     /// Number of replicas that the target was found with.
     pub(crate) replicas: i32,
-    /// Whether its pods have no reporter.
+    /// Set if its pods have no reporter.
     pub(crate) plain: bool,
 }
 

@@ -66,7 +66,7 @@ struct Shared {
     cluster_domain: String,
     claims: Arc<Claims>,
     namespaces: RwLock<BTreeMap<String, Confinement>>,
-    /// Whether everything has been listed and all claimants have been queued.
+    /// Set if everything has been listed and all claimants have been queued.
     is_listed: AtomicBool,
     /// Owners of hosts according to the ledger.
     owners: RwLock<HashMap<String, Key>>,

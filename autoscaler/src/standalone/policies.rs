@@ -59,9 +59,9 @@ struct Selector {
 /// Namespaces whose pods with the activators' label are admitted.
 #[derive(Debug, Default)]
 struct Admitted {
-    /// Whether activators of any namespace may be admitted.
+    /// Set if activators of any namespace may be admitted.
     of_any: bool,
-    /// Whether activators of the policy's own namespace are admitted.
+    /// Set if activators of the policy's own namespace are admitted.
     of_its_own: bool,
     /// Names of further namespaces whose activators are admitted.
     of: BTreeSet<String>,

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 /// Protocol of a port, as far as its hints tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// HTTP of this version.
+    /// HTTP in this version.
     Http(Protocol),
     /// Any protocol other than HTTP: connections are passed on as bytes.
     Tcp,

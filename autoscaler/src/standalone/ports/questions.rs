@@ -67,7 +67,7 @@ pub(super) enum Answers {
 /// Query schedule of one activator.
 #[derive(Default)]
 struct Pace {
-    /// Whether a query is in flight.
+    /// Set if a query is in flight.
     is_asked: bool,
     next: Option<Instant>,
     pause: Duration,

@@ -16,7 +16,7 @@ pub(crate) enum Allocation {
         reason: &'static str,
         /// Description of all faults.
         message: String,
-        /// Whether a port has no number at all, so that it leads to no activator.
+        /// Set if a port has no number at all, so that it leads to no activator.
         is_lacking: bool,
     },
 }

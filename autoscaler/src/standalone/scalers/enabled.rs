@@ -57,7 +57,7 @@ pub(crate) struct Enabled {
 struct Strange {
     uid: Option<String>,
     value: String,
-    /// Whether the event about it was sent.
+    /// Set if the event about it was sent.
     is_told: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Findings {
     pub(crate) generation: Option<i64>,
     /// Activity of the workload, if known.
     pub(crate) activity: Option<Activity>,
-    /// Whether the initial scale was reached.
+    /// Set if the initial scale was reached.
     pub(crate) is_initialized: bool,
     /// Desired number of pods, if it was ever known.
     pub(crate) desired: Option<i32>,
@@ -38,7 +38,7 @@ pub(crate) struct Findings {
     pub(crate) contest: Option<Finding>,
     /// Foreign pods that the target's selector matches.
     pub(crate) overlap: Option<Finding>,
-    /// Whether scaling and routing changes are suspended.
+    /// Set if scaling and routing changes are suspended.
     pub(crate) paused: bool,
     /// Result of the last requested wake or sleep.
     pub(crate) request: Option<RequestStatus>,
@@ -134,7 +134,7 @@ impl Findings {
         }
     }
 
-    /// Reads back what a status has reported, by this process or another.
+    /// Reads the findings back from a status that this or another process wrote.
     pub(crate) fn read(status: &ZeroScalerStatus) -> Self {
         // A workload without its target is inactive only in the written status.
         let active = written::find(&status.conditions, written::ACTIVE).filter(|it| it.reason != TARGET_NOT_FOUND);

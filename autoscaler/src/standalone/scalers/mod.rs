@@ -48,7 +48,7 @@ pub(super) type Listener<'a> = dyn Fn(&Key, Option<&Arc<ZeroScaler>>, Option<&Ar
 #[derive(Clone)]
 struct Kept {
     version: Arc<ZeroScaler>,
-    /// Whether its target is being given back. Otherwise the newest version is refused.
+    /// Set if its target is being given back. Otherwise the newest version is refused.
     is_leaving: bool,
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) conflict: Option<&'a str>,
     /// Summary of the allocated ports; `None` before the first plan.
     pub(crate) allocation: Option<Allocation>,
-    /// Whether the Services lead to a ready endpoint.
+    /// Set if the Services lead to a ready endpoint.
     pub(crate) is_led: bool,
     /// Backend of the workload, if known.
     pub(crate) backend: Option<&'a Backend>,

@@ -85,7 +85,7 @@ pub(crate) fn is_borrowed_by(service: &Service, autoscaler_uid: &str) -> bool {
     annotation(service, ADOPTED_BY) == Some(autoscaler_uid)
 }
 
-/// Returns the reason why a Service cannot carry traffic to activators, whoever owns it, or `None` if it can.
+/// Returns the reason why a Service of any owner cannot carry traffic to activators, or `None` if it can.
 pub(crate) fn unfit(service: &Service) -> Option<&'static str> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {

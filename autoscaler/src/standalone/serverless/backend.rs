@@ -120,13 +120,13 @@ pub(crate) struct Inputs<'a> {
     pub(crate) protocol: Protocol,
     /// Maximum number of concurrent requests of one pod; 0: no limit.
     pub(crate) container_concurrency: i64,
-    /// Whether a Service has `sessionAffinity: ClientIP`.
+    /// Set if a Service has `sessionAffinity: ClientIP`.
     pub(crate) client_affinity: bool,
     /// Settings of the ZeroScaler.
     pub(crate) settings: &'a Settings,
     /// Scaled target.
     pub(crate) target: &'a Target,
-    /// Whether it is paused without pods.
+    /// Set if it is paused without pods.
     pub(crate) paused: bool,
     /// Error of the API server if it rejects the patch that would wake the workload.
     pub(crate) wake_refused: Option<String>,

@@ -78,11 +78,11 @@ struct Look {
     /// Present destinations of the ports.
     before: BTreeMap<String, Vec<Listed>>,
     outcome: numbered::Outcome,
-    /// Whether an activator that is not in the slices yet is being queried.
+    /// Set if an activator that is not in the slices yet is being queried.
     is_asked: bool,
     /// Priority of the next evaluation, unless an event comes first: sleeping workloads with slices wait for others.
     priority: Priority,
-    /// Whether this process has planned its numbers.
+    /// Set if this process has planned its numbers.
     is_planned: bool,
 }
 

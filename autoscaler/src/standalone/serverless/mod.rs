@@ -171,7 +171,7 @@ struct Pass<'a> {
     accepted: Accepted,
     /// Path as it was read.
     path: Followed,
-    /// Public Service that is served and counts first; empty: none is.
+    /// First served public Service in precedence; empty if none is served.
     service: String,
     /// Set if activators have all of the traffic.
     in_path: bool,
@@ -183,7 +183,7 @@ type Front = (ServiceChoice, Option<Arc<Service>>);
 /// Public Service of a pass.
 struct Public {
     service: Service,
-    /// Whether it is borrowed, or was borrowed until this pass.
+    /// Set if it is borrowed, or was borrowed until this pass.
     adopted: bool,
 }
 

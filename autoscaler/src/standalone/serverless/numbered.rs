@@ -45,7 +45,7 @@ pub(crate) struct ServedPort {
     pub(crate) app_protocol: Option<String>,
     /// Name in the private Service.
     pub(crate) private: String,
-    /// Whether activators carry it.
+    /// Set if activators carry it.
     pub(crate) is_carried: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) ports: &'a [(ServedPort, Vec<Listed>)],
     /// Requested path.
     pub(crate) mode: PathMode,
-    /// Whether the pods are about to go, so that no client is led back to them.
+    /// Set if the pods are about to go, so that no client is led back to them.
     pub(crate) is_asleep: bool,
     /// Slices of the private Service.
     pub(crate) private: &'a [Arc<EndpointSlice>],
@@ -78,11 +78,11 @@ pub(crate) struct Inputs<'a> {
 /// Desired slices and their effect.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Outcome {
-    /// Where all that activators carry goes: to pods, if some of it does.
+    /// Destination of all traffic that activators carry; the pods if some of it goes there.
     pub(crate) route: Route,
     /// Number of ready pods.
     pub(crate) pods_ready: usize,
-    /// Whether each carried port leads to a ready endpoint. An endpoint that was ready and has no successor counts as
+    /// Set if each carried port leads to a ready endpoint. An endpoint that was ready and has no successor counts as
     /// well.
     pub(crate) is_led: bool,
     /// Desired slices.

@@ -141,7 +141,7 @@ pub(crate) fn public(common: &Common, name: &str, port: &BackendPort) -> Service
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Service {service:?} has no port that leads to port {port} of the pods")]
 pub(crate) struct NoTrafficPort {
-    /// The Service.
+    /// Name of the Service.
     pub(crate) service: String,
     /// Pod port that no Service port leads to.
     pub(crate) port: i32,

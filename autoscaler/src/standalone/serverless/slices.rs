@@ -19,9 +19,9 @@ pub(crate) use common::names::SLICE_MANAGED_BY;
 /// Destination of the traffic, given the ready endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// To activators.
+    /// Traffic goes to activators.
     Activators,
-    /// To pods, ready or not.
+    /// Traffic goes to pods, ready or not.
     Pods,
 }
 
