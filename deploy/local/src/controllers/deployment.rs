@@ -1,14 +1,14 @@
-//! A Deployment: one ReplicaSet for each template it has had, all at zero but the newest.
+//! Controller of Deployments: one ReplicaSet per template, all scaled to zero except the newest.
 //!
-//! The newest template's set is found by comparing templates, or created as `NAME-HASH`. Then either strategy moves the
-//! replicas over: `RollingUpdate` within bounds ([`super::rolling`]), `Recreate` by waiting for the end of every old
-//! pod. Old sets beyond `revisionHistoryLimit` are deleted once the roll is complete. A paused Deployment is scaled,
-//! not rolled. The status is [`super::deployment_status`].
+//! The set of the newest template is found by comparing templates, or created as `NAME-HASH`. Then the strategy moves
+//! the replicas: `RollingUpdate` within bounds ([`super::rolling`]), `Recreate` after every old pod has ended. Old sets
+//! beyond `revisionHistoryLimit` are deleted once the roll is complete. A paused Deployment is scaled but not rolled.
+//! [`super::deployment_status`] computes the status.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Events, the adoption of orphans by labels, and rollbacks by annotation (removed from Kubernetes long ago; `kubectl
-//! rollout undo` patches the template).
+//! There are no Events, no adoption of orphans by labels, and no rollbacks by annotation (removed from Kubernetes long
+//! ago; `kubectl rollout undo` patches the template).
 
 use super::deployment_status::{Outcome, replicas_of, status};
 use super::hash::{POD_TEMPLATE_HASH, template_hash};
@@ -24,20 +24,20 @@ use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Annotation on Deployments and ReplicaSets: which template in order of use.
+/// Annotation on Deployments and ReplicaSets with the revision of the template.
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
-/// Annotations of a Deployment that say something about it, not about its pods.
+/// Annotations of a Deployment that are not copied to its ReplicaSets.
 const NOT_COPIED: [&str; 4] =
     ["kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED_REPLICAS, MAX_REPLICAS];
 
-/// What is to be done for the Deployment `key` at `now`.
+/// Plans the writes for the Deployment `key` at `now`.
 pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     let Some(deployment) = index.deployments.get(key) else { return Plan::default() };
     let Some(spec) = deployment.spec.as_ref() else { return Plan::default() };
     if !selects(&spec.selector, template_labels(&spec.template)) {
-        return Plan::default(); // Refused by the API server; it would make pods without end.
+        return Plan::default(); // The API server rejects it; it would create pods endlessly.
     }
     let mut writes = Vec::new();
     let mut sets: Vec<_> = controlled_by(&index.replica_sets, deployment.as_ref()).cloned().collect();
@@ -56,18 +56,18 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     Plan { writes, again_after }
 }
 
-/// One Deployment with its sets.
+/// A Deployment with its ReplicaSets.
 struct Rollout<'a> {
     index: &'a Index,
     deployment: &'a Arc<Deployment>,
     spec: &'a DeploymentSpec,
     newest: Option<&'a Arc<ReplicaSet>>,
-    /// Oldest first.
+    /// Old sets, oldest first.
     old: &'a [Arc<ReplicaSet>],
 }
 
 impl Rollout<'_> {
-    /// The next step.
+    /// Plans the next step.
     fn advance(&self, outcome: &mut Outcome<'_>) -> Vec<Write> {
         if self.spec.paused == Some(true) {
             return self.scale_active();
@@ -111,13 +111,13 @@ impl Rollout<'_> {
         )
     }
 
-    /// What the new set should have, when it has `current`.
+    /// Returns the desired replicas of the new set, which has `current` replicas now.
     fn new_replicas(&self, current: i32) -> i32 {
         if self.is_recreate() {
             return self.desired();
         }
-        // Pods that an old set has yet to delete count too, or there would be too many for a moment. (Upstream counts
-        // what each set should have.)
+        // Count pods that an old set still has to delete, or there would be too many for a moment. (Upstream counts the
+        // desired replicas of each set.)
         let there = |set: &Arc<ReplicaSet>| replicas_of(set).max(set.status.as_ref().map_or(0, |s| s.replicas));
         let old = self.old.iter().map(there).fold(0, i32::saturating_add);
         new_replicas(self.desired(), self.bounds(), current, old.saturating_add(current))
@@ -128,30 +128,30 @@ impl Rollout<'_> {
         old_replicas(self.desired(), self.bounds(), as_set(newest), &old)
     }
 
-    /// Whether any pod of an old set has yet to end.
+    /// Reports whether any pod of an old set is still running.
     fn old_pods_live(&self) -> bool {
         let lives = |set: &Arc<ReplicaSet>| controlled_by(&self.index.pods, set.as_ref()).any(|pod| !is_finished(pod));
         self.old.iter().any(lives)
     }
 
-    /// A paused Deployment keeps its one active set, or else the newest, at the desired number.
+    /// Scales the only active set of a paused Deployment, or else the newest set, to the desired replicas.
     fn scale_active(&self) -> Vec<Write> {
         let mut active = self.old.iter().chain(self.newest).filter(|set| replicas_of(set) > 0);
         match (active.next(), active.next()) {
             (Some(only), None) => self.scaled(only, self.desired()).into_iter().collect(),
             (None, _) => self.newest.and_then(|set| self.scaled(set, self.desired())).into_iter().collect(),
-            _ => Vec::new(), // In the middle of a roll: it stays as it is.
+            _ => Vec::new(), // In the middle of a roll: no change.
         }
     }
 
-    /// The ReplicaSet for the current template.
+    /// Creates the ReplicaSet of the current template.
     fn create(&self, outcome: &mut Outcome<'_>) -> Vec<Write> {
         let collisions = self.deployment.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0);
         let hash = template_hash(&self.spec.template, collisions);
         let name = format!("{}-{hash}", self.deployment.name_any());
         let namespace = self.deployment.namespace().unwrap_or_default();
         if self.index.replica_sets.get(&ObjectKey::new(namespace, name.clone())).is_some() {
-            outcome.collided = true; // Another template, or another owner, has that name: hash again.
+            outcome.collided = true; // The name belongs to another template or owner: hash again.
             return Vec::new();
         }
         outcome.created = true;
@@ -186,7 +186,7 @@ impl Rollout<'_> {
         writes
     }
 
-    /// What a set learns from its Deployment.
+    /// Returns the annotations of the Deployment for its sets.
     fn annotations(&self) -> BTreeMap<String, String> {
         let own = self.deployment.annotations().iter().filter(|(name, _)| !NOT_COPIED.contains(&name.as_str()));
         let mut annotations: BTreeMap<_, _> = own.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -196,13 +196,13 @@ impl Rollout<'_> {
         annotations
     }
 
-    /// One more than any old set's revision.
+    /// Returns the highest revision of the old sets plus one.
     fn next_revision(&self) -> i64 {
         self.old.iter().map(revision_of).max().unwrap_or(0) + 1
     }
 
-    /// The Deployment's own revision annotation. It goes through the status subresource, which takes annotations too:
-    /// written with the rest, annotations count in a Deployment's generation.
+    /// Updates the Deployment's revision annotation. The patch uses the status subresource, which accepts annotations
+    /// too: an annotation in a normal patch would change the generation of a Deployment.
     fn revised(&self, revision: i64) -> Option<Write> {
         let mut revised = Deployment::clone(self.deployment);
         revised.annotations_mut().insert(REVISION.into(), revision.to_string());
@@ -213,12 +213,12 @@ impl Rollout<'_> {
         }))
     }
 
-    /// A set that is in use again (a rollback) becomes the latest revision.
+    /// Marks a set that is in use again (a rollback) as the latest revision.
     fn revision_writes(&self, newest: &Arc<ReplicaSet>) -> Vec<Write> {
         self.revised(revision_of(newest).max(self.next_revision())).into_iter().collect()
     }
 
-    /// The newest set with its annotations brought up to date, at `replicas`.
+    /// Updates annotations and replicas of the newest set.
     fn scaled_and_annotated(&self, newest: &Arc<ReplicaSet>, replicas: i32) -> Option<Write> {
         let mut changed = ReplicaSet::clone(newest);
         let revision = revision_of(newest).max(self.next_revision());
@@ -231,7 +231,7 @@ impl Rollout<'_> {
         Request::update(newest.as_ref(), &changed).map(Write::ReplicaSet)
     }
 
-    /// `set` at `replicas`; absent if it is there.
+    /// Scales `set` to `replicas`. `None` if it already has them.
     fn scaled(&self, set: &Arc<ReplicaSet>, replicas: i32) -> Option<Write> {
         if replicas_of(set) == replicas {
             return None;
@@ -242,7 +242,7 @@ impl Rollout<'_> {
         Request::update(set.as_ref(), &changed).map(Write::ReplicaSet)
     }
 
-    /// Old sets beyond the history limit, once the roll is complete.
+    /// Deletes old sets beyond the history limit once the roll is complete.
     fn expired(&self, newest: &Arc<ReplicaSet>) -> Vec<Write> {
         let limit = usize::try_from(self.spec.revision_history_limit.unwrap_or(10)).unwrap_or(usize::MAX);
         let complete = as_set(newest).available >= self.desired() && self.old.iter().all(|set| replicas_of(set) == 0);
@@ -264,7 +264,7 @@ fn template_labels(template: &PodTemplateSpec) -> &BTreeMap<String, String> {
     template.metadata.as_ref().and_then(|m| m.labels.as_ref()).unwrap_or(&NONE)
 }
 
-/// Whether `set` is of this template, its own hash label aside.
+/// Reports whether `set` has this template, ignoring its own hash label.
 fn has_template(set: &ReplicaSet, template: &PodTemplateSpec) -> bool {
     let Some(mut own) = set.spec.as_ref().and_then(|s| s.template.clone()) else { return false };
     if let Some(labels) = own.metadata.as_mut().and_then(|m| m.labels.as_mut()) {

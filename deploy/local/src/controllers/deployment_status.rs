@@ -1,11 +1,13 @@
-//! A Deployment's status: counts summed over its ReplicaSets, and three conditions.
+//! Status of a Deployment: counts summed over its ReplicaSets, and three conditions.
 //!
 //! - `Available`: at least `replicas - maxUnavailable` pods are available.
-//! - `Progressing`: the roll moves or is complete; False with `ProgressDeadlineExceeded` when nothing has moved for
-//!   `progressDeadlineSeconds`. What counts as moving is a new set, or a change of counts in the right direction.
-//! - `ReplicaFailure`: copied from the newest set, while the API server refuses its pods.
+//! - `Progressing`: the roll progresses or is complete. It is False with `ProgressDeadlineExceeded` after
+//!   `progressDeadlineSeconds` without progress. A new set is progress, and so is a change of counts in the right
+//!   direction.
+//! - `ReplicaFailure`: copied from the newest set while the API server rejects its pods.
 //!
-//! A condition's transition time changes with its status alone, its update time also whenever the roll moves.
+//! The transition time of a condition changes only with its status; its update time also changes with progress of the
+//! roll.
 
 use super::rolling::bounds;
 use jiff::Timestamp;
@@ -15,25 +17,25 @@ use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What became of this pass.
+/// Result of planning a Deployment.
 #[derive(Debug)]
 pub(crate) struct Outcome<'a> {
-    /// The set of the current template, if there is one.
+    /// Set of the current template, if there is one.
     pub(crate) newest: Option<&'a Arc<ReplicaSet>>,
     /// All other sets.
     pub(crate) old: &'a [Arc<ReplicaSet>],
-    /// The set of the current template is being created.
+    /// True if the set of the current template is being created.
     pub(crate) created: bool,
-    /// Its name is taken.
+    /// True if the name of that set is taken.
     pub(crate) collided: bool,
 }
 
-/// Replicas a set should have.
+/// Returns the desired replicas of a set.
 pub(crate) fn replicas_of(set: &Arc<ReplicaSet>) -> i32 {
     set.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
-/// The status at `now`, and when to look again because of a deadline.
+/// Returns the status at `now`, and the delay until a deadline must be checked.
 pub(crate) fn status(
     deployment: &Deployment,
     spec: &DeploymentSpec,
@@ -135,24 +137,24 @@ pub(crate) fn status(
     (status, again)
 }
 
-/// A roll that is complete, or has timed out, waits for nothing.
+/// Reports whether the roll may still exceed its deadline: it is neither complete nor timed out.
 fn may_time_out(progressing: &DeploymentCondition) -> bool {
     !matches!(progressing.reason.as_deref(), Some("NewReplicaSetAvailable" | "ProgressDeadlineExceeded"))
 }
 
-/// How long until the roll has not moved for too long; absent if it never counts as that, or already does.
+/// Returns the time until the roll exceeds its deadline. `None` if it cannot exceed it or already has.
 fn deadline_left(conditions: &Conditions, spec: &DeploymentSpec, now: Timestamp) -> Option<Duration> {
     let progressing = conditions.get("Progressing").filter(|c| may_time_out(c))?;
     let deadline = i64::from(spec.progress_deadline_seconds.unwrap_or(600));
     if deadline >= i64::from(i32::MAX) {
-        return Some(Duration::from_secs(u64::from(u32::MAX))); // Kubernetes' way to say "never".
+        return Some(Duration::from_secs(u64::from(u32::MAX))); // Kubernetes' value for "never".
     }
     let since = progressing.last_update_time.as_ref().map_or(now, |t| t.0);
     let end = since.checked_add(jiff::SignedDuration::from_secs(deadline)).ok()?;
     Duration::try_from(end.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
-/// The conditions as they will be.
+/// Conditions under construction.
 struct Conditions {
     held: Vec<DeploymentCondition>,
     now: Timestamp,
@@ -163,7 +165,7 @@ impl Conditions {
         self.held.iter().find(|c| c.type_ == type_)
     }
 
-    /// Sets a condition; nothing changes if status and reason are as they were.
+    /// Sets a condition. Nothing changes if status and reason are the same.
     fn set(&mut self, type_: &str, status: bool, reason: &str, message: &str) {
         self.put(type_, if status { "True" } else { "False" }, reason, message);
     }
@@ -192,7 +194,7 @@ impl Conditions {
         }
     }
 
-    /// The roll moved.
+    /// Records progress of the roll.
     fn touch(&mut self, type_: &str) {
         let now = self.now;
         if let Some(condition) = self.held.iter_mut().find(|c| c.type_ == type_) {

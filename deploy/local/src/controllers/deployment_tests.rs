@@ -1,4 +1,4 @@
-//! Deployments over their whole life, against an index that answers as a server would.
+//! Deployments over their whole life, against an index that is updated as by an API server.
 
 use super::*;
 use crate::controllers::fixture::{self, deployment, next_version, now};
@@ -11,7 +11,7 @@ fn key() -> ObjectKey {
     ObjectKey::new("ns", "a")
 }
 
-/// A cluster in an index: every planned write is carried out at once, pods become ready when told to.
+/// A cluster in an index. Planned writes are applied at once; pods become ready on request.
 struct Cluster {
     index: Index,
 }
@@ -31,7 +31,7 @@ impl Cluster {
         self.index.deployments.answered(changed);
     }
 
-    /// Plans and writes once for every key; whether anything changed.
+    /// Plans and writes once for every key. Returns whether anything changed.
     fn step(&mut self) -> bool {
         let mut writes = plan(&self.index, &key(), now()).writes;
         for set in self.index.replica_sets.all() {
@@ -76,7 +76,7 @@ impl Cluster {
         panic!("the controllers never come to rest");
     }
 
-    /// One pod that is not ready becomes so.
+    /// Makes one pod ready that is not ready.
     fn ready_one(&mut self) -> bool {
         let Some(pod) = self.index.pods.all().find(|p| p.status.is_none()).cloned() else { return false };
         let mut pod = fixture::ready(Pod::clone(&pod), 0);
@@ -146,8 +146,8 @@ fn scaling_changes_pods_and_status() {
     assert_eq!((cluster.pods(), cluster.status().replicas), (0, None));
 }
 
-/// Goal: a new template replaces every pod, never more than surge above nor more than unavailable below. Method: one
-/// pod becomes ready between rests; bounds are checked after every single step.
+/// Goal: a new template replaces every pod, and never exceeds the surge or the unavailability. Method: one pod becomes
+/// ready between rests; the bounds are checked after every step.
 #[test]
 fn a_new_template_rolls_within_its_bounds() {
     let mut cluster = Cluster::new(deployment(4, "1"));
@@ -168,7 +168,7 @@ fn a_new_template_rolls_within_its_bounds() {
     assert_eq!((cluster.pods(), cluster.ready_pods()), (4, 4));
     let revision = cluster.index.deployments.get(&key()).expect("it").annotations().get(REVISION).cloned();
     assert_eq!(revision.as_deref(), Some("2"));
-    // Back again: the first set is used again and becomes the latest revision.
+    // Rollback: the first set is used again and becomes the latest revision.
     cluster.edit(|d| d.spec = deployment(4, "1").spec);
     while cluster.step() || cluster.ready_one() {}
     assert_eq!(cluster.index.replica_sets.all().count(), 2);

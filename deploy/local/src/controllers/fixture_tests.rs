@@ -1,4 +1,4 @@
-//! Objects for the controllers' tests.
+//! Objects for the tests of controllers.
 
 use super::index::{Index, owned_by};
 use common_controller::ObjectKey;
@@ -10,13 +10,13 @@ use kube::ResourceExt;
 use serde_json::json;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Versions rise over all objects, as in a server.
+/// Returns a resource version; versions increase over all objects, as on a server.
 pub(crate) fn next_version() -> String {
     static VERSION: AtomicU64 = AtomicU64::new(1);
     VERSION.fetch_add(1, Ordering::Relaxed).to_string()
 }
 
-/// 1000 s after the epoch.
+/// Returns 1000 s after the epoch.
 pub(crate) fn now() -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1000)
 }
@@ -36,7 +36,7 @@ pub(crate) fn deployment(replicas: i32, label: &str) -> Deployment {
     .expect("a valid Deployment")
 }
 
-/// An index with one ReplicaSet `a-1`.
+/// Returns an index with one ReplicaSet `a-1`.
 pub(crate) fn replica_set(replicas: i32) -> (Index, ObjectKey) {
     let mut index = Index::default();
     let set: ReplicaSet = serde_json::from_value(json!({
@@ -89,7 +89,7 @@ pub(crate) fn running(mut pod: Pod) -> Pod {
     pod
 }
 
-/// Ready since that many seconds after the epoch.
+/// Makes a pod ready since this many seconds after the epoch.
 pub(crate) fn ready(pod: Pod, since: i64) -> Pod {
     let mut pod = running(pod);
     let status: &mut PodStatus = pod.status.get_or_insert_default();

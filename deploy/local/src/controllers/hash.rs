@@ -1,17 +1,17 @@
-//! The `pod-template-hash` label: a short name for a pod template.
+//! The `pod-template-hash` label: a short name of a pod template.
 //!
-//! FNV-1a over the template's JSON (fields in a fixed order) and the count of collisions so far, spelled in letters
-//! that form no words, as Kubernetes does. The values differ from Kubernetes' own, and need not agree with them: an
-//! existing ReplicaSet is recognised by its template, never by its hash.
+//! The hash is FNV-1a over the template's JSON (with fields in a fixed order) and the collision count. As in
+//! Kubernetes, its letters form no words. The values differ from those of Kubernetes, which does no harm: an existing
+//! ReplicaSet is recognized by its template, not by its hash.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 /// Label on a Deployment's ReplicaSets and pods.
 pub(crate) const POD_TEMPLATE_HASH: &str = "pod-template-hash";
-/// No vowels, and nothing that looks like one.
+/// Characters without vowels or digits that look like vowels.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The hash of a template.
+/// Returns the hash of a template.
 pub(crate) fn template_hash(template: &PodTemplateSpec, collisions: i32) -> String {
     let json = serde_json::to_string(template).unwrap_or_default();
     let bytes = json.bytes().chain(collisions.to_be_bytes().into_iter().filter(|_| collisions > 0));

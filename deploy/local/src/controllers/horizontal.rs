@@ -1,7 +1,7 @@
-//! The HorizontalPodAutoscaler controller: the one of this project, in place of Kubernetes' own. Plain
-//! HorizontalPodAutoscalers work without any PodAutoscaler.
+//! Controller of HorizontalPodAutoscalers: that of this project instead of Kubernetes' own. HorizontalPodAutoscalers
+//! work without a PodAutoscaler.
 //!
-//! Metrics come from wherever the API server has them: the embedded one serves `metrics.k8s.io` if a node measures.
+//! Metrics come from the API server: the embedded one serves `metrics.k8s.io` if a node measures.
 
 use hpa::native::{self, Wiring};
 use hpa::options::ControllerOptions;
@@ -9,10 +9,10 @@ use kube::Client;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Evaluates each HorizontalPodAutoscaler once a `sync_period`, until `shutdown`.
+/// Evaluates each HorizontalPodAutoscaler once per `sync_period`, until `shutdown`.
 ///
 /// # Errors
-/// None at present; a cluster that cannot be reached is waited for.
+/// Never fails at present; the controller waits for an unreachable cluster.
 pub async fn run(client: Client, sync_period: Duration, shutdown: CancellationToken) -> anyhow::Result<()> {
     let options = ControllerOptions { sync_period, ..ControllerOptions::default() };
     native::run(Wiring::alone(client, options), shutdown).await;

@@ -1,11 +1,11 @@
-//! Everything the controllers know, and which of them a change concerns.
+//! State of all controllers, and the keys that a change affects.
 //!
 //! ```text
 //! Deployment ──owns── ReplicaSet ──owns── Pod ──matched by── Service ──names── EndpointSlices
 //! ```
 //!
-//! A change marks the keys of those that read the changed object, by its labels before and after. Marking too much
-//! costs one comparison; marking too little would lose a change, for nothing is ever looked at again by itself.
+//! A change marks the keys of objects that depend on the changed object, by its labels before and after. Marking too
+//! many keys costs one comparison each. Marking too few would lose a change, since there is no periodic resync.
 
 use super::write::Request;
 use common::labels::{self, Expression};
@@ -22,10 +22,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Label on an EndpointSlice: the Service it is for.
+/// Label of an EndpointSlice with the name of its Service.
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
-/// What can be reconciled.
+/// Key of an object to reconcile.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     /// A Deployment's ReplicaSets and status.
@@ -46,10 +46,10 @@ impl fmt::Display for Key {
     }
 }
 
-/// What happened to one object.
+/// Change of one object.
 pub(crate) type Change<K> = cache::Change<Arc<K>>;
 
-/// One write of any kind.
+/// Write of an object of any kind.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "each variant is its kind")]
 pub(crate) enum Write {
@@ -59,16 +59,16 @@ pub(crate) enum Write {
     Slice(Request<EndpointSlice>),
 }
 
-/// What is to be done for one key: all writes side by side, and maybe another look later.
+/// Plan for one key: independent writes, and an optional recheck.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     /// Independent writes.
     pub(crate) writes: Vec<Write>,
-    /// Look again after that long, whatever happens.
+    /// Delay after which the key is planned again in any case.
     pub(crate) again_after: Option<Duration>,
 }
 
-/// Everything the controllers know.
+/// State of all controllers.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(crate) deployments: Cache<Arc<Deployment>>,
@@ -76,7 +76,7 @@ pub(crate) struct Index {
     pub(crate) pods: Cache<Arc<Pod>>,
     pub(crate) services: Cache<Arc<Service>>,
     pub(crate) slices: Cache<Arc<EndpointSlice>>,
-    /// Why the last creation of a pod failed, by ReplicaSet.
+    /// Error of the last creation of a pod, by ReplicaSet.
     pub(crate) create_failures: HashMap<ObjectKey, String>,
 }
 
@@ -94,7 +94,8 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Whether every kind has been listed once. Before, nothing may be decided: what is not known seems missing.
+    /// Reports whether every kind has been listed once. Nothing may be planned before that, since unlisted objects
+    /// would seem missing.
     pub(crate) fn is_synced(&self) -> bool {
         self.deployments.is_synced()
             && self.replica_sets.is_synced()
@@ -103,7 +104,7 @@ impl Index {
             && self.slices.is_synced()
     }
 
-    /// Every key there is, for the first round.
+    /// Returns every key, for the first round.
     pub(crate) fn all_keys(&self) -> Vec<Key> {
         let mut keys: Vec<Key> = Vec::new();
         keys.extend(self.deployments.keys().cloned().map(Key::Deployment));
@@ -112,19 +113,19 @@ impl Index {
         keys
     }
 
-    /// Whom a changed Deployment concerns.
+    /// Returns the keys that a changed Deployment affects.
     pub(crate) fn deployment_changed(&self, change: &Change<Deployment>) -> Vec<Key> {
         vec![Key::Deployment(change.key.clone())]
     }
 
-    /// Whom a changed ReplicaSet concerns: itself and its Deployment.
+    /// Returns the keys that a changed ReplicaSet affects: itself and its Deployment.
     pub(crate) fn replica_set_changed(&self, change: &Change<ReplicaSet>) -> Vec<Key> {
         let owner = |set: &Arc<ReplicaSet>| Some(Key::Deployment(owner_key(set.as_ref())?));
         both(change).filter_map(owner).chain([Key::ReplicaSet(change.key.clone())]).collect()
     }
 
-    /// Whom a changed pod concerns: its ReplicaSet (at its end also the Deployment, which may wait for that), and the
-    /// Services that select it or did.
+    /// Returns the keys that a changed pod affects: its ReplicaSet, and the Services that select it or did before. If
+    /// the pod has ended, also its Deployment, which may wait for that.
     pub(crate) fn pod_changed(&self, change: &Change<Pod>) -> Vec<Key> {
         let mut keys = Vec::new();
         for pod in both(change) {
@@ -146,12 +147,12 @@ impl Index {
         keys
     }
 
-    /// Whom a changed Service concerns.
+    /// Returns the keys that a changed Service affects.
     pub(crate) fn service_changed(&self, change: &Change<Service>) -> Vec<Key> {
         vec![Key::Service(change.key.clone())]
     }
 
-    /// Whom a changed EndpointSlice concerns: the Service it is for, in case somebody tampered with it.
+    /// Returns the keys that a changed EndpointSlice affects: its Service, in case another client changed the slice.
     pub(crate) fn slice_changed(&self, change: &Change<EndpointSlice>) -> Vec<Key> {
         both(change)
             .filter_map(|slice| {
@@ -161,7 +162,7 @@ impl Index {
             .collect()
     }
 
-    /// The slices of a Service that `manager` keeps, by name.
+    /// Returns the slices of a Service that `manager` maintains.
     pub(crate) fn slices_of<'a>(
         &'a self,
         service: &'a ObjectKey,
@@ -175,7 +176,7 @@ impl Index {
     }
 }
 
-/// Old and new.
+/// Returns the old and the new object.
 fn both<K>(change: &Change<K>) -> impl Iterator<Item = &Arc<K>> {
     change.old.iter().chain(change.new.iter())
 }
@@ -184,12 +185,12 @@ fn namespace<K: Resource>(object: &K) -> String {
     object.meta().namespace.clone().unwrap_or_default()
 }
 
-/// The key of the object that controls this one.
+/// Returns the key of the object's controller.
 fn owner_key<K: Kind>(object: &K) -> Option<ObjectKey> {
     Some(ObjectKey::new(namespace(object), controller(object.meta())?.name.clone()))
 }
 
-/// The objects that `owner` controls.
+/// Returns the objects that `owner` controls.
 pub(crate) fn controlled_by<'a, K: Kind>(
     objects: &'a Cache<Arc<K>>,
     owner: &'a impl Kind,
@@ -199,8 +200,8 @@ pub(crate) fn controlled_by<'a, K: Kind>(
     objects.within(namespace.unwrap_or_default()).filter(is_owned)
 }
 
-/// Whether a label selector matches. One that is empty, or not valid, selects nothing here: for a Deployment or
-/// ReplicaSet the API server refuses both.
+/// Reports whether a label selector matches. An empty or invalid selector matches nothing here: the API server rejects
+/// both for Deployments and ReplicaSets.
 pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let expression = |e: &LabelSelectorRequirement| Expression {
         key: e.key.clone(),
@@ -214,7 +215,7 @@ pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String
     !selector.is_empty() && selector.selector().is_ok_and(|selector| selector.matches(labels))
 }
 
-/// A Service's selector; absent if it has none, or is only an alias for a name.
+/// Returns the selector of a Service. `None` if it has none or has type ExternalName.
 pub(crate) fn selector_of(service: &Service) -> Option<&BTreeMap<String, String>> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {
@@ -223,12 +224,12 @@ pub(crate) fn selector_of(service: &Service) -> Option<&BTreeMap<String, String>
     spec.selector.as_ref().filter(|selector| !selector.is_empty())
 }
 
-/// Whether a pod has come to its end.
+/// Reports whether a pod has ended.
 pub(crate) fn is_finished(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
 }
 
-/// A pod's condition of that type, if it is True.
+/// Returns a pod's condition of this type, if it is True.
 pub(crate) fn true_condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a k8s_openapi::api::core::v1::PodCondition> {
     pod.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == type_ && c.status == "True")
 }

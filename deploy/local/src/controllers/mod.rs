@@ -1,11 +1,10 @@
-//! What Kubernetes' controller manager does for workloads: Deployment → ReplicaSet → Pods, and Services →
-//! EndpointSlices; [`horizontal`] is a controller of its own.
+//! Workload controllers, as in Kubernetes' controller manager: Deployment → ReplicaSet → Pods, and Services →
+//! EndpointSlices. [`horizontal`] is a separate controller.
 //!
-//! All of the rest is one loop over one in-memory [`index`](Index), because it stands in the path of every cold start:
-//! a watch event marks the keys it concerns, each key is planned by a pure function over the index, the plan's writes
-//! are sent at once and side by side, and their answers go into the index before the watch confirms them, so that the
-//! next controller in the chain acts without waiting for an event. Nothing is batched, nothing is listed again, there
-//! is no resync.
+//! The others share one loop over one in-memory [`index`](Index), because they are on the path of every cold start. A
+//! watch event marks the keys that it affects. A pure function over the index plans each key, and the plan's writes are
+//! sent at once and in parallel. Their responses update the index before the watch confirms them, so that the next
+//! controller acts without waiting for an event. There is no batching, no relisting and no resync.
 //!
 //! ```text
 //! watches ──► Index ──► work queue ──► plan (pure) ──► writes ──► API server
@@ -13,12 +12,13 @@
 //!               └────────────────────────────────────┘
 //! ```
 //!
-//! It is a plain client and works with any API server that runs no controllers of its own for these kinds.
+//! The controllers are a plain client and work with any API server that has no controllers for these kinds.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Leader election (one instance is assumed), Jobs, StatefulSets, DaemonSets, garbage collection and the end of
-//! namespaces, Events, and core/v1 Endpoints, which planes read only where slices are denied. Each module's header lists what it leaves out of its own job.
+//! There is no leader election (one instance is assumed), and there are no Jobs, StatefulSets, DaemonSets, garbage
+//! collection, namespace deletion and Events. Endpoints of core/v1 are not written; planes read them only if they may
+//! not read slices. The header of each module lists its own limits.
 
 mod deployment;
 mod deployment_status;
@@ -52,20 +52,20 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use write::{Answer, Request};
 
-/// Keys reconciled at once. Each waits for the API server most of the time; more would only queue up there.
+/// Maximum number of keys reconciled at once. Each mostly waits for the API server, where more requests would only
+/// queue.
 const CONCURRENCY_MAX: usize = 64;
-/// Longest delay after failures: a cluster on one machine mends itself soon.
+/// Maximum retry delay. A cluster on one machine recovers soon.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// Writes of one plan under way at once.
+/// Maximum number of concurrent writes of one plan.
 const WRITES_MAX: usize = 32;
 
 /// Runs all controllers until `shutdown`.
 ///
-/// A watch that breaks is taken up again with growing delays, for as long as it takes; meanwhile what is known goes on
-/// being acted upon.
+/// A broken watch is restarted with growing delays, without a limit. Meanwhile the controllers act on the known state.
 ///
 /// # Errors
-/// None at present; a cluster that cannot be reached is waited for.
+/// Never fails at present; the controllers wait for an unreachable cluster.
 pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let shared = Arc::new(Shared { client: client.clone(), index: Mutex::new(Index::default()) });
     let mut events = stream::select_all([
@@ -78,11 +78,11 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
     let queue: WorkQueue<Key> = WorkQueue::with_backoff_max(RETRY_MAX);
     let mark = |key| queue.add(key, Priority::Normal);
     let mut running = FuturesUnordered::new();
-    // Of keys that fail now, so no more than there are objects.
+    // Only keys that fail now, so the map is bounded by the number of objects.
     let mut failures: HashMap<Key, FailureLog> = HashMap::new();
     let mut synced = false;
     loop {
-        // Ends first; then events, so that a plan sees all that is known.
+        // Shutdown comes first, then events, so that a plan uses the latest state.
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return Ok(()),
@@ -121,24 +121,24 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
     }
 }
 
-/// What all reconciliations share.
+/// State shared by all reconciliations.
 struct Shared {
     client: Client,
     /// Locked for one plan or one change at a time, never across an await.
     index: Mutex<Index>,
 }
 
-/// How one reconciliation ended.
+/// Result of a reconciliation.
 struct Done {
     item: Item<Key>,
-    /// Keys that its writes concern.
+    /// Keys that its writes affect.
     marked: Vec<Key>,
     again_after: Option<Duration>,
-    /// The first write that failed; conflicts count, as they are tried again too.
+    /// First failed write. Conflicts count, since they are retried too.
     failure: Option<WriteError>,
 }
 
-/// Plans and writes for one key.
+/// Plans one key and sends the writes.
 async fn reconcile(shared: Arc<Shared>, item: Item<Key>) -> Done {
     let key = item.key();
     let plan = plan(&shared.index.lock(), key);
@@ -166,7 +166,7 @@ fn plan(index: &Index, key: &Key) -> Plan {
     }
 }
 
-/// Carries out one write; answers with the keys it concerns.
+/// Sends one write. Returns the keys that it affects.
 async fn carry_out(shared: &Shared, key: &Key, write: Write) -> Result<Vec<Key>, WriteError> {
     let client = &shared.client;
     let outcome = match write {
@@ -185,7 +185,7 @@ async fn carry_out(shared: &Shared, key: &Key, write: Write) -> Result<Vec<Key>,
     outcome.map(|event| event.apply(&mut shared.index.lock()))
 }
 
-/// Keeps why pods of `set` could not be created, for its status.
+/// Records the error of creating a pod of `set`, for its status.
 fn note_creation(index: &mut Index, set: &ObjectKey, error: Option<&WriteError>) {
     match error {
         Some(WriteError::Api { source, .. }) => drop(index.create_failures.insert(set.clone(), source.to_string())),
@@ -194,7 +194,7 @@ fn note_creation(index: &mut Index, set: &ObjectKey, error: Option<&WriteError>)
     }
 }
 
-/// One thing learned about one kind.
+/// Update of an object of any kind.
 enum Event {
     Deployment(Learned<Deployment>),
     ReplicaSet(Learned<ReplicaSet>),
@@ -203,7 +203,7 @@ enum Event {
     Slice(Learned<EndpointSlice>),
 }
 
-/// From where.
+/// Source of an update.
 enum Learned<K> {
     Watch(watcher::Event<K>),
     Answer(Answer<K>),
@@ -214,7 +214,7 @@ fn answered<K>(answer: Answer<K>) -> Learned<K> {
 }
 
 impl Event {
-    /// Takes it into the index; the keys it concerns.
+    /// Updates the index. Returns the affected keys.
     fn apply(self, index: &mut Index) -> Vec<Key> {
         fn changes<K: Kind>(cache: &mut Cache<Arc<K>>, learned: Learned<K>) -> Vec<Change<K>> {
             match learned {
@@ -251,7 +251,7 @@ impl Event {
     }
 }
 
-/// All objects of one kind in every namespace, without `managedFields`.
+/// Watches all objects of one kind in every namespace, without `managedFields`.
 fn watch<K: Kind>(client: &Client, wrap: fn(Learned<K>) -> Event) -> BoxStream<'static, Event> {
     watching::watch(Api::<K>::all(client.clone()), watcher::Config::default())
         .map(move |event| wrap(Learned::Watch(event.modify(|object| object.meta_mut().managed_fields = None))))

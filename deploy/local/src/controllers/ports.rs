@@ -1,11 +1,11 @@
-//! Which port of a pod a Service's port leads to.
+//! Mapping of Service ports to pod ports.
 
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointPort;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// The ports of `service` as `pod` has them: a number as it stands, a name as the pod's containers define it for the
-/// same protocol. A name that the pod does not have leaves that port out.
+/// Returns the ports of `service` on `pod`. A number is used unchanged. A name is looked up in the pod's containers for
+/// the same protocol; a port whose name the pod does not have is left out.
 pub(crate) fn resolve(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
     let ports = service.spec.as_ref().and_then(|s| s.ports.as_deref()).unwrap_or_default();
     ports
@@ -21,7 +21,7 @@ pub(crate) fn resolve(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
         .collect()
 }
 
-/// TCP unless said otherwise.
+/// Returns the protocol; the default is TCP.
 pub(crate) fn protocol(protocol: Option<&str>) -> &str {
     protocol.filter(|p| !p.is_empty()).unwrap_or("TCP")
 }

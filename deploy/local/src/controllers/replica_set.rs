@@ -1,14 +1,14 @@
-//! A ReplicaSet: as many pods of one template as it says.
+//! Controller of ReplicaSets: keeps the desired number of pods of one template.
 //!
-//! Missing pods are created, at most [`BURST_MAX`] in one pass; surplus ones are deleted, those first whose loss hurts
-//! least ([`deletion_order`]). Pods that are finished or going away do not count. The status tells how many there are,
-//! how many are ready, and how many have been so for `minReadySeconds`.
+//! Missing pods are created, at most [`BURST_MAX`] in one pass. Surplus pods are deleted, the least useful ones first
+//! ([`deletion_order`]). Ended and terminating pods do not count. The status has the number of pods, of ready pods, and
+//! of pods that have been ready for `minReadySeconds`.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Adoption and release of pods by their labels, spreading deletions over nodes (upstream prefers pods on nodes that hold many of the same owner), Events, and the
-//! slow start of creations: all missing pods are asked for at once, and a refusal is in the status as `ReplicaFailure`
-//! and tried again with growing delays.
+//! There is no adoption and release of pods by labels, no spreading of deletions over nodes (upstream prefers nodes
+//! with many pods of the same owner), and there are no Events. Creations have no slow start: all missing pods are
+//! created at once. A rejection sets `ReplicaFailure` in the status and is retried with growing delays.
 
 use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by, true_condition};
 use super::write::Request;
@@ -23,13 +23,13 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most pods created or deleted in one pass; the next follows at once. At most as many of a set wait for a node: more
-/// would take memory and run no sooner.
+/// Maximum number of pods created or deleted in one pass; the next pass follows at once. It also limits the pods of a
+/// set that wait for a node: more would take memory and run no sooner.
 const BURST_MAX: usize = 500;
-/// Annotation: pods with a lower cost are deleted first.
+/// Annotation with the deletion cost; pods with a lower cost are deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
-/// What is to be done for the ReplicaSet `key` at `now`.
+/// Plans the writes for the ReplicaSet `key` at `now`.
 pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     let Some(set) = index.replica_sets.get(key) else { return Plan::default() };
     let Some(spec) = set.spec.as_ref() else { return Plan::default() };
@@ -66,7 +66,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     Plan { writes, again_after }
 }
 
-/// A new pod of `set`.
+/// Builds a new pod of `set`.
 fn pod_of(set: &ReplicaSet, template: PodTemplateSpec) -> Pod {
     let meta = template.metadata.unwrap_or_default();
     Pod {
@@ -88,8 +88,8 @@ fn is_assigned(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty())
 }
 
-/// Sorts pods so that those to delete come first: on no node, then not started, not ready, of low deletion cost, ready
-/// for a short time, restarted often, young. Names break ties, so that equal inputs give equal plans.
+/// Sorts the pods to delete first to the front: no node, then not started, not ready, low deletion cost, ready for a
+/// short time, many restarts, young. Names break ties, so that equal inputs give equal plans.
 fn deletion_order(pod: &Pod) -> impl Ord + use<> {
     let assigned = is_assigned(pod);
     let phase = match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
@@ -113,11 +113,11 @@ fn deletion_order(pod: &Pod) -> impl Ord + use<> {
     )
 }
 
-/// Whether a pod counts as available.
+/// Availability of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Availability {
     NotReady,
-    /// Ready, and available after that long.
+    /// Ready, and available after this time.
     In(Duration),
     Now,
 }
@@ -132,7 +132,7 @@ fn availability(pod: &Pod, min_ready: Duration, now: Timestamp) -> Availability 
     }
 }
 
-/// The status that tells what is there.
+/// Computes the status.
 fn status(
     set: &ReplicaSet,
     active: &[Arc<Pod>],
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(created.len(), 3);
         assert_eq!(created[0].metadata.generate_name.as_deref(), Some("a-1-"));
         assert_eq!(created[0].owner_references()[0].kind, "ReplicaSet");
-        // The answers are known before the watch tells of them: nothing is created twice.
+        // The responses reach the index before the watch: nothing is created twice.
         for n in 0..3 {
             index.pods.answered(fixture::owned(pod(&format!("p{n}")), &index, &key));
         }
@@ -196,7 +196,7 @@ mod tests {
         assert!(!again.writes.iter().any(|w| matches!(w, Write::Pod(_))), "{:?}", again.writes);
     }
 
-    /// Goal: scaling down takes what is worth least. Method: one pod of each rank, taken away one by one.
+    /// Goal: scaling down deletes the least useful pods. Method: one pod of each rank, deleted one by one.
     #[test]
     fn the_least_useful_pods_go_first() {
         let (mut index, key) = fixture::replica_set(6);

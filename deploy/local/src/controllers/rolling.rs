@@ -1,38 +1,37 @@
-//! How many pods of the new and of each old template there may be while one replaces the other.
+//! Numbers of pods of the new and the old templates during a rolling update.
 //!
-//! With `desired` replicas, at most `desired + surge` pods exist and at least `desired - unavailable` are available at
-//! any time. Both bounds come from the Deployment as numbers or percentages of `desired`; surge is rounded up,
-//! unavailability down, and if both come out as zero one pod may be unavailable, or nothing would ever move.
+//! With `desired` replicas, at most `desired + surge` pods exist and at least `desired - unavailable` pods are
+//! available at any time. The Deployment sets both bounds as numbers or as percentages of `desired`. Surge is rounded
+//! up, unavailability down. If both are zero, one pod may be unavailable, or the roll would never progress.
 //!
-//! One pass does one thing: it grows the new set, and only if there is nothing to grow it shrinks old ones, first by
-//! pods that are not available anyway.
+//! A pass grows the new set. Only if it cannot grow, the pass shrinks old sets, unavailable pods first.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Proportional scaling: upstream spreads a change of `replicas` in the middle of a roll over all sets. Here the new
-//! set grows first and the old ones shrink as availability allows, within the same bounds.
+//! There is no proportional scaling: upstream spreads a change of `replicas` during a roll over all sets. Here the new
+//! set grows first, and the old ones shrink as availability allows, within the same bounds.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// The two bounds of a rolling update, as numbers of pods.
+/// Bounds of a rolling update, as numbers of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Pods beyond the desired number.
+    /// Maximum number of pods beyond the desired number.
     pub(crate) surge: i32,
-    /// Pods below the desired number that need not be available.
+    /// Maximum number of desired pods that may be unavailable.
     pub(crate) unavailable: i32,
 }
 
-/// One ReplicaSet, as far as a roll is concerned.
+/// Counts of one ReplicaSet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
-    /// Pods it should have.
+    /// Desired number of pods.
     pub(crate) replicas: i32,
-    /// Pods of it that are available.
+    /// Number of available pods.
     pub(crate) available: i32,
 }
 
-/// Resolves both bounds for `desired` replicas. What is not a number or a percentage counts as 0.
+/// Resolves both bounds for `desired` replicas. A text that is not a percentage counts as 0.
 pub(crate) fn bounds(surge: Option<&IntOrString>, unavailable: Option<&IntOrString>, desired: i32) -> Bounds {
     let quarter = IntOrString::String("25%".into());
     let surge = resolve(surge.unwrap_or(&quarter), desired, true);
@@ -43,7 +42,7 @@ pub(crate) fn bounds(surge: Option<&IntOrString>, unavailable: Option<&IntOrStri
     Bounds { surge, unavailable: unavailable.min(desired) }
 }
 
-/// `value` of `total`, rounded up or down.
+/// Resolves `value` of `total`, rounded up or down.
 fn resolve(value: &IntOrString, total: i32, up: bool) -> i32 {
     match value {
         IntOrString::Int(number) => (*number).max(0),
@@ -56,16 +55,17 @@ fn resolve(value: &IntOrString, total: i32, up: bool) -> i32 {
     }
 }
 
-/// How many replicas the new set should have now, `all` being the replicas of every set, the new one included.
+/// Returns the replicas that the new set should have now. `all` is the sum of the replicas of all sets, including the
+/// new one.
 pub(crate) fn new_replicas(desired: i32, bounds: Bounds, new: i32, all: i32) -> i32 {
     if new >= desired {
-        return desired; // It is complete, or the Deployment was scaled down.
+        return desired; // Complete, or the Deployment was scaled down.
     }
     let room = desired.saturating_add(bounds.surge).saturating_sub(all);
     new + room.clamp(0, desired - new)
 }
 
-/// How many replicas each old set should have now, in the order given (oldest first).
+/// Returns the replicas that each old set should have now, in the given order (oldest first).
 pub(crate) fn old_replicas(desired: i32, bounds: Bounds, new: Set, old: &[Set]) -> Vec<i32> {
     let mut replicas: Vec<i32> = old.iter().map(|set| set.replicas).collect();
     let all = old.iter().map(|set| set.replicas).fold(new.replicas, i32::saturating_add);
@@ -75,7 +75,7 @@ pub(crate) fn old_replicas(desired: i32, bounds: Bounds, new: Set, old: &[Set]) 
     if removable <= 0 {
         return replicas;
     }
-    // Pods that are not available cost nothing.
+    // Unavailable pods can be removed freely.
     for (replicas, set) in replicas.iter_mut().zip(old) {
         let unhealthy = (set.replicas - set.available).clamp(0, removable);
         *replicas -= unhealthy;
@@ -107,7 +107,7 @@ mod tests {
             (percent("25%"), percent("25%"), 3, (1, 0)),
             (percent("25%"), percent("25%"), 10, (3, 2)),
             (None, None, 10, (3, 2)),
-            (Some(IntOrString::Int(0)), percent("10%"), 5, (0, 1)), // Both zero: one may be missing.
+            (Some(IntOrString::Int(0)), percent("10%"), 5, (0, 1)), // Both zero: one may be unavailable.
             (Some(IntOrString::Int(2)), Some(IntOrString::Int(0)), 5, (2, 0)),
             (percent("nonsense"), Some(IntOrString::Int(9)), 5, (0, 5)),
         ];
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Goal: a roll from one template to another ends, and keeps both bounds at every step, in whatever order pods
+    /// Goal: a roll between two templates ends and respects both bounds at every step, whatever the order in which pods
     /// become available. Method: random bounds; after each pass a random number of new pods becomes available.
     fn roll(desired: i32, surge: i32, unavailable: i32, progress: &[i32]) -> Result<(), TestCaseError> {
         let bounds = bounds(Some(&IntOrString::Int(surge)), Some(&IntOrString::Int(unavailable)), desired);

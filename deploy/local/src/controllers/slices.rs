@@ -1,14 +1,14 @@
-//! EndpointSlices: the addresses of a Service, in one slice for all pods that have its ports at the same numbers.
+//! Controller of EndpointSlices: one slice of a Service for all pods with the same port numbers.
 //!
-//! [`reconcile`] compares what should be there with the slices that are, and changes as few as it can: pods stay in the
-//! slice of their ports, and a slice that is left over is used for whatever ports need one. One empty slice is kept when
-//! there is nothing to say, as in Kubernetes, so that readers see a Service without endpoints and not a Service unheard
-//! of. (Kubernetes would make that one anew; here it is the same object, which saves a creation on the way back from zero.)
+//! [`reconcile`] compares the desired with the existing slices and makes as few changes as possible. Pods stay in the
+//! slice of their ports, and a surplus slice is reused for other ports. Without pods, one empty slice remains, as in
+//! Kubernetes, so that readers see a Service without endpoints instead of an unknown Service. (Kubernetes would create
+//! a new slice; here it is the same object, which saves a creation on a scale from zero.)
 //!
-//! # Not here
+//! # Limits
 //!
 //! Several slices for many pods (a node here runs about a hundred), IPv6, topology hints, zones, and the annotation
-//! `last-change-trigger-time`.
+//! `last-change-trigger-time` are not supported.
 
 use super::index::{Index, Plan, SERVICE_NAME, Write, is_finished, owned_by, selector_of, true_condition};
 use super::ports;
@@ -22,19 +22,19 @@ use kube::ResourceExt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// Label on an EndpointSlice: who keeps it.
+/// Label of an EndpointSlice with its manager.
 pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// The manager of slices for Services with a selector.
+/// Manager of slices for Services with a selector.
 pub(crate) const CONTROLLER: &str = "endpointslice-controller.k8s.io";
-/// Label for what belongs to a Service without a cluster address.
+/// Label for slices of a Service without a ClusterIP.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// Ports, and the endpoints that have them.
+/// Ports and the endpoints that have them.
 type Group = (Vec<EndpointPort>, Vec<Endpoint>);
 
-/// What is to be done for the slices of the Service `key`.
+/// Plans the writes for the slices of the Service `key`.
 ///
-/// A Service that loses its selector keeps them as they are: from then on they are somebody else's.
+/// If a Service loses its selector, its slices stay unchanged, since another client manages them from then on.
 pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
     let Some(service) = index.services.get(key) else { return Plan::default() };
     let Some(selector) = selector_of(service).filter(|_| service.metadata.deletion_timestamp.is_none()) else {
@@ -55,7 +55,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
     Plan { writes: writes.into_iter().map(Write::Slice).collect(), again_after: None }
 }
 
-/// A pod as an endpoint, if it has an address. A Service that publishes addresses that are not ready calls them ready.
+/// Returns a pod as an endpoint, if it has an address. With `publishNotReadyAddresses`, every endpoint counts as ready.
 fn endpoint(service: &Service, pod: &Pod) -> Option<Endpoint> {
     let address: Ipv4Addr = pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()?;
     let serving = true_condition(pod, "Ready").is_some();
@@ -83,7 +83,7 @@ fn endpoint(service: &Service, pod: &Pod) -> Option<Endpoint> {
     })
 }
 
-/// The writes that turn the slices `existing` into such as hold `groups`.
+/// Returns the writes that change the slices `existing` so that they contain `groups`.
 fn reconcile(
     service: &Service,
     mut groups: Vec<Group>,
@@ -94,7 +94,7 @@ fn reconcile(
     }
     let has_ports =
         |slice: &&Arc<EndpointSlice>, ports: &[EndpointPort]| slice.ports.as_deref().unwrap_or_default() == ports;
-    // Those of the same ports first, then any that is left.
+    // Slices with the same ports first, then any other.
     let mut left: Vec<&Arc<EndpointSlice>> = existing.iter().collect();
     let mut matched: Vec<(Group, Option<&Arc<EndpointSlice>>)> = groups
         .into_iter()
@@ -125,7 +125,7 @@ fn reconcile(
     requests
 }
 
-/// Puts endpoints that are there already first, in their order.
+/// Puts existing endpoints first, in their order.
 fn in_order_of(kept: &[Endpoint], (ports, mut endpoints): Group) -> Group {
     let place = |endpoint: &Endpoint| kept.iter().position(|kept| kept.addresses == endpoint.addresses);
     endpoints.sort_by_key(|endpoint| place(endpoint).unwrap_or(usize::MAX));

@@ -1,4 +1,4 @@
-//! What slices are made of, and that they change as little as they can.
+//! Contents of slices, and minimal changes of them.
 
 use super::*;
 use crate::controllers::fixture::{next_version, now, pod, ready, running, with_ip};
@@ -34,7 +34,7 @@ fn index(service: Service, pods: impl IntoIterator<Item = Pod>) -> Index {
     index
 }
 
-/// Carries the planned slice writes out, as a server would.
+/// Applies the planned writes of slices, as a server would.
 fn settle(index: &mut Index) -> usize {
     let writes = plan(index, &key()).writes;
     let mut slices = 0;
@@ -121,7 +121,7 @@ fn publish_not_ready_addresses_calls_every_address_ready() {
     assert_eq!((conditions.ready, conditions.serving), (Some(true), Some(false)));
 }
 
-/// Goal: from zero pods to one and back is one write each, to the same slice.
+/// Goal: scaling from zero pods to one and back takes one write each, to the same slice.
 #[test]
 fn the_empty_slice_is_used_again() {
     let mut index = index(service(json!({})), []);
@@ -147,7 +147,8 @@ fn a_changed_target_port_changes_the_slice() {
     assert_eq!(only_slice(&index).ports.as_ref().expect("ports")[0].port, Some(9000));
 }
 
-/// Goal: pods that have a named port at different numbers are in slices of their own, and one more pod changes one slice.
+/// Goal: pods that have a named port at different numbers are in separate slices, and one more pod changes only one
+/// slice.
 #[test]
 fn each_number_of_a_named_port_has_a_slice() {
     let at = |name: &str, ip: &str, port: i32| {
@@ -166,7 +167,7 @@ fn each_number_of_a_named_port_has_a_slice() {
     assert_eq!(only_slice(&index).endpoints.as_ref().map(Vec::len), Some(2));
 }
 
-/// Goal: whatever a Service's history, its slices are left alone once the selector is gone.
+/// Goal: the slices of a Service stay unchanged once its selector is gone.
 #[test]
 fn a_service_that_loses_its_selector_keeps_its_slices() {
     let mut index = index(service(json!({})), [with_ip(ready(pod("p"), 0), "127.1.0.1")]);

@@ -1,7 +1,8 @@
-//! What a controller wants changed, and how it is carried out.
+//! Writes of the controllers and their execution.
 //!
-//! Changes to existing objects are JSON merge patches that hold only what differs, so two writers of different fields
-//! (the autoscaler sets `spec.replicas`, we set the status) never conflict. A field that goes is a null in the patch.
+//! Changes to existing objects are JSON merge patches with only the differences, so two writers of different fields
+//! (the autoscaler sets `spec.replicas`, these controllers the status) never conflict. A removed field is a null in the
+//! patch.
 
 use crate::merge::merge_patch;
 use common_controller::{Alone, BoundedApi, Kind, ObjectKey, WriteError, Writer, code, key_of};
@@ -9,52 +10,52 @@ use kube::Client;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// One change to one object.
+/// A change of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Request<K> {
-    /// Create it; the server may complete its name.
+    /// Creates the object; the server may complete its name.
     Create(Box<K>),
-    /// Merge these fields.
+    /// Merges fields into the object.
     Patch {
-        /// Which object.
+        /// Key of the object.
         key: ObjectKey,
-        /// Through the status subresource.
+        /// True to patch the status subresource.
         status: bool,
-        /// The differing fields.
+        /// Fields that differ.
         patch: Value,
     },
-    /// Delete it if it is still the one with that uid, dependents in the background.
+    /// Deletes the object if it still has this uid, with dependents in the background.
     Delete {
-        /// Which object.
+        /// Key of the object.
         key: ObjectKey,
-        /// Its uid.
+        /// Uid of the object.
         uid: String,
     },
 }
 
-/// How the server answered.
+/// Response of the server.
 #[derive(Debug)]
 pub(crate) enum Answer<K> {
-    /// The object as it is now.
+    /// The object after the write.
     Written(Box<K>),
-    /// It is gone.
+    /// The object is gone.
     Gone {
-        /// Which object.
+        /// Key of the object.
         key: ObjectKey,
-        /// Its uid.
+        /// Uid of the object.
         uid: String,
     },
 }
 
 impl<K: Kind> Request<K> {
-    /// The patch that makes `old` into `new`, apart from its status; absent if they are equal.
+    /// Returns the patch from `old` to `new`, without the status. `None` if they are equal.
     pub(crate) fn update(old: &K, new: &K) -> Option<Self> {
         let (old_value, new_value) = (without_status(old), without_status(new));
         let patch = merge_patch(&old_value, &new_value)?;
         Some(Request::Patch { key: key_of(old), status: false, patch })
     }
 
-    /// The patch that makes the status of `old` into `new`; absent if they are equal.
+    /// Returns the patch of the status from `old` to `new`. `None` if they are equal.
     pub(crate) fn update_status<S: Serialize>(object: &K, old: Option<&S>, new: &S) -> Option<Self> {
         let old = old.and_then(|s| serde_json::to_value(s).ok()).unwrap_or(Value::Object(Map::new()));
         let patch = merge_patch(&old, &serde_json::to_value(new).ok()?)?;
@@ -62,17 +63,17 @@ impl<K: Kind> Request<K> {
         Some(Request::Patch { key: key_of(object), status: true, patch })
     }
 
-    /// Deletes `object`.
+    /// Returns the deletion of `object`.
     pub(crate) fn delete(object: &K) -> Self {
         Request::Delete { key: key_of(object), uid: object.meta().uid.clone().unwrap_or_default() }
     }
 
-    /// Carries it out.
+    /// Sends the request.
     ///
     /// # Errors
-    /// What the server answered, or that it did not. A deletion of what is already gone succeeds.
+    /// Fails with the server's error, or if there is no response. Deleting a missing object succeeds.
     ///
-    /// Not cancel safe: a request that was sent may have been carried out.
+    /// Not cancel safe: a sent request may have been carried out.
     pub(crate) async fn execute(self, client: &Client) -> Result<Answer<K>, WriteError> {
         let writer = Writer { client, leadership: &Alone, pacing: None };
         match self {
@@ -93,10 +94,10 @@ impl<K: Kind> Request<K> {
             Request::Delete { key, uid } => {
                 let doing = format!("deleting {}", K::kind(&()));
                 let delete = async |api: BoundedApi| match api.delete(&key, Some(&uid)).await {
-                    Err(error) if code(&error) == Some(409) => Ok(None), // A successor of the same name is there.
+                    Err(error) if code(&error) == Some(409) => Ok(None), // A new object has the same name.
                     outcome => outcome.map_err(WriteError::api(&*doing)),
                 };
-                // Whether this was the end or its beginning, the object no longer counts: it has a deletionTimestamp.
+                // The object no longer counts, even if the deletion has only begun: it has a deletionTimestamp.
                 Ok(match writer.write(&key, &doing, delete).await? {
                     Some(object) => Answer::Written(Box::new(object)),
                     None => Answer::Gone { key, uid },
@@ -106,7 +107,7 @@ impl<K: Kind> Request<K> {
     }
 }
 
-/// `object` as JSON without its status.
+/// Returns `object` as JSON without its status.
 fn without_status<K: Serialize>(object: &K) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or(Value::Null);
     if let Value::Object(fields) = &mut value {

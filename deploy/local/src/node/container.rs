@@ -327,7 +327,7 @@ enum Next {
     Exited(std::io::Result<Exit>),
     Stop,
     ProbeOutcome(ProbeOutcome),
-    /// It is time to check the listening addresses.
+    /// Due time of the check of listening addresses.
     Look,
 }
 

@@ -1,11 +1,11 @@
 //! One attempt of a probe: exec, tcpSocket, httpGet or grpc.
 //!
-//! Each attempt makes a connection (or process) of its own, as the kubelet does: a probe that shares a connection would
-//! not notice a listener that is gone. Time limits are the caller's; dropping an attempt ends it.
+//! Each attempt opens its own connection or starts its own process, as the kubelet does: a probe on a shared connection
+//! would not notice that a listener is gone. The caller sets the timeout; dropping the future ends the attempt.
 //!
-//! # Not here
+//! # Limits
 //!
-//! `httpGet` over HTTPS: refused when the pod starts, with a clear error.
+//! `httpGet` over HTTPS is rejected with an error when the pod starts.
 
 use crate::node::child::Exit;
 use crate::node::exec::Launch;
@@ -19,30 +19,31 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpStream;
 
-/// How the kubelet calls itself; servers tell probes from requests by the first part.
+/// User agent of the kubelet. Servers recognize probes by its first part.
 const USER_AGENT: &str = "kube-probe/1.36";
-/// The method of gRPC's health protocol.
+/// Method of gRPC's health protocol.
 const GRPC_CHECK: &str = "/grpc.health.v1.Health/Check";
 /// `SERVING` of `grpc.health.v1.HealthCheckResponse`: field 1, varint 1.
 const GRPC_SERVING: [u8; 2] = [0x08, 0x01];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Handler {
-    /// A command in the container's surroundings exits with 0.
+    /// Succeeds if a command in the container's environment exits with 0.
     Exec(Launch),
-    /// A connection is accepted.
+    /// Succeeds if a connection is accepted.
     Tcp(SocketAddr),
-    /// A GET is answered with a status from 200 to 399.
+    /// Succeeds if the response to a GET has a status from 200 to 399.
     Http { address: SocketAddr, path: String, headers: Vec<(String, String)> },
-    /// The health service answers SERVING.
+    /// Succeeds if the health service returns SERVING.
     Grpc { address: SocketAddr, service: String },
 }
 
 impl Handler {
-    /// From the API's fields, for a container at `ip` with `ports`; `launch` is its own, whose program exec replaces.
+    /// Builds the handler from the API's fields, for a container at `ip` with `ports`. An exec probe uses `launch`, the
+    /// container's own, with another program.
     ///
     /// # Errors
-    /// A port that is not there, or something that this node does not offer. The text says what.
+    /// Fails if a port does not exist or this node does not support the probe. The error says what is wrong.
     pub(crate) fn new(
         probe: &Probe,
         ip: IpAddr,
@@ -81,10 +82,10 @@ impl Handler {
         Err("a probe needs one of exec, tcpSocket, httpGet, grpc".into())
     }
 
-    /// One attempt.
+    /// Makes one attempt.
     ///
     /// # Errors
-    /// Why it failed, in words for an Event. Cancel safe.
+    /// Returns the reason of the failure as a message for an Event. Cancel safe.
     pub(crate) async fn check(&self) -> Result<(), String> {
         match self {
             Handler::Exec(launch) => exec(launch).await,
@@ -95,7 +96,7 @@ impl Handler {
     }
 }
 
-/// A port by number, or by its name among the container's ports.
+/// Returns the number of a port, given as a number or as the name of a container port.
 fn port_number(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),
@@ -179,11 +180,11 @@ async fn grpc(address: SocketAddr, service: &str) -> Result<(), String> {
     }
 }
 
-/// Drives a connection for one exchange, here and not in a task, so that it ends with the attempt. When the connection
-/// ends first the exchange knows, and has the answer or the error.
+/// Drives a connection during one exchange, not in a task, so that it ends with the attempt. If the connection ends
+/// first, the exchange returns its own result or error.
 async fn driven<T>(exchange: impl Future<Output = T>, connection: impl Future) -> T {
     let driving = async {
-        let _ = connection.await; // The exchange has the same error.
+        let _ = connection.await; // The exchange returns the same error.
         std::future::pending::<Infallible>().await
     };
     match futures::future::select(std::pin::pin!(exchange), std::pin::pin!(driving)).await {
@@ -196,7 +197,7 @@ fn grpc_status(headers: &http::HeaderMap) -> Option<String> {
     Some(headers.get("grpc-status")?.to_str().ok()?.to_owned())
 }
 
-/// A `HealthCheckRequest` in its frame: not compressed, length, field 1.
+/// Encodes a framed `HealthCheckRequest`: not compressed, length, field 1.
 fn grpc_request(service: &str) -> Bytes {
     let mut message = BytesMut::new();
     if !service.is_empty() {
@@ -216,7 +217,7 @@ fn grpc_request(service: &str) -> Bytes {
     frame.freeze()
 }
 
-/// Whether a framed `HealthCheckResponse` says SERVING.
+/// Reports whether a framed `HealthCheckResponse` is SERVING.
 fn is_serving(frame: &[u8]) -> bool {
     frame.get(5..).is_some_and(|message| message.starts_with(&GRPC_SERVING))
 }

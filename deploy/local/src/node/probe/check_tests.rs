@@ -1,4 +1,4 @@
-//! Probes against real sockets and processes.
+//! Probes of real sockets and processes.
 
 use super::*;
 use hyper::service::service_fn;
@@ -15,7 +15,7 @@ fn handler(probe: serde_json::Value, ip: IpAddr, ports: serde_json::Value) -> Re
     Handler::new(&probe, ip, &ports, &launch(), |name| Ok(format!("/bin/{name}").into()))
 }
 
-/// A server that answers one status on `/ok`, 500 elsewhere, and gRPC health by service name.
+/// Starts a server that returns 200 on `/ok`, 500 elsewhere, and gRPC health by service name.
 async fn server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -52,8 +52,8 @@ fn answer(path: &str, body: &[u8], is_probe: bool) -> http::Response<Full<Bytes>
 #[tokio::test]
 async fn each_kind_of_probe_tells_good_from_bad() {
     let good = server().await;
-    // Nobody listens there, and nobody else can: a listener that was closed lives on for a moment in a process that
-    // another test is just starting.
+    // Bound without a listener, so that connections are refused. After closing a listener, a process that another test
+    // is just starting could keep the socket open for a moment.
     let bound = TcpSocket::new_v4().expect("a socket");
     bound.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let closed = bound.local_addr().expect("an address");

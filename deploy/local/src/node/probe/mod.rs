@@ -1,13 +1,13 @@
-//! Startup, readiness and liveness probes: when to ask, and what the answers mean.
+//! Startup, readiness and liveness probes: their schedule and the meaning of their results.
 //!
-//! Fields mean what they mean in Kubernetes, with two differences that make waking fast:
+//! Fields have their Kubernetes meaning, with two differences that make wakes fast:
 //!
-//! - A container that is not ready (or not started) yet is asked at once, and again after a twentieth of the time that
-//!   it has been waited for, at least [`PACE_MIN`] and at most the period. Failures for `failureThreshold` of a startup
-//!   probe are counted in periods gone by, not in answers, so this does not shorten its patience.
+//! - A container that is not ready (or not started) yet is probed at once. It is probed again after a twentieth of the
+//!   time since the first attempt, at least [`PACE_MIN`] and at most the period. The `failureThreshold` of a startup
+//!   probe counts elapsed periods instead of attempts, so frequent attempts do not make it fail earlier.
 //! - The pod annotation [`PERIOD_ANNOTATION`] replaces `periodSeconds` of all probes of the pod, in milliseconds.
 //!
-//! `initialDelaySeconds` is honoured. Answers and clocks are arguments here; asking is [`check`].
+//! `initialDelaySeconds` is respected. Results and times are arguments of this module; [`check`] makes the attempts.
 
 pub(crate) mod check;
 
@@ -16,42 +16,42 @@ use k8s_openapi::api::core::v1::Probe;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Pod annotation: the period of all probes in milliseconds, from 1 to 3 600 000.
+/// Pod annotation with the period of all probes in milliseconds, from 1 to 3 600 000.
 pub const PERIOD_ANNOTATION: &str = "local.zeroscale.dev/probe-period-ms";
-/// Shortest pause between two attempts while waiting for a first success.
+/// Minimum pause between two attempts before the first success.
 const PACE_MIN: Duration = Duration::from_millis(1);
-/// The same for probes that start a process each time.
+/// Minimum pause for probes that start a process per attempt.
 const PACE_MIN_EXEC: Duration = Duration::from_millis(10);
-/// Time between two events that tell of a container which has never been ready.
+/// Interval of events about a container that has never been ready.
 const TELLS_EVERY: Duration = Duration::from_secs(5);
-/// While waiting, the pause is the time waited divided by this.
+/// Divisor of the waiting time that gives the pause between two attempts.
 const PACE_DIVISOR: u32 = 20;
 
-/// What a probe is for.
+/// Purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// The container has come up; other probes wait for it.
+    /// Detects that the container has started; other probes wait for that.
     Startup,
-    /// It takes requests.
+    /// Detects whether the container accepts requests.
     Readiness,
-    /// It must be restarted if it fails.
+    /// Detects whether the container must be restarted.
     Liveness,
 }
 
-/// What came of a probe.
+/// Result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeOutcome {
     /// The startup probe succeeded.
     Started,
-    /// The readiness probe changed its mind.
+    /// The readiness changed; with the reason of a failure.
     Ready(bool, String),
     /// The container must be restarted, for this reason.
     Dead(String),
-    /// A failure that changes nothing yet but is worth an Event.
+    /// An attempt failed without consequences yet; worth an Event.
     Unhealthy(String),
 }
 
-/// A probe's parameters.
+/// Parameters of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
     pub(crate) purpose: Purpose,
@@ -60,12 +60,12 @@ pub(crate) struct Spec {
     pub(crate) timeout: Duration,
     pub(crate) success_threshold: u32,
     pub(crate) failure_threshold: u32,
-    /// Starts a process for each attempt.
+    /// True if each attempt starts a process.
     pub(crate) is_exec: bool,
 }
 
 impl Spec {
-    /// From the API's fields; absent ones and zeros have Kubernetes' defaults.
+    /// Builds the parameters from the API's fields. Absent fields and zeros have Kubernetes' defaults.
     pub(crate) fn new(purpose: Purpose, probe: &Probe, period: Option<Duration>) -> Self {
         let count =
             |n: Option<i32>, default: u32| n.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(default);
@@ -82,10 +82,10 @@ impl Spec {
     }
 }
 
-/// Reads [`PERIOD_ANNOTATION`].
+/// Parses [`PERIOD_ANNOTATION`].
 ///
 /// # Errors
-/// It is not a number of milliseconds within bounds.
+/// Fails if the text is not a number of milliseconds within the bounds.
 pub(crate) fn period(annotation: Option<&str>) -> Result<Option<Duration>, String> {
     let Some(text) = annotation else { return Ok(None) };
     match text.parse::<u64>() {
@@ -99,30 +99,30 @@ pub(crate) fn period(annotation: Option<&str>) -> Result<Option<Duration>, Strin
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     spec: Spec,
-    /// When the first attempt was due.
+    /// Due time of the first attempt.
     first: Instant,
-    /// Whether the last outcome was good.
+    /// True if the container counts as started, ready or alive.
     is_good: bool,
     successes: u32,
     failures: u32,
-    /// Time at which it was last told that a container has never been ready.
+    /// Time of the last event about a container that has never been ready.
     told: Option<Instant>,
 }
 
 impl State {
-    /// For a container that runs since `running`.
+    /// Starts for a container that has been running since `running`.
     pub(crate) fn new(spec: Spec, running: Instant) -> Self {
         let first = running + spec.initial_delay;
         let is_good = spec.purpose == Purpose::Liveness;
         Self { spec, first, is_good, successes: 0, failures: 0, told: None }
     }
 
-    /// When the first attempt is due.
+    /// Returns the due time of the first attempt.
     pub(crate) fn first(&self) -> Instant {
         self.first
     }
 
-    /// How long to pause after an attempt.
+    /// Returns the pause after an attempt.
     pub(crate) fn pause(&self, now: Instant) -> Duration {
         if self.is_good {
             return self.spec.period;
@@ -132,7 +132,7 @@ impl State {
         paced.max(least).min(self.spec.period)
     }
 
-    /// Takes in an answer; what follows from it.
+    /// Records the result of an attempt. Returns its consequence.
     pub(crate) fn record(&mut self, answer: Result<(), String>, now: Instant) -> Option<ProbeOutcome> {
         match answer {
             Ok(()) => {
@@ -167,14 +167,14 @@ impl State {
             }
             Purpose::Readiness if self.is_good && is_over => {
                 self.is_good = false;
-                self.first = now; // From here on it is waited for anew.
+                self.first = now; // The pace starts again from here.
                 Some(ProbeOutcome::Ready(false, format!("Readiness probe failed: {reason}")))
             }
             Purpose::Readiness if self.is_good => {
                 Some(ProbeOutcome::Unhealthy(format!("Readiness probe failed: {reason}")))
             }
             Purpose::Readiness => {
-                // Asked as often as it is, it would say little else.
+                // Limit the events, since attempts are frequent.
                 let since = now.saturating_duration_since(self.told.unwrap_or(self.first));
                 (since >= TELLS_EVERY).then(|| {
                     self.told = Some(now);
@@ -187,7 +187,7 @@ impl State {
     }
 }
 
-/// Probes until the receiver is gone or the outcome is final (started, dead).
+/// Runs the probe until the receiver is gone or the outcome is final (started, dead).
 pub(crate) async fn run(
     spec: Spec,
     handler: Handler,
@@ -275,7 +275,7 @@ mod tests {
         assert!(matches!(state.record(bad(), now), Some(ProbeOutcome::Dead(_))));
     }
 
-    /// Goal: asking a starting container often does not use up its patience, which is in periods.
+    /// Goal: frequent attempts on a starting container do not use up its failure threshold, which counts periods.
     #[test]
     fn startup_patience_is_periods_not_attempts() {
         let start = epoch();

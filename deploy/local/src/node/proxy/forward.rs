@@ -1,4 +1,4 @@
-//! Connections of one Service port: accepted, given to an endpoint, copied both ways.
+//! Connections to one Service port: accepted, connected to an endpoint, and copied in both directions.
 
 use parking_lot::Mutex;
 use socket2::SockRef;
@@ -11,12 +11,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Connections that one Service port carries at once; each costs two descriptors. Further ones are reset.
+/// Maximum number of connections of one Service port; each costs two descriptors. Further ones are reset.
 const CONNECTIONS_MAX: usize = 4096;
-/// Longest wait for an endpoint to accept.
+/// Maximum wait for an endpoint to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The endpoints of one port, taken in turn.
+/// Endpoints of one port, used round-robin.
 #[derive(Debug)]
 pub(crate) struct Backends {
     endpoints: Mutex<Arc<Vec<SocketAddr>>>,
@@ -28,12 +28,12 @@ impl Backends {
         Self { endpoints: Mutex::new(Arc::new(endpoints)), turn: AtomicUsize::new(0) }
     }
 
-    /// Replaces them, for connections to come.
+    /// Replaces the endpoints for new connections.
     pub(crate) fn set(&self, endpoints: Vec<SocketAddr>) {
         *self.endpoints.lock() = Arc::new(endpoints);
     }
 
-    /// All of them, beginning with the one whose turn it is.
+    /// Returns all endpoints, beginning with the next one in the rotation.
     pub(crate) fn in_turn(&self) -> Vec<SocketAddr> {
         let endpoints = self.endpoints.lock().clone();
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % endpoints.len().max(1);
@@ -41,7 +41,7 @@ impl Backends {
     }
 }
 
-/// Accepts until `stop`; connections that have been accepted go on.
+/// Accepts connections until `stop`. Accepted connections continue after that.
 pub(crate) async fn accept(listener: TcpListener, backends: Arc<Backends>, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
@@ -71,7 +71,7 @@ pub(crate) async fn accept(listener: TcpListener, backends: Arc<Backends>, stop:
 async fn forward(mut client: TcpStream, backends: &Backends) {
     for endpoint in backends.in_turn() {
         let Ok(mut server) = connect(endpoint).await else { continue };
-        let _ = client.set_nodelay(true); // Only ever a matter of latency.
+        let _ = client.set_nodelay(true); // Affects only latency.
         if tokio::io::copy_bidirectional(&mut client, &mut server).await.is_err() {
             reset(&client);
             reset(&server);
@@ -87,7 +87,7 @@ async fn connect(endpoint: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Makes the peer see a reset when the stream is dropped, not an end.
+/// Makes the peer see a reset instead of an end of stream when the stream is dropped.
 fn reset(stream: &TcpStream) {
-    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO)); // Else it sees an end, which is nearly as good.
+    let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO)); // On an error the peer sees an end of stream.
 }

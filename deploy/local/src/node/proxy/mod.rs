@@ -1,16 +1,16 @@
-//! The Service proxy: each ClusterIP and port is a listener that forwards to the Service's current endpoints.
+//! Service proxy: a listener for each ClusterIP and port forwards to the current endpoints of the Service.
 //!
-//! Connections go to the ready endpoints in turn; if there is none, to those that end but still serve. An endpoint that
-//! refuses the connection is passed over for the next, since nothing was sent to it. With no endpoint at all the
-//! connection is reset at once. A change of endpoints concerns new connections only.
+//! Connections go to the ready endpoints in turn, or, if there is none, to terminating endpoints that still serve. If
+//! an endpoint refuses the connection, the next one is tried, since nothing was sent yet. Without any endpoint, the
+//! connection is reset at once. Changes of endpoints affect new connections only.
 //!
-//! The port that an address is asked for may need rights that this process lacks, or the address may not be this
-//! machine's. Then a port that it can have is used instead, and [`ServiceTable::lookup`] tells where: in-process
-//! clients resolve names through [`ServiceResolver`] and never see the difference.
+//! This process may lack the rights for a port, or the ClusterIP may not be an address of this machine. Then the proxy
+//! listens on another port or address, which [`ServiceTable::lookup`] returns. In-process clients resolve names through
+//! [`ServiceResolver`] and do not notice the difference.
 //!
-//! # Not here
+//! # Limits
 //!
-//! UDP, node ports, load balancers, session affinity, topology.
+//! UDP, node ports, load balancers, session affinity and topology are not supported.
 
 mod forward;
 mod resolver;
@@ -38,10 +38,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use futures::StreamExt;
 
-/// Pause before a Service whose address or port could not be had is tried again.
+/// Pause before the proxy tries again to listen for a Service.
 const LISTEN_RETRY: Duration = Duration::from_secs(1);
 
-/// Keeps listeners for all Services until `shutdown`, and `table` up to date.
+/// Keeps listeners for all Services until `shutdown`, and updates `table`.
 pub(crate) async fn run(client: Client, table: ServiceTable, shutdown: CancellationToken) {
     let mut services = watch(Api::<Service>::all(client.clone()), watcher::Config::default());
     let slices = watcher::Config::default().labels("kubernetes.io/service-name");
@@ -72,11 +72,11 @@ struct Proxy {
     services: Cache<Arc<Service>>,
     slices: Cache<Arc<EndpointSlice>>,
     listeners: HashMap<PortKey, Listening>,
-    /// Ports that could not be listened on, which has been said.
+    /// Ports without a listener, which are already logged.
     refused: HashSet<PortKey>,
 }
 
-/// One listener; dropping it closes it. Connections under way go on.
+/// A listener. Dropping it closes it; its connections continue.
 struct Listening {
     asked: SocketAddr,
     local: SocketAddr,
@@ -85,7 +85,7 @@ struct Listening {
 }
 
 impl Proxy {
-    /// Brings listeners and table in line with what is known.
+    /// Updates listeners and table from the known Services and slices.
     async fn update(&mut self) {
         if !self.services.is_synced() || !self.slices.is_synced() {
             return;
@@ -109,7 +109,7 @@ impl Proxy {
                     Err(error) if self.refused.insert(key.clone()) => {
                         tracing::warn!(service = %key, %asked, %error, "a Service has no listener; trying again");
                     }
-                    Err(_) => {} // Said before.
+                    Err(_) => {} // Already logged.
                 },
                 (None, None) => {}
             }
@@ -125,7 +125,7 @@ impl Proxy {
     }
 }
 
-/// A listener at `asked`, or where there may be one.
+/// Listens at `asked`, or at a substitute address.
 fn listener(asked: SocketAddr) -> io::Result<TcpListener> {
     let elsewhere = [SocketAddr::new(asked.ip(), 0), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)];
     let first = match listen::listen(asked) {

@@ -1,4 +1,4 @@
-//! Names of Services, resolved without DNS.
+//! Resolution of Service names without DNS.
 
 use super::table::{Destination, ServiceTable};
 use common_runtime::resolve::{Dns, Resolve, service_of};
@@ -6,9 +6,9 @@ use futures::future::BoxFuture;
 use std::io;
 use std::net::SocketAddr;
 
-/// Resolves `NAME.NS`, `NAME.NS.svc` and `NAME.NS.svc.DOMAIN` by a [`ServiceTable`], everything else by the system.
+/// Resolves `NAME.NS`, `NAME.NS.svc` and `NAME.NS.svc.DOMAIN` by a [`ServiceTable`], and everything else by the system.
 ///
-/// The addresses carry the port to use, which may differ from the one asked for.
+/// The returned addresses include the port to use, which may differ from the requested one.
 #[derive(Clone, Debug)]
 pub struct ServiceResolver {
     table: ServiceTable,
@@ -16,7 +16,7 @@ pub struct ServiceResolver {
 }
 
 impl ServiceResolver {
-    /// For the Services in `table`, of a cluster with that domain (`cluster.local`).
+    /// Creates a resolver for the Services in `table`, in a cluster with this domain (`cluster.local`).
     pub fn new(table: ServiceTable, cluster_domain: impl Into<String>) -> Self {
         Self { table, cluster_domain: cluster_domain.into() }
     }

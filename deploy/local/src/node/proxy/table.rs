@@ -1,4 +1,4 @@
-//! Which Service port leads where: from Services and their EndpointSlices, and for in-process clients to look up.
+//! Destinations of Service ports, computed from Services and EndpointSlices, for in-process clients.
 
 use crate::node::service_links::{self, MASTER};
 use k8s_openapi::api::core::v1::Service;
@@ -24,25 +24,25 @@ impl fmt::Display for PortKey {
     }
 }
 
-/// What a Service port should be.
+/// Desired state of a Service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// ClusterIP and port; absent for a headless Service.
+    /// ClusterIP and port; `None` for a headless Service.
     pub(crate) address: Option<SocketAddr>,
-    /// Endpoints, best ones only, sorted.
+    /// Preferred endpoints, sorted.
     pub(crate) backends: Vec<SocketAddr>,
 }
 
-/// Where a Service port can be reached from this process.
+/// Destination of a Service port for this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// At the proxy's listener: the ClusterIP and port, or a substitute where those could not be had.
+    /// The proxy's listener: the ClusterIP and port, or a substitute if it cannot listen there.
     Proxy(SocketAddr),
-    /// At its endpoints: the Service is headless.
+    /// The endpoints of a headless Service.
     Endpoints(Vec<SocketAddr>),
 }
 
-/// The Service ports of a cluster, kept up to date by the node. Cheap to clone; all clones are one table.
+/// Service ports of a cluster, updated by the node. Clones are cheap and share the table.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceTable {
     destinations: Arc<RwLock<HashMap<PortKey, Destination>>>,
@@ -50,7 +50,7 @@ pub struct ServiceTable {
 }
 
 impl ServiceTable {
-    /// Where a port of a Service can be reached; absent if there is no such port, or nothing behind a headless one.
+    /// Returns the address of a Service port. `None` if there is no such port, or a headless Service has no endpoint.
     pub fn lookup(&self, namespace: &str, service: &str, port: u16) -> Option<SocketAddr> {
         match self.destination(namespace, service, port)? {
             Destination::Proxy(address) => Some(address),
@@ -58,13 +58,14 @@ impl ServiceTable {
         }
     }
 
-    /// The same with all addresses of a headless Service.
+    /// Returns the destination of a Service port, with all addresses of a headless Service.
     pub fn destination(&self, namespace: &str, service: &str, port: u16) -> Option<Destination> {
         let key = PortKey { namespace: namespace.to_owned(), service: service.to_owned(), port };
         self.destinations.read().get(&key).cloned()
     }
 
-    /// Variables for the containers of a namespace: of its Services, if `all` is set, and of [`MASTER`].
+    /// Returns variables for the containers of a namespace: those of its Services if `all` is set, and those of
+    /// [`MASTER`].
     pub(crate) fn variables(&self, namespace: &str, all: bool) -> Vec<(String, String)> {
         let services = self.services.read();
         let variables = services.iter().flat_map(|service| {
@@ -85,7 +86,7 @@ impl ServiceTable {
     }
 }
 
-/// All TCP ports that `services` ask for, with the endpoints that `slices` have for them.
+/// Returns all TCP ports of `services`, with their endpoints in `slices`.
 pub(crate) fn wanted<'a>(
     services: impl Iterator<Item = &'a Service>,
     slices: impl Iterator<Item = &'a EndpointSlice>,
@@ -104,7 +105,7 @@ pub(crate) fn wanted<'a>(
             Some("None") => None,
             Some(address) => match address.parse::<IpAddr>() {
                 Ok(address) => Some(address),
-                Err(_) => continue, // Not assigned yet, or only a name.
+                Err(_) => continue, // Not assigned yet, or a name only.
             },
             None => continue,
         };
@@ -122,7 +123,8 @@ pub(crate) fn wanted<'a>(
     wanted
 }
 
-/// Ready endpoints of the port with that name; if none is ready, those that end but still serve.
+/// Returns the ready endpoints of the port with that name, or, if there is none, terminating endpoints that still
+/// serve.
 fn backends(slices: &[&EndpointSlice], port_name: &str) -> Vec<SocketAddr> {
     let (mut ready, mut ending) = (Vec::new(), Vec::new());
     for slice in slices {

@@ -1,4 +1,4 @@
-//! The table from objects, and forwarding over real sockets.
+//! The table computed from objects, and forwarding over real sockets.
 
 use super::*;
 use serde_json::json;
@@ -45,7 +45,7 @@ fn ready_endpoints_come_first_then_those_that_still_serve() {
     }
 }
 
-/// A server that says its name and hangs up.
+/// Starts a server that sends its name and closes the connection.
 async fn named(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -66,7 +66,7 @@ async fn ask(address: SocketAddr) -> io::Result<String> {
 #[tokio::test]
 async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
     let (a, b) = (named("a").await, named("b").await);
-    // Nobody listens there, and nobody else can.
+    // Bound without a listener, so that connections are refused.
     let bound = TcpSocket::new_v4().expect("a socket");
     bound.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let dead = bound.local_addr().expect("an address");
@@ -92,7 +92,8 @@ async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
     tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the listener closes");
 }
 
-/// Goal: an address that is not this machine's is served elsewhere. Method: TEST-NET-1, which nobody has.
+/// Goal: a Service with an address of another machine gets a substitute. Method: an address of TEST-NET-1, which no
+/// machine has.
 #[tokio::test]
 async fn an_address_that_cannot_be_had_gets_a_substitute() {
     let listener = listener("192.0.2.1:80".parse().expect("an address")).expect("a substitute");

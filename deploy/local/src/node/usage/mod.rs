@@ -1,12 +1,12 @@
-//! How much processor time and memory containers use now, for whoever asks.
+//! Current CPU and memory usage of containers.
 //!
-//! Usage is a rate between two looks at `/proc`: a container's first rate counts from its start, when it had used
-//! nothing, later ones from the look before. The kernel counts processor time in ticks of usually 10 ms; a rate over
-//! less than [`WINDOW_MIN`] would be little but rounding, and is not taken.
+//! CPU usage is a rate between two reads of `/proc`. A container's first rate counts from its start, later ones from
+//! the previous read. The kernel counts CPU time in ticks of usually 10 ms. A rate over less than [`WINDOW_MIN`] would
+//! be mostly rounding, so none is computed.
 //!
-//! # Not here
+//! # Limits
 //!
-//! Who asks, and in which form ([`crate::usage`]).
+//! The interface for readers is in [`crate::usage`].
 
 mod processes;
 
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Measures what runs on the node. Reads much of `/proc`.
+/// Measures the running containers of the node. Reads much of `/proc`.
 pub(super) fn measure(occupants: &[Occupant], meter: &mut Meter) -> Vec<ContainerUsage> {
     let groups: Vec<i32> = occupants.iter().map(|occupant| occupant.group).collect();
     let used = if groups.is_empty() { HashMap::new() } else { processes::survey(&groups) };
@@ -31,7 +31,7 @@ pub(super) fn measure(occupants: &[Occupant], meter: &mut Meter) -> Vec<Containe
     occupants.iter().filter_map(usage).collect()
 }
 
-/// Makes rates of totals, by process group.
+/// Converts totals to rates, by process group.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     before: HashMap<i32, Before>,
@@ -45,13 +45,13 @@ struct Before {
 }
 
 impl Meter {
-    /// What `group` uses, by what it has `used` up to now and the look before; one that is met for the first time had
-    /// used nothing at `born`.
+    /// Returns the usage of `group` from its total `used` and the previous read. A new group had used nothing at
+    /// `born`.
     fn rate(&mut self, group: i32, used: Used, born: Instant, now: Instant, at: Timestamp) -> Option<Usage> {
         let before = self.before.entry(group).or_insert(Before { at: born, cpu: Duration::ZERO, usage: None });
         let window = now.saturating_duration_since(before.at);
         if window >= WINDOW_MIN {
-            let cpu = used.cpu.saturating_sub(before.cpu); // A descendant may have been lost.
+            let cpu = used.cpu.saturating_sub(before.cpu); // A descendant's time may have been lost.
             let cpu_nanos = (cpu.as_secs_f64() / window.as_secs_f64() * 1e9) as u64;
             let usage = Usage { at, window, cpu_nanos, memory: used.memory };
             *before = Before { at: now, cpu: used.cpu, usage: Some(usage) };
@@ -74,7 +74,7 @@ mod tests {
         Used { cpu: Duration::from_millis(millis), memory: 1 << 20 }
     }
 
-    /// (time of the look in ms, processor time until then in ms) -> thousandths of a processor
+    /// (time of the read in ms, CPU time until then in ms) -> thousandths of a core
     #[test]
     fn usage_is_the_rate_between_two_looks() {
         let (mut meter, born, at) = (Meter::default(), Instant::now(), Timestamp::UNIX_EPOCH);

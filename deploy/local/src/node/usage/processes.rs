@@ -1,23 +1,24 @@
-//! What processes have used, from `/proc`: time on a processor, and memory held.
+//! CPU time and memory of processes, from `/proc`.
 //!
-//! A container's processes are those of its process group and all their descendants, so a child that has made a group
-//! of its own still counts. Time of children that have ended is in their parents' (`cutime`, `cstime`); only that of an
-//! orphan, taken in by another process, is lost. Memory is the resident set, what processes share counted for each.
+//! The processes of a container are its process group and all descendants, so a child in a process group of its own
+//! still counts. The time of ended children is included in their parents' (`cutime`, `cstime`). Only the time of an
+//! orphan that another process adopted is lost. Memory is the resident set; memory shared by several processes counts
+//! for each.
 
 use procfs::process::{self, all_processes};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What a container's processes have used.
+/// Usage of a container's processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
-    /// Time on a processor since they were started.
+    /// CPU time since their start.
     pub(super) cpu: Duration,
     /// Resident memory in bytes.
     pub(super) memory: u64,
 }
 
-/// What the kernel says of a process, as far as it matters here.
+/// Needed part of the kernel's statistics of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     parent: i32,
@@ -26,14 +27,14 @@ struct Stat {
     pages: u64,
 }
 
-/// How the kernel counts: ticks in a second, bytes in a page.
+/// Units of the kernel: ticks per second, bytes per page.
 #[derive(Clone, Copy, Debug)]
 struct Units {
     ticks: u64,
     page: u64,
 }
 
-/// What the processes of each of these groups have used; a group without processes is absent.
+/// Returns the usage of each of these groups. Groups without processes are absent.
 pub(super) fn survey(groups: &[i32]) -> HashMap<i32, Used> {
     let units = Units { ticks: rustix::param::clock_ticks_per_second(), page: rustix::param::page_size() as u64 };
     let stats = all_processes().into_iter().flatten().filter_map(|process| process.ok()?.stat().ok());
@@ -59,10 +60,10 @@ fn sum(groups: &[i32], stats: &HashMap<i32, Stat>, units: Units) -> HashMap<i32,
     sums
 }
 
-/// The group of ours that a process or one of its ancestors belongs to.
+/// Returns the first of `groups` to which a process or one of its ancestors belongs.
 fn group_of(pid: i32, groups: &[i32], stats: &HashMap<i32, Stat>) -> Option<i32> {
     let mut next = pid;
-    // Parents come from reads at slightly different times, so a ring is conceivable.
+    // Parents are read at slightly different times, so a cycle is possible.
     for _ in 0..stats.len() {
         let stat = stats.get(&next)?;
         if groups.contains(&stat.group) {
@@ -87,16 +88,16 @@ mod tests {
         (pid, Stat { parent, group, ticks, pages })
     }
 
-    /// Goal: group and descendants count, each once, and nobody else's.
+    /// Goal: the group and its descendants count once each, and no other process counts.
     #[test]
     fn a_containers_processes_are_its_group_and_their_descendants() {
         let stats = HashMap::from([
             stat(10, 1, 10, 125, 10),
             stat(11, 10, 10, 50, 1),
-            stat(12, 11, 12, 25, 2), // A group of its own, and yet a child.
+            stat(12, 11, 12, 25, 2), // Its own group, but a child.
             stat(20, 1, 20, 7, 4),
             stat(30, 1, 30, 999, 99),
-            stat(40, 41, 40, 1, 1), // A ring.
+            stat(40, 41, 40, 1, 1), // A cycle.
             stat(41, 40, 41, 1, 1),
         ]);
         let sums = sum(&[10, 20, 50], &stats, UNITS);
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(sums[&20], Used { cpu: Duration::from_millis(70), memory: 4 * 4096 });
     }
 
-    /// Goal: the numbers are the kernel's own. Method: this process, which has run and holds memory.
+    /// Goal: the numbers match the kernel's. Method: measure this process, which has run and holds memory.
     #[test]
     fn this_process_is_measured() {
         let group = process::Process::myself().and_then(|own| own.stat()).expect("readable").pgrp;
