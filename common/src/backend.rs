@@ -82,7 +82,7 @@ pub enum Probe {
     },
     /// The response to an HTTP GET has a status from 200 to 399.
     Http(Box<HttpGet>),
-    /// The same over TLS. Any certificate is accepted, as by the kubelet.
+    /// An HTTP GET over TLS, with the same rule. Any certificate is accepted, as by the kubelet.
     Https(Box<HttpGet>),
     /// `grpc.health.v1.Health/Check` returns SERVING.
     Grpc {

@@ -1,4 +1,4 @@
-//! Writes the CustomResourceDefinitions to `deploy/kubernetes/crds`, and the manual's page of our own.
+//! Writes the CustomResourceDefinitions to `deploy/kubernetes/crds`, and the manual's page about ZeroScalers.
 
 use common_api::zeroscaler::manual;
 use std::path::Path;

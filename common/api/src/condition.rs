@@ -1,9 +1,9 @@
-//! Knative's conditions: one of them, and lists of them.
+//! Knative's conditions, and lists of them.
 //!
-//! A list is kept sorted by type, in byte order. `lastTransitionTime` tells when anything else about a condition last
-//! changed, the reason and the message included: it is not the time of the last change of status. On the wire it has
-//! whole seconds; between the first mark and the end of one pass of a reconciler it is finer, so that the order of
-//! marks is known (see [`crate::condition_set`]).
+//! A list is kept sorted by type, in byte order. `lastTransitionTime` is the time at which any other field of the
+//! condition last changed, including reason and message, not only its status. The API server stores whole seconds.
+//! Between the first mark and the end of one reconciler pass the time is finer, so that the order of marks is known
+//! (see [`crate::condition_set`]).
 
 use common::time::Timestamp;
 use k8s_openapi::jiff;
@@ -11,13 +11,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Type of the condition that sums up the others.
+/// Type of the condition that summarizes the others.
 pub const READY: &str = "Ready";
-/// Status: it is so.
+/// Status: the condition holds.
 pub const TRUE: &str = "True";
-/// Status: it is not so.
+/// Status: the condition does not hold.
 pub const FALSE: &str = "False";
-/// Status: not known, or not yet.
+/// Status: not known, or not known yet.
 pub const UNKNOWN: &str = "Unknown";
 /// Severity of conditions that do not count towards [`READY`].
 pub const SEVERITY_INFO: &str = "Info";
@@ -29,71 +29,72 @@ pub struct Condition {
     /// Type, such as `Ready`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// `True`, `False` or `Unknown`.
+    /// Status: `True`, `False` or `Unknown`.
     pub status: String,
-    /// Empty: an error when False; `Warning` and `Info` do not count towards `Ready`.
+    /// Severity. Empty: an error if the status is False. `Warning` and `Info`: does not count towards `Ready`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub severity: String,
-    /// RFC 3339, whole seconds: when anything but this field last changed.
+    /// Time at which any other field last changed (RFC 3339, whole seconds).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
-    /// One word for programs.
+    /// Reason as one word, for programs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// A sentence for people.
+    /// Description for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
 impl Condition {
-    /// Whether the status is True.
+    /// Reports whether the status is True.
     pub fn is_true(&self) -> bool {
         self.status == TRUE
     }
 
-    /// Whether the status is False.
+    /// Reports whether the status is False.
     pub fn is_false(&self) -> bool {
         self.status == FALSE
     }
 
-    /// Whether the status is Unknown, or no status at all.
+    /// Reports whether the status is Unknown or missing.
     pub fn is_unknown(&self) -> bool {
         !self.is_true() && !self.is_false()
     }
 
-    /// When it last changed. A time that is absent or unreadable lies before all others.
+    /// Returns the time of the last change. An absent or unreadable time counts as the earliest possible time.
     pub fn changed_at(&self) -> Timestamp {
         self.last_transition_time.as_deref().and_then(from_rfc3339).unwrap_or(Timestamp::from_nanos(i64::MIN))
     }
 
-    /// How long it has been as it is, counted from the whole second that is on the wire.
+    /// Returns the time since the last change, counted from the whole second that is stored.
     pub fn unchanged_for(&self, now: Timestamp) -> Duration {
         now.saturating_since(Timestamp::from_secs(self.changed_at().as_secs()))
     }
 
-    /// Whether both say the same, whenever they came to say it.
+    /// Reports whether both are equal apart from their times.
     pub fn says_the_same(&self, other: &Self) -> bool {
         (&self.type_, &self.status, &self.severity, &self.reason, &self.message)
             == (&other.type_, &other.status, &other.severity, &other.reason, &other.message)
     }
 }
 
-/// The condition of a type, if there is one.
+/// Returns the condition of a type, if there is one.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether two lists say the same, transition times aside.
+/// Reports whether two lists are equal apart from transition times.
 pub fn say_the_same(a: &[Condition], b: &[Condition]) -> bool {
     a.len() == b.len()
         && a.iter().all(|condition| find(b, &condition.type_).is_some_and(|c| c.says_the_same(condition)))
 }
 
-/// Gives conditions the transition times that they are written with: the one that was read where nothing else changed,
-/// `now` in whole seconds where something did. So there and back again within one pass leaves no trace.
+/// Sets the transition times with which conditions are written. If nothing else changed, the condition keeps the time
+/// that was read; otherwise it gets `now` in whole seconds. So a change that is reverted within one pass leaves no
+/// trace.
 ///
-/// A time that is still to come was written by a clock that has been set back since, or by another that is ahead. It
-/// becomes `now`: until then the condition would be no older with every pass, and what waits for its age would wait.
+/// A time in the future was written by a clock that has been set back since, or by another clock that is ahead. It
+/// becomes `now`. Otherwise the condition would not age until then, and actions that wait for its age would be delayed.
 pub fn settle(conditions: &mut [Condition], read: &[Condition], now: Timestamp) {
     let is_past = |before: &Condition| before.changed_at().as_secs() <= now.as_secs();
     for condition in conditions {
@@ -104,13 +105,13 @@ pub fn settle(conditions: &mut [Condition], read: &[Condition], now: Timestamp) 
     }
 }
 
-/// RFC 3339 in UTC, with a fraction only where there is one.
+/// Formats a time as RFC 3339 in UTC, with a fraction only if necessary.
 pub fn to_rfc3339(time: Timestamp) -> String {
-    // Any 64 bits of nanoseconds lie within what jiff can say.
+    // jiff can represent every time of 64 bits of nanoseconds.
     jiff::Timestamp::from_nanosecond(i128::from(time.as_nanos())).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
 }
 
-/// Reads RFC 3339. None if malformed, or beyond 64 bits of nanoseconds (before 1677, after 2262).
+/// Parses RFC 3339. Returns `None` if the text is malformed or beyond 64 bits of nanoseconds (before 1677, after 2262).
 pub fn from_rfc3339(text: &str) -> Option<Timestamp> {
     let time: jiff::Timestamp = text.parse().ok()?;
     i64::try_from(time.as_nanosecond()).ok().map(Timestamp::from_nanos)
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(new_reason[0].last_transition_time.as_deref(), Some("2023-11-14T22:13:20Z"));
     }
 
-    /// Goal: after a clock was set back conditions grow older again, and are written once for that.
+    /// Goal: after a clock was set back, conditions age again and are written once for that.
     #[test]
     fn a_time_that_is_still_to_come_becomes_now() {
         let now = Timestamp::from_nanos(1_700_000_000_900_000_000);

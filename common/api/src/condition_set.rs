@@ -1,62 +1,63 @@
-//! How `Ready` follows from the conditions that it depends on.
+//! Derives `Ready` from the conditions that it depends on.
 //!
-//! A kind declares its dependents in order. Whoever reconciles it works in three steps: [`HasConditions::begin`] on a
-//! copy of what was read, marks, [`HasConditions::finish`] against what was read. All take the time as an argument.
+//! A kind declares its dependents in order. Its reconciler works in three steps: [`HasConditions::begin`] on a copy of
+//! the status that was read, then marks, then [`HasConditions::finish`] against the status that was read. All take the
+//! time as an argument.
 //!
 //! # The rule
 //!
-//! - Setting a condition that says the same already does nothing. Any other difference replaces it and moves its
-//!   transition time.
-//! - True: `Ready` becomes a copy of the newest unhappy condition that counts (False before Unknown); Unknown without
-//!   a reason if some dependent is absent; else True.
-//! - Unknown: the first dependent that is False wins. `Ready` is then False, with this call's reason unless it was
-//!   False before. With none, `Ready` is Unknown for the same reason, if the marked condition is a dependent.
-//! - False: `Ready` is False for the same reason, if the marked condition is a dependent.
-//! - What counts has an empty severity: `Ready` and its dependents. Anything else is `Info`.
+//! - Setting a condition to its current content does nothing. Any other change replaces it and moves its transition
+//!   time.
+//! - Marking True: `Ready` becomes a copy of the newest unhappy condition that counts (False before Unknown); Unknown
+//!   without a reason if a dependent is absent; else True.
+//! - Marking Unknown: if a dependent is False, `Ready` is False, with the new reason unless it was False before.
+//!   Otherwise `Ready` is Unknown for the same reason, if the marked condition is a dependent.
+//! - Marking False: `Ready` is False for the same reason, if the marked condition is a dependent.
+//! - `Ready` and its dependents count and have an empty severity. All others have severity `Info`.
 
 use crate::condition::{Condition, FALSE, READY, SEVERITY_INFO, TRUE, UNKNOWN, find, settle, to_rfc3339};
 use common::time::Timestamp;
 use std::time::Duration;
 
-/// Reason of `Ready` while a new generation has not been reconciled with success.
+/// Reason of `Ready` while a new generation has not been reconciled successfully.
 pub const NEW_GENERATION: &str = "NewObservedGenFailure";
 const NEW_GENERATION_MESSAGE: &str = "unsuccessfully observed a new generation";
 
 /// A status with conditions.
 pub trait HasConditions {
-    /// Types that `Ready` depends on, in declaration order.
+    /// Types on which `Ready` depends, in declaration order.
     const DEPENDENTS: &'static [&'static str];
 
-    /// The conditions.
+    /// Returns the conditions.
     fn conditions(&self) -> &[Condition];
-    /// The conditions, to change them.
+    /// Returns the conditions for modification.
     fn conditions_mut(&mut self) -> &mut Vec<Condition>;
-    /// The generation that the status is about.
+    /// Returns the generation that the status describes.
     fn observed_generation(&self) -> Option<i64>;
-    /// The generation that the status is about, to change it.
+    /// Returns the observed generation for modification.
     fn observed_generation_mut(&mut self) -> &mut Option<i64>;
 
-    /// The condition of a type, if there is one.
+    /// Returns the condition of a type, if there is one.
     fn condition(&self, type_: &str) -> Option<&Condition> {
         find(self.conditions(), type_)
     }
 
-    /// Whether the status is about this generation, and says that it is ready.
+    /// Reports whether the status describes this generation and is ready.
     fn is_ready(&self, generation: i64) -> bool {
         self.observed_generation().unwrap_or(0) == generation && self.condition(READY).is_some_and(Condition::is_true)
     }
 
-    /// How long a condition has had a status; none if it has another, or is absent.
+    /// Returns the time for which a condition has had a status, or `None` if it has another status or is absent.
     fn status_for(&self, type_: &str, status: &str, now: Timestamp) -> Option<Duration> {
         self.condition(type_).filter(|condition| condition.status == status).map(|c| c.unchanged_for(now))
     }
 
-    /// Marks conditions at this time.
+    /// Returns a manager that marks conditions at this time.
     fn manage(&mut self, now: Timestamp) -> ConditionManager<'_> {
         ConditionManager { dependents: Self::DEPENDENTS, conditions: self.conditions_mut(), now }
     }
 
-    /// First step of a pass: fills in what is missing, and unsettles `Ready` if the generation is new.
+    /// Begins a pass: adds missing conditions, and sets `Ready` to Unknown if the generation is new.
     fn begin(&mut self, generation: i64, now: Timestamp) {
         let new = self.observed_generation().unwrap_or(0) != generation;
         let mut manager = self.manage(now);
@@ -66,7 +67,8 @@ pub trait HasConditions {
         }
     }
 
-    /// Last step of a pass, failed or not: notes the generation and settles transition times against what was read.
+    /// Ends a pass, failed or not: records the generation and settles transition times against the status that was
+    /// read.
     fn finish(&mut self, read: Option<&Self>, generation: i64, now: Timestamp)
     where
         Self: Sized,
@@ -76,8 +78,8 @@ pub trait HasConditions {
     }
 }
 
-/// Makes a status with the usual two fields (`conditions`, `observed_generation`) one with conditions; the list names
-/// what `Ready` depends on.
+/// Implements [`HasConditions`] for a status with the usual fields `conditions` and `observed_generation`. The list
+/// names the dependents of `Ready`.
 macro_rules! has_conditions {
     ($status:ty: $dependents:expr) => {
         impl HasConditions for $status {
@@ -103,7 +105,7 @@ macro_rules! has_conditions {
 }
 pub(crate) use has_conditions;
 
-/// Marks conditions and keeps `Ready` in step.
+/// Marks conditions and keeps `Ready` consistent.
 #[derive(Debug)]
 pub struct ConditionManager<'a> {
     dependents: &'static [&'static str],
@@ -112,7 +114,7 @@ pub struct ConditionManager<'a> {
 }
 
 impl ConditionManager<'_> {
-    /// Adds `Ready` and its dependents where they are missing: True where `Ready` is, else Unknown.
+    /// Adds `Ready` and its dependents if they are missing: as True if `Ready` is True, else as Unknown.
     pub fn initialize(&mut self) {
         let status = match find(self.conditions, READY) {
             Some(ready) if ready.is_true() => TRUE,
@@ -129,13 +131,13 @@ impl ConditionManager<'_> {
         }
     }
 
-    /// It is so.
+    /// Marks a condition as True.
     pub fn mark_true(&mut self, type_: &str) {
         self.set(type_, TRUE, "", "");
         self.recompute();
     }
 
-    /// Not known, or not yet.
+    /// Marks a condition as Unknown.
     pub fn mark_unknown(&mut self, type_: &str, reason: &str, message: &str) {
         self.set(type_, UNKNOWN, reason, message);
         let failed = self.dependents.iter().any(|type_| find(self.conditions, type_).is_some_and(Condition::is_false));
@@ -148,7 +150,7 @@ impl ConditionManager<'_> {
         }
     }
 
-    /// It is not so.
+    /// Marks a condition as False.
     pub fn mark_false(&mut self, type_: &str, reason: &str, message: &str) {
         self.set(type_, FALSE, reason, message);
         if self.dependents.contains(&type_) {
@@ -156,7 +158,7 @@ impl ConditionManager<'_> {
         }
     }
 
-    /// Sets one condition and leaves `Ready` as it is: for conditions that only inform.
+    /// Sets one condition without changing `Ready`, for informational conditions.
     pub fn set(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
         let counts = type_ == READY || self.dependents.contains(&type_);
         let mut condition = Condition {
@@ -176,14 +178,14 @@ impl ConditionManager<'_> {
         self.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
     }
 
-    /// Takes a condition away that only informs. `Ready` and its dependents stay.
+    /// Removes an informational condition. `Ready` and its dependents stay.
     pub fn clear(&mut self, type_: &str) {
         if type_ != READY && !self.dependents.contains(&type_) {
             self.conditions.retain(|condition| condition.type_ != type_);
         }
     }
 
-    /// `Ready` after some condition became True.
+    /// Recomputes `Ready` after a condition became True.
     fn recompute(&mut self) {
         let mut counting: Vec<&Condition> =
             self.conditions.iter().filter(|c| c.severity.is_empty() && c.type_ != READY).collect();
@@ -197,7 +199,7 @@ impl ConditionManager<'_> {
         }
     }
 
-    /// Now, or a nanosecond after the newest condition: the order of marks within a pass counts.
+    /// Returns the current time, or a nanosecond after the newest condition: the order of marks within a pass matters.
     fn later_than_all(&self) -> Timestamp {
         let newest = self.conditions.iter().map(Condition::changed_at).max();
         newest.map_or(self.now, |newest| self.now.max(newest + Duration::from_nanos(1)))
@@ -276,7 +278,7 @@ mod tests {
         assert_eq!(ready(&status), (TRUE, ""));
     }
 
-    /// Within one second the order of marks decides, as it does with upstream's finer clock.
+    /// Goal: marks within one second are ordered, as with upstream's finer clock.
     #[test]
     fn marks_of_one_instant_have_an_order() {
         for (first, second) in [(ACTIVE, SKS), (SKS, ACTIVE)] {
@@ -325,8 +327,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is marked in whatever order: Ready is True if all dependents are, False if any is, else Unknown;
-        /// the list is sorted; and settling against itself changes nothing.
+        /// Goal: for any sequence of marks, Ready is True if all dependents are, False if any is, else Unknown. The
+        /// list is sorted, and settling it against itself changes nothing.
         #[test]
         fn ready_sums_up_its_dependents(marks in prop::collection::vec((0..4_usize, 0..3_u8, 0..3_i64), 0..30)) {
             let mut status = fresh();

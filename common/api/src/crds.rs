@@ -1,13 +1,13 @@
-//! The CustomResourceDefinitions, made from the types. Our own is put together in [`crate::zeroscaler::crd`]. Those shared
-//! with Knative are Knative's to install; they are here for tests of the drop-in, with upstream's names, columns and
-//! required fields.
+//! CustomResourceDefinitions, generated from the types. Zeroscale's own is completed in [`crate::zeroscaler::crd`].
+//! Knative installs the definitions that it shares with Zeroscale. They are here for tests of the drop-in, with
+//! upstream's names, columns and required fields.
 //!
-//! Their schema is stricter than upstream's in one way: `protocolType`, `mode` and `reachability` admit their values
-//! alone. Where no webhook runs nothing else would refuse a wrong one, and a wrong one of the first two typed clients
-//! could not even list.
+//! Their schema is stricter than upstream's in one way: `protocolType`, `mode` and `reachability` accept only their
+//! valid values. Without a webhook nothing else would reject a wrong value, and a wrong value in the first two breaks
+//! even the list requests of typed clients.
 //!
-//! `cargo run -p common-api --example crds` writes our own to `deploy/kubernetes/crds`, and the manual's page of our
-//! own; a test fails while those files are stale.
+//! `cargo run -p common-api --example crds` writes Zeroscale's definition to `deploy/kubernetes/crds`, and the manual's
+//! page about it. A test fails while those files are stale.
 
 use crate::{Metric, PodAutoscaler, ServerlessService, zeroscaler};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -16,26 +16,27 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 use serde_json::json;
 
-/// Label on every CRD that belongs to Knative's install.
+/// Label on every CRD of Knative's installation.
 const INSTALL_LABEL: &str = "knative.dev/crd-install";
 
 const READY_STATUS: &str = ".status.conditions[?(@.type==\"Ready\")].status";
 const READY_REASON: &str = ".status.conditions[?(@.type==\"Ready\")].reason";
 
-/// Our own: all that standalone needs.
+/// Returns Zeroscale's own definitions, which are all that standalone needs.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![zeroscaler::crd::crd()]
 }
 
-/// Those shared with Knative, whose install brings them. Only tests of the drop-in make them.
+/// Returns the definitions shared with Knative, whose installation provides them. Only tests of the drop-in create
+/// them.
 pub fn shared() -> [CustomResourceDefinition; 3] {
     [pod_autoscaler(), metric(), serverless_service()]
 }
 
-/// The files that hold them, by name, and a kustomization that names those.
+/// Returns the generated files by name, including a kustomization that lists the others.
 ///
 /// # Errors
-/// An object cannot be written as YAML, which would be a mistake in this crate.
+/// Fails if an object cannot be written as YAML, which would be a bug in this crate.
 pub fn manifests() -> Result<Vec<(String, String)>, serde_yaml_ng::Error> {
     let mut files = Vec::new();
     for crd in crds() {
@@ -92,7 +93,7 @@ fn serverless_service() -> CustomResourceDefinition {
     crd
 }
 
-/// Adds what the types do not say.
+/// Adds labels and columns, which the types do not contain.
 fn finish(mut crd: CustomResourceDefinition, columns: &[(&str, &str, &str)]) -> CustomResourceDefinition {
     crd.metadata.labels.get_or_insert_default().insert(INSTALL_LABEL.to_owned(), "true".to_owned());
     for version in &mut crd.spec.versions {
@@ -104,14 +105,14 @@ fn finish(mut crd: CustomResourceDefinition, columns: &[(&str, &str, &str)]) -> 
         });
         version.additional_printer_columns = Some(columns.collect());
         if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
-            // The derived ones speak of the derive.
+            // The derived title and description describe the derive, not the resource.
             (root.title, root.description) = (None, None);
         }
     }
     crd
 }
 
-/// A text with these values and no others.
+/// Restricts a text to these values.
 fn one_of(schema: &mut JSONSchemaProps, values: &[&str]) {
     *schema = JSONSchemaProps {
         description: schema.description.take(),
@@ -183,7 +184,8 @@ mod tests {
         assert_eq!(fields, ["apiVersion", "kind", "name"]);
     }
 
-    /// An API server admits structural schemas alone: a type everywhere, unless anything is taken, no references.
+    /// Goal: schemas are structural, as API servers require: a type everywhere unless any value is accepted, and no
+    /// references.
     #[test]
     fn schemas_are_structural() {
         fn walk(schema: &serde_json::Value, at: &str) {

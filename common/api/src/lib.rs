@@ -1,7 +1,7 @@
-//! The custom resources: types, conditions, validation, CRDs.
+//! Custom resources: types, conditions, validation, CRDs.
 //!
-//! [`zeroscaler`] is our own, and all that standalone knows. The others are shared with Knative Serving, one file for each
-//! kind; their groups, names and serialised forms are Knative's.
+//! [`zeroscaler`] is Zeroscale's own resource and the only one that standalone uses. The others are shared with Knative
+//! Serving, one file for each kind; their groups, names and serialized forms are Knative's.
 
 pub mod condition;
 pub mod condition_set;
@@ -29,7 +29,7 @@ pub use zeroscaler::{ZeroScaler, ZeroScalerSpec, ZeroScalerStatus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Names the object that is scaled, in the same namespace.
+/// Reference to the scaled object, in the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
@@ -39,7 +39,7 @@ pub struct ObjectReference {
     /// Kind, such as `Deployment`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Name.
+    /// Name of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! Metric: what the collector gathers for one revision.
+//! Metric: the collector's measurements for one revision.
 
 use crate::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the PodAutoscaler reconciler asks for.
+/// Windows and scrape target that the PodAutoscaler reconciler requests.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "autoscaling.internal.knative.dev",
@@ -25,18 +25,18 @@ pub struct MetricSpec {
     pub stable_window: i64,
     /// Panic window in nanoseconds.
     pub panic_window: i64,
-    /// Service whose pods are scraped; empty: none, the activators' stats are all there is.
+    /// Service whose pods are scraped; empty: none, only the stats of activators are used.
     pub scrape_target: String,
 }
 
-/// What the collector reports.
+/// Result that the collector reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricStatus {
-    /// The generation that this status is about.
+    /// Generation that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready` alone.
+    /// Conditions; only `Ready`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

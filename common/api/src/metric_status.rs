@@ -1,32 +1,32 @@
-//! What a Metric's status says: whether its samples come in. Reasons are upstream's.
+//! Status of a Metric: whether its samples arrive. Reasons are upstream's.
 
 use crate::MetricStatus;
 use crate::condition::{Condition, READY};
 use crate::condition_set::{HasConditions, has_conditions};
 use common::time::Timestamp;
 
-/// Reason: there are no pods to ask.
+/// Reason: there are no pods to scrape.
 pub const NO_ENDPOINTS: &str = "NoEndpoints";
-/// Reason: no pod that had not been asked yet has answered.
+/// Reason: none of the pods that had not been scraped yet has responded.
 pub const DID_NOT_RECEIVE_STAT: &str = "DidNotReceiveStat";
-/// Reason: anything else.
+/// Reason: any other error.
 pub const COLLECTION_FAILED: &str = "CollectionFailed";
 
-/// How the last collection went wrong.
+/// Error of the last collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CollectionError {
-    /// There are no pods to ask.
+    /// There are no pods to scrape.
     NoEndpoints(String),
-    /// No pod that had not been asked yet has answered.
+    /// None of the pods that had not been scraped yet has responded.
     DidNotReceiveStat(String),
-    /// Anything else.
+    /// Any other error.
     Other(String),
 }
 
 has_conditions!(MetricStatus: []);
 
 impl MetricStatus {
-    /// Notes how the last collection went.
+    /// Records the result of the last collection.
     pub fn mark(&mut self, result: Result<(), &CollectionError>, now: Timestamp) {
         let mut manager = self.manage(now);
         match result {

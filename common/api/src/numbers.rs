@@ -1,13 +1,14 @@
-//! Numbers of objects, as Kubernetes stores them.
+//! Numbers of objects in the form in which Kubernetes stores them.
 //!
-//! An API server writes 10.0 as 10. To whoever reads it without knowing its type those are two numbers.
+//! An API server stores 10.0 as 10. A reader that does not know the type of the field regards them as different
+//! numbers.
 
 use serde_json::Value;
 
-/// Up to here a float is the whole number that it seems to be.
+/// Largest float that exactly represents its whole number.
 const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
 
-/// Makes integers of all floats of a document that are whole numbers.
+/// Converts all floats of a document that are whole numbers to integers.
 pub fn as_stored(document: &mut Value) {
     match document {
         Value::Number(number) if number.is_f64() => {

@@ -1,4 +1,4 @@
-//! PodAutoscaler: how one target is scaled. In standalone it is the revision.
+//! PodAutoscaler: scaling of one target. In standalone it is the revision.
 
 use crate::{Condition, ObjectReference};
 use common::backend::Protocol;
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
-/// What a user asks for.
+/// Scaling that a user requests.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "autoscaling.internal.knative.dev",
@@ -25,56 +25,56 @@ use std::collections::BTreeMap;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodAutoscalerSpec {
-    /// Requests that one pod may run at once; 0: no limit.
+    /// Maximum number of concurrent requests per pod; 0: no limit.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub container_concurrency: i64,
-    /// What is scaled.
+    /// Reference to the scaled object.
     pub scale_target_ref: ObjectReference,
-    /// Whether any route leads here.
+    /// Reachability of the revision by routes.
     #[serde(default, skip_serializing_if = "Reachability::is_unknown")]
     pub reachability: Reachability,
-    /// What the pods speak.
+    /// Protocol of the pods: http1 or h2c.
     #[schemars(with = "String")]
     #[serde(deserialize_with = "read_protocol")]
     pub protocol_type: Protocol,
 }
 
-/// What the autoscaler reports.
+/// Result that the autoscaler reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodAutoscalerStatus {
-    /// The generation that this status is about.
+    /// Generation that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Active`, `Ready`, `SKSReady`, `ScaleTargetInitialized`, sorted by type.
+    /// Conditions `Active`, `Ready`, `SKSReady` and `ScaleTargetInitialized`, sorted by type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Never written by this project.
+    /// Annotations; never written by Zeroscale.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Name of the public Service; always present, maybe empty.
+    /// Name of the public Service; always present, may be empty.
     #[serde(default)]
     pub service_name: String,
-    /// Name of the private Service; always present, maybe empty.
+    /// Name of the private Service; always present, may be empty.
     #[serde(default)]
     pub metrics_service_name: String,
-    /// Pods that are wanted; -1: not known yet.
+    /// Desired number of pods; -1: not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_scale: Option<i32>,
-    /// Pods that are ready.
+    /// Number of ready pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual_scale: Option<i32>,
 }
 
-/// Whether any route leads to a revision.
+/// Reachability of a revision by routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Reachability {
-    /// Some route can send traffic here.
+    /// A route can send traffic to the revision.
     Reachable,
-    /// None can.
+    /// No route can send traffic to the revision.
     Unreachable,
-    /// Not known; treated as reachable. Any other word is read as this one: Knative's definition admits all, and one
-    /// object must never keep a list from being read.
+    /// Not known; treated as reachable. Any other text is read as this value, because Knative's definition admits every
+    /// text, and one object must never make a list unreadable.
     #[default]
     #[serde(rename = "", other)]
     Unknown,
@@ -86,7 +86,7 @@ impl Reachability {
     }
 }
 
-/// As Knative reads it, whose definitions admit all words: what is not `h2c` is HTTP/1.1.
+/// Reads a protocol like Knative, whose definitions admit every text: anything but `h2c` is HTTP/1.1.
 pub(crate) fn read_protocol<'de, D: Deserializer<'de>>(word: D) -> Result<Protocol, D::Error> {
     let is_h2c = String::deserialize(word)? == "h2c";
     Ok(if is_h2c { Protocol::H2c } else { Protocol::Http1 })
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Goal: a word that Knative's definition lets pass keeps no list from being read, and says nothing.
+    /// Goal: a text that Knative's definition admits makes no list unreadable and counts as unknown.
     #[test]
     fn every_reachability_can_be_read() {
         let rows = [

@@ -1,6 +1,6 @@
-//! What a PodAutoscaler's status says, and how it comes to say it. Types, reasons and messages are upstream's.
+//! Status of a PodAutoscaler, and the operations that change it. Types, reasons and messages are upstream's.
 //!
-//! An absent `Active` condition means that the revision is activating, but it never counts as activating too long.
+//! An absent `Active` condition means that the revision is activating, but it never counts as activating for too long.
 
 use crate::condition::{Condition, FALSE, TRUE, UNKNOWN};
 use crate::condition_set::{HasConditions, has_conditions};
@@ -10,92 +10,92 @@ use std::time::Duration;
 
 /// Condition: the revision takes traffic.
 pub const ACTIVE: &str = "Active";
-/// Condition: the first scale was reached once.
+/// Condition: the initial scale was reached once.
 pub const SCALE_TARGET_INITIALIZED: &str = "ScaleTargetInitialized";
 /// Condition: the ServerlessService is ready.
 pub const SKS_READY: &str = "SKSReady";
 
 /// Reason: requests wait for pods.
 pub const QUEUED: &str = "Queued";
-/// Reason: nothing waits and nothing runs.
+/// Reason: no request waits or runs.
 pub const NO_TRAFFIC: &str = "NoTraffic";
 /// Reason: activation took too long.
 pub const TIMED_OUT: &str = "TimedOut";
 /// Reason: the ServerlessService is not ready.
 pub const NOT_READY: &str = "NotReady";
-/// Reason: an object of the name that we need belongs to somebody else.
+/// Reason: a required object name is taken by an object with another owner.
 pub const NOT_OWNED: &str = "NotOwned";
 /// Reason: an object could not be created.
 pub const FAILED_CREATE: &str = "FailedCreate";
-/// Message where the ServerlessService has not named its private Service yet.
+/// Message while the ServerlessService has not named its private Service yet.
 pub const NO_PRIVATE_SERVICE_NAME: &str = "No Private Service Name";
 
-/// Why a revision is inactive.
+/// Reason why a revision is inactive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inactive {
-    /// It has no traffic.
+    /// The revision has no traffic.
     NoTraffic,
-    /// It could not be activated in time.
+    /// The revision could not be activated in time.
     TimedOut,
 }
 
 has_conditions!(PodAutoscalerStatus: [ACTIVE, SCALE_TARGET_INITIALIZED, SKS_READY]);
 
 impl PodAutoscaler {
-    /// Whether some route may lead to the revision: unless it is known that none does.
+    /// Reports whether a route may lead to the revision. False only if it is known that no route does.
     pub fn is_reachable(&self) -> bool {
         self.spec.reachability != Reachability::Unreachable
     }
 }
 
 impl PodAutoscalerStatus {
-    /// Whether the revision takes traffic.
+    /// Reports whether the revision takes traffic.
     pub fn is_active(&self) -> bool {
         self.condition(ACTIVE).is_some_and(Condition::is_true)
     }
 
-    /// Whether it does not.
+    /// Reports whether the revision is known to take no traffic.
     pub fn is_inactive(&self) -> bool {
         self.condition(ACTIVE).is_some_and(Condition::is_false)
     }
 
-    /// Whether it is on its way there.
+    /// Reports whether the revision is activating.
     pub fn is_activating(&self) -> bool {
         self.condition(ACTIVE).is_none_or(Condition::is_unknown)
     }
 
-    /// Whether the first scale was reached once.
+    /// Reports whether the initial scale was reached once.
     pub fn is_scale_target_initialized(&self) -> bool {
         self.condition(SCALE_TARGET_INITIALIZED).is_some_and(Condition::is_true)
     }
 
-    /// How long it has been active; none if it is not.
+    /// Returns the time for which the revision has been active, or `None` if it is not.
     pub fn active_for(&self, now: Timestamp) -> Option<Duration> {
         self.status_for(ACTIVE, TRUE, now)
     }
 
-    /// How long it has been inactive; none if it is not.
+    /// Returns the time for which the revision has been inactive, or `None` if it is not.
     pub fn inactive_for(&self, now: Timestamp) -> Option<Duration> {
         self.status_for(ACTIVE, FALSE, now)
     }
 
-    /// How long it has been activating; none if it is not, or if it is not known since when.
+    /// Returns the time for which the revision has been activating, or `None` if it is not or the start is unknown.
     pub fn activating_for(&self, now: Timestamp) -> Option<Duration> {
         self.status_for(ACTIVE, UNKNOWN, now)
     }
 
-    /// Notes that the revision takes traffic.
+    /// Records that the revision takes traffic.
     pub fn mark_active(&mut self, now: Timestamp) {
         self.manage(now).mark_true(ACTIVE);
     }
 
-    /// Notes that requests wait for pods.
+    /// Records that requests wait for pods.
     pub fn mark_activating(&mut self, now: Timestamp) {
         let message = "Requests to the target are being buffered as resources are provisioned.";
         self.manage(now).mark_unknown(ACTIVE, QUEUED, message);
     }
 
-    /// Notes that the revision takes no traffic.
+    /// Records that the revision takes no traffic.
     pub fn mark_inactive(&mut self, why: Inactive, now: Timestamp) {
         let (reason, message) = match why {
             Inactive::NoTraffic => (NO_TRAFFIC, "The target is not receiving traffic."),
@@ -104,37 +104,37 @@ impl PodAutoscalerStatus {
         self.manage(now).mark_false(ACTIVE, reason, message);
     }
 
-    /// Notes that the revision cannot work.
+    /// Records that the revision cannot work.
     pub fn mark_failed(&mut self, reason: &str, message: &str, now: Timestamp) {
         self.manage(now).mark_false(ACTIVE, reason, message);
     }
 
-    /// Notes that an object of the name that we need belongs to somebody else.
+    /// Records that a required object name is taken by an object with another owner.
     pub fn mark_not_owned(&mut self, kind: &str, name: &str, now: Timestamp) {
         self.mark_failed(NOT_OWNED, &format!("There is an existing {kind} {name:?} that we do not own."), now);
     }
 
-    /// Notes that an object could not be created.
+    /// Records that an object could not be created.
     pub fn mark_failed_create(&mut self, kind: &str, name: &str, now: Timestamp) {
         self.mark_failed(FAILED_CREATE, &format!("Failed to create {kind} {name:?}."), now);
     }
 
-    /// Notes that the first scale was reached. It is never taken back.
+    /// Records that the initial scale was reached. This is never revoked.
     pub fn mark_scale_target_initialized(&mut self, now: Timestamp) {
         self.manage(now).mark_true(SCALE_TARGET_INITIALIZED);
     }
 
-    /// Notes that the ServerlessService is ready.
+    /// Records that the ServerlessService is ready.
     pub fn mark_sks_ready(&mut self, now: Timestamp) {
         self.manage(now).mark_true(SKS_READY);
     }
 
-    /// Notes that it is not, with its own message.
+    /// Records that the ServerlessService is not ready, with its message.
     pub fn mark_sks_not_ready(&mut self, message: &str, now: Timestamp) {
         self.manage(now).mark_unknown(SKS_READY, NOT_READY, message);
     }
 
-    /// Notes the scales. An unknown desired scale (none) leaves one that was known before, and is -1 otherwise.
+    /// Records the scales. An unknown desired scale (`None`) keeps the last known one, or becomes -1 if there is none.
     pub fn set_scales(&mut self, desired: Option<i32>, ready: i32) {
         self.actual_scale = Some(ready);
         self.desired_scale = Some(match (desired, self.desired_scale) {
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(status.inactive_for(at(45)), Some(Duration::from_secs(5)), "another reason restarts the clock");
     }
 
-    /// Reconcilers, 9.3: an Active condition that does not say since when has been so since the beginning of time.
+    /// Goal: an Active condition without a transition time counts as unchanged since the beginning of time.
     #[test]
     fn a_condition_without_a_time_is_as_old_as_time() {
         let parse = |status: &str| {
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// The schema requires both names, so they are written even where they are empty.
+    /// Goal: both names are serialized even if empty, because the schema requires them.
     #[test]
     fn empty_service_names_are_serialized() {
         let json = serde_json::to_value(PodAutoscalerStatus::default()).expect("serializable");

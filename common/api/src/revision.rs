@@ -1,25 +1,26 @@
-//! Revision of Knative Serving, as far as a drop-in activator reads it. Never written, and no CRD of ours.
+//! Knative Serving's Revision, limited to the fields that a drop-in activator reads. Zeroscale never writes it and has
+//! no CRD for it.
 
 use k8s_openapi::api::core::v1::Container;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The part of a Revision that concerns its traffic.
+/// Traffic settings of a Revision.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "serving.knative.dev", version = "v1", kind = "Revision", namespaced, derive = "PartialEq")]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionSpec {
-    /// Requests that one pod may run at once; absent or 0: no limit.
+    /// Maximum number of concurrent requests per pod; absent or 0: no limit.
     #[serde(default)]
     pub container_concurrency: Option<i64>,
-    /// Longest duration of a request, seconds.
+    /// Longest duration of a request, in seconds.
     #[serde(default)]
     pub timeout_seconds: Option<i64>,
-    /// Longest wait for the first byte of a response, seconds.
+    /// Longest wait for the first byte of a response, in seconds.
     #[serde(default)]
     pub response_start_timeout_seconds: Option<i64>,
-    /// Longest silence in a response, seconds.
+    /// Longest idle time in a response, in seconds.
     #[serde(default)]
     pub idle_timeout_seconds: Option<i64>,
     /// User containers.

@@ -1,4 +1,4 @@
-//! ServerlessService: the two Services of a revision, and whether traffic takes the activators or the pods.
+//! ServerlessService: the two Services of a revision, and the traffic path through activators or straight to the pods.
 
 use crate::podautoscaler::read_protocol;
 use crate::{Condition, ObjectReference};
@@ -7,7 +7,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the PodAutoscaler reconciler asks for.
+/// Traffic path that the PodAutoscaler reconciler requests.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "networking.internal.knative.dev",
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ServerlessServiceSpec {
-    /// Which way traffic goes.
+    /// Path of traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// Copy of the PodAutoscaler's `scaleTargetRef`.
@@ -33,30 +33,30 @@ pub struct ServerlessServiceSpec {
     #[schemars(with = "String")]
     #[serde(deserialize_with = "read_protocol")]
     pub protocol_type: Protocol,
-    /// How many activators carry the traffic in Proxy mode; 0: all.
+    /// Number of activators that carry the traffic in Proxy mode; 0: all.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub num_activators: i32,
 }
 
-/// Which way traffic goes.
+/// Path of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
     /// Through the activators.
     Proxy,
-    /// Straight to the pods. Any other word is read as this one, as Knative does: its definition admits all, and one object
-    /// must never keep a list from being read.
+    /// Straight to the pods. Any other text is read as this value, as by Knative: its definition admits every text, and
+    /// one object must never make a list unreadable.
     #[serde(other)]
     Serve,
 }
 
-/// What the ServerlessService reconciler reports.
+/// Result that the ServerlessService reconciler reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerlessServiceStatus {
-    /// The generation that this status is about.
+    /// Generation that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `ActivatorEndpointsPopulated`, `EndpointsPopulated`, `Ready`, sorted by type.
+    /// Conditions `ActivatorEndpointsPopulated`, `EndpointsPopulated` and `Ready`, sorted by type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Name of the public Service.
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Goal: words that Knative's definition lets pass keep no list from being read, and say what they say there.
+    /// Goal: texts that Knative's definition admits make no list unreadable and keep their meaning in Knative.
     #[test]
     fn every_mode_can_be_read() {
         for (word, expected) in [("Serve", Mode::Serve), ("Proxy", Mode::Proxy), ("Auto", Mode::Serve)] {

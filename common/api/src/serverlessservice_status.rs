@@ -1,4 +1,4 @@
-//! What a ServerlessService's status says. Its controller is Knative's, which writes it.
+//! Status of a ServerlessService. Knative's controller writes it.
 
 use crate::ServerlessServiceStatus;
 use crate::condition::{Condition, TRUE};
@@ -8,13 +8,14 @@ use std::time::Duration;
 
 /// Condition: the private Service has ready pods.
 pub const ENDPOINTS_POPULATED: &str = "EndpointsPopulated";
-/// Condition that only informs: traffic takes the activators. Its age is how long they have been in the path.
+/// Informational condition: traffic passes through activators. Its age is the time for which they have been in the
+/// path.
 pub const ACTIVATOR_ENDPOINTS_POPULATED: &str = "ActivatorEndpointsPopulated";
 
 has_conditions!(ServerlessServiceStatus: [ENDPOINTS_POPULATED]);
 
 impl ServerlessServiceStatus {
-    /// How long the activators have been in the path; zero if they are not.
+    /// Returns the time for which activators have been in the path, or zero if they are not.
     pub fn proxy_for(&self, now: Timestamp) -> Duration {
         self.status_for(ACTIVATOR_ENDPOINTS_POPULATED, TRUE, now).unwrap_or_default()
     }

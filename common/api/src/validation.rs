@@ -1,7 +1,8 @@
-//! What an admission webhook would refuse, for objects that have passed none: all violations, each with its field.
+//! Validates objects like an admission webhook, for objects that have passed none. Every violation is reported with its
+//! field.
 //!
-//! Not here: references' `namespace`, `uid`, `fieldPath` and `resourceVersion`, which upstream refuses; the schema
-//! prunes them before anybody sees them. Protocol and mode cannot be wrong in a typed object: the schema refuses those.
+//! Not here: `namespace`, `uid`, `fieldPath` and `resourceVersion` of references, which upstream rejects; the schema
+//! prunes them first. Protocol and mode cannot be wrong in a typed object: the schema rejects wrong values.
 
 use crate::{Metric, ObjectReference, PodAutoscaler, ServerlessService};
 use common::annotations::{self, Annotations};
@@ -9,13 +10,13 @@ use common::config::AutoscalerConfig;
 use common::field::FieldErrors;
 use kube::ResourceExt;
 
-/// Largest container concurrency, `container-concurrency-max-limit` of config-defaults by default.
+/// Largest container concurrency; the default of `container-concurrency-max-limit` in config-defaults.
 pub const CONTAINER_CONCURRENCY_MAX: i64 = 1000;
 
 const ANNOTATIONS: &str = "metadata.annotations.";
 
 impl PodAutoscaler {
-    /// Fills in class and metric where they are absent.
+    /// Fills in class and metric if they are absent.
     pub fn set_defaults(&mut self, default_class: &str) {
         let annotations = self.annotations_mut();
         annotations.entry(annotations::CLASS.name.to_owned()).or_insert_with(|| default_class.to_owned());
@@ -27,10 +28,10 @@ impl PodAutoscaler {
         }
     }
 
-    /// Checks spec and Knative's annotations.
+    /// Checks the spec and Knative's annotations.
     ///
     /// # Errors
-    /// Every violation.
+    /// Returns every violation.
     pub fn validate(&self, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
         let mut errors = FieldErrors::new();
         reference(&self.spec.scale_target_ref, "spec.scaleTargetRef", &mut errors);
@@ -54,7 +55,7 @@ impl ServerlessService {
     /// Checks the spec.
     ///
     /// # Errors
-    /// Every violation.
+    /// Returns every violation.
     pub fn validate(&self) -> Result<(), FieldErrors> {
         let mut errors = FieldErrors::new();
         if self.spec.mode.is_none() {
@@ -70,10 +71,10 @@ impl ServerlessService {
 }
 
 impl Metric {
-    /// Checks the spec: windows are positive.
+    /// Checks that the windows in the spec are positive.
     ///
     /// # Errors
-    /// Every violation.
+    /// Returns every violation.
     pub fn validate(&self) -> Result<(), FieldErrors> {
         let mut errors = FieldErrors::new();
         for (nanos, path) in
@@ -109,7 +110,7 @@ fn reference(reference: &ObjectReference, path: &str, errors: &mut FieldErrors) 
     }
 }
 
-/// `VERSION` or `GROUP/VERSION`, each a name of Kubernetes' sort: `v1`, `apps/v1`.
+/// Reports whether the text is `VERSION` or `GROUP/VERSION` in Kubernetes' syntax, such as `v1` or `apps/v1`.
 pub fn is_api_version(text: &str) -> bool {
     match text.split_once('/') {
         Some((group, version)) => is_object_name(group) && is_label(version),
@@ -117,14 +118,14 @@ pub fn is_api_version(text: &str) -> bool {
     }
 }
 
-/// A kind: ASCII letters and digits, as in `Deployment`.
+/// Reports whether the text is a kind: ASCII letters and digits, as in `Deployment`.
 pub fn is_kind(text: &str) -> bool {
     text.len() <= 63
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// RFC 1123 subdomain, as Kubernetes wants of a Deployment's name.
+/// Reports whether the text is an RFC 1123 subdomain, as Kubernetes requires for the name of a Deployment.
 pub fn is_object_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }

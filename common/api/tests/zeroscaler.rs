@@ -1,4 +1,4 @@
-//! ZeroScalers, good and bad: the owner's rules and those of the definition say the same.
+//! Checks valid and invalid ZeroScalers: the owner and the definition apply the same rules.
 
 use common_api::zeroscaler::{ZeroScaler, crd, manual, validation};
 use kube_cel::ErrorKind;
@@ -35,13 +35,13 @@ fn schema() -> Value {
     crd.pointer("/spec/versions/0/schema/openAPIV3Schema").cloned().expect("a schema")
 }
 
-/// Whether an error at `path` is one that a case expects at `field`: a rule about several fields may name the one that is
-/// to be changed.
+/// Reports whether an error at `path` is the one that a case expects at `field`. A rule about several fields may name
+/// the one to change.
 fn is_at(path: &str, field: &str) -> bool {
     path == field || path.strip_prefix(field).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Goal: the owner refuses what an API server that runs no CEL has let through, and names field, value and rule.
+/// Goal: the owner rejects everything that an API server without CEL has accepted, and names field, value and rule.
 #[test]
 fn the_owner_finds_what_is_wrong() {
     for case in cases() {
@@ -64,7 +64,7 @@ fn the_owner_finds_what_is_wrong() {
     }
 }
 
-/// Goal: what CEL refuses is what the owner refuses, field by field, bounds of the schema aside.
+/// Goal: CEL and the owner reject the same objects, field by field, apart from the schema's bounds.
 #[test]
 fn the_rules_in_cel_say_the_same() {
     let schema = schema();
@@ -82,7 +82,7 @@ fn the_rules_in_cel_say_the_same() {
     }
 }
 
-/// Goal: `kubectl` reads YAML 1.1, in which some words are truth values, names of fields among them.
+/// Goal: no field name is a truth value in YAML 1.1, which `kubectl` reads.
 #[test]
 fn no_field_has_a_name_that_yaml_reads_as_something_else() {
     let schema = schema();
@@ -109,12 +109,12 @@ fn the_page_of_the_manual_is_fresh() {
     assert!(stored == manual::page(), "{} is stale: cargo run -p common-api --example crds", manual::PAGE);
 }
 
-/// Goal: what the page shows can be applied.
+/// Goal: the examples on the page can be applied.
 #[test]
 fn the_examples_of_the_page_are_good() {
     let page = manual::page();
     let examples: Vec<_> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    // A part of one stands for itself.
+    // Only complete objects are checked; the other examples are fragments.
     let examples: Vec<_> = examples.into_iter().filter(|example| example.starts_with("apiVersion: ")).collect();
     assert_eq!(examples.len(), 2);
     for example in examples {

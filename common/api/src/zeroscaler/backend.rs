@@ -1,7 +1,7 @@
-//! What activators must know of a workload and cannot read themselves, as it stands in the status.
+//! Settings of a workload that activators need and cannot read themselves, as stored in the status.
 //!
-//! It is what the owner made of spec, Service and pod template, and stays as it was while a later spec is wrong: so an
-//! activator reads this alone, and nothing that worked stops working.
+//! The owner derives them from spec, Service and pod template. They stay unchanged while a later spec is invalid.
+//! Activators read only these settings, so an invalid spec breaks nothing that works.
 
 use common::backend::{Backend, HttpGet, Probe, Protocol};
 use schemars::JsonSchema;
@@ -9,30 +9,30 @@ use serde::{Deserialize, Serialize};
 use std::iter;
 use std::slice;
 
-/// How activators reach the workload.
+/// Settings by which activators reach the workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendStatus {
-    /// HTTP that the pods speak: http1 or h2c.
+    /// HTTP version of the pods: http1 or h2c.
     #[serde(default)]
     #[schemars(with = "String")]
     pub protocol: Protocol,
-    /// Requests, or connections, that one pod runs at once; 0: no limit.
+    /// Maximum number of concurrent requests or connections per pod; 0: no limit.
     #[serde(default)]
     pub concurrency: u32,
-    /// Whether the pods hold Knative's queue-proxy, and its contract for headers and probes applies.
+    /// Set if the pods have Knative's queue-proxy, so its contract for headers and probes applies.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub queue_proxy: bool,
-    /// Set if a client is led to the same pod each time, since a Service has `sessionAffinity: ClientIP`.
+    /// Set if each client is sent to the same pod, because a Service has `sessionAffinity: ClientIP`.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub client_affinity: bool,
-    /// Whether the pods have their node's address, from which others call as well.
+    /// Set if the pods use their node's address, which other pods use as well.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub host_network: bool,
-    /// How an activator proves that a pod is ready.
+    /// Readiness probe that an activator sends.
     #[serde(default)]
     pub probe: ProbeStatus,
-    /// The probes of the pod's other containers, which must pass as well.
+    /// Probes of the pod's other containers, which must pass as well.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sidecar_probes: Vec<ProbeStatus>,
     /// Longest wait for a pod, in milliseconds.
@@ -43,59 +43,59 @@ pub struct BackendStatus {
     /// Longest wait for the first byte of a response, in milliseconds; 0: no limit.
     #[serde(default)]
     pub response_start_ms: u64,
-    /// Longest silence in an exchange, in milliseconds; 0: no limit.
+    /// Longest idle time in an exchange, in milliseconds; 0: no limit.
     #[serde(default)]
     pub idle_ms: u64,
-    /// Most requests that one activator holds.
+    /// Maximum number of requests that one activator holds.
     pub max_held: u32,
-    /// Why held requests fail at once: what keeps its pods from serving has lasted.
+    /// Reason why held requests fail at once: a persistent fault prevents the pods from serving.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<String>,
-    /// Whether held requests fail at once, since the workload is paused and has no pods.
+    /// Set if held requests fail at once because the workload is paused and has no pods.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub paused: bool,
-    /// Why the workload cannot be woken: what the API server says to it, or what it lacks. Requests go on waiting, and those
-    /// that run into their time are told.
+    /// Reason why the workload cannot be woken: an error of the API server, or a missing prerequisite. Requests keep
+    /// waiting; if they time out, the response contains this reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_refused: Option<String>,
 }
 
-/// How an activator proves that a pod is ready.
+/// Readiness probe of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeStatus {
-    /// What is sent: Tcp (a connection alone), Http, Https, Grpc, QueueProxy (Knative's own probe), or nothing: Kubernetes'
-    /// readiness is believed.
+    /// Kind of the probe: Tcp (a connection only), Http, Https, Grpc, QueueProxy (Knative's own probe), or Kubernetes
+    /// (no probe is sent and Kubernetes' readiness counts).
     #[serde(default, rename = "type")]
     pub kind: ProbeKind,
-    /// Port of the pod that is asked; absent: the one that takes requests.
+    /// Port of the pod that is probed; absent: the port that takes requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
     /// Path and query of an HTTP probe.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// Further headers of an HTTP probe.
+    /// Additional headers of an HTTP probe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<ProbeHeader>,
-    /// Service that a gRPC probe asks for; empty: the whole server.
+    /// Service name in a gRPC health check; empty: the whole server.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub service: String,
 }
 
-/// What a probe sends.
+/// Kind of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum ProbeKind {
     /// A TCP connection.
     Tcp,
     /// An HTTP GET.
     Http,
-    /// The same over TLS.
+    /// An HTTP GET over TLS.
     Https,
     /// gRPC's health check.
     Grpc,
-    /// Knative's, to a queue-proxy.
+    /// Knative's probe of a queue-proxy.
     QueueProxy,
-    /// Nothing. What a newer version may have written is read as this.
+    /// No probe. Unknown values of newer versions are read as this.
     #[default]
     #[serde(other)]
     Kubernetes,
@@ -105,14 +105,14 @@ pub enum ProbeKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeHeader {
-    /// Name.
+    /// Name of the header.
     pub name: String,
-    /// Value.
+    /// Value of the header.
     pub value: String,
 }
 
 impl BackendStatus {
-    /// As activators hold it, for an object whose Service is `service`.
+    /// Converts to the activators' form, for an object whose Service is `service`.
     pub fn to_backend(&self, service: &str) -> Backend {
         Backend {
             service: service.into(),
@@ -200,7 +200,7 @@ impl From<&Probe> for ProbeStatus {
             Probe::Http(get) => Self::http(ProbeKind::Http, get),
             Probe::Https(get) => Self::http(ProbeKind::Https, get),
             Probe::Grpc { port, service } => Self { service: service.to_string(), ..of(ProbeKind::Grpc, *port) },
-            // Several are written one by one ([`BackendStatus::sidecar_probes`]).
+            // Several probes are written one by one ([`BackendStatus::sidecar_probes`]).
             Probe::Kubernetes | Probe::All(_) => of(ProbeKind::Kubernetes, None),
         }
     }
@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Goal: the text of each kind of probe, which an activator of another version may read.
+    /// Goal: the text of each kind of probe is fixed, because an activator of another version may read it.
     #[test]
     fn probes_are_told_by_their_type() {
         let headers = || vec![("Host".into(), "a".into())];
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Two processes that may differ in version read it: unknown fields are ignored, missing ones have defaults.
+    /// Goal: two processes may differ in version: unknown fields are ignored and missing ones have defaults.
     #[test]
     fn what_a_newer_version_writes_is_read_as_something_safe() {
         let json =

@@ -1,7 +1,7 @@
-//! Rules about one field each, in a form that both sides run: the API server as schema and CEL, the owner as Rust.
+//! Rules about single fields, in a form that both sides run: the API server as schema and CEL, the owner as Rust.
 //!
-//! [`fields`] says which rule holds for which field. Regular expressions are ones that RE2 and Rust's `regex` read alike.
-//! They have no backslashes and no single quotes, so that they can stand in CEL as they are.
+//! [`fields`] assigns the rules to fields. RE2 and Rust's `regex` interpret the regular expressions alike. They contain
+//! no backslashes and no single quotes, so they can be used in CEL unchanged.
 
 use super::answers::BODY_LENGTH_MAX;
 use common::golang::{GoDuration, parse_duration};
@@ -9,33 +9,33 @@ use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
 
-/// A rule about one value.
+/// Rule about one value.
 #[derive(Clone, Copy, Debug)]
 pub enum Check {
-    /// A text that matches.
+    /// Text that matches a pattern.
     Text(&'static Pattern),
-    /// A host, or `*.` and a domain.
+    /// Host name, or `*.` and a domain.
     Host,
-    /// A duration from `least` to `most`.
+    /// Duration within bounds.
     Span(Span),
-    /// A number from the first to the second, both included.
+    /// Number from the first to the second, inclusive.
     Within(f64, f64),
-    /// A number above 1.
+    /// Number above 1.
     AboveOne,
     /// One of these texts.
     OneOf(&'static [&'static str]),
-    /// A text of at most so many characters.
+    /// Text of at most this many characters.
     Length(i64),
-    /// The number of a port, or its name.
+    /// Number or name of a port.
     Port,
 }
 
-/// What a text must look like.
+/// Pattern of a text.
 #[derive(Debug)]
 pub struct Pattern {
     pub(super) expression: &'static str,
     pub(super) length_max: i64,
-    /// What is expected, in words.
+    /// Expected form, in words.
     pub(super) rule: &'static str,
     compiled: LazyLock<Option<Regex>>,
 }
@@ -58,7 +58,7 @@ impl Pattern {
     }
 }
 
-/// What a duration must be.
+/// Bounds and syntax of a duration.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub(super) least: &'static str,
@@ -146,11 +146,11 @@ pattern!(DURATION, 32, "^(0|([0-9]{1,6}([.][0-9]{1,9})?(ms|s|m|h))+)$", "");
 pattern!(WHOLE_SECONDS, 32, "^(0|([0-9]{1,6}(s|m|h))+)$", "");
 
 pub(super) const HOST_LENGTH_MAX: i64 = 253;
-/// What is said of a host that a text of the right form cannot be.
+/// Message for a text that has the form of a host but cannot be one.
 pub(super) const HOST_RULE: &str = "a host has a dot and is no address: a name without a dot is that of a Service of the caller's own namespace, which leads \
      here without being listed";
 
-/// The rules, by field. `[]` stands for each item of a list, braces for each of what stands in them.
+/// Rules by field. `[]` stands for each item of a list, braces for each of the names in them.
 const FIELDS: &[(&str, Check)] = &[
     ("spec.target.apiVersion", Check::Text(&API_VERSION)),
     ("spec.target.kind", Check::Text(&KIND)),
@@ -215,7 +215,7 @@ const FIELDS: &[(&str, Check)] = &[
 const STATUS: Check = Check::Within(200.0, 599.0);
 const BODY: Check = Check::Length(BODY_LENGTH_MAX as i64);
 
-/// How a list is merged by server-side apply, and most items.
+/// Merge strategy of lists in server-side apply, and maximum number of items.
 const LISTS: &[(&str, List, i64)] = &[
     ("spec.services", List::Map("name"), 16),
     ("spec.metrics", List::Atomic, 32),
@@ -234,17 +234,17 @@ const LISTS: &[(&str, List, i64)] = &[
     ("status.ports", List::Map("name"), 64),
 ];
 
-/// The rules about one field each, by field.
+/// Returns the rules about single fields, by field.
 pub fn fields() -> impl Iterator<Item = (String, Check)> {
     FIELDS.iter().flat_map(|(paths, check)| each_of(paths).into_iter().map(|path| (path, *check)))
 }
 
-/// How each list is merged by server-side apply, and its most items.
+/// Returns the merge strategy of each list in server-side apply, and its maximum number of items.
 pub fn lists() -> impl Iterator<Item = (String, List, i64)> {
     LISTS.iter().flat_map(|(paths, kind, most)| each_of(paths).into_iter().map(|path| (path, *kind, *most)))
 }
 
-/// The paths that a path with braces stands for.
+/// Expands the braces of a path.
 fn each_of(paths: &str) -> Vec<String> {
     let parts = paths.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)));
     match parts {
@@ -253,24 +253,24 @@ fn each_of(paths: &str) -> Vec<String> {
     }
 }
 
-/// How a list is merged.
+/// Merge strategy of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
-    /// As a whole.
+    /// Replaced as a whole.
     Atomic,
-    /// Item by item; each is there once.
+    /// Merged item by item; items are unique.
     Set,
-    /// Item by item, by this field, which no two share.
+    /// Merged item by item; this field identifies an item.
     Map(&'static str),
 }
 
 const INT32_MAX: f64 = i32::MAX as f64;
-/// Beyond what one pod sees of anything.
+/// Upper bound of targets, beyond any realistic load of one pod.
 const TARGET_MAX: f64 = 1e9;
 const SELECT_POLICIES: &[&str] = &["Max", "Min", "Disabled"];
 const POLICIES: &[&str] = &["Pods", "Percent"];
 
-/// A rule that the API server runs as CEL, `self` being the value: the expression, and what it says if it is broken.
+/// Rule that the API server runs as CEL with `self` as the value: the expression, and the message if it is broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cel {
     pub(super) rule: String,
@@ -278,7 +278,7 @@ pub struct Cel {
 }
 
 impl Check {
-    /// The rules that a schema cannot say.
+    /// Returns the rules that a schema cannot express.
     pub(super) fn cel(&self) -> Vec<Cel> {
         let cel = |rule: String, message: &str| vec![Cel { rule, message: message.to_owned() }];
         match self {
@@ -297,7 +297,7 @@ impl Check {
         }
     }
 
-    /// What is expected, in words.
+    /// Returns the expected form, in words.
     pub(super) fn rule(&self) -> String {
         match self {
             Self::Text(pattern) => pattern.rule.to_owned(),
@@ -312,7 +312,7 @@ impl Check {
         }
     }
 
-    /// What is expected, if the value is not that. A value of another type is the schema's business.
+    /// Returns the expected form if the value breaks the rule. The schema handles values of a wrong type.
     pub(super) fn broken(&self, value: &Value) -> Option<String> {
         let text = value.as_str();
         let number = value.as_f64();

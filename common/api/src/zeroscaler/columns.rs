@@ -1,8 +1,8 @@
-//! What `kubectl get zeroscalers` shows.
+//! Columns of `kubectl get zeroscalers`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 
-/// Name, type, path, and whether only `-o wide` shows it.
+/// Name, type, path, and a flag for columns that only `-o wide` shows.
 type Column = (&'static str, &'static str, &'static str, bool);
 
 const COLUMNS: [Column; 13] = [
@@ -21,7 +21,7 @@ const COLUMNS: [Column; 13] = [
     ("Reason", "string", ".status.conditions[?(@.type==\"Ready\")].reason", true),
 ];
 
-/// The columns.
+/// Returns the columns.
 pub(super) fn columns() -> Vec<CustomResourceColumnDefinition> {
     let column = |(name, type_, path, wide): Column| CustomResourceColumnDefinition {
         name: name.to_owned(),

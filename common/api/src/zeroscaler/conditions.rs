@@ -1,7 +1,7 @@
-//! Conditions of meta/v1, as a ZeroScaler has them: one of each type, sorted by type.
+//! Conditions (meta/v1) of a ZeroScaler: one of each type, sorted by type.
 //!
-//! `lastTransitionTime` moves when the status of a condition changes, and only then; reason, message and generation may
-//! change without it.
+//! `lastTransitionTime` changes only with the status of a condition. Reason, message and generation may change without
+//! it.
 
 use common::text::printable_line;
 use common::time::Timestamp;
@@ -9,27 +9,27 @@ pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff;
 
-/// Configured and served; True while asleep. What `kubectl wait`, Helm and GitOps tools look at.
+/// Configured and served; also True while asleep. `kubectl wait`, Helm and GitOps tools use this condition.
 pub const READY: &str = "Ready";
-/// True: awake. False: asleep. Unknown: on the way.
+/// True: awake. False: asleep. Unknown: in transition.
 pub const ACTIVE: &str = "Active";
 /// Target and Service are taken over.
 pub const ADOPTED: &str = "Adopted";
-/// Each host of the spec leads here.
+/// Every host of the spec leads to this workload.
 pub const HOSTS_OWNED: &str = "HostsOwned";
-/// Each port of the Service has a number of its own on the activators.
+/// Every port of the Service has its own number on the activators.
 pub const PORTS_ALLOCATED: &str = "PortsAllocated";
-/// Each metric of the spec can be read.
+/// Every metric of the spec can be read.
 pub const METRICS_MEASURED: &str = "MetricsMeasured";
-/// Each text that is answered without a pod was found, and so was the fallback.
+/// The Service of `wake.fallback` was found and can respond.
 pub const ANSWERS_RESOLVED: &str = "AnswersResolved";
-/// False while the workload sleeps and clients of a port say nothing: maybe they wait for its server to speak first.
+/// False while the workload sleeps and clients of a port send nothing: they may expect its server to speak first.
 pub const PROTOCOLS_DETECTED: &str = "ProtocolsDetected";
-/// No other writer keeps changing the replicas; there only while one does.
+/// False while another writer keeps changing the replicas; otherwise absent.
 pub const SCALED_BY: &str = "ScaledBy";
-/// All pods that the target's selector finds are its own; there only while some are not.
+/// False while the target's selector also matches pods of other owners; otherwise absent.
 pub const PODS_OWNED: &str = "PodsOwned";
-/// All types that there are.
+/// All condition types.
 pub const TYPES: [&str; 10] = [
     READY,
     ACTIVE,
@@ -43,22 +43,22 @@ pub const TYPES: [&str; 10] = [
     PODS_OWNED,
 ];
 
-/// Longest message that an API server takes of a condition, by its own conventions.
+/// Longest message of a condition that an API server accepts, by its own conventions.
 const MESSAGE_LENGTH_MAX: usize = 32_768;
 
-/// What a condition says.
+/// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionStatus {
-    /// It is so.
+    /// The condition holds.
     True,
-    /// It is not so.
+    /// The condition does not hold.
     False,
-    /// Not known, or not yet.
+    /// Not known, or not known yet.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// As it is written.
+    /// Returns the status as it is written.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -68,29 +68,29 @@ impl ConditionStatus {
     }
 }
 
-/// The condition of a type, if there is one.
+/// Returns the condition of a type, if there is one.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of a type has this status.
+/// Reports whether the condition of a type has this status.
 pub fn is(conditions: &[Condition], type_: &str, status: ConditionStatus) -> bool {
     find(conditions, type_).is_some_and(|condition| condition.status == status.as_str())
 }
 
-/// What is said of one type.
+/// New content of a condition.
 #[derive(Clone, Copy, Debug)]
 pub struct Said<'a> {
-    /// Whether it is so.
+    /// Status of the condition.
     pub status: ConditionStatus,
-    /// One word for programs; not empty.
+    /// Reason as one word, for programs; not empty.
     pub reason: &'a str,
-    /// A sentence for people; may be empty.
+    /// Description for people; may be empty.
     pub message: &'a str,
 }
 
-/// Sets a condition; its transition time moves only if its status changes. Returns whether anything changed, the
-/// generation aside.
+/// Sets a condition; its transition time changes only with its status. Returns true if anything but the generation
+/// changed.
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -130,14 +130,14 @@ pub fn set(
     true
 }
 
-/// Takes a condition away that does not apply (any longer). Returns whether it was there.
+/// Removes a condition that does not apply (any longer). Returns true if it existed.
 pub fn clear(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     let before = conditions.len();
     conditions.retain(|condition| condition.type_ != type_);
     conditions.len() != before
 }
 
-/// A time as the API has it, in whole seconds.
+/// Converts a time to the API's form, in whole seconds.
 pub fn time(now: Timestamp) -> Time {
     Time(jiff::Timestamp::from_second(now.as_secs()).unwrap_or(jiff::Timestamp::UNIX_EPOCH))
 }

@@ -1,9 +1,9 @@
-//! The CustomResourceDefinition: the derived one, and what the types do not say.
+//! CustomResourceDefinition of ZeroScaler: the derived one, completed with facts that the types do not contain.
 //!
-//! - Rules and bounds of [`super::checks`] and [`super::rules`], how lists are merged, columns.
-//! - `wake` and `timeouts` are filled in where they are absent, so that their defaults show. So is the status: until an
-//!   autoscaler has looked at an object it is not ready, whoever asks.
-//! - Nothing is nullable: an API server drops a null as if the field were absent.
+//! - Adds rules and bounds of [`super::checks`] and [`super::rules`], merge strategies of lists, and columns.
+//! - Gives `wake` and `timeouts` a default, so their fields' defaults are visible. Gives the status a default, so an
+//!   object is not ready until an autoscaler has processed it.
+//! - Makes no field nullable: an API server drops a null as if the field were absent.
 
 use super::ZeroScaler;
 use super::checks::{Cel, Check, List, fields, lists};
@@ -19,7 +19,7 @@ use serde_json::json;
 const DESCRIPTION: &str = "A ZeroScaler stands beside one workload and its Service. While nobody calls the workload it has no pods; the first \
      request wakes it, and waits for it.";
 
-/// The definition.
+/// Returns the definition.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = ZeroScaler::crd();
     let labels = crd.metadata.labels.get_or_insert_default();
@@ -36,7 +36,7 @@ pub fn crd() -> CustomResourceDefinition {
     crd
 }
 
-/// Makes a derived schema one that an API server takes without a word, at any depth.
+/// Makes a derived schema, at any depth, one that an API server accepts without warnings.
 fn tidy(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.title = None;
@@ -49,7 +49,7 @@ fn tidy(schema: &mut JSONSchemaProps) {
         Some("uint64") => ("int64", None),
         _ => (schema.format.as_deref().unwrap_or_default(), schema.maximum),
     };
-    // Not every API server heeds the format, and one number that is too large would keep the whole list from being read.
+    // Not every API server checks the format. A number that is too large would make the whole list unreadable.
     let is_narrow = format == "int32";
     let bound = |number: i32| is_narrow.then(|| f64::from(number));
     schema.minimum = schema.minimum.or(bound(i32::MIN));
@@ -60,7 +60,7 @@ fn tidy(schema: &mut JSONSchemaProps) {
     }
     if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
         tidy(items);
-        // Of a list, the field says what it is.
+        // The list field itself describes its items.
         items.description = items.description.take().filter(|_| items.properties.is_none());
     }
     if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
@@ -68,7 +68,7 @@ fn tidy(schema: &mut JSONSchemaProps) {
     }
 }
 
-/// Lines of a paragraph become one; paragraphs stay apart.
+/// Joins the lines of each paragraph and keeps paragraphs apart.
 fn one_line(text: &str) -> String {
     let paragraph = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     text.split("\n\n").map(paragraph).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n")
@@ -105,7 +105,7 @@ fn complete(root: &mut JSONSchemaProps) {
     for path in ["spec.wake", "spec.timeouts"] {
         at(root, path, |field| field.default = Some(JSON(json!({}))));
     }
-    // In the form of `spec.wake`, which says what it means, and checked there.
+    // `spec.wake` describes and checks this form.
     at(root, "status.fallback.match", |matching| {
         (matching.properties, matching.x_kubernetes_preserve_unknown_fields) = (None, Some(true));
     });
@@ -116,7 +116,7 @@ fn complete(root: &mut JSONSchemaProps) {
     at(root, "status", |status| status.default = Some(JSON(json!({"conditions": [pending]}))));
 }
 
-/// Writes a rule about one field into its schema.
+/// Adds a rule about one field to its schema.
 fn hold(field: &mut JSONSchemaProps, check: Check) {
     match check {
         Check::Text(pattern) => field.max_length = Some(pattern.length_max),
@@ -141,9 +141,9 @@ fn hold(field: &mut JSONSchemaProps, check: Check) {
     }
 }
 
-/// Changes the schema at a path, where `[]` stands for the items of a list.
+/// Changes the schema at a path, in which `[]` stands for the items of a list.
 ///
-/// A path that leads nowhere is a mistake in this crate, which a test finds.
+/// A path without a field is a bug in this crate; a test finds it.
 fn at(root: &mut JSONSchemaProps, path: &str, change: impl FnOnce(&mut JSONSchemaProps)) {
     if let Some(field) = find(root, path) {
         change(field);
@@ -173,7 +173,7 @@ mod tests {
         schema.expect("a schema")
     }
 
-    /// Goal: a rule whose path leads nowhere would be lost in silence.
+    /// Goal: every rule applies to an existing field. A rule with a wrong path would be lost silently.
     #[test]
     fn every_rule_leads_to_a_field() {
         let mut root = root();
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    /// Goal: the API server's bound on what a rule may cost is one on the lengths of what it reads.
+    /// Goal: the API server limits the cost of a rule, so every field that a rule reads has a maximum length.
     #[test]
     fn whatever_a_rule_reads_is_bounded() {
         let mut root = root();
@@ -198,8 +198,8 @@ mod tests {
         }
     }
 
-    /// Goal: no number that the definition lets pass is too large for the field that it is read into: one would keep the
-    /// whole list from being read.
+    /// Goal: no number that the definition accepts is too large for its field's type. Such a number would make the
+    /// whole list unreadable.
     #[test]
     fn every_number_fits_where_it_is_read() {
         let mut root = root();
@@ -230,7 +230,7 @@ mod tests {
         for word in ["nullable", "uint", "\"title\""] {
             assert!(!text.contains(word), "{word}");
         }
-        // etcd takes 1.5 MiB, client-side apply 256 KiB in an annotation.
+        // etcd accepts 1.5 MiB; client-side apply accepts 256 KiB in an annotation.
         assert!(text.len() < 80 * 1024, "{} bytes", text.len());
     }
 }

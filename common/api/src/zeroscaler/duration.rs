@@ -1,4 +1,4 @@
-//! A duration as users write it.
+//! Durations in the form in which users write them.
 
 use common::golang::{GoDuration, ParseError, parse_duration};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -7,31 +7,31 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// A duration as Go writes it: `90s`, `1m30s`, `500ms`.
+/// Duration in Go's syntax: `90s`, `1m30s`, `500ms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DurationText(String);
 
 impl DurationText {
-    /// From a text, good or not.
+    /// Wraps a text without checking it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What it says.
+    /// Parses the text.
     ///
     /// # Errors
-    /// It is no duration.
+    /// Fails if the text is not a duration.
     pub fn parse(&self) -> Result<GoDuration, ParseError> {
         parse_duration(&self.0)
     }
 
-    /// What it says; none if it is no duration, or a negative one.
+    /// Returns the duration, or `None` if the text is not a duration or is negative.
     pub fn get(&self) -> Option<Duration> {
         self.parse().ok().filter(|duration| *duration >= GoDuration::ZERO).map(GoDuration::to_std)
     }

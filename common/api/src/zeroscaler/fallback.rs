@@ -1,8 +1,8 @@
-//! Another Service that answers for a workload that does not wake in time.
+//! Fallback: another Service that responds for a workload that does not wake in time.
 //!
-//! What a user writes is [`Fallback`]; what the owner makes of it, once it has found the Service, is [`FallbackStatus`]. That
-//! names a Service of the object's own namespace and no address: whoever resolves it asks for that Service alone, and leads
-//! nobody to one that has become another's name (ExternalName) since.
+//! A user writes [`Fallback`]. Once the owner has found the Service, it writes [`FallbackStatus`], which names a
+//! Service in the object's own namespace and no address. The resolver looks up that Service only, and ignores it if it
+//! has since become an alias of another name (ExternalName).
 
 use super::DurationText;
 use super::answers::RequestMatch;
@@ -17,29 +17,30 @@ use std::time::Duration;
 const AFTER: &str = "30s";
 const AFTER_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Another Service of the same namespace, which answers when the workload does not wake in time, or cannot.
+/// Another Service of the same namespace, which responds if the workload does not wake in time or cannot wake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Fallback {
-    /// Which requests. Default: all; gRPC calls where the Service speaks HTTP/2.
+    /// Requests that may fall back. Default: all; gRPC calls only if the Service speaks HTTP/2.
     #[serde(default, rename = "match", skip_serializing_if = "super::is_default")]
     pub matching: RequestMatch,
-    /// Name of the Service: another than the one that clients call, with an address of its own, and none whose own
-    /// fallback leads back here.
+    /// Name of the Service. It must not be a Service of this workload, needs a cluster IP, and must not lead back here
+    /// through its own fallback.
     pub service: String,
-    /// Its port, by name or number. Default: its first. HTTP/2 without TLS is spoken to a port whose appProtocol is
-    /// kubernetes.io/h2c or grpc, or whose name begins with h2c, http2 or grpc; HTTP/1.1 to any other. TLS is not.
+    /// Port of the Service, by name or number. Default: its first port. A port is called with HTTP/2 without TLS if its
+    /// appProtocol is kubernetes.io/h2c or grpc, or if its name begins with h2c, http2 or grpc; otherwise with
+    /// HTTP/1.1. TLS is not supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<IntOrString>")]
     pub port: Option<PortChoice>,
-    /// How long a request is held before. It falls back at once when the pods crash-loop, and when there is no room to hold
-    /// it. 0s: nobody is held.
+    /// Time for which a request is held first. A request falls back at once if the pods crash-loop or there is no room
+    /// to hold it. 0s: requests are not held.
     #[serde(default = "Fallback::default_after")]
     pub after: DurationText,
 }
 
 impl Fallback {
-    /// How long a request is held before.
+    /// Returns the time for which a request is held first.
     pub fn after(&self) -> Duration {
         self.after.get().unwrap_or(AFTER_DEFAULT)
     }
@@ -49,21 +50,21 @@ impl Fallback {
     }
 }
 
-/// A port of a Service, as it was written. What cannot be one is read as well: a schema lets numbers pass that fit in no
-/// field of Kubernetes' own, and one object must never keep a list from being read.
+/// Port of a Service, as written. Invalid values are read as well: a schema accepts numbers that fit into no field of
+/// Kubernetes, and one object must never make a list unreadable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum PortChoice {
-    /// By number.
+    /// Port number.
     Number(u16),
-    /// By name, or by number as a text.
+    /// Port name, or a number as text.
     Name(String),
-    /// Neither: no port is called so.
+    /// Any other value, which matches no port.
     Other(Value),
 }
 
 impl PortChoice {
-    /// Whether a port of this name and number is meant.
+    /// Reports whether this selects a port with the given name and number.
     pub fn means(&self, name: Option<&str>, number: i32) -> bool {
         match self {
             Self::Number(meant) => i32::from(*meant) == number,
@@ -83,22 +84,22 @@ impl Display for PortChoice {
     }
 }
 
-/// A fallback that was found, as activators are told.
+/// Resolved fallback, for activators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FallbackStatus {
-    /// Which requests.
+    /// Requests that may fall back.
     #[serde(default, rename = "match", skip_serializing_if = "super::is_default")]
     pub matching: RequestMatch,
-    /// Name of the Service, which is one of the object's namespace.
+    /// Name of the Service, in the object's namespace.
     pub service: String,
-    /// Number of its port.
+    /// Port number of the Service.
     pub port: u16,
-    /// HTTP that it speaks: http1 or h2c.
+    /// HTTP version of the Service: http1 or h2c.
     #[serde(default)]
     #[schemars(with = "String")]
     pub protocol: Protocol,
-    /// How long a request is held before, in milliseconds.
+    /// Time for which a request is held first, in milliseconds.
     pub after_ms: u64,
 }
 
@@ -107,7 +108,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Goal: whatever a schema of numbers and texts lets pass is read, and means no port if it is none.
+    /// Goal: every number and text that the schema accepts is read, and matches no port if it is not a valid port.
     #[test]
     fn every_port_can_be_read() {
         let rows = [

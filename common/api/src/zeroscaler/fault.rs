@@ -1,31 +1,31 @@
-//! Why a workload cannot serve, and what helps: one value that every surface renders in the same words.
+//! Reason why a workload cannot serve, and its remedy: one value that every surface renders in the same words.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why a workload cannot serve.
+/// Fault that prevents the workload from serving.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
-    /// One word for programs: the reason of Ready.
+    /// Reason as one word, for programs; also the reason of Ready.
     pub reason: String,
-    /// Description of what is wrong.
+    /// Description of the fault.
     #[serde(default)]
     pub message: String,
-    /// Description of what helps.
+    /// Description of the remedy.
     #[serde(default)]
     pub remedy: String,
-    /// Time at which it was found.
+    /// Time at which the fault was found.
     pub since: Time,
-    /// The versions of this object and of its target that it was found with.
+    /// Versions of this object and of its target for which the fault was found.
     #[serde(default)]
     pub of: String,
 }
 
 impl Fault {
-    /// Returns what is wrong and what helps: the message of Ready.
+    /// Returns fault and remedy in one sentence: the message of Ready.
     pub fn message(&self) -> String {
         format!("{}; {}", self.message, self.remedy)
     }

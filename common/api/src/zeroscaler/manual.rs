@@ -1,4 +1,4 @@
-//! The manual's page about ZeroScalers, made from the definition: every field with its type, default and rule.
+//! Manual page about ZeroScalers, generated from the definition: every field with its type, default and rule.
 
 use super::checks::{Check, fields};
 use super::conditions::TYPES;
@@ -9,16 +9,16 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use std::fmt::Write;
 
-/// Where the page lies, from the root of the repository.
+/// Path of the page, relative to the repository.
 pub const PAGE: &str = "deploy/docs/zeroscaler.md";
 
-/// The page, but for what the definition says: comments stand where that goes.
+/// Template of the page; comments mark the places for content from the definition.
 const TEMPLATE: &str = include_str!("manual.md");
 
-/// Fields whose own fields are explained elsewhere: those of another API, and those that stand in the spec as well.
+/// Fields whose own fields are explained elsewhere: in another API, or in the spec.
 const ELSEWHERE: [&str; 4] = ["spec.metrics", "spec.behavior", "status.fallback.match", "status.conditions"];
 
-/// The page.
+/// Renders the page.
 pub fn page() -> String {
     let crd = crd();
     let columns = crd.spec.versions.iter().flat_map(|version| version.additional_printer_columns.iter().flatten());
@@ -42,7 +42,7 @@ pub fn page() -> String {
 
 type Column = k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
 
-/// Every field of the definition that has no description, by path.
+/// Returns the paths of all fields without a description.
 pub fn unexplained() -> Vec<String> {
     let crd = crd();
     let mut found = Vec::new();
@@ -93,12 +93,12 @@ fn rows(schema: &JSONSchemaProps, path: &str, page: &mut String) {
     }
 }
 
-/// What is expected of a field, unless its type says it.
+/// Returns the expected form of a field, unless its type already says it.
 fn rule(path: &str) -> Option<String> {
     let of = |wanted: &str| fields().find(|(field, _)| *field == wanted).map(|(_, check)| check);
     let check = of(path).or_else(|| of(&format!("{path}[]")))?;
     match check {
-        // The description says what they are.
+        // The description lists the values.
         Check::OneOf(_) => None,
         check => Some(check.rule().replace(" is expected", "").replace(" are expected", "")),
     }

@@ -1,12 +1,12 @@
-//! ZeroScaler: one object beside an ordinary workload, which says how it sleeps and wakes.
+//! ZeroScaler: the object next to an ordinary workload that configures scaling to zero and back.
 //!
-//! What stands here is what a user writes and what the owner answers. A field that is absent has one of two defaults:
-//! the schema's own, which the API server fills in, or the cluster's (`config-autoscaler`), which [`scale`] resolves.
-//! What is wrong with an object is said once, in [`checks`] and [`rules`], for the API server (schema and CEL) and for
-//! the owner ([`validation`]) alike.
+//! These types are the spec that a user writes and the status that the owner writes. An absent field has one of two
+//! defaults: the schema's, which the API server fills in, or the cluster's (`config-autoscaler`), which [`scale`]
+//! resolves. The rules for valid objects are written once, in [`checks`] and [`rules`], for the API server (schema and
+//! CEL) and for the owner ([`validation`]).
 //!
-//! Texts, as durations and hosts are, stay texts here and are read by whoever uses them: an object that an API server
-//! has let through must never keep a whole list from being read.
+//! Texts such as durations and hosts stay texts here and are parsed where they are used: an object that an API server
+//! has accepted must never make a whole list unreadable.
 
 pub mod answers;
 pub mod backend;
@@ -53,7 +53,7 @@ use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How one workload sleeps and wakes.
+/// Scaling to zero and back of one workload.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "zeroscale.dev",
@@ -69,62 +69,62 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ZeroScalerSpec {
-    /// The workload that sleeps while nobody calls it: anything of this namespace with a scale subresource and a label
-    /// selector. It is taken as it is found, asleep or awake, and given back when this object goes.
+    /// Workload that is scaled to zero while it has no traffic: any object of this namespace with a scale subresource
+    /// and a label selector. Its replicas stay as they are at first, and are restored when this object is deleted.
     pub target: Target,
-    /// The Services that clients call, the one that counts first first. Default: the Service with the target's name, otherwise
-    /// the oldest that selects the target's pods; and every other Service with a cluster IP that selects them and leads to a
-    /// port that the first one leads to, or is of type LoadBalancer or NodePort. Other Services go on leading to the pods
-    /// directly.
+    /// Services that clients call, the main one first. Default: the Service with the target's name, else the oldest one
+    /// that selects the target's pods; and every other Service with a cluster IP that selects the pods, if it leads to
+    /// a port of the pods that the first one also leads to, or is of type LoadBalancer or NodePort. Other Services keep
+    /// leading to the pods directly.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceChoice>,
-    /// Hard limit of requests that one pod runs at once; of connections where a port's protocol is tcp. 0: none.
+    /// Hard limit of concurrent requests per pod, or of connections for protocol tcp. 0: no limit.
     #[serde(default)]
     pub concurrency: i32,
-    /// How many pods there are.
+    /// Number of pods.
     #[serde(default, skip_serializing_if = "is_default")]
     pub scale: Scale,
-    /// What else asks for pods while the workload is awake, as `metrics` of an autoscaling/v2 HorizontalPodAutoscaler. The
-    /// largest answer wins, that of the load of requests included.
+    /// Other metrics that may require pods while the workload is awake, as `metrics` of an autoscaling/v2
+    /// HorizontalPodAutoscaler. The largest result counts, including that of the request load.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "quantities::deserialize")]
     pub metrics: Vec<MetricSpec>,
     /// Stabilization and rate limits, as `behavior` of an autoscaling/v2 HorizontalPodAutoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantities::deserialize")]
     pub behavior: Option<HorizontalPodAutoscalerBehavior>,
-    /// Protocols of the Services' ports. Each port that is not listed is served with protocol auto.
+    /// Protocols of the Services' ports. Ports that are not listed have protocol auto.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
-    /// Names on the activators' shared ports that lead here: a host name, or `*.` and a domain for every name below it.
-    /// The Services' own names need not be listed. A host belongs to the oldest object that names it.
+    /// Host names on the activators' shared ports that lead to this workload: a name, or `*.` and a domain for every
+    /// name below it. The Services' own names need not be listed. A host belongs to the oldest object that claims it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// What happens to a request while it waits, and how a pod is proven ready.
+    /// Handling of requests while they wait, and readiness of pods.
     #[serde(default, skip_serializing_if = "is_default")]
     pub wake: Wake,
-    /// Bounds of the exchange between a client and a pod. Default: none.
+    /// Time limits of the exchange between a client and a pod. Default: none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub timeouts: Timeouts,
-    /// Fewest and most pods by the clock.
+    /// Minimum and maximum number of pods by time of day.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub schedules: Vec<Schedule>,
-    /// Whether everything stays as it is: the replicas, and whom the Service leads to. What schedules, metrics and requests
-    /// ask for counts again when it ends. Requests of a workload that has no pods meanwhile are refused at once.
+    /// Suspends scaling and routing changes. Schedules, metrics and load take effect again afterwards. Requests are
+    /// refused at once while a paused workload has no pods.
     #[serde(default)]
     pub paused: bool,
-    /// One wake or one sleep, carried out once.
+    /// Request to wake or to sleep once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
 }
 
-/// Names the workload.
+/// Reference to the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
     /// Group and version of the workload.
     #[serde(default = "Target::default_api_version")]
     pub api_version: String,
-    /// Kind of the workload: Deployment, StatefulSet, or any other with a scale subresource. One that is neither needs a
-    /// role that allows the autoscaler to watch and scale it.
+    /// Kind of the workload: Deployment, StatefulSet, or any other kind with a scale subresource. Other kinds need a
+    /// role that allows the autoscaler to watch and scale them.
     #[serde(default = "Target::default_kind")]
     pub kind: String,
     /// Name of the workload.
@@ -132,7 +132,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The Deployment of this name.
+    /// Returns a reference to the Deployment of this name.
     pub fn deployment(name: impl Into<String>) -> Self {
         Self { api_version: Self::default_api_version(), kind: Self::default_kind(), name: name.into() }
     }
@@ -152,30 +152,30 @@ impl Default for Target {
     }
 }
 
-/// A Service that clients call.
+/// Service that clients call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceChoice {
     /// Name of the Service.
     pub name: String,
-    /// Whether to make the Service if there is none. One that exists is taken over: its selector is kept in the status and
-    /// cleared, the activators stand in its endpoints, and everything is given back when this object goes.
+    /// Creates the Service if it does not exist. An existing Service is taken over: its selector is stored in the
+    /// status and cleared, its endpoints become the activators, and all of it is restored when this object is deleted.
     #[serde(default)]
     pub create: bool,
 }
 
 impl ZeroScaler {
-    /// Namespace and name.
+    /// Returns namespace and name.
     pub fn key(&self) -> RevisionKey {
         RevisionKey::new(self.namespace().unwrap_or_default(), self.name_any())
     }
 
-    /// The condition of a type, if the status has it.
+    /// Returns the condition of a type, if the status has it.
     pub fn condition(&self, type_: &str) -> Option<&conditions::Condition> {
         conditions::find(&self.status.as_ref()?.conditions, type_)
     }
 
-    /// Whether the status says that this generation is configured and served.
+    /// Reports whether this generation is configured and served, according to the status.
     pub fn is_ready(&self) -> bool {
         let observed = self.status.as_ref().and_then(|status| status.observed_generation);
         observed == self.metadata.generation
@@ -184,17 +184,18 @@ impl ZeroScaler {
 }
 
 impl ZeroScalerSpec {
-    /// One for a Deployment, with defaults: what the label `zeroscale.dev/enabled` stands for.
+    /// Returns the spec of a Deployment with defaults, as the label `zeroscale.dev/enabled` implies.
     pub fn deployment(name: impl Into<String>) -> Self {
         Self { target: Target::deployment(name), ..Self::default() }
     }
 
-    /// Name of the first Service that clients call, as far as the spec tells: the first that is named, else the target's name.
+    /// Returns the name of the first Service that clients call, as far as the spec defines it: the first listed one,
+    /// else the target's name.
     pub fn service_name(&self) -> &str {
         self.services.first().map_or(&self.target.name, |service| &service.name)
     }
 
-    /// Returns whether the spec names a Service: as one of its Services, or by the target's name.
+    /// Reports whether the spec names a Service: as one of its Services, or by the target's name.
     pub fn names_service(&self, name: &str) -> bool {
         match &self.services[..] {
             [] => self.target.name == name,
@@ -202,7 +203,7 @@ impl ZeroScalerSpec {
         }
     }
 
-    /// The hosts that can be read, without repeats, in the order given.
+    /// Returns the valid hosts without repeats, in the order given.
     pub fn host_patterns(&self) -> Vec<HostPattern> {
         let mut patterns = Vec::new();
         for pattern in self.hosts.iter().filter_map(|host| HostPattern::parse(host)) {
@@ -213,8 +214,7 @@ impl ZeroScalerSpec {
         patterns
     }
 
-    /// What is said of the Service's port with this name and number: the entry of its name, else that of its number, else
-    /// protocol auto.
+    /// Returns the entry of the Service's port with this name, else the entry of its number, else protocol auto.
     pub fn port(&self, name: &str, number: u16) -> Port {
         let entry = |wanted: &str| self.ports.iter().find(|port| port.name == wanted).cloned();
         entry(name).or_else(|| entry(&number.to_string())).unwrap_or_else(|| Port::auto(name))

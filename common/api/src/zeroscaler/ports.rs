@@ -1,4 +1,4 @@
-//! What the Service's ports speak.
+//! Protocols of the Service's ports.
 
 use super::DurationText;
 use common::backend::Protocol;
@@ -6,60 +6,61 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How long a connection stands before it wakes a workload whose clients wait for the server to speak.
+/// Time for which a silent connection must stay open before it wakes a workload whose server speaks first.
 pub const WAKE_AFTER_DEFAULT: Duration = Duration::from_millis(100);
 
-/// One port of the Service.
+/// Protocol of one port of the Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Port {
-    /// Name of the Service's port; its number, as a text, where it has no name.
+    /// Name of the Service's port, or its number as text if it has no name.
     pub name: String,
-    /// What clients speak: http1, h2c (HTTP/2 by prior knowledge, gRPC included), tcp (anything, held before its first byte
-    /// is read), or auto, which tells HTTP/1.1 and h2c by the first bytes and takes anything else, TLS included, as tcp.
-    /// With auto, `appProtocol`, the names of the Service's and the container's port (such as grpc, http2-api, mysql), a gRPC
-    /// readiness probe and well-known numbers (such as 3306) tell what the pods speak; the status shows it. gRPC is sent to
-    /// pods as HTTP/2 in any case. Anything that a lenient server could read as an HTTP request is served as one or refused:
-    /// RTSP and SIP look like that and need tcp, as do messages that begin with a length and go on as text.
+    /// Protocol of clients: http1, h2c (HTTP/2 with prior knowledge, including gRPC), tcp (any protocol; connections
+    /// are held before their first byte is read), or auto. auto recognizes HTTP/1.1 and h2c by the first bytes and
+    /// treats anything else, including TLS, as tcp. With auto, the protocol of the pods follows from `appProtocol`, the
+    /// names of the Service's and the container's port (such as grpc, http2-api, mysql), a gRPC readiness probe and
+    /// well-known numbers (such as 3306); the status shows it. gRPC is always sent to pods as HTTP/2. Bytes that a
+    /// lenient server could read as an HTTP request are served as one or refused. This includes RTSP, SIP and messages
+    /// that begin with a length and continue as text; use tcp for them.
     #[serde(default)]
     pub protocol: PortProtocol,
-    /// For protocol tcp alone: how long a connection on which the client says nothing stands before it wakes the workload.
-    /// Default: 100ms. One that is closed before has woken nobody.
+    /// Time for which a silent connection must stay open before it wakes the workload; only for protocol tcp. A
+    /// connection that is closed earlier does not wake it. Default: 100ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_after: Option<DurationText>,
 }
 
 impl Port {
-    /// A port of which nothing is said.
+    /// Returns a port with protocol auto.
     pub fn auto(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// How long a silent connection stands before it wakes the workload; none: it wakes nobody.
+    /// Returns the time after which a silent connection wakes the workload, or `None` if it never does.
     pub fn wake_after(&self) -> Option<Duration> {
         let said = self.wake_after.as_ref().and_then(DurationText::get);
         (self.protocol == PortProtocol::Tcp).then(|| said.unwrap_or(WAKE_AFTER_DEFAULT))
     }
 }
 
-/// What a port speaks.
+/// Protocol of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PortProtocol {
     /// HTTP/1.1.
     Http1,
-    /// HTTP/2 by prior knowledge, gRPC included.
+    /// HTTP/2 with prior knowledge, including gRPC.
     H2c,
-    /// Anything: bytes are passed on as they come.
+    /// Any protocol; bytes are forwarded unchanged.
     Tcp,
-    /// By the first bytes. What a newer version may have written is read as this.
+    /// Recognized by the first bytes. Unknown values of newer versions are read as this.
     #[default]
     #[serde(other)]
     Auto,
 }
 
 impl PortProtocol {
-    /// As it is written.
+    /// Returns the protocol as it is written.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http1 => "http1",
@@ -69,7 +70,7 @@ impl PortProtocol {
         }
     }
 
-    /// The HTTP that it means; none: it means no HTTP, or not only that.
+    /// Returns the HTTP version, or `None` if the protocol is not HTTP, or not only HTTP.
     pub fn http(self) -> Option<Protocol> {
         match self {
             Self::Http1 => Some(Protocol::Http1),

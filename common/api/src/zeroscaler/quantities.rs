@@ -1,14 +1,15 @@
-//! Quantities of metrics and behavior, written as texts or as numbers: an autoscaling/v2 HorizontalPodAutoscaler takes both.
+//! Quantities in metrics and behavior, written as texts or numbers. An autoscaling/v2 HorizontalPodAutoscaler accepts
+//! both.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{JSONSchemaProps, JSONSchemaPropsOrArray};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Reads what holds quantities. Anything that stands for one becomes a text, which is checked where it is used.
+/// Reads a value that contains quantities. A quantity of any type becomes a text, which is checked when it is used.
 ///
 /// # Errors
-/// It has not the form of `T`.
+/// Fails if the value does not have the form of `T`.
 pub(super) fn deserialize<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<T, D::Error> {
     let mut value = Value::deserialize(deserializer)?;
     write_as_texts(&mut value, "");
@@ -32,7 +33,7 @@ fn write_as_texts(value: &mut Value, parent: &str) {
     }
 }
 
-/// Lets a schema have a fraction for a quantity: `int-or-string` stands for whole numbers and texts alone.
+/// Makes a schema accept fractions for quantities: `int-or-string` accepts only whole numbers and texts.
 pub(super) fn allow_fractions(schema: &mut JSONSchemaProps) {
     if schema.x_kubernetes_int_or_string.take().is_some() {
         schema.x_kubernetes_preserve_unknown_fields = Some(true);

@@ -1,70 +1,70 @@
-//! One wake or one sleep that somebody asks for, and what became of it.
+//! Request to wake or to sleep once, and its result.
 
 use k8s_openapi::jiff;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// [`Request::state`] of a wake.
+/// Value of [`Request::state`] that wakes the workload.
 pub const AWAKE: &str = "Awake";
-/// [`Request::state`] of a sleep.
+/// Value of [`Request::state`] that puts the workload to sleep.
 pub const ASLEEP: &str = "Asleep";
 
-/// Asks for a state once.
+/// Request for a state, carried out once.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// Awake: a pod is wanted, whoever calls; it sleeps again after a window without requests. Asleep: the window ends at
-    /// once if nobody is being served; it wakes with the next request.
+    /// Awake: starts pods without traffic; they are removed again after a window without requests. Asleep: ends the
+    /// window at once unless a request is in progress; the next request wakes the workload.
     pub state: String,
-    /// When it was asked for. It is carried out once for each value; another value asks anew. One that is ten minutes old
-    /// when it is first seen is not carried out.
+    /// Time of the request. It is carried out once for each value; another value is a new request. A request that is
+    /// ten minutes old when the autoscaler first reads it is not carried out.
     pub at: String,
 }
 
 impl Request {
-    /// When it was asked for; none: that cannot be read.
+    /// Returns the time of the request, or `None` if it cannot be parsed.
     pub fn at(&self) -> Option<jiff::Timestamp> {
         self.at.parse().ok()
     }
 }
 
-/// What became of the last request.
+/// Result of the last request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestStatus {
-    /// The state that was asked for.
+    /// Requested state.
     #[serde(default)]
     pub state: String,
-    /// When it was asked for, as the spec says it.
+    /// Time of the request, as in the spec.
     #[serde(default)]
     pub at: String,
-    /// Pending, Done or Kept; Kept: it was not carried out, and nothing was changed.
+    /// Result: Pending, Done or Kept. Kept: the request was not carried out and nothing changed.
     #[serde(default)]
     pub result: RequestResult,
-    /// Why it is kept, in one word: Expired, Paused, Min, Serving or Metrics.
+    /// Reason for Kept, as one word: Expired, Paused, Min, Serving or Metrics.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The same in a sentence.
+    /// Description of the reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
 impl RequestStatus {
-    /// Whether it is about this request, and nothing is to be done about that any more.
+    /// Reports whether this is the final result of the given request.
     pub fn ends(&self, request: &Request) -> bool {
         self.at == request.at && self.state == request.state && self.result != RequestResult::Pending
     }
 }
 
-/// How far a request is.
+/// Progress of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RequestResult {
-    /// It is carried out as soon as it can be.
+    /// Not carried out yet; it will be as soon as possible.
     #[default]
     Pending,
-    /// It has been carried out.
+    /// Carried out.
     Done,
-    /// It has not been, and is not any more; or a newer version says something else.
+    /// Not carried out, and dropped. Unknown values of newer versions are read as this.
     #[serde(other)]
     Kept,
 }

@@ -1,52 +1,52 @@
-//! Rules about several fields of one object. Each is written once, as a [`Form`], from which come the CEL that the API server
-//! runs, its message, and what the owner checks.
+//! Rules about several fields of one object. Each is written once, as a [`Form`]. The CEL that the API server runs, its
+//! message, and the owner's check are derived from it.
 //!
-//! Each stands at the field that holds all that it reads; its message names the values, since an API server shows of an
-//! object only that it is one.
+//! Each rule is attached to the field that contains all fields that it reads. Its message contains their values,
+//! because an API server prints only the type of an object.
 
 use super::checks::DURATION;
 use common::golang::{GoDuration, parse_duration};
 use serde_json::Value;
 
-/// A rule about several fields.
+/// Rule about several fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// The field that holds all that it reads; `[]` stands for each item of a list.
+    /// Field that contains all fields that the rule reads; `[]` stands for each item of a list.
     pub at: &'static str,
-    /// The field of it that is to be changed, as CEL's `fieldPath` has it; empty: all of it.
+    /// Subfield that the user should change, as in CEL's `fieldPath`; empty: the whole field.
     pub field: &'static str,
-    /// What must hold.
+    /// Condition that must hold.
     pub form: Form,
-    /// What is asked, for the manual.
+    /// Description of the rule for the manual.
     pub says: &'static str,
-    /// What is wrong, with the paths of values in braces.
+    /// Description of the violation, with the paths of values in braces.
     message: &'static str,
 }
 
-/// What a rule asks of fields, which it names by their paths. It holds where one that it compares is absent.
+/// Condition on fields, which are given by their paths. A comparison holds if one of its fields is absent.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
-    /// The first number is not above the second, unless that is 0.
+    /// The first number is at most the second, unless the second is 0.
     NotAbove(&'static str, &'static str),
     /// The first duration is not longer than the second.
     NotLonger(&'static str, &'static str),
     /// The first duration is shorter than the second.
     Shorter(&'static str, &'static str),
-    /// One of both is absent.
+    /// At most one of the two fields is present.
     NotBoth(&'static str, &'static str),
-    /// One of both is there.
+    /// At least one of the two fields is present.
     Either(&'static str, &'static str),
-    /// One of both lists has items.
+    /// At least one of the two lists has items.
     EitherHasItems(&'static str, &'static str),
-    /// The first field is there only if the second one is this text.
+    /// The first field is present only if the second one is this text.
     OnlyWith(&'static str, &'static str, &'static str),
-    /// Of a metric's sources, the one that `type` names is there, and no other.
+    /// A metric has the source that its `type` names, and no other.
     ItsSourceAlone,
-    /// The fallback is none of the Services that clients call.
+    /// The fallback is not one of the Services that clients call.
     AnotherService,
 }
 
-/// All of them.
+/// All rules.
 pub const RULES: &[Rule] = &[
     Rule {
         at: "spec.scale",
@@ -134,7 +134,7 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// Types of metrics, each with the field of its source.
+/// Types of metrics, with the fields of their sources.
 const SOURCES: [(&str, &str); 5] = [
     ("ContainerResource", "containerResource"),
     ("External", "external"),
@@ -144,8 +144,8 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 
 impl Rule {
-    /// Returns the message as an expression in CEL. Texts are joined and numbers formatted: an API server takes the length of
-    /// `string()` for unbounded, and refuses a definition whose messages may cost that much.
+    /// Returns the message as a CEL expression. Texts are concatenated and numbers are formatted: an API server regards
+    /// the length of `string()` as unbounded, and rejects a definition whose messages may cost that much.
     pub(super) fn cel_message(&self) -> String {
         if !matches!(self.form, Form::NotAbove(..) | Form::NotBoth(..)) {
             let parts = self.parts().map(|part| match part {
@@ -167,7 +167,7 @@ impl Rule {
         format!("'{text}'.format([{}])", numbers.join(", "))
     }
 
-    /// Returns what is wrong with `value`, which stands at [`Rule::at`], if the rule does not hold.
+    /// Returns the message if the rule does not hold for `value`, which is the value at [`Rule::at`].
     pub(super) fn broken(&self, value: &Value) -> Option<String> {
         let say = |part| match part {
             Part::Text(text) => text.to_owned(),
@@ -184,7 +184,7 @@ impl Rule {
     }
 }
 
-/// A part of a message.
+/// Part of a message.
 enum Part {
     Text(&'static str),
     Field(&'static str),
@@ -197,7 +197,7 @@ impl Part {
 }
 
 impl Form {
-    /// The rule in CEL, `self` being the value.
+    /// Returns the condition in CEL, with `self` as the value.
     pub(super) fn cel(self) -> String {
         let unless_absent = |a: &str, b: &str, rule: String| format!("!({} && {}) || {rule}", has(a), has(b));
         let durations = |a: &str, sign: &str, b: &str| {
@@ -231,7 +231,7 @@ impl Form {
         }
     }
 
-    /// Whether it holds of a value. One of another type than the schema says is the schema's business.
+    /// Reports whether the condition holds for a value. The schema handles values of a wrong type.
     fn holds(self, value: &Value) -> bool {
         let number = |path| get(value, path).and_then(Value::as_f64);
         let duration = |path| {
@@ -265,13 +265,13 @@ impl Form {
     }
 }
 
-/// Whether a field is there, in CEL: each step of its path.
+/// Returns a CEL test for the presence of a field: of each step of its path.
 fn has(path: &str) -> String {
     let ends = path.match_indices('.').map(|(end, _)| end).chain([path.len()]);
     ends.map(|end| format!("has(self.{})", &path[..end])).collect::<Vec<_>>().join(" && ")
 }
 
-/// The value at a path, if it is there.
+/// Returns the value at a path, if present.
 fn get<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, name| value.get(name)).filter(|value| !value.is_null())
 }

@@ -1,11 +1,11 @@
-//! How many pods there are, and what the cluster's defaults make of it.
+//! Number of pods, and its resolution with the cluster's defaults.
 //!
-//! What an object does not say, `config-autoscaler` says ([`AutoscalerConfig`]): hence these fields have no default in
-//! the schema. An object is checked before this is asked ([`super::validation`]): of what is out of its bounds only some
-//! counts as not said.
+//! If an object does not set a field, `config-autoscaler` does ([`AutoscalerConfig`]), so these fields have no default
+//! in the schema. Objects are validated first ([`super::validation`]), so only some values out of bounds count as not
+//! set here.
 //!
-//! The target of the load is what one pod should see: `load.concurrency` or `load.rps`, of which `load.utilization` percent
-//! are aimed for. Where neither is said, it is the hard limit, else the cluster's default concurrency.
+//! The load target of one pod is `load.concurrency` or `load.rps`, of which `load.utilization` percent are aimed for.
+//! If neither is set, the target is the hard limit, else the cluster's default concurrency.
 
 use super::DurationText;
 use common::config::AutoscalerConfig;
@@ -14,105 +14,107 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How many pods there are.
+/// Number of pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Scale {
-    /// Fewest pods; 0: it sleeps while nobody calls it. Default: `min-scale` of config-autoscaler, which is 0.
+    /// Minimum number of pods; 0: the workload is scaled to zero while it has no traffic. Default: `min-scale` of
+    /// config-autoscaler, which is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<i32>,
-    /// Most pods; 0: as many as the load asks for. Default: `max-scale` of config-autoscaler, which is 0.
+    /// Maximum number of pods; 0: unlimited. Default: `max-scale` of config-autoscaler, which is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<i32>,
-    /// What one pod should bear.
+    /// Load target of one pod.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub load: LoadTarget,
-    /// The load of this time, averaged, decides how many pods there are; and it sleeps once nobody has called it for as
-    /// long. Whole seconds from 6s to 1h. Default: `stable-window` of config-autoscaler, which is 60s.
+    /// Time over which the load is averaged to decide the number of pods. The workload is scaled to zero after this
+    /// time without traffic. Whole seconds from 6s to 1h. Default: `stable-window` of config-autoscaler, which is 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<DurationText>,
-    /// How long a higher number of pods is kept after the load has fallen. Whole seconds up to 1h. Default:
+    /// Time for which a higher number of pods is kept after the load has fallen. Whole seconds up to 1h. Default:
     /// `scale-down-delay` of config-autoscaler, which is 0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down_delay: Option<DurationText>,
-    /// Longest time that the last pod stays while its requests move to the activators. Default:
+    /// Longest time for which the last pod is kept while its requests move to the activators. Default:
     /// `scale-to-zero-grace-period` of config-autoscaler, which is 30s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<DurationText>,
-    /// How long the last pod stays beyond the window. Up to 1h. Default: `scale-to-zero-pod-retention-period` of
+    /// Time for which the last pod is kept after the window. Up to 1h. Default: `scale-to-zero-pod-retention-period` of
     /// config-autoscaler, which is 0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<DurationText>,
-    /// How many pods to begin with when this object is made. Default: the workload is taken as it is found, asleep or
-    /// awake.
+    /// Initial number of pods when this object is created. Default: the workload keeps its current replicas, zero or
+    /// not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial: Option<i32>,
-    /// How many pods it wakes with. Default: as many as the load asks for, at least 1.
+    /// Number of pods with which the workload wakes. Default: as many as the load requires, at least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<i32>,
-    /// When a short burst counts at once.
+    /// Immediate reaction to short bursts.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub panic: Panic,
-    /// How much one decision may change.
+    /// Limits of change per decision.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub rates: Rates,
 }
 
-/// What one pod should bear.
+/// Load target of one pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadTarget {
-    /// Requests in flight that one pod should see, fractions allowed; open connections for tcp. Not together with rps, and
-    /// not above the hard limit. Default: the hard limit, else `container-concurrency-target-default` of config-autoscaler,
-    /// which is 100.
+    /// Desired concurrent requests per pod, fractions allowed; open connections for tcp. Excludes rps, and must not
+    /// exceed the hard limit. Default: the hard limit, else `container-concurrency-target-default` of
+    /// config-autoscaler, which is 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<f64>,
-    /// Requests a second that one pod should see. Not together with concurrency.
+    /// Desired requests per second per pod. Excludes concurrency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rps: Option<f64>,
-    /// Percent of that which is aimed for, so that there is room while the next pod starts. Default: 70; for concurrency
+    /// Percentage of the target to aim for, which leaves room while the next pod starts. Default: 70; for concurrency,
     /// `container-concurrency-target-percentage` of config-autoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<f64>,
 }
 
-/// When a short burst counts at once.
+/// Immediate reaction to short bursts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Panic {
-    /// The load of this shorter time is watched, too. Whole seconds, from 1s, not longer than the window. Default:
-    /// `panic-window-percentage` of config-autoscaler, which is 10 percent of the window.
+    /// Shorter time over which the load is averaged to detect bursts. Whole seconds, from 1s, not longer than the
+    /// window. Default: `panic-window-percentage` of config-autoscaler, which is 10 percent of the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<DurationText>,
-    /// Once it asks for this many percent of the ready pods, their number follows it and does not fall until a window has
-    /// passed. Default: `panic-threshold-percentage` of config-autoscaler, which is 200.
+    /// Percentage of the ready pods. Once the panic window's load requires this many pods, the number of pods follows
+    /// it and does not fall until a window has passed. Default: `panic-threshold-percentage` of config-autoscaler,
+    /// which is 200.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
 }
 
-/// How much one decision may change.
+/// Limits of change per decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rates {
-    /// Most growth in one decision, as a multiple of the ready pods; above 1. Default: `max-scale-up-rate` of
+    /// Largest growth in one decision, as a multiple of the ready pods; above 1. Default: `max-scale-up-rate` of
     /// config-autoscaler, which is 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up: Option<f64>,
-    /// Most shrinking in one decision, as a divisor of the ready pods; above 1. Default: `max-scale-down-rate` of
+    /// Largest reduction in one decision, as a divisor of the ready pods; above 1. Default: `max-scale-down-rate` of
     /// config-autoscaler, which is 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down: Option<f64>,
 }
 
 impl Scale {
-    /// Fewest and most pods.
+    /// Returns the minimum and maximum number of pods.
     pub fn bounds(&self, config: &AutoscalerConfig) -> Bounds {
         let counts = |said: Option<i32>| said.filter(|number| *number >= 0);
         let max = counts(self.max).unwrap_or(config.max_scale);
         Bounds { min: counts(self.min).unwrap_or(config.min_scale), max: (max != 0).then_some(max) }
     }
 
-    /// What is measured.
+    /// Returns the measured quantity.
     pub fn metric(&self) -> ScalingMetric {
         match self.load {
             LoadTarget { rps: Some(_), concurrency: None, .. } => ScalingMetric::Rps,
@@ -120,7 +122,7 @@ impl Scale {
         }
     }
 
-    /// What one pod should see of that, and what it can bear. `limit`: the hard limit, 0: none.
+    /// Returns the target value and the total value per pod. `limit`: the hard limit, 0: none.
     pub fn targets(&self, config: &AutoscalerConfig, limit: i32) -> (f64, f64) {
         let metric = self.metric();
         let limit = i64::from(limit.max(0));
@@ -132,44 +134,45 @@ impl Scale {
         config.targets(metric, said, self.load.utilization, limit)
     }
 
-    /// The time whose load is averaged.
+    /// Returns the time over which the load is averaged.
     pub fn window(&self, config: &AutoscalerConfig) -> Duration {
         get(&self.window).filter(|window| !window.is_zero()).unwrap_or(config.stable_window)
     }
 
-    /// The shorter time in which a burst shows: at least 1 s, at most the window.
+    /// Returns the panic window: at least 1 s, at most the window.
     pub fn panic_window(&self, config: &AutoscalerConfig) -> Duration {
         let window = self.window(config);
         let share = || {
             let seconds = window.as_secs_f64() * config.panic_window_percentage / 100.0;
-            Duration::from_secs(seconds.round() as u64) // Saturates.
+            Duration::from_secs(seconds.round() as u64) // The cast saturates.
         };
         let said = get(&self.panic.window).unwrap_or_else(share);
         said.min(window).max(Duration::from_secs(1))
     }
 
-    /// How long a higher number of pods is kept.
+    /// Returns the time for which a higher number of pods is kept.
     pub fn down_delay(&self, config: &AutoscalerConfig) -> Duration {
         get(&self.down_delay).unwrap_or(config.scale_down_delay)
     }
 
-    /// Longest time that the last pod stays while the path moves.
+    /// Returns the longest time for which the last pod is kept while the path changes.
     pub fn grace(&self, config: &AutoscalerConfig) -> Duration {
         get(&self.grace).filter(|grace| !grace.is_zero()).unwrap_or(config.scale_to_zero_grace_period)
     }
 
-    /// How long the last pod stays beyond the window.
+    /// Returns the time for which the last pod is kept after the window.
     pub fn retention(&self, config: &AutoscalerConfig) -> Duration {
         get(&self.retention).unwrap_or(config.scale_to_zero_pod_retention_period)
     }
 
-    /// How many pods to begin with; none: the workload is taken as it is found.
+    /// Returns the initial number of pods; `None`: the workload keeps its replicas.
     pub fn initial(&self) -> Option<i32> {
         self.initial.filter(|number| *number >= 0)
     }
 
-    /// What the decider is told. `limit`: the hard limit, 0: none. `initial` of an object that does not say it, and a burst
-    /// capacity that pods without a reporter do not have, are for the caller to change: they stand here as the cluster's.
+    /// Returns the decider's parameters. `limit`: the hard limit, 0: none. Two parameters are the cluster's values here
+    /// and must be adjusted by the caller: `initial` if the object does not set it, and the burst capacity of pods that
+    /// have no reporter.
     pub fn decider_spec(&self, config: &AutoscalerConfig, limit: i32) -> DeciderSpec {
         let (target_value, total_value) = self.targets(config, limit);
         let above_one = |said: Option<f64>| said.filter(|rate| *rate > 1.0);
@@ -205,7 +208,7 @@ mod tests {
         serde_yaml_ng::from_str(yaml).expect(yaml)
     }
 
-    /// Goal: an object and the annotations of a PodAutoscaler that say the same come to the same decision.
+    /// Goal: an object and equivalent annotations of a PodAutoscaler lead to the same decision.
     #[test]
     fn an_object_and_annotations_that_say_the_same_mean_the_same() {
         let config = AutoscalerConfig { stable_window: Duration::from_secs(40), ..AutoscalerConfig::default() };

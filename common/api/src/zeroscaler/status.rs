@@ -1,4 +1,4 @@
-//! What the owner answers.
+//! Status of a ZeroScaler.
 
 use super::BackendStatus;
 use super::FallbackStatus;
@@ -15,149 +15,152 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What the owner answers. Nobody else writes it.
+/// Observed state. Only the autoscaler writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ZeroScalerStatus {
-    /// The generation of the object that this status is about.
+    /// Generation of the object that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: configured and served, True while asleep. Active: True awake, False asleep, Unknown on the way. Adopted:
-    /// target and Service are taken over. HostsOwned: each host leads here. MetricsMeasured: each metric can be read.
-    /// PortsAllocated: each port has a number of its own on the activators. AnswersResolved: the Service of `wake.fallback`
-    /// was found, and can answer. ProtocolsDetected: False while it sleeps and clients of a port say nothing. ScaledBy: False
-    /// while another writer keeps changing the replicas. PodsOwned: False while the selector finds pods of others.
+    /// Ready: configured and served, also True while asleep. Active: True awake, False asleep, Unknown in transition.
+    /// Adopted: target and Service are taken over. HostsOwned: each host leads here. MetricsMeasured: each metric can
+    /// be read. PortsAllocated: each port has its own number on the activators. AnswersResolved: the Service of
+    /// `wake.fallback` was found and can respond. ProtocolsDetected: False while the workload sleeps and clients of a
+    /// port send nothing. ScaledBy: False while another writer keeps changing the replicas. PodsOwned: False while the
+    /// selector matches pods of other owners.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Asleep, Waking, Awake or FallingAsleep; Unknown: nobody has said yet.
+    /// Asleep, Waking, Awake or FallingAsleep; Unknown: not determined yet.
     #[serde(default, skip_serializing_if = "State::is_unknown")]
     pub state: State,
-    /// How many pods are wanted.
+    /// Desired number of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<i32>,
-    /// How many pods there are.
+    /// Current number of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodCounts>,
-    /// Fewest pods now, by the schedules and the cluster's default.
+    /// Current minimum number of pods, from schedules and the cluster's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<i32>,
-    /// Most pods now, by the schedules and the cluster's default; absent: as many as the load asks for.
+    /// Current maximum number of pods, from schedules and the cluster's default; absent: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<i32>,
-    /// When min and max change next, by the schedules.
+    /// Next change of min and max by the schedules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_change: Option<NextChange>,
-    /// Name of the first Service that is served.
+    /// Name of the first served Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// The Services that lead to the workload's pods, served or direct.
+    /// Services that lead to the workload's pods, served or direct.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceStatus>,
-    /// The hosts of the spec that lead here.
+    /// Hosts of the spec that lead here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// The hosts as one text, for columns.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host_names: String,
-    /// The Services' ports, and where the activators take their connections.
+    /// Ports of the Services, and the activators' ports for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortStatus>,
-    /// How activators reach the workload, as it was last configured without a mistake.
+    /// Settings by which activators reach the workload, from its last valid configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<BackendStatus>,
-    /// The fallback of `spec.wake`, as it was found.
+    /// Resolved fallback of `spec.wake`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<FallbackStatus>,
-    /// What was found, and is given back when this object goes.
+    /// Original state, which is restored when this object is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<Adopted>,
-    /// The spec that is in force. While a later one is refused, it is the one before; so it is known to whoever comes
-    /// next.
+    /// Spec in force. While a later spec is rejected, this is the previous one, so that it survives a restart of the
+    /// autoscaler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force: Option<InForce>,
-    /// When it last woke.
+    /// Time of the last wake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_wake: Option<Time>,
-    /// What became of `spec.request`.
+    /// Result of `spec.request`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestStatus>,
-    /// Why its pods cannot serve: until a wake succeeds, or this object or its target changes.
+    /// Fault that prevents the pods from serving; kept until a wake succeeds, or this object or its target changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
 
-/// Fewest and most pods from some time on.
+/// Future minimum and maximum number of pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NextChange {
-    /// When.
+    /// Time of the change.
     pub at: Time,
-    /// Fewest pods from then on.
+    /// Minimum number of pods from then on.
     pub min: i32,
-    /// Most pods from then on; absent: as many as the load asks for.
+    /// Maximum number of pods from then on; absent: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<i32>,
 }
 
-/// What a workload is doing.
+/// State of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum State {
-    /// No pods, and none wanted.
+    /// No pods exist and none are desired.
     Asleep,
-    /// Pods are wanted, and none is ready.
+    /// Pods are desired and none is ready.
     Waking,
     /// Pods are ready.
     Awake,
-    /// No pods are wanted, and the last ones are leaving.
+    /// No pods are desired, and the last ones are terminating.
     FallingAsleep,
-    /// Nobody has said, or a newer version has.
+    /// Not determined yet, or an unknown value of a newer version.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
 impl State {
-    /// Whether it is not known.
+    /// Reports whether the state is unknown.
     pub fn is_unknown(&self) -> bool {
         *self == Self::Unknown
     }
 }
 
-/// How many pods there are.
+/// Current number of pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodCounts {
-    /// Pods that are ready.
+    /// Number of ready pods.
     #[serde(default)]
     pub ready: i32,
-    /// Pods that exist, ready or not.
+    /// Number of existing pods, ready or not.
     #[serde(default)]
     pub actual: i32,
 }
 
-/// A Service that leads to the workload's pods.
+/// Service that leads to the workload's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceStatus {
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
-    /// Served: its clients are led to the activators, which wake the workload. Direct: it leads to the pods, and wakes nobody.
+    /// Served: leads to the activators, which wake the workload. Direct: leads to the pods and does not wake the
+    /// workload.
     #[serde(default)]
     pub path: ServicePath,
-    /// Set if the ports that all workloads share answer to its names: it is served, and leads to the first of the ports.
+    /// Set if the ports that all workloads share accept the Service's names: it is served and leads to the first of the
+    /// ports.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub on_shared_ports: bool,
-    /// Why it is direct.
+    /// Reason why the Service is direct.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Way of a Service's clients.
+/// Destination of a Service's clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ServicePath {
-    /// To the activators.
+    /// The activators.
     Served,
-    /// To the pods. What a newer version may have written is read as this.
+    /// The pods. Unknown values of newer versions are read as this.
     #[default]
     #[serde(other)]
     Direct,
@@ -167,55 +170,56 @@ pub enum ServicePath {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PortStatus {
-    /// Name of the Service's port; its number, as a text, where it has no name.
+    /// Name of the Service's port, or its number as text if it has no name.
     pub name: String,
-    /// The Service's port. Ports of further Services that lead to the same port of the pods are the same port.
+    /// Port number of the Service. Ports of further Services that lead to the same port of the pods are the same port.
     pub port: u16,
-    /// The port on which every activator takes connections for it, and for nothing else; absent: none is allocated.
+    /// Port number on which every activator accepts connections for this port only; absent: none is allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u16>,
-    /// What clients speak there.
+    /// Protocol of clients.
     #[serde(default)]
     pub protocol: PortProtocol,
-    /// For protocol tcp: how long a silent connection stands before it wakes the workload, in milliseconds.
+    /// For protocol tcp: time for which a silent connection must stay open before it wakes the workload, in
+    /// milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_after_ms: Option<u64>,
-    /// The pods' port that it leads to; absent: not every pod has the same.
+    /// Port of the pods behind it; absent: not every pod has the same one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_port: Option<u16>,
-    /// For protocol auto: the HTTP that the pods speak there, http1 or h2c, by `appProtocol`, the names of the port and a
-    /// gRPC readiness probe; absent: none of these says. An activator that finds a pod to speak another goes by that.
+    /// For protocol auto: HTTP version of the pods, http1 or h2c, by `appProtocol`, the names of the port and a gRPC
+    /// readiness probe; absent: none of these defines it. If an activator observes another version, it uses that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub spoken: Option<Protocol>,
-    /// Set if protocol tcp was learned: an activator found that the pods speak first there.
+    /// Set if protocol tcp was detected: an activator observed that the pods speak first.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub learned: bool,
 }
 
-/// A version of the spec.
+/// One version of the spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InForce {
-    /// Its generation.
+    /// Generation of the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// It, as `spec` is written.
+    /// The spec as written.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     #[schemars(schema_with = "any_object")]
     pub spec: Value,
 }
 
 impl InForce {
-    /// That of an object, with numbers as an API server gives them back: one that differed from what was stored in them
-    /// alone would be written again with every look.
+    /// Returns the current version of an object, with numbers in the form in which an API server returns them.
+    /// Otherwise it would differ from the stored version, and every pass would write it again.
     pub fn of(object: &ZeroScaler) -> Self {
         let mut spec = serde_json::to_value(&object.spec).unwrap_or_default();
         numbers::as_stored(&mut spec);
         Self { generation: object.metadata.generation, spec }
     }
 
-    /// `object` as it was then; none: that cannot be read.
+    /// Returns `object` with this spec, or `None` if the spec cannot be read.
     pub fn version_of(&self, object: &ZeroScaler) -> Option<ZeroScaler> {
         let spec = serde_json::from_value(self.spec.clone()).ok()?;
         let mut version = ZeroScaler { spec, ..object.clone() };
@@ -224,33 +228,33 @@ impl InForce {
     }
 }
 
-/// Whatever stands there: one that cannot be read must not keep a whole list from being read.
+/// Accepts any object: an unreadable spec must not make a whole list unreadable.
 fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-/// What was found, and is given back.
+/// Original state of target and Services, which is restored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Adopted {
-    /// Replicas that the target was found with.
+    /// Original replicas of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// The Services that were there before.
+    /// Services that existed before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<AdoptedService>,
 }
 
-/// A Service that was there before.
+/// Service that existed before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdoptedService {
-    /// Its name.
+    /// Name of the Service.
     pub name: String,
-    /// Its uid: another Service of that name gets nothing back.
+    /// Uid of the Service; another Service of the same name is not restored.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The selector that it had.
+    /// Original selector of the Service.
     #[serde(default)]
     pub selector: BTreeMap<String, String>,
 }
@@ -260,7 +264,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Goal: a status that is read back is the one that was written, though Kubernetes writes 10.0 as 10.
+    /// Goal: a status that is read back equals the one that was written, although Kubernetes stores 10.0 as 10.
     #[test]
     fn a_version_that_was_stored_is_the_one_that_would_be_written() {
         let spec = json!({

@@ -1,4 +1,4 @@
-//! Bounds of an exchange between a client and a pod.
+//! Time limits of an exchange between a client and a pod.
 
 use super::DurationText;
 use schemars::JsonSchema;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 const NO_LIMIT: &str = "0s";
 
-/// Bounds of an exchange, from when a pod has the request. The wait for a pod does not count: `wake.timeout` bounds it.
+/// Time limits of an exchange. They begin when a pod has the request; `wake.timeout` limits the wait for a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Timeouts {
-    /// Longest duration of an exchange, bodies, event streams and WebSockets included. Not for tcp. 0s: no limit.
+    /// Longest duration of an exchange, including bodies, event streams and WebSockets. Not for tcp. 0s: no limit.
     pub request: DurationText,
     /// Longest wait for the first byte of a pod's response. Not for tcp. 0s: no limit.
     pub response_start: DurationText,
-    /// Longest silence in a request and its response; for tcp, on a connection. 0s: no limit.
+    /// Longest idle time of a request and its response; for tcp, of a connection. 0s: no limit.
     pub idle: DurationText,
 }
 
@@ -27,17 +27,17 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Longest duration of an exchange; none: no limit.
+    /// Returns the longest duration of an exchange; `None`: no limit.
     pub fn request(&self) -> Option<Duration> {
         limit(&self.request)
     }
 
-    /// Longest wait for the first byte of a response; none: no limit.
+    /// Returns the longest wait for the first byte of a response; `None`: no limit.
     pub fn response_start(&self) -> Option<Duration> {
         limit(&self.response_start)
     }
 
-    /// Longest silence; none: no limit.
+    /// Returns the longest idle time; `None`: no limit.
     pub fn idle(&self) -> Option<Duration> {
         limit(&self.idle)
     }

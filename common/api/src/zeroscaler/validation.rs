@@ -1,6 +1,6 @@
-//! What is wrong with an object, for whoever cannot rely on the API server having run its rules: the same ones.
+//! Validates objects by the API server's own rules, for callers that cannot rely on the API server having run them.
 //!
-//! Not here: what only the cluster can tell, such as whether the target exists and whose a host is.
+//! Not here: facts that only the cluster knows, such as the existence of the target or the owner of a host.
 
 use super::checks::{List, fields, lists};
 use super::rules::RULES;
@@ -14,20 +14,20 @@ impl ZeroScaler {
     /// Checks the spec by itself.
     ///
     /// # Errors
-    /// Every violation: field, value, rule.
+    /// Returns every violation: field, value, rule.
     pub fn validate(&self) -> Result<(), FieldErrors> {
         let mut errors = FieldErrors::new();
-        // A spec is made of maps, lists, texts and numbers, which JSON can hold.
+        // A spec consists of maps, lists, texts and numbers, which JSON can represent.
         let value = serde_json::to_value(&self.spec).unwrap_or_default();
         check_fields(&value, &mut errors);
         check_rules(&value, &mut errors);
         errors.into_result()
     }
 
-    /// The same, and whether it is within what the cluster allows.
+    /// Checks the spec by itself and against the cluster's limits.
     ///
     /// # Errors
-    /// Every violation: field, value, rule.
+    /// Returns every violation: field, value, rule.
     pub fn validate_in(&self, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
         let mut errors = self.validate().err().unwrap_or_default();
         let limit = config.max_scale_limit;
@@ -52,16 +52,15 @@ impl ZeroScaler {
     }
 }
 
-/// Checks an object as it stands in JSON, for an API server of our own. What has another type than the schema says is
-/// left to that.
+/// Checks an object in JSON, for the embedded API server. The schema handles values of a wrong type.
 ///
 /// # Errors
-/// Every violation: field, value, rule.
+/// Returns every violation: field, value, rule.
 pub fn validate_json(object: &Value) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     let Some(spec) = object.get("spec") else { return Ok(()) };
     check_fields(spec, &mut errors);
-    // With the defaults that rules read.
+    // Includes the defaults that rules read.
     let read = serde_json::from_value::<ZeroScalerSpec>(spec.clone()).and_then(serde_json::to_value);
     if let Ok(spec) = read {
         check_rules(&spec, &mut errors);
@@ -110,7 +109,7 @@ fn check_list(value: &Value, path: &str, kind: List, most: i64, errors: &mut Fie
     }
 }
 
-/// Calls `visit` with each value at a path of the spec, and the path with the indexes of items.
+/// Calls `visit` with each value at a path of the spec, and with the path including list indexes.
 fn each(spec: &Value, path: &str, visit: &mut dyn FnMut(&Value, &str)) {
     let Some(rest) = path.strip_prefix("spec") else { return };
     descend(spec, "spec", rest.trim_start_matches('.'), visit);
@@ -132,7 +131,7 @@ fn descend(value: &Value, at: &str, rest: &str, visit: &mut dyn FnMut(&Value, &s
     }
 }
 
-/// A value as people write it.
+/// Formats a value as people write it.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -145,7 +144,7 @@ pub(super) fn shown(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// Goal: the limit of the cluster holds for each field by which a workload may have more pods.
+    /// Goal: the cluster's limit applies to every field that can increase the number of pods.
     #[test]
     fn no_field_goes_beyond_the_limit_of_the_cluster() {
         let config = AutoscalerConfig { max_scale_limit: 10, ..AutoscalerConfig::default() };

@@ -1,4 +1,4 @@
-//! What happens to a request while its workload wakes.
+//! Handling of requests while their workload wakes.
 
 use super::DurationText;
 use super::answers::{Answers, Page, Placeholder, StaticAnswer};
@@ -12,34 +12,36 @@ const MAX_HELD: i32 = 10_000;
 const PROBE_AUTO: &str = "auto";
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
-/// Bounds of the wait for a pod, answers during that time, and the proof that a pod is ready.
+/// Limits of the wait for a pod, responses during that time, and readiness of pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Wake {
-    /// Longest wait of a request, or a connection, for a pod; then it is answered with 504. An exchange with a pod may take
-    /// longer: `timeouts` bounds that.
+    /// Longest wait of a request or connection for a pod; the response is then 504. An exchange with a pod may take
+    /// longer; see `timeouts`.
     pub timeout: DurationText,
-    /// Most requests, or connections, that one activator holds for this workload. What comes beyond is answered with 503
-    /// and Retry-After.
+    /// Maximum number of requests or connections that one activator holds for this workload. Further ones get 503 with
+    /// Retry-After.
     pub max_held: i32,
-    /// Proof for an activator that a pod is ready: auto (the readiness probes of all its containers pass, and a TCP
-    /// connect stands for that of the container that takes requests if it has none; with exec, HTTPS or startup probes or
-    /// readiness gates Kubernetes' word is awaited; of a pod that Kubernetes calls ready its word counts, too, once the pod
-    /// has answered for a second that it is not: it may be of a former template, with another probe), tcp (a connection is
-    /// accepted), http:/path (GET is answered with a status from 200 to 399), or kubernetes (Kubernetes' word alone).
+    /// Readiness probe that an activator sends to a pod: auto, tcp (the pod accepts a connection), http:/path (the
+    /// response to a GET has a status from 200 to 399), or kubernetes (Kubernetes' readiness only). auto requires the
+    /// readiness probes of all containers to pass; if the container that takes requests has none, a TCP connection
+    /// replaces it. With exec, HTTPS or startup probes or readiness gates, auto waits for Kubernetes' readiness. A pod
+    /// that Kubernetes reports as ready but that has failed auto's probes for a second counts as ready, because it may
+    /// come from a former template with another probe.
     pub probe: String,
-    /// What browsers are shown at once while the workload wakes: a page that replaces itself by the workload's answer.
-    /// Without it they wait as everybody does.
+    /// Page that browsers get at once while the workload starts; it replaces itself by the workload's response.
+    /// Default: browsers wait like other clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page: Option<Page>,
-    /// What is answered at once, with a status of your choice, instead of holding a request while the workload wakes.
+    /// Response that is sent at once, with a status of your choice, instead of holding a request while the workload
+    /// starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placeholder: Option<Placeholder>,
-    /// What is answered without waking: health checks, robots.txt.
+    /// Responses that do not wake the workload, such as health checks or robots.txt.
     #[serde(rename = "static", skip_serializing_if = "Vec::is_empty")]
     pub fixed: Vec<StaticAnswer>,
-    /// Another Service, which answers when the workload does not wake in time, or cannot. Without it a request waits until
-    /// its timeout. Not for tcp.
+    /// Another Service, which responds if the workload does not wake in time or cannot wake. Default: a request waits
+    /// until its timeout. Not for tcp.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<Fallback>,
 }
@@ -59,24 +61,25 @@ impl Default for Wake {
 }
 
 impl Wake {
-    /// Longest wait for a pod.
+    /// Returns the longest wait for a pod.
     pub fn timeout(&self) -> Duration {
         self.timeout.get().filter(|timeout| !timeout.is_zero()).unwrap_or(TIMEOUT_DEFAULT)
     }
 
-    /// Most requests that one activator holds; at least 1.
+    /// Returns the maximum number of requests that one activator holds; at least 1.
     pub fn max_held(&self) -> u32 {
         u32::try_from(self.max_held.max(1)).unwrap_or(1)
     }
 
-    /// Returns what is answered without a pod, `fallback` being the one that the owner has found; none: nothing is.
+    /// Returns the responses that need no pod, or `None` if there are none. `fallback` is the one that the owner has
+    /// resolved.
     pub fn answers(&self, fallback: Option<FallbackStatus>) -> Option<Answers> {
         let (page, placeholder) = (self.page.clone(), self.placeholder.clone());
         let answers = Answers { page, placeholder, fixed: self.fixed.clone(), fallback };
         Some(answers).filter(|answers| *answers != Answers::default())
     }
 
-    /// How a pod is proven ready.
+    /// Returns the choice of the readiness probe.
     pub fn probe(&self) -> ProbeChoice {
         match self.probe.as_str() {
             "tcp" => ProbeChoice::Tcp,
@@ -86,15 +89,15 @@ impl Wake {
     }
 }
 
-/// How a pod is proven ready.
+/// Choice of the readiness probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeChoice {
-    /// By its container's own readiness probe.
+    /// The containers' own readiness probes.
     Auto,
-    /// A TCP connection is accepted.
+    /// The pod accepts a TCP connection.
     Tcp,
-    /// An HTTP GET of this path and query is answered with a status from 200 to 399.
+    /// The response to an HTTP GET of this path and query has a status from 200 to 399.
     Http(String),
-    /// Kubernetes' own readiness is believed.
+    /// Kubernetes' own readiness.
     Kubernetes,
 }
