@@ -1,13 +1,14 @@
-//! Where the owner of a bucket is found: a Service without a selector and an EndpointSlice, both named as the bucket.
+//! Addresses of bucket owners, for a mesh: a Service without a selector and an EndpointSlice, both named like the
+//! bucket.
 //!
-//! Replicas, upstream's and ours, try them when they cannot dial a holder's address, as in a mesh. So in the drop-in
-//! whoever gains a bucket writes itself there; whoever gains it next overwrites. In standalone replicas find each other
-//! by the leases alone, and have no use for these objects.
+//! Replicas, upstream's and ours, use them if they cannot dial a holder's address, as in a mesh. In a Knative install
+//! the new holder of a bucket therefore writes its address there, and the next holder overwrites it. In standalone
+//! replicas find each other by the leases alone, and need no such objects.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! A write that fails is tried again every second for as long as the bucket is ours; upstream's process ends after 3 s.
-//! Objects of buckets that no longer exist (the number was changed) stay, as upstream's do.
+//! A failed write is retried every second while the bucket is ours; upstream's process ends after 3 s. Objects of
+//! buckets that no longer exist (the number was changed) stay, as upstream's do.
 
 use common::names::STAT_PORT;
 use common_controller::Leadership;
@@ -27,10 +28,10 @@ use tokio_util::sync::CancellationToken;
 const RETRY: Duration = Duration::from_secs(1);
 /// Longest duration of an attempt.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Name of the one port.
+/// Name of the only port.
 const PORT_NAME: &str = "http";
 
-/// Announces every bucket that this process gains, until `shutdown`.
+/// Announces every bucket that this process acquires, until `shutdown`.
 pub async fn run(client: Client, namespace: String, me: IpAddr, shares: Shares, shutdown: CancellationToken) {
     let mut changes = shares.changes();
     let mut announced = BTreeSet::new();
@@ -39,7 +40,7 @@ pub async fn run(client: Client, namespace: String, me: IpAddr, shares: Shares, 
         announced.retain(|name: &String| ours.contains(&name.as_str()));
         for name in &ours {
             if !announced.contains(*name) {
-                // Whoever gains the bucket next announces itself after we have come to an end.
+                // The guard makes the next holder announce itself only after this write has ended.
                 let Some(guard) = shares.begin_bucket_write(name) else { continue };
                 let until = guard.deadline().unwrap_or_else(|| Instant::now() + ANNOUNCE_TIMEOUT);
                 match timeout_at(until.min(Instant::now() + ANNOUNCE_TIMEOUT), announce(&client, &namespace, name, me))
@@ -82,7 +83,7 @@ async fn announce(client: &Client, namespace: &str, name: &str, me: IpAddr) -> k
     Ok(())
 }
 
-/// Whether the object was there already.
+/// Returns whether the object existed already.
 fn exists<T>(created: kube::Result<T>) -> kube::Result<bool> {
     match created {
         Ok(_) => Ok(false),

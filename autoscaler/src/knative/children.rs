@@ -1,5 +1,5 @@
-//! The two objects that a pass makes and keeps: Metric and ServerlessService. An existing one is put right
-//! ([`corrected`]); one that somebody else controls is left alone and reported in the status.
+//! The two objects that a reconcile creates and maintains: Metric and ServerlessService. An existing object is
+//! corrected ([`corrected`]). An object with another controller is left unchanged and reported in the status.
 
 use super::store::Objects;
 use super::wanted;
@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Makes and keeps what PodAutoscalers own.
+/// Writer of the objects that PodAutoscalers own.
 pub(super) struct Children {
     pub(super) objects: Arc<Objects>,
     pub(super) writes: Writes,
@@ -24,7 +24,7 @@ pub(super) struct Children {
 }
 
 impl Children {
-    /// The Metric of `object`, which scrapes `scrape_target`, or nothing where that is empty.
+    /// Ensures the Metric of `object`. It scrapes `scrape_target`, or nothing if that is empty.
     pub(super) async fn metric(
         &self,
         key: &Key,
@@ -49,7 +49,7 @@ impl Children {
         Ok(())
     }
 
-    /// The ServerlessService of `object`, of which `have` is there.
+    /// Ensures the ServerlessService of `object`; `have` is the existing one.
     pub(super) async fn serverless(
         &self,
         key: &Key,

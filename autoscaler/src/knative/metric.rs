@@ -1,7 +1,6 @@
-//! The Metric controller: what a Metric object asks for is what the collector collects, and how it goes is what its
-//! status says.
+//! The Metric controller: passes the spec of a Metric to the collector, and the collection's health to its status.
 //!
-//! Labels and annotations of a Metric are those of its PodAutoscaler, so the averaging algorithm is read from here, as
+//! A Metric has the labels and annotations of its PodAutoscaler, so the averaging algorithm is read from here, as
 //! upstream does.
 
 use super::store::Objects;
@@ -21,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Reconciles Metrics.
+/// Reconciler of Metrics.
 pub(crate) struct Controller {
     objects: Arc<Objects>,
     collection: Arc<dyn Collection>,
@@ -39,7 +38,7 @@ impl Controller {
         }
     }
 
-    /// One pass over one Metric.
+    /// Reconciles one Metric.
     ///
     /// # Errors
     /// The status could not be written.
@@ -60,7 +59,7 @@ impl Controller {
         Passes { statuses: &statuses, clock: &self.writes.clock }.over(&metric, run).await
     }
 
-    /// Collects what is asked for, and says how that goes.
+    /// Starts or updates the collection, and returns its health.
     fn collect(&self, key: &Key, metric: &Metric) -> Result<(), CollectionError> {
         let spec = collect_spec(metric, &self.config.borrow())?;
         self.collection.ensure(key, spec);
@@ -73,7 +72,7 @@ impl Controller {
     }
 }
 
-/// What a Metric asks for.
+/// Returns the parameters of the collection that a Metric requests.
 fn collect_spec(metric: &Metric, config: &AutoscalerConfig) -> Result<CollectSpec, CollectionError> {
     let scrape_target = Some(metric.spec.scrape_target.clone()).filter(|target| !target.is_empty());
     if scrape_target.is_some() && metric.labels().get(names::REVISION).is_none_or(String::is_empty) {

@@ -1,8 +1,8 @@
-//! The front end that takes the place of Knative Serving's own autoscaler.
+//! The front end that replaces Knative Serving's own autoscaler.
 //!
-//! Knative's controller makes a PodAutoscaler for each revision, its webhook validates it, its queue-proxies count
-//! requests, and its ServerlessService controller leads the traffic. So here nothing is validated, no Service is
-//! touched, and everything else is as upstream's: defaults, rates, names.
+//! Knative's controller creates a PodAutoscaler for each revision, its webhook validates it, its queue-proxies count
+//! requests, and its ServerlessService controller routes the traffic. This front end therefore validates nothing and
+//! writes no traffic Service. Everything else is as upstream: defaults, rates, names.
 
 pub mod bucket_services;
 mod children;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use store::{Measurements, Objects};
 use tokio_util::sync::CancellationToken;
 
-/// In place of Knative Serving's own autoscaler.
+/// Install in place of Knative Serving's own autoscaler.
 #[derive(Debug)]
 pub(crate) struct Knative;
 
@@ -56,7 +56,7 @@ impl Decisions for Knative {
         &Self::PROFILE
     }
 
-    /// Those of revisions. Of their labels the revision alone is kept: no other is selected by.
+    /// Returns the scope of revisions' pods. Only the revision label is kept, because no selector uses another.
     fn pods(&self) -> PodScope {
         let watched = watcher::Config::default().labels(names::REVISION_UID);
         PodScope { namespaces: Namespaces::default(), watched, keeps: |label| label == names::REVISION, judges: false }
@@ -78,10 +78,10 @@ impl Decisions for Knative {
     }
 }
 
-/// Whether `ZEROSCALE_HPA` may have this value.
+/// Checks the value of `ZEROSCALE_HPA`.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// The rule that the value breaks.
 pub(crate) fn check_hpa(value: &str) -> Result<(), &'static str> {
     match value {
         "" | "off" => Ok(()),

@@ -10,7 +10,7 @@ use common_api::PodAutoscaler;
 use kube::ResourceExt;
 use std::time::Duration;
 
-/// Resolves everything. `initialized`: the first scale was reached once.
+/// Resolves all parameters. `initialized`: the initial scale has been reached once.
 pub(super) fn parameters(
     object: &PodAutoscaler,
     config: &AutoscalerConfig,

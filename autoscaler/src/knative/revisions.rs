@@ -1,5 +1,5 @@
-//! A revision's PodAutoscaler: Knative's webhook has validated it, Knative's controllers make and delete what belongs to
-//! it. It is read, scaled, and left alone.
+//! Front end for a revision's PodAutoscaler. Knative's webhook has validated it, and Knative's controllers create and
+//! delete the objects around it. This front end reads and scales it, without taking ownership.
 
 use super::children::Children;
 use super::parameters::parameters;
@@ -32,7 +32,7 @@ use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reads and writes what Knative's controllers share with its autoscaler.
+/// Front end for objects that Knative's controllers share with its autoscaler.
 pub(crate) struct Revisions {
     objects: Arc<Objects>,
     stores: Arc<Stores>,
@@ -45,19 +45,19 @@ pub(crate) struct Revisions {
     cluster_domain: String,
 }
 
-/// A PodAutoscaler in the course of a pass.
+/// PodAutoscaler during a reconcile.
 pub(crate) struct Subject {
     read: Arc<PodAutoscaler>,
-    /// The same with defaults filled in.
+    /// Copy with defaults filled in.
     object: PodAutoscaler,
-    /// The status as it will be.
+    /// Status under construction.
     status: PodAutoscalerStatus,
-    /// Its ServerlessService, if there is one yet.
+    /// Its ServerlessService, if it exists.
     serverless: Option<Arc<ServerlessService>>,
 }
 
 impl Revisions {
-    /// All revisions of the cluster.
+    /// Creates the front end for all revisions of the cluster.
     pub(crate) fn new(parts: &Parts, objects: Arc<Objects>, statuses: Arc<dyn Subjects>) -> Self {
         let (writes, config) = (parts.writes.clone(), parts.configs.autoscaler.clone());
         Self {
@@ -77,14 +77,14 @@ impl Revisions {
         Passes { statuses: &*self.statuses, clock: &self.writes.clock }
     }
 
-    /// HTTP/2 has a port of its own on the public Service.
+    /// Returns the target of the path probe. HTTP/2 has its own port on the public Service.
     fn probe(&self, key: &Key, subject: &Subject) -> Option<ProbeTarget> {
         let service = Some(&subject.status.service_name).filter(|name| !name.is_empty())?;
         let host = format!("{service}.{}.svc.{}", key.namespace(), self.cluster_domain);
         Some(ProbeTarget { host, port: if subject.object.spec.protocol_type == Protocol::H2c { 81 } else { 80 } })
     }
 
-    /// Has the ServerlessService ask for a path.
+    /// Writes the path into the ServerlessService.
     async fn lead(
         &self,
         key: &Key,
@@ -102,7 +102,7 @@ impl FrontEnd for Revisions {
 
     const REPORTS_GIVEN_UP_FOR: Duration = Duration::ZERO;
 
-    /// Those of class KPA. Of other classes each has a controller of its own.
+    /// Finds PodAutoscalers of class KPA. Other classes have their own controllers.
     fn find(&self, key: &Key, now: Timestamp) -> Found<Subject> {
         let is_ours = |object: &Arc<PodAutoscaler>| {
             annotations::CLASS.text(object.annotations()).is_some() && annotations::is_kpa(object.annotations())
@@ -192,7 +192,7 @@ impl FrontEnd for Revisions {
         self.writes.recorder.say(COMPONENT, &*subject.read, Severity::Warning, reason, message);
     }
 
-    /// A status of Knative's reports nothing that upstream's does not.
+    /// Records the private Service's name only: a Knative status reports nothing that upstream's does not.
     fn notice(&self, subject: &mut Subject, workload: &Workload, _: Notices) {
         subject.status.metrics_service_name.clone_from(&workload.private_service);
     }
@@ -209,7 +209,7 @@ impl FrontEnd for Revisions {
         let metric = self.children.metric(key, &subject.object, scrape_target, &mut subject.status, now).await;
         metric.map_err(Error::during("error reconciling Metric"))?;
         if self.collection.health(key).is_none() {
-            // It was stopped, and the Metric is as it was: nothing else would begin anew.
+            // The collection was stopped and the Metric has not changed, so nothing else would restart it.
             self.objects.measurements.0.add(key.clone(), Priority::Normal);
         }
         let before = subject.serverless.as_ref().map(|serverless| serverless.spec.clone());
@@ -244,7 +244,7 @@ impl FrontEnd for Revisions {
     }
 }
 
-/// Takes over what the ServerlessService says. `just_written`: its spec was changed a moment ago, by us.
+/// Copies the state of the ServerlessService. `just_written`: we have just changed its spec.
 fn read_serverless(
     status: &mut PodAutoscalerStatus,
     serverless: &ServerlessService,

@@ -1,18 +1,19 @@
-//! Statuses and events of Knative's PodAutoscalers as they are written: those of one way merged into one.
+//! Writes statuses and events of Knative's PodAutoscalers, merged into one write per scale change.
 //!
-//! While a revision wakes or is scaled, each pass has something new to say: pods are wanted, one is there, its Service
-//! leads to it. Each status makes Knative's controller write a Revision, each event is a write of ours, and all of that
-//! when the API server has pods to start. So what is new waits until the way is over, [`MERGED_WITHIN`] at most, and the
-//! change of replicas is said with it.
+//! While a revision wakes or scales, each reconcile has a new state to report: pods are wanted, one is ready, its
+//! Service leads to it. Each status makes Knative's controller write a Revision, and each event is one more write,
+//! just when the API server has pods to start. A new status is therefore delayed until the transition is over, at most
+//! by [`MERGED_WITHIN`], and the event about replicas is written with it.
 //!
-//! What ends a wake waits for the other wakes that are under way, likewise: fifty services that are called at once have
-//! the API server, and Knative's controller, to themselves. Whatever else ends a way is written at once, and so is what
-//! somebody may wait for ([`patience`]). That a revision has become inactive is such an end: its grace period counts from
-//! that write.
+//! The status that ends a wake waits likewise for other wakes in progress. If fifty services are called at once, their
+//! starts have the API server, and Knative's controller, to themselves. All other final states are written at once,
+//! and so is everything that a user or controller may wait for ([`patience`]). One of them is that a revision has
+//! become inactive: its grace period counts from that write.
 //!
-//! Nothing is lost: a pass makes the status from what is known and from the one that was written last, so whoever comes
-//! later, this process or the next leader, writes it. Until then a pass finds the revision inactive that is waking,
-//! which changes no decision: only one that wants no pods asks, and none does so soon after a wake.
+//! Nothing is lost. A reconcile derives the status from the present state and the last written status, so a later
+//! reconcile, of this process or the next owner, writes it. Until then the last written status of a waking revision
+//! still says inactive. This changes no decision, because only a decision for zero pods uses it, and none follows so
+//! soon after a wake.
 
 use super::store::Objects;
 use crate::cluster::writes::Writes;
@@ -34,22 +35,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is said within this time of each other is one write.
+/// Time within which new statuses are merged into one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Name under which events of PodAutoscalers are written.
+/// Component name of PodAutoscalers' events.
 pub(super) const COMPONENT: &str = "podautoscaler-controller";
 
-/// Statuses of PodAutoscalers, and their events.
+/// Writer of PodAutoscalers' statuses and events.
 pub(crate) trait Subjects: Statuses<PodAutoscaler> + 'static {
     /// Reports a change of replicas.
     fn scaled(&self, object: &PodAutoscaler, scaled: Scaled);
 
-    /// Forgets what was not reported yet of one that is gone, or another process's.
+    /// Discards the unreported changes of an object that is gone or owned by another process.
     fn forget(&self, _key: &Key) {}
 }
 
-/// Writes them to the API server.
+/// Writer to the API server.
 pub(crate) struct Autoscalers {
     pub(crate) objects: Arc<Objects>,
     pub(crate) writes: Writes,
@@ -77,7 +78,7 @@ impl Subjects for Autoscalers {
     }
 }
 
-/// Writes them when it is time to.
+/// Writer that delays and merges statuses.
 pub(crate) struct MergedStatuses {
     objects: Arc<dyn Subjects>,
     passes: WorkQueue<Key>,
@@ -85,41 +86,41 @@ pub(crate) struct MergedStatuses {
     wakes: Mutex<Wakes>,
 }
 
-/// Wakes under way.
+/// Wakes in progress.
 #[derive(Default)]
 struct Wakes {
-    /// Since when each is.
+    /// Start time of each wake.
     begun: HashMap<Key, Instant>,
-    /// Who has something to say when none is any more.
+    /// Revisions whose status waits for the end of all wakes.
     waiting: HashSet<Key>,
 }
 
-/// For how long what is new may wait.
+/// Permitted delay of a new status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Patience {
-    /// Not at all.
+    /// No delay.
     None,
-    /// While others wake.
+    /// While other revisions wake.
     OthersWake,
-    /// Until its own way is over.
+    /// Until its own transition is over.
     OnItsWay,
 }
 
-/// What one has to say and has not said yet.
+/// Unreported changes of one object.
 #[derive(Default)]
 struct Unsaid {
-    /// Since when its status says something new.
+    /// Time since when its status differs from the written one.
     since: Option<Instant>,
     scaled: Option<Scaled>,
 }
 
 impl MergedStatuses {
-    /// Writes to `objects`, and has another pass made over what has waited long enough.
+    /// Creates a writer to `objects`. Statuses that have waited long enough are requeued in `passes`.
     pub(crate) fn new(objects: Arc<dyn Subjects>, passes: WorkQueue<Key>) -> Self {
         Self { objects, passes, unsaid: DashMap::new(), wakes: Mutex::default() }
     }
 
-    /// How much longer a status waits that says something new and has `patience`.
+    /// Returns the remaining delay of a new status with this patience.
     fn left(&self, key: &Key, patience: Patience) -> Duration {
         if patience == Patience::None {
             return Duration::ZERO;
@@ -132,7 +133,7 @@ impl MergedStatuses {
         }
     }
 
-    /// A revision is not being woken any more. With the last one goes whatever waited for it.
+    /// Records that a revision no longer wakes. After the last wake, the waiting revisions are requeued.
     fn is_up(&self, key: &Key) {
         for waiting in self.wakes.lock().end(key) {
             self.passes.add(waiting, Priority::Normal);
@@ -141,7 +142,7 @@ impl MergedStatuses {
 }
 
 impl Wakes {
-    /// For how long there may be some; `key` waits for their end.
+    /// Returns the longest remaining time of the current wakes, and lets `key` wait for their end.
     fn left(&mut self, key: &Key) -> Duration {
         self.begun.retain(|_, begun| begun.elapsed() < MERGED_WITHIN);
         let last = self.begun.values().max().map(|begun| MERGED_WITHIN.saturating_sub(begun.elapsed()));
@@ -151,7 +152,7 @@ impl Wakes {
         last.unwrap_or_default()
     }
 
-    /// Who waits no longer, now that this one is over.
+    /// Ends a wake. Returns the revisions that wait no longer.
     fn end(&mut self, key: &Key) -> HashSet<Key> {
         self.waiting.remove(key);
         let is_last = self.begun.remove(key).is_some() && self.begun.is_empty();
@@ -191,7 +192,7 @@ impl Statuses<PodAutoscaler> for MergedStatuses {
 }
 
 impl Subjects for MergedStatuses {
-    /// Is reported with the status.
+    /// Reports the change with the next status.
     fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
         match (scaled.from, scaled.to) {
             (0, 1..) => drop(self.wakes.lock().begun.insert(key_of(object), Instant::now())),
@@ -208,14 +209,14 @@ impl Subjects for MergedStatuses {
     }
 }
 
-/// How long `wanted` may wait, where `written` was written last.
+/// Returns the permitted delay of `wanted`, if `written` is the last written status.
 fn patience(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerStatus) -> Patience {
     let Some(written) = written else { return Patience::None };
     let fixed = |status: &PodAutoscalerStatus| {
         (status.observed_generation, status.service_name.clone(), status.metrics_service_name.clone())
     };
     if written == wanted || fixed(written) != fixed(wanted) {
-        return Patience::None; // Nothing new, or something that Knative's controller goes on with.
+        return Patience::None; // Nothing new, or something that Knative's controller needs to proceed.
     }
     let ready = wanted.condition(READY);
     let is_on_its_way = ready.is_none_or(Condition::is_unknown);
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// What was written, by name, and whether it was active.
+    /// Written statuses, by name and activity.
     #[derive(Default)]
     struct Told(Mutex<Vec<(String, bool)>>);
 
@@ -265,7 +266,7 @@ mod tests {
         serde_json::from_value(status).expect("a status")
     }
 
-    /// A revision that sleeps.
+    /// Returns a sleeping revision.
     fn asleep(name: &str) -> Arc<PodAutoscaler> {
         let object = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"scaleTargetRef": {}, "protocolType": "http1"}});
         let object: PodAutoscaler = serde_json::from_value(object).expect("a PodAutoscaler");
@@ -296,7 +297,7 @@ mod tests {
             mem::take(&mut *self.told.0.lock())
         }
 
-        /// Who comes back next, and after how long.
+        /// Returns the next requeued key, and its delay.
         async fn next(&self) -> (String, u128) {
             let begun = Instant::now();
             let next = self.passes.next().await;
@@ -308,7 +309,7 @@ mod tests {
         vec![(name.to_owned(), true)]
     }
 
-    /// Goal: who is up is not written while others wake, and is as soon as they are up.
+    /// Goal: an active revision is not written while others wake, and is written as soon as they are up.
     #[tokio::test(start_paused = true)]
     async fn who_is_up_is_told_when_the_others_are() {
         let f = Fixture::new();
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(f.told(), [active("a"), active("b")].concat());
     }
 
-    /// Goal: a wake that takes long, or was given up, keeps nobody for more than two seconds.
+    /// Goal: a wake that is slow or given up delays other statuses by at most two seconds.
     #[tokio::test(start_paused = true)]
     async fn others_are_waited_for_two_seconds_at_most() {
         for given_up in [false, true] {
@@ -349,7 +350,7 @@ mod tests {
         }
     }
 
-    /// Goal: that nobody calls any more waits for no wake: its grace period counts from that write.
+    /// Goal: an inactive status waits for no wake, because the grace period counts from that write.
     #[tokio::test(start_paused = true)]
     async fn who_falls_asleep_waits_for_nobody() {
         let f = Fixture::new();

@@ -1,4 +1,4 @@
-//! Knative's objects, as the API server has them, and the way from their events to the keys that they concern.
+//! Stores of Knative's objects, and the routing of their events to keys.
 //!
 //! | event | PodAutoscaler keys | Metric keys |
 //! |---|---|---|
@@ -21,9 +21,9 @@ use kube::{Api, Client};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Knative's objects.
+/// Stores of Knative's objects.
 pub(crate) struct Objects {
-    /// PodAutoscalers, of all classes.
+    /// PodAutoscalers of all classes.
     pub(crate) autoscalers: Arc<Store<PodAutoscaler>>,
     pub(crate) serverless: Arc<Store<ServerlessService>>,
     pub(crate) metrics: Arc<Store<Metric>>,
@@ -31,7 +31,7 @@ pub(crate) struct Objects {
     pub(crate) measurements: Measurements,
 }
 
-/// Metrics to reconcile. Knative's own controllers look after everything else.
+/// Queue of Metrics to reconcile. Knative's own controllers handle all other objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measurements(pub(crate) WorkQueue<Key>);
 
@@ -42,7 +42,7 @@ impl Beside for Measurements {
 }
 
 impl Objects {
-    /// None is known yet. `index` is told of those that come.
+    /// Creates empty stores. PodAutoscalers are recorded in `index`.
     pub(crate) fn new(index: &Arc<Index>, measurements: Measurements) -> Self {
         let (all, of_serverless, of_metric, queue) =
             (index.clone(), index.clone(), index.clone(), measurements.0.clone());

@@ -1,4 +1,4 @@
-//! The ServerlessService and the Metric of a PodAutoscaler, as they should be. An existing one is put right
+//! Desired ServerlessService and Metric of a PodAutoscaler. Existing objects are corrected to match
 //! ([`common_controller::objects::corrected`]).
 
 use crate::engine::workload::Path;
@@ -10,7 +10,7 @@ use common_controller::objects::controller_reference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
-/// Metadata with the labels and annotations of the PodAutoscaler, as upstream.
+/// Returns metadata with the labels and annotations of the PodAutoscaler, as upstream.
 fn metadata(autoscaler: &PodAutoscaler) -> ObjectMeta {
     let (labels, annotations) = (autoscaler.labels().clone(), autoscaler.annotations().clone());
     ObjectMeta {
@@ -23,7 +23,7 @@ fn metadata(autoscaler: &PodAutoscaler) -> ObjectMeta {
     }
 }
 
-/// The ServerlessService. `autoscaler` has its defaults filled in.
+/// Returns the desired ServerlessService. `autoscaler` has its defaults filled in.
 pub(crate) fn serverless(autoscaler: &PodAutoscaler, path: Path) -> ServerlessService {
     let mut metadata = metadata(autoscaler);
     metadata.annotations.iter_mut().for_each(|annotations| drop(annotations.remove(annotations::METRIC.name)));
@@ -40,7 +40,8 @@ pub(crate) fn serverless(autoscaler: &PodAutoscaler, path: Path) -> ServerlessSe
     }
 }
 
-/// The Metric; scrapes `scrape_target`, or nothing where that is empty. `autoscaler` has its defaults filled in.
+/// Returns the desired Metric. It scrapes `scrape_target`, or nothing if that is empty. `autoscaler` has its defaults
+/// filled in.
 pub(crate) fn metric(autoscaler: &PodAutoscaler, config: &AutoscalerConfig, scrape_target: &str) -> Metric {
     let annotations = autoscaler.annotations();
     Metric {

@@ -1,8 +1,8 @@
-//! One revision's looks: pods and metrics, one after the other, every period.
+//! Periodic evaluation of one revision: its pods and metrics are read every period.
 //!
-//! The first look comes at once. A look that takes longer than a period delays the next one and is not made up for.
-//! Pods are listed from the API server's cache with each look: a watch of all pods would cost every autoscaler, used or
-//! not.
+//! The first evaluation is immediate. One that takes longer than a period delays the next, and none is made up for.
+//! Each evaluation lists the pods from the API server's cache. A watch of all pods would burden every autoscaler, used
+//! or not.
 
 use super::{Sources, State, Subject};
 use autoscaler_core::engine::blend::Measured;
@@ -89,7 +89,7 @@ impl Look {
         Ok(api.list(&cached).await?.items.iter().map(trimmed).collect())
     }
 
-    /// Nothing can be said of any metric.
+    /// Returns a result in which every metric has failed.
     fn failed(&self, why: String) -> Measured {
         let failed = u16::try_from(self.requests.len()).unwrap_or(u16::MAX);
         Measured { wish: None, failed, why: Some(("FailedListPods", why)) }

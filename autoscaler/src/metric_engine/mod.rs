@@ -1,13 +1,13 @@
-//! Looks at the metrics of revisions that ask for it, and makes one wish of metrics and load.
+//! Evaluates the metrics of revisions that request them, and blends them with the load.
 //!
 //! ```text
 //! reconciler ── follow ──▶ one task for each revision with pods: every period, pods and metrics ─▶ Measured ── requests ──▶
-//!            ── answer ──▶ autoscaler_core::engine::blend (load, Measured, memory) ─▶ wish
+//!            ── answer ──▶ autoscaler_core::engine::blend (load, Measured, memory) ─▶ recommendation
 //! ```
 //!
-//! The reconciler owns the pace of decisions: a look only leaves its findings and puts the key on the feed. Nothing is
-//! looked at while a revision has no pods, since its load alone can wake it, so a sleeping one costs nothing here. What
-//! was found and remembered goes with the revision's loop, when it is gone or somebody else's.
+//! The reconciler owns the pace of decisions: an evaluation stores its result and queues the key. A revision without
+//! pods is not evaluated, because only its load can wake it, so a sleeping one costs nothing here. Results and memory
+//! are discarded with the revision's loop, when the revision is gone or owned by another process.
 //!
 //! # Not here
 //!
@@ -31,31 +31,31 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 
-/// All revisions that ask for metrics.
+/// Evaluator of all revisions that request metrics.
 pub(crate) struct Engine {
     sources: Sources,
     revisions: DashMap<Key, Revision>,
 }
 
-/// What looks are made with.
+/// Dependencies of an evaluation.
 #[derive(Clone)]
 struct Sources {
     client: Client,
     metrics: Arc<dyn MetricSource>,
-    /// Knows which pods with the same labels belong to other workloads.
+    /// Index of pods, which knows the selected pods of other workloads.
     pods: Arc<dyn Pods>,
     clock: Clock,
     requests: Requests,
 }
 
-/// One revision.
+/// Evaluation of one revision.
 #[derive(Default)]
 struct Revision {
     state: Arc<Mutex<State>>,
     looking: Option<Looking>,
 }
 
-/// What is known of it.
+/// Results and memory of a revision.
 #[derive(Default)]
 struct State {
     blend: Blend,
@@ -64,30 +64,30 @@ struct State {
     replicas: i32,
 }
 
-/// A task that looks, and at what.
+/// Evaluation task, and its subject.
 struct Looking {
     subject: Subject,
     _task: AbortOnDropHandle<()>,
 }
 
-/// What is looked at.
+/// Subject of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subject {
-    /// Metrics and behavior.
+    /// Metrics and scaling behavior.
     pub(crate) plan: Arc<Plan>,
-    /// The target's pods, as a selector.
+    /// Selector of the target's pods.
     pub(crate) selector: String,
 }
 
 impl Engine {
-    /// Asks the API server's metrics APIs.
+    /// Creates an evaluator that queries the API server's metrics APIs.
     pub(crate) fn new(client: Client, clock: Clock, pods: Arc<dyn Pods>, requests: Requests) -> Self {
         let mapper = Arc::new(Mapper::new(client.clone()));
         let metrics = Arc::new(RestMetrics::new(client.clone(), mapper, PERIOD));
         Self { sources: Sources { client, metrics, pods, clock, requests }, revisions: DashMap::new() }
     }
 
-    /// Looks at `subject` from now on, while there are replicas.
+    /// Evaluates `subject` from now on, while there are replicas.
     pub(crate) fn follow(&self, key: &Key, subject: Subject, replicas: i32) {
         let mut revision = self.revisions.entry(key.clone()).or_default();
         let idle = replicas <= 0 || subject.plan.metrics.is_empty();
@@ -96,7 +96,7 @@ impl Engine {
             let mut state = revision.state.lock();
             state.replicas = replicas;
             if subject.plan.metrics.is_empty() {
-                state.measured = Some(Measured::default()); // Nothing is all there is to find.
+                state.measured = Some(Measured::default()); // No metrics, so the empty result is complete.
             } else if idle || !same {
                 state.measured = None;
             }
@@ -110,28 +110,28 @@ impl Engine {
         }
     }
 
-    /// One wish of all that is known; `input` lacks only what was measured. None for a revision that is not followed.
+    /// Blends everything known; `input` lacks only the measurements. Returns none for a revision that is not followed.
     pub(crate) fn answer(&self, key: &Key, input: &Input<'_>) -> Option<Answer> {
         let revision = self.revisions.get(key)?;
         let state = &mut *revision.state.lock();
         Some(state.blend.answer(&Input { measured: state.measured.as_ref(), ..*input }))
     }
 
-    /// Why a metric fails, if one does: a reason and words for the status.
+    /// Returns why a metric fails, if one does: a reason and a message for the status.
     pub(crate) fn failure(&self, key: &Key) -> Option<(&'static str, String)> {
         let revision = self.revisions.get(key)?;
         let state = revision.state.lock();
         state.measured.as_ref()?.why.clone()
     }
 
-    /// Replicas were changed, and the API server has agreed.
+    /// Records an accepted change of replicas.
     pub(crate) fn scaled(&self, key: &Key, behavior: Option<&Behavior>, from: i32, to: i32) {
         if let Some(revision) = self.revisions.get(key) {
             revision.state.lock().blend.scaled(behavior, from, to, self.sources.clock.now());
         }
     }
 
-    /// Looks no more, and forgets what was found. Unknown keys are ignored.
+    /// Stops the evaluation and discards its results. Ignores unknown keys.
     pub(crate) fn forget(&self, key: &Key) {
         self.revisions.remove(key);
     }

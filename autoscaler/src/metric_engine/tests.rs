@@ -1,4 +1,4 @@
-//! Looks against an API server made of answers, in paused time.
+//! Tests of evaluations against an API server of canned responses, in paused time.
 
 use super::*;
 use crate::pods::{PodIndex, PodState};
@@ -16,7 +16,7 @@ const PODS: &str = "GET /api/v1/namespaces/ns/pods?&labelSelector=app%3Dhello&re
                     resourceVersionMatch=NotOlderThan";
 const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods?labelSelector=app%3Dhello";
 
-/// Asks for this much of a processor on average.
+/// Returns a subject with this average CPU target.
 fn subject(cpu: &str) -> Subject {
     let cpu = json!([{"type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": cpu}}}]);
@@ -86,7 +86,7 @@ impl Fixture {
     }
 }
 
-/// Goal: a look finds what the pods use, comes again after a period, and a failed one takes nothing away.
+/// Goal: an evaluation reads the usage of the pods and repeats after a period; a failed one removes no pods.
 #[tokio::test(start_paused = true)]
 async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
     let fixture = Fixture::new();
@@ -107,7 +107,7 @@ async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
     assert!(reason == "FailedGetResourceMetric" && why.contains("busy"), "{reason}: {why}");
 }
 
-/// Goal: what the pods of others use counts for nothing, though they have the same labels.
+/// Goal: the usage of foreign pods does not count, although they have the same labels.
 #[tokio::test(start_paused = true)]
 async fn what_strangers_use_is_left_out() {
     let fixture = Fixture::new();
@@ -122,12 +122,12 @@ async fn what_strangers_use_is_left_out() {
     let owner = PodOwner { chain: Chain::ReplicaSets, name: "hello".into(), uid: "u".into() };
     fixture.index.track(&fixture.key, PodSet::Selector(labels), Some(owner));
     fixture.engine.follow(&fixture.key, subject("100m"), 2);
-    fixture.feed.next().await; // The index tells of the stranger.
+    fixture.feed.next().await; // The index reports the foreign pod.
     fixture.feed.next().await;
     assert_eq!(fixture.answer(2, 1).desired, Some(5), "500m over 100m");
 }
 
-/// Goal: a sleeping revision is not looked at, and wakes by its load alone.
+/// Goal: a sleeping revision is not evaluated, and wakes by its load alone.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_looked_at_without_replicas() {
     let fixture = Fixture::new();
@@ -148,7 +148,7 @@ async fn nothing_is_looked_at_without_replicas() {
     assert_eq!(fixture.mock.asked(), [""; 0], "forgotten");
 }
 
-/// Goal: an edited plan is looked at anew, an equal one goes on.
+/// Goal: an edited plan restarts the evaluation, an equal one continues.
 #[tokio::test(start_paused = true)]
 async fn only_another_subject_begins_again() {
     let fixture = Fixture::new();

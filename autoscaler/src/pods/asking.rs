@@ -1,7 +1,7 @@
-//! Asks the API server who controls a controller of pods, where its name does not say so ([`super::ownership`]).
+//! Queries the API server for the owner of a pod controller, if its name does not reveal it ([`super::ownership`]).
 //!
-//! Only the metadata is read. As long as it has pods it is asked again now and then, since a Deployment may adopt a
-//! ReplicaSet later.
+//! Only metadata is read. While the controller has pods, the query is repeated now and then, because a Deployment may
+//! adopt a ReplicaSet later.
 
 use super::index::PodIndex;
 use super::ownership::{Controller, Question};
@@ -14,15 +14,15 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Questions under way at once.
+/// Maximum number of concurrent queries.
 const AT_ONCE: usize = 8;
-/// Longest wait for an answer.
+/// Longest wait for a response.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Time until the next question about the same controller: after an answer, and where there was none.
+/// Time until the next query about the same controller after a result. `SOON`: after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(1);
 
-/// Asks about each controller that comes in, until it has no pods any more.
+/// Queries the owner of each received controller, until the controller has no pods any more.
 pub(super) async fn run(client: Client, index: Arc<PodIndex>, mut asked: UnboundedReceiver<Question>) {
     let (mut asking, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
     loop {

@@ -1,5 +1,5 @@
-//! The index itself: synchronous, without a watch, so that tests feed it by hand. Who belongs to whom is kept in a
-//! [`table`] under its lock; what has changed is told after the lock is released.
+//! The index itself: synchronous and without a watch, so that tests feed it by hand. The relations of pods and
+//! revisions are in a [`table`] under its lock; changes are reported after the lock is released.
 
 mod table;
 #[cfg(test)]
@@ -21,49 +21,49 @@ use std::net::IpAddr;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// What is known of a pod.
+/// Known state of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodState {
-    /// Its labels.
+    /// Labels of the pod.
     pub labels: BTreeMap<String, String>,
     /// Phase, deletion, readiness.
     pub state: pod_counts::CountedPod,
-    /// Its address, once it has one.
+    /// IP address, once assigned.
     pub address: Option<IpAddr>,
-    /// When it started.
+    /// Start time.
     pub started: Option<Timestamp>,
-    /// Why it does not serve.
+    /// Reason why it does not serve.
     pub cause: Option<Cause>,
-    /// Its controller.
+    /// Controller of the pod.
     pub controller: Option<Controller>,
 }
 
-/// A ready pod that can be asked for its stats.
+/// Ready pod that can be scraped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrapeTarget {
-    /// Where.
+    /// IP address.
     pub address: IpAddr,
-    /// Since when it runs.
+    /// Start time.
     pub started: Option<Timestamp>,
 }
 
-/// Pods by revision. Shared by the watch, which feeds it, the reconcilers, the deciders and the scraper.
+/// Index of pods by revision. The watch feeds it; reconcilers, deciders and the scraper read it.
 #[derive(Debug)]
 pub struct PodIndex {
     index: RwLock<Index>,
-    /// Whether a full list has arrived.
+    /// Set once a full list has arrived.
     synced: watch::Sender<bool>,
     requests: Requests,
-    /// Pods whose ports are to be asked; the other end is taken by whoever asks.
+    /// Pods whose ports must be tested. The prober takes the receiver.
     asks: mpsc::UnboundedSender<PodName>,
     asked: Mutex<Option<mpsc::UnboundedReceiver<PodName>>>,
-    /// Controllers that are to be asked about, likewise.
+    /// Controllers whose owners must be queried, likewise.
     questions: mpsc::UnboundedSender<Question>,
     questioned: Mutex<Option<mpsc::UnboundedReceiver<Question>>>,
 }
 
 impl PodIndex {
-    /// An empty index that adds changed revisions to `requests`.
+    /// Creates an empty index that adds changed revisions to `requests`.
     pub fn new(requests: Requests) -> Self {
         let (asks, asked) = mpsc::unbounded_channel();
         let (questions, questioned) = mpsc::unbounded_channel();
@@ -72,29 +72,29 @@ impl PodIndex {
         Self { index: RwLock::default(), synced, requests, asks, asked, questions, questioned }
     }
 
-    /// The pods whose ports are to be asked, for the first who calls.
+    /// Returns the receiver of pods to test, to the first caller only.
     pub(super) fn asks(&self) -> Option<mpsc::UnboundedReceiver<PodName>> {
         self.asked.lock().take()
     }
 
-    /// The controllers that are to be asked about, for the first who calls.
+    /// Returns the receiver of controllers to query, to the first caller only.
     pub(super) fn questions(&self) -> Option<mpsc::UnboundedReceiver<Question>> {
         self.questioned.lock().take()
     }
 
-    /// Returns whether the controller of this uid has pods still.
+    /// Returns whether the controller of this uid still has pods.
     pub(super) fn is_controller(&self, uid: &str) -> bool {
         self.index.write().controllers.is_used(uid)
     }
 
-    /// It was asked who controls a controller: another one, nobody, or that may not be known.
+    /// Records the owner of a controller: another controller, none, or unreadable.
     pub(super) fn controlled_by(&self, uid: &str, leads: Result<Option<Controller>, ()>) {
         let mut changed = Changed::default();
         self.index.write().controlled_by(uid, leads, &mut changed);
         self.notify(changed);
     }
 
-    /// Returns where a pod is to be asked whether it listens; none: it has gone, or need not be asked.
+    /// Returns the address at which to test whether a pod listens; none: it is gone, or needs no test.
     pub(super) fn unproven(&self, pod: &PodName) -> Option<(IpAddr, u16)> {
         let index = self.index.read();
         let entry = index.pods.get(pod).filter(|entry| !matches!(entry.listens, None | Some(Listens::Proven)))?;
@@ -103,7 +103,7 @@ impl PodIndex {
         Some((entry.address?, port))
     }
 
-    /// A pod was asked: whether it listens.
+    /// Records whether a tested pod listens.
     pub(super) fn asked(&self, pod: &PodName, port: u16, listens: bool) {
         let mut changed = Changed::default();
         let mut index = self.index.write();
@@ -122,11 +122,11 @@ impl PodIndex {
 
     /// Waits for the first full list.
     pub async fn synced(&self) {
-        // The sender lives as long as we do.
+        // The sender lives as long as `self`.
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Ready pods of a revision.
+    /// Returns the number of ready pods of a revision.
     ///
     /// # Errors
     /// [`Unknown::Pods`] before the first full list, or if the revision is not tracked.
@@ -138,7 +138,7 @@ impl PodIndex {
         }
     }
 
-    /// Ready pods of a revision, with their addresses.
+    /// Returns the ready pods of a revision that have an address.
     pub fn scrape_targets(&self, key: &RevisionKey) -> Vec<ScrapeTarget> {
         let index = self.index.read();
         let Some(tracked) = index.tracked.get(key) else { return Vec::new() };
@@ -151,12 +151,12 @@ impl PodIndex {
             .collect()
     }
 
-    /// A new full list begins: what it does not name is gone at its end.
+    /// Begins a new full list. Pods that are not in it are removed at its end.
     pub fn begin_list(&self) {
         self.index.write().relist.begin();
     }
 
-    /// The full list has ended: everything is known now.
+    /// Ends the full list: all pods are known now.
     pub fn end_list(&self) {
         let mut index = self.index.write();
         let mut changed = Changed::default();
@@ -171,7 +171,7 @@ impl PodIndex {
         self.notify(changed);
     }
 
-    /// A pod is as `pod` says.
+    /// Records the state of a pod.
     pub fn apply(&self, namespace: &str, name: &str, pod: PodState) {
         let mut changed = Changed::default();
         let mut index = self.index.write();
@@ -182,7 +182,7 @@ impl PodIndex {
         self.notify(changed);
     }
 
-    /// A pod is gone.
+    /// Removes a pod.
     pub fn delete(&self, namespace: &str, name: &str) {
         let mut changed = Changed::default();
         self.index.write().remove(&PodName::new(namespace, name), &mut changed);
@@ -194,7 +194,7 @@ impl PodIndex {
             self.requests.add(key, Priority::Normal);
         }
         for pod in changed.asks {
-            let _ = self.asks.send(pod); // Whoever asks lives as long as the watch.
+            let _ = self.asks.send(pod); // The receiver lives as long as the watch.
         }
         for question in changed.questions {
             let _ = self.questions.send(question);
@@ -219,7 +219,8 @@ impl Pods for PodIndex {
         let mut changed = Changed::default();
         index.untrack(key);
         index.track(key, selector, owner, &mut changed);
-        // Nobody is told what he asks for, but for whoever leads clients to its pods.
+        // The caller knows the counts that follow. Only foreign pods concern another reader, which routes clients to
+        // the pods.
         let has_strangers = index.tracked.get(key).is_some_and(|tracked| !tracked.others.is_empty());
         changed.keys.retain(|_| has_strangers);
         drop(index);

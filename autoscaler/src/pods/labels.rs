@@ -1,17 +1,18 @@
-//! Labels in one block of memory: thousands of pods have several each, and a map of strings takes a hundred times what
-//! it holds. They match as [`common::labels::have_all`] says, but for a selector that asks for nothing.
+//! Labels in one block of memory. Thousands of pods have several labels each, and a map of strings needs a hundred
+//! times the size of its contents. Matching follows [`common::labels::have_all`], except that an empty selector
+//! matches nothing.
 
 use common::labels::{Labels, Selector};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Labels of a pod, or those that a selector asks for, as lines `NAME=VALUE`; neither can hold a line's end or an
-/// equals sign in its name.
+/// Labels of a pod or of a selector, as lines `NAME=VALUE`. Neither part can contain a line break, nor the name an
+/// equals sign.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PackedLabels(Box<str>);
 
 impl PackedLabels {
-    /// Of a map.
+    /// Packs a map.
     pub(super) fn new(labels: &BTreeMap<String, String>) -> Self {
         let mut lines = String::with_capacity(labels.iter().map(|(name, value)| name.len() + value.len() + 2).sum());
         for (name, value) in labels {
@@ -20,17 +21,17 @@ impl PackedLabels {
         Self(lines.into())
     }
 
-    /// Whether these are a selector that asks for something, and `labels` have all of it.
+    /// Returns whether this selector is not empty, and `labels` contain all of it.
     pub(super) fn select(&self, labels: &Self) -> bool {
         !self.0.is_empty() && self.lines().all(|wanted| labels.lines().any(|line| line == wanted))
     }
 
-    /// The hash of each of them, in order of their names.
+    /// Returns the hash of each label, in order of their names.
     pub(super) fn hashes(&self, namespace: &str) -> impl Iterator<Item = LabelHash> {
         self.lines().map(move |line| LabelHash::of(namespace, line))
     }
 
-    /// As a map again.
+    /// Unpacks into a map.
     fn unpacked(&self) -> Labels {
         let pairs = self.lines().filter_map(|line| line.split_once('='));
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -41,7 +42,7 @@ impl PackedLabels {
     }
 }
 
-/// A namespace and a label, by their hash: what is found there must be looked at.
+/// Hash of a namespace and a label. A match by hash must be verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LabelHash(u64);
 
@@ -52,23 +53,23 @@ impl LabelHash {
         Self(hasher.finish())
     }
 
-    /// That of a namespace alone, which no label has.
+    /// Returns the hash of a namespace alone, which no label has.
     pub(super) fn of_all(namespace: &str) -> Self {
         Self::of(namespace, "")
     }
 }
 
-/// What a revision asks of its pods' labels.
+/// Selector of a revision's pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PodSelector {
-    /// All of these.
+    /// All of these labels.
     Labels(PackedLabels),
-    /// Whatever it says.
+    /// Selector with expressions.
     Expressions(Selector),
 }
 
 impl PodSelector {
-    /// Whether it asks for something, and `labels` have it.
+    /// Returns whether the selector is not empty and matches `labels`.
     pub(super) fn selects(&self, labels: &PackedLabels) -> bool {
         match self {
             Self::Labels(wanted) => wanted.select(labels),
@@ -76,8 +77,8 @@ impl PodSelector {
         }
     }
 
-    /// Where it may stand, since each of these leads to all of its pods: its labels, or all of the namespace. None: it
-    /// selects nothing.
+    /// Returns the hashes under which it may be indexed. Each of them leads to all of its pods: one of its labels, or
+    /// the whole namespace. Empty: it selects nothing.
     pub(super) fn hashes(&self, namespace: &str) -> Vec<LabelHash> {
         match self {
             Self::Labels(wanted) => wanted.hashes(namespace).collect(),

@@ -1,8 +1,8 @@
-//! Finds out whether somebody listens on the port of a pod that Kubernetes calls ready without having asked it.
+//! Tests whether a pod without a readiness probe listens on its port.
 //!
-//! A pod without a readiness probe is ready for Kubernetes as soon as its program runs. So a TCP connect stands for the
-//! probe: until one is accepted the pod counts as not ready. Only a refusal proves that nobody listens; where a policy
-//! bars the way, Kubernetes' word counts.
+//! Kubernetes reports such a pod ready as soon as its program runs. A TCP connect therefore replaces the probe: until
+//! it succeeds, the pod counts as not ready. Only a refused connection proves that the port is closed. If a policy
+//! blocks the connection, Kubernetes' condition counts.
 
 use super::index::PodIndex;
 use common::RevisionKey as PodName;
@@ -15,14 +15,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Connects under way at once.
+/// Maximum number of concurrent connects.
 const AT_ONCE: usize = 64;
-/// Longest wait for one.
+/// Timeout of one connect.
 const WITHIN: Duration = Duration::from_secs(1);
-/// Shortest and longest pause after a refusal; between them a tenth of the time waited.
+/// Shortest and longest pause after a refusal. Between these limits, the pause is a tenth of the time waited so far.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// Asks each pod that comes in, until it listens or need not.
+/// Tests each received pod, until it listens or needs no test.
 pub(super) async fn run(index: Arc<PodIndex>, mut asked: UnboundedReceiver<PodName>) {
     let (mut asking, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
     loop {

@@ -1,16 +1,17 @@
-//! Pods of each revision, counted as they come and go.
+//! Pods of each revision, counted as they change.
 //!
 //! Upstream lists and filters the pods of a namespace at every tick and every scrape. Here one watch feeds an index:
-//! each event touches the revisions that the pod belongs to, and a count is a lookup. Of a pod only its labels, state
-//! address and failure are kept ([`seen`] does not even read the rest; in the drop-in, of the labels the revision alone).
+//! each event updates the revisions of its pod, and a count is a lookup. Only labels, state, address, controller and
+//! failure of a pod are kept ([`seen`] parses nothing else). In a Knative install, of the labels only the revision is
+//! kept.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - Until the first full list has arrived nothing is known, and [`PodIndex::ready`] says so: unknown is not zero.
-//! - While the API server is away the last known state stays.
-//! - A selector without labels would match every pod; it matches none.
-//! - Labels may be another workload's, too. In standalone only those pods count whose controller leads to the target
-//!   ([`ownership`]); the drop-in's carry the revision's name, as Knative has it.
+//! - Before the first full list nothing is known, and [`PodIndex::ready`] returns an error: unknown is not zero.
+//! - While the API server is unreachable, the last known state stays.
+//! - A selector without labels would match every pod; here it matches none.
+//! - Another workload may have the same labels. In standalone only pods count whose chain of controllers leads to the
+//!   target ([`ownership`]). In a Knative install pods carry the revision's name, as Knative defines.
 
 mod asking;
 mod index;

@@ -1,24 +1,25 @@
-//! Decides whether a pod belongs to a workload: its controller, the controller of that one and so on lead there or elsewhere.
+//! Decides whether a pod belongs to a workload, by following its chain of controllers.
 //!
-//! A label selector finds the pods of others, too, if they have the same labels. Of what a workload's selector finds, its
-//! own are those
+//! A label selector also matches other workloads' pods with the same labels. Of the selected pods, a workload owns
+//! these:
 //!
-//! | target | whose controller |
+//! | target | the pod's controller |
 //! |---|---|
 //! | StatefulSet, ReplicaSet, ReplicationController | is the target |
-//! | Deployment | is a ReplicaSet that was made by the Deployment, or is controlled by it |
-//! | of another kind | leads to the target, or to an object that cannot be followed further |
+//! | Deployment | is a ReplicaSet that the Deployment made or controls |
+//! | another kind | leads to the target, or to an object that cannot be followed further |
 //!
-//! A Deployment names its ReplicaSets after itself and the hash of their template, which is a label of the pods, and Argo's
-//! Rollouts do the same with a label of their own. So nothing has to be asked about most pods. A Deployment may also adopt a
-//! ReplicaSet of another name, made by nobody or by a Deployment before it. The API server is asked who controls such a
-//! ReplicaSet ([`super::asking`]). Until it has answered, the pods of a Deployment's selector are strangers, so that no
-//! request goes to another workload, and those of another kind's selector are its own.
-//! A pod without a controller is a stranger, and so is one of a ReplicaSet without a controller. Both are a custom kind's own:
-//! its controller may make pods and ReplicaSets without naming their owner.
+//! A Deployment names its ReplicaSets after itself and the hash of their template, which is a label of the pods.
+//! Argo's Rollouts do the same with a label of their own. Most pods therefore need no query. A Deployment may also
+//! adopt a ReplicaSet of another name, made by hand or by an earlier Deployment. The API server is queried for the
+//! owner of such a ReplicaSet ([`super::asking`]). Before its response, the pods of a Deployment's selector count as
+//! foreign, so that no request goes to another workload; those of a custom kind's selector count as its own.
 //!
-//! If a controller cannot be followed (a kind that is not Kubernetes' own, or a missing right), the pod counts as the
-//! workload's own: a workload with too many pods serves, a workload without pods does not.
+//! A pod without a controller is foreign, and so is a pod of a ReplicaSet without a controller. For a custom kind both
+//! count as its own, because its controller may create pods and ReplicaSets without an owner reference.
+//!
+//! If a controller cannot be followed (its kind is not one of Kubernetes' own, or a right is missing), the pod counts
+//! as the workload's own: a workload with too many pods serves, a workload without pods does not.
 
 use crate::scale::{Chain, PodOwner};
 use common_controller::objects::controller;
@@ -26,27 +27,27 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Labels of pods whose value ends the names of their ReplicaSets, and the kind that made these.
+/// Pod labels whose value is the suffix of a ReplicaSet's name, and the kind that creates such ReplicaSets.
 const TEMPLATE_HASHES: [(&str, &str); 2] =
     [("pod-template-hash", DEPLOYMENT), ("rollouts-pod-template-hash", "Rollout")];
 const DEPLOYMENT: &str = "Deployment";
-/// Controllers above each other that are followed at most.
+/// Maximum length of a followed chain of controllers.
 const DEPTH: usize = 4;
 
-/// A controller of pods, or of such a controller.
+/// Controller of a pod, or of another controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controller {
     api_version: String,
     kind: String,
     name: String,
     uid: String,
-    /// Kind of its maker, and the length of that one's name, with which its own begins; none: its name does not say who made
-    /// it.
+    /// Kind of its maker, and the length of the maker's name, which is the prefix of its own; none: its name does not
+    /// reveal the maker.
     maker: Option<(&'static str, usize)>,
 }
 
 impl Controller {
-    /// The controller of an object; none: it has none.
+    /// Returns the controller of an object, if it has one.
     pub(super) fn of(meta: &ObjectMeta) -> Option<Self> {
         let OwnerReference { api_version, kind, name, uid, .. } = controller(meta)?.clone();
         let maker = |(label, kind): &(&str, &'static str)| {
@@ -57,7 +58,7 @@ impl Controller {
         Some(Self { api_version, kind, name, uid, maker })
     }
 
-    /// Returns the resource by which it can be asked who controls it; none: that is not asked.
+    /// Returns the resource by which its owner can be queried; none: it is not queried.
     pub(super) fn resource(&self) -> Option<&'static str> {
         match self.kind.as_str() {
             _ if !self.api_version.starts_with("apps/") => None,
@@ -76,7 +77,7 @@ impl Controller {
         &self.uid
     }
 
-    /// Returns kind and name for people: those of its maker, if its name says who that is.
+    /// Returns kind and name for people: those of its maker, if its name reveals it.
     fn told(&self) -> String {
         match self.maker {
             Some((kind, length)) => format!("{kind} {}", &self.name[..length]),
@@ -94,42 +95,42 @@ impl Controller {
     }
 }
 
-/// A controller of this namespace, about which is to be asked who controls it.
+/// Namespace, and controller whose owner must be queried.
 pub(super) type Question = (String, Arc<Controller>);
 
 /// Knowledge of a controller's own controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Leads {
-    /// Nobody has asked yet.
+    /// Not queried yet.
     #[default]
     Unasked,
-    /// It is being asked.
+    /// Query in progress.
     Asked,
-    /// To this controller of its own.
+    /// Has this controller.
     To(Arc<Controller>),
-    /// It has no controller, or is no more.
+    /// Has no controller, or no longer exists.
     Nowhere,
-    /// That may not be read.
+    /// Must not be read.
     Unreadable,
 }
 
 /// Relation of a pod to a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The workload's own.
+    /// Owned by the workload.
     Own,
-    /// Another's, or nobody's.
+    /// Foreign: owned by another workload, or by none.
     Stranger,
-    /// Not known before it is asked who controls this.
+    /// Unknown until the owner of this controller is queried.
     Unknown(Arc<Controller>),
 }
 
-/// All controllers of pods that are known, by their uid, and where they lead.
+/// All known controllers of pods by uid, and their own controllers.
 #[derive(Debug, Default)]
 pub(super) struct Controllers(HashMap<String, (Arc<Controller>, Leads)>);
 
 impl Controllers {
-    /// One value for all pods of a controller.
+    /// Returns one shared value for all pods of a controller.
     pub(super) fn share(&mut self, controller: Controller) -> Arc<Controller> {
         match self.0.get_mut(&controller.uid) {
             Some((known, _)) if **known == controller => known.clone(),
@@ -145,7 +146,7 @@ impl Controllers {
         }
     }
 
-    /// A pod of it is gone, or another's now.
+    /// Releases a reference of a pod that is gone or has another controller.
     pub(super) fn release(&mut self, controller: Arc<Controller>) {
         let uid = controller.uid.clone();
         drop(controller);
@@ -154,7 +155,7 @@ impl Controllers {
         }
     }
 
-    /// Returns whose a pod with this controller is.
+    /// Returns the relation of a pod with this controller to the workload.
     pub(super) fn standing(&self, owner: &PodOwner, controller: Option<&Arc<Controller>>) -> Standing {
         let is_known = owner.chain != Chain::Unknown;
         let otherwise = if is_known { Standing::Stranger } else { Standing::Own };
@@ -183,13 +184,14 @@ impl Controllers {
         otherwise
     }
 
-    /// Returns whether it has yet to be asked who controls this one, which the caller does from now on.
+    /// Returns whether the owner of this controller must be queried. If so, the caller must do it, and it counts as
+    /// queried.
     pub(super) fn ask(&mut self, controller: &Controller) -> bool {
         let leads = self.0.get_mut(&controller.uid).map(|(_, leads)| leads);
         leads.filter(|leads| **leads == Leads::Unasked).map(|leads| *leads = Leads::Asked).is_some()
     }
 
-    /// Takes in where one leads. Returns whether that is news.
+    /// Records the owner of a controller. Returns whether it changed.
     pub(super) fn answered(&mut self, uid: &str, leads: Result<Option<Controller>, ()>) -> bool {
         let leads = match leads {
             Ok(Some(next)) => Leads::To(self.share(next)),
@@ -207,7 +209,7 @@ impl Controllers {
         }
     }
 
-    /// Returns whether a pod is controlled by it, at the end of whatever way; else it is forgotten.
+    /// Returns whether the controller is still referenced, by a pod or another controller; otherwise forgets it.
     pub(super) fn is_used(&mut self, uid: &str) -> bool {
         let Some((known, _)) = self.0.get(uid) else { return false };
         let is_used = Arc::strong_count(known) > 1;
@@ -217,7 +219,7 @@ impl Controllers {
         is_used
     }
 
-    /// Returns the last known controller on the way from one, as kind and name.
+    /// Returns the last known controller of a chain, as kind and name.
     pub(super) fn told(&self, controller: &Arc<Controller>) -> String {
         let mut last = controller;
         for _ in 0..DEPTH {

@@ -1,4 +1,4 @@
-//! A pod as far as it is read: what is counted of it, and why it does not serve.
+//! Parsed part of a pod: state and reason why it does not serve.
 
 use super::index::PodState;
 use super::ownership::Controller;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// Time that a pod may take to start until it is asked why it takes so long.
+/// Time that a pod may take to start before its last warning is looked up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A pod as far as it is read.
+/// Parsed part of a pod.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct SeenPod {
     metadata: ObjectMeta,
@@ -24,10 +24,10 @@ pub(super) struct SeenPod {
     spec: Spec,
     #[serde(default)]
     status: Status,
-    /// Reason and message of the last warning about it, once that is known.
+    /// Reason and message of its last warning; none: not looked up yet.
     #[serde(skip)]
     warning: Option<Option<(String, String)>>,
-    /// Set while that is asked for, or was.
+    /// Set once the lookup of the warning has started.
     #[serde(skip)]
     is_asked: bool,
 }
@@ -111,8 +111,8 @@ struct Terminated {
 }
 
 impl SeenPod {
-    /// Returns what is kept of it at `now`, and after what time that may be another. `judges`: why it does not serve and who
-    /// controls it matter, and one that crashes in a loop is not ready.
+    /// Returns the kept state at `now`, and the time after which it may change. With `judges`, its cause and
+    /// controller are determined, and a pod in a crash loop is not ready.
     pub(super) fn state(&self, judges: bool, now: Timestamp) -> (PodState, Option<Duration>) {
         let status = &self.status;
         let mut ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
@@ -138,22 +138,23 @@ impl SeenPod {
         (state, due)
     }
 
-    /// Returns whether it has been starting for so long that somebody should say why.
+    /// Returns whether it has been starting for so long that its last warning should be looked up.
     pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
         !self.is_over() && self.own_cause(now).is_none() && self.starting_for(now) >= PATIENCE
     }
 
-    /// With the last warning about it.
+    /// Returns the pod with its last warning.
     pub(super) fn with_warning(self, warning: Option<(String, String)>) -> Self {
         Self { warning: Some(warning), ..self }
     }
 
-    /// With a question for that, which is under way. Until it is answered less is said, so that the words stay the same.
+    /// Returns the pod with a lookup in progress. Until its result, no cause is reported, so that the text does not
+    /// change.
     pub(super) fn asked(self) -> Self {
         Self { is_asked: true, ..self }
     }
 
-    /// Takes over what was known of it before; a warning only as long as nothing has changed since.
+    /// Takes over a former warning if the container statuses have not changed since.
     pub(super) fn remember(&mut self, before: Self) {
         if self.warning.is_none() && before.status.container_statuses == self.status.container_statuses {
             (self.warning, self.is_asked) = (before.warning, before.is_asked);
@@ -165,7 +166,7 @@ impl SeenPod {
         self.metadata.deletion_timestamp.is_some() || phase == Phase::Other
     }
 
-    /// Time until the next look at one that is not ready.
+    /// Returns the time until a pod that is not ready must be checked again.
     fn patience(&self, now: Timestamp) -> Duration {
         let left = PATIENCE.saturating_sub(self.starting_for(now));
         if left.is_zero() { PATIENCE } else { left }
@@ -186,7 +187,7 @@ impl SeenPod {
         })
     }
 
-    /// The cause that the pod itself names.
+    /// Returns the cause that the pod's own status names.
     fn own_cause(&self, now: Timestamp) -> Option<Cause> {
         let unscheduled =
             |c: &&Condition| c.kind == "PodScheduled" && c.status == "False" && c.reason == "Unschedulable";
@@ -196,13 +197,13 @@ impl SeenPod {
             .or_else(|| self.containers(now).find_map(|container| container.cause()))
     }
 
-    /// A container that runs, and whose readiness probe does not pass.
+    /// Returns a running container whose readiness probe does not pass.
     fn unready(&self, now: Timestamp) -> Option<ContainerFacts> {
         let starts = |facts: &ContainerFacts| facts.running.is_some() && !facts.ready && facts.probe.is_some();
         self.containers(now).find(starts)
     }
 
-    /// For how long it has been in its present step of starting.
+    /// Returns the time since when it is in its present step of starting.
     fn starting_for(&self, now: Timestamp) -> Duration {
         let (mut since, mut delay) = (None, Duration::ZERO);
         for (spec, status) in self.specified() {
@@ -227,7 +228,7 @@ impl SeenPod {
 
     fn containers(&self, now: Timestamp) -> impl Iterator<Item = ContainerFacts> {
         self.specified().map(move |(spec, status)| {
-            // Until it has started, a startup probe is asked, which has a patience of its own.
+            // Before the container has started, its startup probe is used, which has its own patience.
             let starts = status.started == Some(false);
             let probe = spec.map(|spec| &spec.readiness_probe).filter(|probe| !probe.is_null() && !starts);
             let waiting = status.state.waiting.as_ref();
@@ -259,7 +260,7 @@ fn ended(run: &Terminated) -> Ended {
     Ended { exit_code: run.exit_code, reason: run.reason.clone(), message: run.message.clone(), ran }
 }
 
-/// Returns what a probe asks.
+/// Describes a probe.
 fn told(probe: &Value) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if let Some(get) = probe.get("httpGet") {
@@ -312,7 +313,7 @@ mod tests {
         Timestamp::from_secs(1_785_542_400 + seconds)
     }
 
-    /// A running pod of one container, with this status, and its own readiness.
+    /// Returns a running pod of one container, with this status and readiness.
     fn pod(ready: &str, container: Value, probe: Value) -> SeenPod {
         let json = json!({
             "metadata": {"name": "p", "namespace": "ns", "labels": {"app": "a"}},
@@ -338,8 +339,8 @@ mod tests {
         assert_eq!((state.state.phase, state.cause, due), (Phase::Other, None, None));
     }
 
-    /// Goal: a container that was started again is not ready before it has run for a while, unless its probe says so; for
-    /// the drop-in it is whatever Kubernetes says.
+    /// Goal: a restarted container is not ready before it has run for a while, unless it has a probe. In a Knative
+    /// install Kubernetes' condition counts.
     #[test]
     fn who_was_started_again_proves_itself() {
         let run = json!({"name": "c", "ready": true, "restartCount": 1, "state": {"running": {"startedAt": "2026-08-01T00:00:10Z"}},
@@ -357,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Goal: a pod that takes long to start is asked about after a while, and its last warning says why it does.
+    /// Goal: the last warning of a pod that takes long to start is looked up after a while, and becomes its cause.
     #[test]
     fn who_starts_for_long_is_asked_why() {
         let creating = json!({"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}});

@@ -1,8 +1,8 @@
-//! Last warnings among the events of pods that do not get on, and of what makes no pod.
+//! Last warnings among the events of pods that do not become ready, and of objects that create no pod.
 //!
-//! Some causes stand nowhere else: a volume that cannot be mounted, how a probe failed last, and why a StatefulSet makes no
-//! pod. Only pods that have been starting for a while are asked about, [`AT_ONCE`] at the same time; whoever finds no place
-//! asks with the next look. Where events may not be read, nothing is known.
+//! Some causes are visible only there: a volume that cannot be mounted, the last failure of a probe, and why a
+//! StatefulSet creates no pod. Only pods that have been starting for a while are looked up, [`AT_ONCE`] at a time; the
+//! others are looked up at their next check. If events must not be read, nothing is known.
 
 use common::RevisionKey as PodName;
 use common::time::Timestamp;
@@ -15,15 +15,15 @@ use kube::{Api, Client};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Questions under way at once.
+/// Maximum number of concurrent lookups.
 const AT_ONCE: usize = 8;
-/// Longest wait for an answer.
+/// Longest wait for a response.
 const WITHIN: Duration = Duration::from_secs(5);
 
 /// Reason and message of a warning.
 type Warning = Option<(String, String)>;
 
-/// Asks for warnings about pods.
+/// Lookups of pods' warnings.
 pub(super) struct Warnings {
     client: Client,
     asked: FuturesUnordered<BoxFuture<'static, (PodName, Warning)>>,
@@ -34,7 +34,7 @@ impl Warnings {
         Self { client, asked: FuturesUnordered::new() }
     }
 
-    /// Asks about a pod, unless too many are asked about. Returns whether it does.
+    /// Starts the lookup of a pod, unless too many are running. Returns whether it did.
     pub(super) fn ask(&mut self, pod: &PodName) -> bool {
         let may = self.asked.len() < AT_ONCE;
         if may {
@@ -49,7 +49,7 @@ impl Warnings {
         may
     }
 
-    /// The next answer; waits for ever if nothing is asked.
+    /// Returns the next result; waits for ever if no lookup is running.
     pub(super) async fn next(&mut self) -> (PodName, Warning) {
         match self.asked.next().await {
             Some(answer) => answer,
@@ -58,8 +58,8 @@ impl Warnings {
     }
 }
 
-/// Returns time, reason and message of the last warning that these fields select; none if there is none, or if it cannot be
-/// read.
+/// Returns time, reason and message of the last warning that these fields select; none if there is none, or if events
+/// cannot be read.
 pub(crate) async fn last(api: &Api<Event>, about: &str) -> Option<(Timestamp, String, String)> {
     let warnings = ListParams::default().fields(&format!("{about},type=Warning"));
     let asked = timeout(WITHIN, api.list(&warnings)).await.ok()?;

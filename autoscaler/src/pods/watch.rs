@@ -1,4 +1,4 @@
-//! The watch that feeds the index: reads of each pod what is counted and nothing else.
+//! The watch that feeds the index. Parses only the needed part of each pod.
 
 use super::asking;
 use super::index::PodIndex;
@@ -18,20 +18,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Which pods are watched, and what is kept of them.
+/// Scope of the watched pods, and of their kept labels.
 #[derive(Clone, Debug)]
 pub struct PodScope {
-    /// Where they are watched.
+    /// Watched namespaces.
     pub namespaces: Namespaces,
-    /// How the watch is narrowed.
+    /// Selector of the watch.
     pub watched: watcher::Config,
-    /// Whether pods may be selected by a label, so that it is kept.
+    /// Returns whether a label is kept, because pods may be selected by it.
     pub keeps: fn(&str) -> bool,
-    /// True if causes and controllers of pods matter; otherwise only Kubernetes' Ready condition counts.
+    /// Set if causes and controllers of pods matter; otherwise only Kubernetes' Ready condition counts.
     pub judges: bool,
 }
 
-/// Watches pods until `shutdown`, asks those that nobody else asks whether they listen, and asks who controls some.
+/// Watches pods until `shutdown`, tests the ports of pods without a probe, and queries the owners of controllers.
 pub async fn run(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown: CancellationToken) {
     let asks = index.asks();
     let listening = async {
@@ -102,9 +102,9 @@ struct Watching {
     scope: PodScope,
     index: Arc<PodIndex>,
     clock: Clock,
-    /// Pods of which time alone will say more, and when that is.
+    /// Pods whose state may change with time alone, and the time of their next check.
     undecided: HashMap<PodName, (SeenPod, Timestamp)>,
-    /// The same, the next one first.
+    /// The same pods, ordered by that time.
     dues: BTreeSet<(Timestamp, PodName)>,
     warnings: Warnings,
 }
@@ -131,7 +131,7 @@ impl Watching {
         Some(pod)
     }
 
-    /// Time until one of the undecided is due.
+    /// Returns the time until the next check.
     fn due_in(&self) -> Option<Duration> {
         self.dues.first().map(|(first, _)| first.saturating_since(self.clock.now()))
     }

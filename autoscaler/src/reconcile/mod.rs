@@ -1,4 +1,4 @@
-//! Reconcilers: the workloads of a front end, and what it looks at besides.
+//! Reconcilers: the workloads of a front end, and the front end's own controllers.
 //!
 //! ```text
 //! front end's watches ─▶ index ─▶ queue ─▶ workers ─▶ engine ─▶ /scale; path, status: the front end
@@ -7,18 +7,18 @@
 //! ```
 //!
 //! Each controller has one [work queue](common_controller::WorkQueue), fed by watches and by requests of decisions,
-//! measurements and pods ([`crate::scale::Requests`]), and a few workers. Only the leader of a workload acts on it, and it
-//! looks at its lease before each write. The controllers share [`Parts`], and each holds those of them that it uses.
+//! measurements and pods ([`crate::scale::Requests`]), and a few workers. Only the owner of a workload acts on it, and
+//! checks its lease before each write. The controllers share [`Parts`], and each holds those of them that it uses.
 //!
-//! # What goes first
+//! # Priorities
 //!
-//! A decision is an urgent key, whose passes only scale ([`Controller::hurry`]) and leave all else to a pass with
-//! normal priority. Some workers serve nothing but urgent keys, and of all writes those that wake a sleeping service are
-//! sent first ([`common_controller::WriteLimiter`]): whatever else there is to write, no request is held for it, not
-//! even for what an earlier pass over the same workload still has to write.
+//! A decision is an urgent key. Its reconcile only scales ([`Controller::hurry`]) and leaves the rest to one of normal
+//! priority. Some workers serve only urgent keys, and writes that wake a sleeping service are sent before all others
+//! ([`common_controller::WriteLimiter`]). So no request waits for other writes, not even for those of an earlier
+//! reconcile of the same workload.
 //!
-//! A reconcile that fails comes back after a back-off; one that panics is logged and comes back likewise, so no object
-//! can stop the others.
+//! A failed reconcile is retried after a back-off. A panic is logged and retried likewise, so no object can stop the
+//! others.
 
 pub(crate) mod shown;
 
@@ -40,24 +40,24 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Workers for each controller. A worker spends its time waiting for the API server or for its turn, so many more than
-/// cores.
+/// Workers for each controller. A worker mostly waits for the API server or the write limiter, so there are many more
+/// than cores.
 const WORKERS: usize = 16;
-/// Workers that scale and do nothing else: as many services wake at the same time.
+/// Workers that only scale: the number of services that can wake at the same time.
 const URGENT_WORKERS: usize = 32;
 
-/// A controller that only one front end has.
+/// Controller that only one front end has.
 pub(crate) struct OwnController {
-    /// The kind of objects, for the log.
+    /// Kind of its objects, for the log.
     pub(crate) kind: &'static str,
     pub(crate) queue: WorkQueue<Key>,
     pub(crate) pass: Pass,
 }
 
-/// One pass over the object with a key.
+/// Reconcile of the object with a key.
 pub(crate) type Pass = Arc<dyn Fn(Key, Priority) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
 
-/// Wraps a controller into its passes.
+/// Wraps a controller as a [`Pass`].
 pub(crate) fn passes<C, R>(
     controller: C,
     reconcile: impl Fn(Arc<C>, Key, Priority) -> R + Send + Sync + 'static,
@@ -70,11 +70,11 @@ where
     Arc::new(move |key, priority| Box::pin(reconcile(controller.clone(), key, priority)))
 }
 
-/// All reconcilers of a process, as its front end has put them together.
+/// All reconcilers of a process, as built by its front end.
 pub(crate) struct Reconcilers {
     parts: Parts,
     watches: Arc<dyn Watches>,
-    /// Kind of the objects that ask for a scale.
+    /// Kind of the objects that request a scale.
     kind: &'static str,
     scale: Pass,
     own: Vec<OwnController>,
@@ -82,7 +82,8 @@ pub(crate) struct Reconcilers {
 }
 
 impl Reconcilers {
-    /// Reconcilers of `parts` for objects of `kind`, which `front_end` reads and `watches` follow, and `own` besides.
+    /// Creates reconcilers from `parts` for objects of `kind`, which `front_end` reads and `watches` follow, and `own`
+    /// controllers.
     pub(crate) fn new(
         parts: Parts,
         watches: Arc<dyn Watches>,
@@ -94,17 +95,17 @@ impl Reconcilers {
         Self { parts, watches, kind, scale, own, shown: None }
     }
 
-    /// The same, with what is shown of the objects.
+    /// Adds the objects for display.
     pub(crate) fn showing(self, objects: Arc<dyn Objects>) -> Self {
         Self { shown: Some(objects), ..self }
     }
 
-    /// What is shown of the objects; none: nothing.
+    /// Returns the objects for display, if there are any.
     pub(crate) fn shown(&self) -> Option<Arc<dyn Objects>> {
         self.shown.clone()
     }
 
-    /// Reconciles until `shutdown`, and then until what is under way has come to its end. The one consumer of the feed.
+    /// Reconciles until `shutdown`, then until running reconciles have ended. The only consumer of the request queue.
     /// `listed` is cancelled as soon as all objects have been listed once.
     pub(crate) async fn run(self, listed: &CancellationToken, shutdown: CancellationToken) {
         let Self { parts, watches, kind, scale, own, shown: _ } = self;
@@ -136,18 +137,18 @@ async fn work(workers: Workers<Key>, pass: Pass, shutdown: CancellationToken) {
     workers.work(shutdown, move |key, priority| pass(key, priority)).await;
 }
 
-/// Hands on what decisions and pods ask for.
+/// Forwards the requests of decisions and pods to the reconcilers.
 async fn follow_requests(parts: Arc<Parts>, shutdown: CancellationToken) {
     loop {
         tokio::select! {
             item = parts.ports.requests.next() => parts.stores.index.reconcile_now(item.key()),
             () = shutdown.cancelled() => return,
         }
-        tokio::task::yield_now().await; // Others have their turns, however many there are.
+        tokio::task::yield_now().await; // Gives other tasks a turn, however many requests there are.
     }
 }
 
-/// Looks at everything again when configuration or leadership change.
+/// Requeues everything when configuration or ownership changes.
 async fn reconcile_all(parts: Arc<Parts>, shutdown: CancellationToken) {
     let (mut autoscaler, mut deployment) = (parts.configs.autoscaler.clone(), parts.configs.deployment.clone());
     let mut leadership = parts.ports.leadership.changes();
@@ -162,7 +163,7 @@ async fn reconcile_all(parts: Arc<Parts>, shutdown: CancellationToken) {
     }
 }
 
-/// Waits for a change; for ever, if whoever could make one is gone.
+/// Waits for a change; for ever, if the sender is gone.
 async fn changed<T>(value: &mut watch::Receiver<T>) {
     if value.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -1,29 +1,29 @@
-//! The objects that ask for a scale, for whoever shows them.
+//! Objects that request a scale, for display.
 
 use common::RevisionKey;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ZeroScalerStatus;
 use std::sync::Arc;
 
-/// All objects that ask for a scale.
+/// All objects that request a scale.
 pub(crate) trait Objects: Send + Sync + 'static {
-    /// All that are known, whoever leads them.
+    /// Returns all known keys, whichever process owns them.
     fn keys(&self) -> Vec<RevisionKey>;
 
-    /// A number that changes with the object; none: there is no such object.
+    /// Returns a number that changes with the object; none: it does not exist.
     fn version(&self, key: &RevisionKey) -> Option<u64>;
 
-    /// One, as it is now.
+    /// Returns the present state of an object.
     fn look(&self, key: &RevisionKey) -> Option<Looked>;
 }
 
-/// One object.
+/// State of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct Looked {
-    /// It.
+    /// The object.
     pub(crate) object: Arc<ZeroScaler>,
-    /// Its status: as it is about to be written, of one that this process leads; else as it was written last.
+    /// Its status: the next one to be written, if this process owns it; else the last written one.
     pub(crate) status: ZeroScalerStatus,
-    /// Since when it is awake, asleep or on its way, RFC 3339.
+    /// Time since when it is awake, asleep or in transition, RFC 3339.
     pub(crate) since: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Pods, the revisions that are tracked, and which belongs to which: each event touches the revisions of its pod alone.
+//! Table of pods and tracked revisions, and their relation. Each event affects only the revisions of its pod.
 
 use super::PodState;
 use crate::pods::labels::{LabelHash, PackedLabels, PodSelector};
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Time for which a port refuses connections until that is told.
+/// Time for which a port must refuse connections before this is reported.
 const REFUSES: Duration = Duration::from_secs(10);
-/// Most controllers of strangers that are remembered by name.
+/// Maximum number of foreign controllers that are kept by name.
 const OTHERS_MAX: usize = 16;
 
 /// Namespace and name of a pod.
@@ -28,8 +28,8 @@ pub(super) type PodName = RevisionKey;
 pub(super) struct Index {
     pub(super) pods: HashMap<PodName, Entry>,
     pub(super) tracked: HashMap<RevisionKey, Tracked>,
-    /// Revisions by one label of their selectors each, or by their namespace. It is the label that the fewest others stood
-    /// under when the revision was tracked: an event of a pod looks at all that stand under one of its labels, and
+    /// Revisions by one label of their selectors, or by their namespace. The label is the one with the fewest other
+    /// revisions when the revision was tracked. An event of a pod checks all revisions under each of its labels, and
     /// `app: shop` may be part of thousands of selectors.
     selectors: HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>,
     /// Pods by each of their labels, for revisions that are tracked later.
@@ -38,7 +38,7 @@ pub(super) struct Index {
     pub(super) relist: Relist<PodName>,
 }
 
-/// What is kept of a pod.
+/// Kept state of a pod.
 #[derive(Debug)]
 pub(super) struct Entry {
     labels: PackedLabels,
@@ -48,48 +48,48 @@ pub(super) struct Entry {
     cause: Option<Box<Cause>>,
     controller: Option<Arc<Controller>>,
     pub(super) listens: Option<Listens>,
-    /// Revisions whose selectors find it.
+    /// Revisions whose selectors match it.
     pub(super) revisions: SmallVec<[RevisionKey; 1]>,
 }
 
-/// Knowledge of a pod that Kubernetes calls ready without having asked it.
+/// Result of the port test of a pod that Kubernetes reports ready without a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listens {
-    /// Nothing yet: it is being asked.
+    /// Test in progress.
     Asked,
-    /// Its port has refused connections since then.
+    /// Connections refused since that time.
     Refused { since: Instant, port: u16 },
-    /// It has accepted one, or nobody can know.
+    /// A connection was accepted, or the port cannot be tested.
     Proven,
 }
 
-/// A revision, and what its pods come to.
+/// Tracked revision, with its pods and counts.
 #[derive(Debug)]
 pub(super) struct Tracked {
     pub(super) selector: PodSelector,
-    /// Where it stands among the selectors; none: nowhere, since it selects nothing.
+    /// Hash under which it is indexed in `selectors`; none: it selects nothing.
     at: Option<LabelHash>,
-    /// Owner whose pods count; none: all pods that the selector finds.
+    /// Owner whose pods count; none: all selected pods count.
     pub(super) owner: Option<PodOwner>,
-    /// Ordered, so that of several failures the same is said each time.
+    /// Own pods, sorted, so that of several failures the same one is reported each time.
     pub(super) members: Vec<PodName>,
-    /// Pods that the selector finds and that are not the owner's, ordered likewise.
+    /// Foreign pods that the selector matches, sorted likewise.
     pub(super) strangers: Vec<PodName>,
-    /// Kind and name of each controller of strangers that are not finished.
+    /// Kind and name of the controllers of unfinished foreign pods.
     pub(super) others: Box<[String]>,
     pub(super) counts: pod_counts::PodCounts,
     pub(super) failing: Option<Box<Failing>>,
-    /// The port on which its pods must listen to be ready; none: Kubernetes' word counts.
+    /// Port on which its pods must listen to be ready; none: Kubernetes' condition counts.
     pub(super) port: Option<u16>,
 }
 
-/// Revisions whose counts or failures have changed; told after the lock is released.
+/// Changes to report after the lock is released.
 #[derive(Default)]
 pub(super) struct Changed {
     pub(super) keys: HashSet<RevisionKey>,
-    /// Pods whose ports are to be asked.
+    /// Pods whose ports must be tested.
     pub(super) asks: Vec<PodName>,
-    /// Controllers that are to be asked about.
+    /// Controllers whose owners must be queried.
     pub(super) questions: Vec<Question>,
 }
 
@@ -98,7 +98,7 @@ impl Index {
         let PodState { labels, state, address, started, cause, controller } = pod;
         let labels = PackedLabels::new(&labels);
         let revisions = self.revisions_of(&name, &labels);
-        // Who restarts, or comes to another address, is asked again.
+        // A pod that is not ready (as after a restart) or has a new address is tested again.
         let known = self.pods.get(&name).filter(|before| before.address == address && state.ready);
         let listens = known.and_then(|before| before.listens);
         let cause = cause.map(Box::new);
@@ -141,13 +141,13 @@ impl Index {
                 && moved
                 && (matches!(tracked.selector, PodSelector::Expressions(_)) || !tracked.strangers.is_empty())
             {
-                changed.keys.insert(key.clone()); // Nobody but us leads anybody to them.
+                changed.keys.insert(key.clone()); // No Service selects it.
             }
             self.recount(key, changed);
         }
     }
 
-    /// Puts a pod among those of a revision's owner, or among the strangers.
+    /// Places a pod among the owner's pods, or among the foreign ones.
     fn place(&mut self, name: &PodName, key: &RevisionKey, changed: &mut Changed) {
         let Self { tracked, pods, controllers, .. } = self;
         let Some((tracked, entry)) = tracked.get_mut(key).zip(pods.get(name)) else { return };
@@ -167,7 +167,7 @@ impl Index {
         tracked.join(name, is_own);
     }
 
-    /// Places all pods again whose controllers may lead elsewhere now.
+    /// Places all pods again whose controllers may now lead elsewhere.
     pub(super) fn controlled_by(&mut self, uid: &str, leads: Result<Option<Controller>, ()>, changed: &mut Changed) {
         if !self.controllers.answered(uid, leads) {
             return;
@@ -290,7 +290,7 @@ impl Index {
         };
         let counts: pod_counts::PodCounts = members().map(|(_, entry)| counted(entry)).collect();
         let failing = if counts.ready > 0 { None } else { failing_of(members()) };
-        // As long as it is the same failure of the same pod, it has lasted.
+        // If the same pod still fails for the same reason, the failure has lasted.
         let failing = match (failing, tracked.failing.as_deref()) {
             (Some(is), Some(was)) if is.pod == was.pod && is.cause.reason == was.cause.reason => {
                 Some(Failing { since: was.since, ..is })
@@ -332,7 +332,7 @@ impl Tracked {
     }
 }
 
-/// Returns the controllers of those of these pods that are not finished.
+/// Returns the controllers of the unfinished ones of these pods.
 fn others<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>, controllers: &Controllers) -> Box<[String]> {
     let mut others = BTreeSet::new();
     for (name, entry) in pods.filter(|(_, entry)| entry.state.phase != pod_counts::Phase::Other) {
@@ -347,8 +347,8 @@ fn others<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>, controllers:
     others.into_iter().collect()
 }
 
-/// Why none of these pods is about to serve: the first one's reason, if each has one. Those that end or have finished
-/// do not count.
+/// Returns why none of these pods is about to serve: the first pod's cause, if each pod has one. Terminating and
+/// finished pods do not count.
 fn failing_of<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>) -> Option<Failing> {
     let is_live = |entry: &Entry| !entry.state.deleting && entry.state.phase != pod_counts::Phase::Other;
     let mut live = pods.filter(|(_, entry)| is_live(entry));
@@ -358,7 +358,7 @@ fn failing_of<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>) -> Optio
 }
 
 impl Entry {
-    /// Why it does not serve.
+    /// Returns why it does not serve.
     fn cause(&self) -> Option<Cause> {
         match self.listens {
             Some(Listens::Refused { since, port }) if since.elapsed() >= REFUSES => Some(cause::port_closed(port)),
@@ -367,7 +367,7 @@ impl Entry {
     }
 }
 
-/// Returns whether Kubernetes calls it ready, and it stays.
+/// Returns whether Kubernetes reports it ready, and it is not being deleted.
 pub(super) fn is_ready(state: &pod_counts::CountedPod) -> bool {
     state.phase == pod_counts::Phase::Running && state.ready && !state.deleting
 }
@@ -405,8 +405,8 @@ mod tests {
         PodState { labels: labels(pairs), state, address: None, started: None, cause: None, controller: None }
     }
 
-    /// Goal: a label that many selectors have in common does not make the event of one pod look at all of them, and each is
-    /// found under whichever label it stands, by pods that come before and after it, until it is tracked no more.
+    /// Goal: if many selectors share a label, a pod's event does not check all of them. Each revision is found under
+    /// its indexed label, by earlier and later pods, until it is untracked.
     #[test]
     fn selectors_with_a_label_in_common_stand_apart() {
         const MANY: u32 = 50;

@@ -1,4 +1,4 @@
-//! Pods are fed by hand.
+//! Tests of the index, with pods fed by hand.
 
 use super::*;
 use crate::pods::ownership::tests::of;
@@ -33,7 +33,8 @@ fn drain(requests: &Requests) -> Vec<RevisionKey> {
     std::iter::from_fn(|| Some(requests.try_next()?.key().clone())).collect()
 }
 
-/// Goal: counts follow pods that come, change, move between selectors and go, whichever was known first.
+/// Goal: counts follow pods that are created, change, move between selectors and are deleted, in any order of
+/// tracking.
 #[test]
 fn counts_follow_the_pods() {
     let requests = Requests::new();
@@ -62,7 +63,7 @@ fn counts_follow_the_pods() {
     assert_eq!(index.counts(&b), PodCounts::default());
 }
 
-/// Goal: pods that are selected by expressions are counted like others, and their addresses are told as they come.
+/// Goal: pods that are selected by expressions are counted like others, and changes of their addresses are reported.
 #[test]
 fn pods_may_be_selected_by_expressions() {
     let requests = Requests::new();
@@ -85,8 +86,8 @@ fn pods_may_be_selected_by_expressions() {
     assert_eq!(index.addresses(&key), []);
 }
 
-/// Goal: of pods with the same labels those of the owner alone count, have addresses and fail; the others are told of by who
-/// controls them, as they come and go, and never count before it is known whose they are.
+/// Goal: of pods with the same labels only the owner's count, have addresses and fail. The others are reported by
+/// their controllers, as they change, and never count before their owner is known.
 #[test]
 fn pods_of_others_do_not_count() {
     let requests = Requests::new();
@@ -140,7 +141,7 @@ fn pods_of_others_do_not_count() {
     assert!(!index.is_controller(&asked), "nobody needs to be asked about it again");
 }
 
-/// Goal: unknown is not zero: before the first full list, and for what is not tracked.
+/// Goal: unknown is not zero: before the first full list, and for revisions that are not tracked.
 #[test]
 fn nothing_is_known_before_the_first_list() {
     let requests = Requests::new();
@@ -159,7 +160,7 @@ fn nothing_is_known_before_the_first_list() {
     assert_eq!(index.ready(&key), Ok(0), "what a new list does not name is gone");
 }
 
-/// Goal: a crash loop is reported while nothing serves, and only then.
+/// Goal: a crash loop is reported only while no pod is ready.
 #[test]
 fn trouble_is_told_while_no_pod_is_ready() {
     let requests = Requests::new();
@@ -174,8 +175,8 @@ fn trouble_is_told_while_no_pod_is_ready() {
     assert_eq!(reason(&index, &key), None);
 }
 
-/// Goal: a pod that fails turns nobody away while another one is on its way, which pods that end or have finished are
-/// not. Where each one fails, the first one's reason is told.
+/// Goal: a failing pod is not reported while another one is starting; terminating and finished pods do not count as
+/// starting. If every pod fails, the first one's cause is reported.
 #[test]
 fn trouble_is_told_if_each_pod_is_in_it() {
     let index = PodIndex::new(Requests::new());
@@ -197,8 +198,8 @@ fn trouble_is_told_if_each_pod_is_in_it() {
     assert_eq!(reason(&index, &key).as_deref(), Some("ImagePullBackOff"));
 }
 
-/// Goal: a pod whose port has to be proven is ready once it listens, fails when it does not for a while, and is asked
-/// again after a restart.
+/// Goal: a pod with a port test is ready once it listens, fails if it does not for a while, and is tested again after
+/// a restart.
 #[tokio::test(start_paused = true)]
 async fn who_is_not_asked_by_kubernetes_is_asked_here() {
     let index = PodIndex::new(Requests::new());
@@ -236,9 +237,9 @@ fn only_ready_pods_with_an_address_are_scraped() {
     assert_eq!(index.scrape_targets(&key).len(), 1);
 }
 
-/// Reconcilers, 9.7: of pods that started at t, t − 1 s and t + 60 s the one from t − 1 s is asked first, whatever
-/// they are called; pods that failed, are pending or terminate are not asked. (Here age counts as far as it says
-/// who has seen a whole window; among those chance decides.)
+/// Goal: of pods that started at t, t − 1 s and t + 60 s, the one from t − 1 s is scraped first, whatever the names;
+/// failed, pending and terminating pods are not scraped. Age matters only for a full window of uptime; among such pods
+/// the order is random.
 #[test]
 fn the_oldest_pod_is_scraped_first() {
     let index = PodIndex::new(Requests::new());

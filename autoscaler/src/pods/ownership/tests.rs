@@ -1,9 +1,9 @@
-//! Controllers of pods, and whose a pod is by them.
+//! Tests of controllers of pods, and of the pods' owners.
 
 use super::*;
 use serde_json::{Value, from_value, json};
 
-/// A controller `KIND NAME` with the uid `NAME`, of a pod with this template hash of a Deployment.
+/// Returns a controller `KIND NAME` with the uid `NAME`, of a pod with this template hash of a Deployment.
 pub(in crate::pods) fn of(kind: &str, name: &str, hash: Option<&str>) -> Controller {
     hashed(kind, name, "pod-template-hash", hash)
 }
@@ -29,8 +29,8 @@ fn told(controllers: &Controllers, chain: Chain, controller: Option<&Arc<Control
     }
 }
 
-/// Goal: the rule of the table above. Method: each kind of controller against each kind of target; where the API server is
-/// to be asked, with each of its answers.
+/// Goal: the rule of the table above. Method: each kind of controller against each kind of target; if the API server
+/// must be queried, with each possible result.
 #[test]
 fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
     let itself = |kind| Some(Controller { uid: "u".into(), ..of(kind, "web", None) });
@@ -38,7 +38,7 @@ fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
     let adopted = || Some(of("ReplicaSet", "former-5d8f", Some("5d8f")));
     let rollout = |name| Some(hashed("ReplicaSet", name, "rollouts-pod-template-hash", Some("5d8f")));
     let hand_made = || Some(of("ReplicaSet", "web-5d8f", None));
-    // (controller, where it leads, of a StatefulSet, of a Deployment, of another kind)
+    // (controller, its owner, relation to a StatefulSet, to a Deployment, to another kind)
     let rows = [
         (None, None, "stranger", "stranger", "own"),
         (itself("StatefulSet"), None, "own", "own", "own"),
@@ -68,7 +68,7 @@ fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
     }
 }
 
-/// Goal: a controller of a custom kind's is followed through the Deployment that it makes.
+/// Goal: a custom kind's controller is followed through the Deployment that it creates.
 #[test]
 fn a_way_may_be_long() {
     let mut controllers = Controllers::default();
@@ -85,7 +85,7 @@ fn a_way_may_be_long() {
     }
 }
 
-/// Goal: others are named as people know them, and what no pod has any more is forgotten.
+/// Goal: foreign controllers have user-facing names, and a controller without pods is forgotten.
 #[test]
 fn controllers_are_named_and_forgotten() {
     let mut controllers = Controllers::default();
