@@ -1,7 +1,7 @@
 //! The activator: proxies traffic, holds requests while a revision has no capacity, probes pods, reports concurrency.
 //!
-//! [`run()`] is the whole plane against a Kubernetes API; [`start`] is the same with a stream of
-//! [`discovery::Event`]s in its place. Everything else that it must be told is in [`Options`].
+//! [`run()`] runs the whole plane with a Kubernetes API. [`start`] takes a stream of [`discovery::Event`]s instead. All
+//! other inputs are in [`Options`].
 //!
 //! ```text
 //! discovery ──events──> registry ──> revision ──> backends ──probes──> pods
@@ -11,10 +11,19 @@
 //!                                         └──> stats ──> autoscaler
 //! ```
 //!
-//! Folders use those above them: [`discovery`] (what the cluster tells, and what each kind of install decides),
-//! `metrics`, `holders` (which activator holds a workload with a hard limit), `answers` (what is answered without a pod, as a rule), `registry` (revisions, and the tasks that probe and report for them), `layers` (a request's way, and a
-//! connection's), `ports` (workloads' own), `config` (what the process is told), `run`. What is below them all, sockets
-//! and HTTP, is [`activator_net`].
+//! Modules depend only on those before them in this list:
+//!
+//! - [`discovery`]: cluster state, and the decisions of each kind of install
+//! - `metrics`
+//! - `holders`: the activators that hold a workload with a hard limit
+//! - `answers`: responses without a pod, as a rule
+//! - `registry`: revisions, and the tasks that probe and report for them
+//! - `layers`: processing of requests and connections
+//! - `ports`: ports of workloads
+//! - `config`: configuration of the process
+//! - `run`
+//!
+//! Sockets and HTTP are below all of them, in [`activator_net`].
 
 mod answers;
 mod config;

@@ -1,4 +1,4 @@
-//! The activator as a process of its own: Knative's environment variables in, SIGTERM out. It has no flags of its own.
+//! The activator binary. Knative's environment variables configure it, and SIGTERM ends it; it has no flags of its own.
 
 use activator::{Options, WorkerRuntimes};
 use anyhow::Context;
@@ -6,13 +6,13 @@ use clap::Parser;
 use common_runtime::{api_server, descriptor, environment, resolve, shutdown, telemetry};
 use kube::config::KubeConfigOptions;
 
-/// Gives the pages of free memory back from a thread of its own, and touches none that are not in use: a held request's
-/// empty buffers cost addresses alone.
+/// Returns the pages of free memory from a background thread, and touches no unused pages: the empty buffers of a held
+/// request only cost address space.
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Holds requests of workloads that sleep, wakes them, and carries what comes to their pods.
+/// Holds requests for sleeping workloads, wakes these, and forwards traffic to their pods.
 ///
 /// Settings are environment variables: deploy/kubernetes/README.md lists them.
 #[derive(Debug, Parser)]

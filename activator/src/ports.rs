@@ -1,6 +1,6 @@
-//! Workloads' own ports: whoever connects there means the workload, whatever is said.
+//! Ports of workloads: every connection to such a port belongs to its workload, regardless of its content.
 //!
-//! HTTP passes the chain of layers, as on the shared ports but for the lookup; all else is held and connected
+//! HTTP passes the layers, as on the shared ports but without a lookup. Other connections are held and connected
 //! ([`crate::layers::connect`]).
 
 use crate::layers::answers::Answering;
@@ -24,7 +24,7 @@ use std::time::Duration;
 /// All layers.
 pub(crate) type Layers = Probe<Lookup<Relay<RequestLog<Answering<Report<Timeouts<Hold>>>>>>>;
 
-/// Serves what comes to `listeners`, until the server drains. Each stands for a [`WorkloadPort`].
+/// Serves connections to `listeners` until the server drains. Each listener belongs to a [`WorkloadPort`].
 pub(crate) fn listen(
     server: &Server<ErrorResponder>,
     listeners: &PortListeners,
@@ -34,21 +34,22 @@ pub(crate) fn listen(
     server.listen_ports(listeners, layers, share_of, move |port| carries(port, &connections));
 }
 
-/// The share of ports that stand for nothing.
+/// Share for ports without a workload.
 const OF_NOBODY: u64 = 2;
 
-/// Whose share of connections they are counted to.
+/// Returns the share that the port's connections count to.
 fn share_of(port: &PortIdentity) -> u64 {
     port.downcast_ref::<WorkloadPort>().map_or(OF_NOBODY, |port| share_number(port.workload()))
 }
 
-/// What comes to a port; HTTP as long as its workload is not known, which is refused then. Either, as long as the workload
-/// does not say what this port of it is: what it says may come after its number. Bytes, where pods were found to speak first.
+/// Returns the kind of connections on a port. If the workload is unknown, the port is HTTP, so that requests get an
+/// error response. If the workload does not declare the port's protocol, the port is automatic: the declaration may
+/// come later than the number. If pods were found to speak first, the port is TCP.
 fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnector> {
     let Ok(port) = port.clone().downcast::<WorkloadPort>() else { return Carries::Http };
     let Some(spec) = connections.registry().spec_of(&port) else { return Carries::Http };
     if spec.contract == Contract::QueueProxy {
-        return Carries::Http; // It speaks nothing else.
+        return Carries::Http; // A queue-proxy speaks only HTTP.
     }
     let connector = || connections.of(port.clone());
     let auto = || Carries::Auto { silent_after: WAKE_AFTER_DEFAULT, connector: connector() };

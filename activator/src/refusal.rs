@@ -1,7 +1,7 @@
-//! Why a request got an answer of our own instead of a pod's.
+//! Reasons for error responses of the activator.
 //!
-//! Errors are typed where they arise and turned into HTTP in one place, [`crate::layers::error_responder`]. Each
-//! says which bound or which peer was to blame.
+//! Errors are typed at their origin and turned into HTTP in one place, [`crate::layers::error_responder`]. Each names
+//! the bound or the peer that caused it.
 
 use activator_net::ProxyError;
 use http::StatusCode;
@@ -9,117 +9,119 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Why a request was refused, or failed before a response's head arrived.
+/// Reason why a request was refused, or failed before a response head arrived.
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
-    /// The request names no revision that is known here.
+    /// The request names no known revision.
     #[error("no revision answers to {name:?}")]
     NoRevision {
-        /// The name or host asked for.
+        /// Requested name or host.
         name: String,
     },
-    /// The port is a workload's own, which is not known here, or no more.
+    /// The port belongs to a workload that is not or no longer known here.
     #[error("the workload of this port is not served here")]
     NotServed,
-    /// Nothing is known yet: the first list of objects has not arrived.
+    /// The first list of objects has not arrived yet.
     #[error("this activator has not learnt the workloads yet")]
     NotSynced,
     /// The revision's queue is full.
     #[error("pending request queue full: {bound} requests are held for this workload already")]
     QueueFull {
-        /// Most requests held for the revision.
+        /// Maximum number of held requests of the revision.
         bound: u32,
     },
-    /// The process may not spend more memory on clients, and those who give way have not gone yet.
+    /// The memory for clients is used up, and the requests that give way have not ended yet.
     #[error("pending request memory full: requests and connections may use {bound} bytes")]
     MemoryFull {
-        /// Most bytes for all held requests.
+        /// Maximum number of bytes for all held requests.
         bound: u64,
     },
-    /// All of that is used, and the revision has most of it.
+    /// The memory for clients is used up, and the revision has the largest part of it.
     #[error("pending request memory of this workload full: its requests hold {own} bytes, their share of {bound}")]
     ShareFull {
-        /// Most bytes for all held requests.
+        /// Maximum number of bytes for all held requests.
         bound: u64,
-        /// What the revision's hold.
+        /// Bytes of the revision's requests.
         own: u64,
     },
-    /// The revision's share of memory has no room for an answer's head.
+    /// The revision's share of memory has no room for a response head.
     #[error(
         "the answer's head needs {needed} bytes of memory, and this workload holds {own} bytes, its share of {bound}"
     )]
     AnswerFull {
-        /// What the head needs.
+        /// Bytes of the head.
         needed: u64,
-        /// Most bytes for all held requests and large heads of answers.
+        /// Maximum number of bytes for all held requests and large response heads.
         bound: u64,
-        /// What the revision's hold.
+        /// Bytes of the revision's requests and heads.
         own: u64,
     },
-    /// A time bound was reached before the response began.
+    /// A timeout was reached before the response began.
     #[error("{0}")]
     Timeout(#[from] TimedOut),
-    /// The same, of a request that waited for a revision which cannot be woken.
+    /// A timeout was reached while the revision could not be woken.
     #[error("{bound}; the workload could not be woken: {why}")]
     Unwoken {
-        /// The bound.
+        /// Timeout that was reached.
         bound: TimedOut,
-        /// What the API server says to it, or what it lacks.
+        /// Error of the API server, or the missing condition.
         why: Arc<str>,
     },
     /// The revision's pods do not serve.
     #[error("the workload cannot serve: {reason}")]
     Failing {
-        /// Why, and what helps.
+        /// Cause and remedy.
         reason: String,
     },
     /// An operator keeps the workload without pods.
     #[error("the workload is paused, and has no pods")]
     Paused,
-    /// No pod is ready, and it wakes nobody. No client sees this: it gets its static answer instead.
+    /// No pod is ready and the request does not wake the workload. Clients never see this; they get the static response
+    /// instead.
     #[error("the workload is asleep")]
     Asleep,
-    /// Its workload did not wake in time, and who was to answer instead did not.
+    /// The workload did not wake in time, and its fallback did not respond.
     #[error("the workload is not awake, and its fallback {service} did not answer: {cause}")]
     Fallback {
-        /// Name of its Service.
+        /// Name of the fallback's Service.
         service: String,
-        /// Why not.
+        /// Cause of the failure.
         cause: String,
     },
     /// The revision was deleted while the request was held.
     #[error("the workload was deleted")]
     Deleted,
-    /// Another activator holds the workload. `relayed`: whoever relays the request is told, and no client.
+    /// Another activator holds the workload. With `relayed`, the response goes to the activator that relays the
+    /// request, not to a client.
     #[error("another activator holds the workload, and could not be reached")]
     Elsewhere {
-        /// An activator sent it.
+        /// Another activator sent the request.
         relayed: bool,
     },
-    /// Nobody waits for the answer any more.
+    /// The client has disconnected.
     #[error("the client has gone")]
     ClientGone,
-    /// The network or HTTP is to blame.
+    /// Error of the network or of HTTP.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
 }
 
-/// A time bound that a request ran into.
+/// Timeout that a request reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum TimedOut {
     /// No pod was ready in time.
     #[error("no pod was ready within the workload's wake timeout of {0:?}")]
     Wait(Duration),
-    /// The whole exchange took too long, holding included.
+    /// The whole exchange took too long, including the wait.
     #[error("request took longer than the workload's timeout of {0:?}")]
     Total(Duration),
     /// The exchange with a pod took too long.
     #[error("request took longer than the workload's request timeout of {0:?}")]
     Request(Duration),
-    /// No response began.
+    /// No response began in time.
     #[error("no response began within the workload's response start timeout of {0:?}")]
     ResponseStart(Duration),
-    /// Nothing moved.
+    /// There was no progress.
     #[error("nothing moved for the workload's idle timeout of {0:?}")]
     Idle(Duration),
 }
@@ -136,8 +138,7 @@ impl TimedOut {
 }
 
 impl Refusal {
-    /// The same for a request of a revision that nobody can wake, for this reason: a bound of time was not all there
-    /// was to it.
+    /// Adds the reason why the revision could not be woken to a timeout. Other refusals stay unchanged.
     pub(crate) fn unwoken(self, why: &Arc<str>) -> Self {
         match self {
             Refusal::Timeout(bound) => Refusal::Unwoken { bound, why: why.clone() },
@@ -145,7 +146,7 @@ impl Refusal {
         }
     }
 
-    /// A word for `x-zeroscale-reason` and for metrics.
+    /// Returns the reason for `x-zeroscale-reason` and metrics.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
             Refusal::NoRevision { .. } => "no-revision",
@@ -170,9 +171,9 @@ impl Refusal {
         }
     }
 
-    /// What a client reads. Anybody may read it, so what we say names no pod, no address and no namespace: those are in the
-    /// log. What the API server says to a wake is told in its own words, which may; and so is why pods do not serve, by
-    /// which whoever calls can tell whoever operates.
+    /// Returns the text for the client. It is public, so our own texts name no pod, address or namespace; the log has
+    /// those. Errors of the API server about a wake are passed on literally and may contain them. So may the cause of
+    /// failing pods, which helps a caller to inform the operator.
     pub(crate) fn text(&self) -> String {
         match self {
             Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("a pod of the workload: {cause}\n"),
@@ -180,12 +181,12 @@ impl Refusal {
         }
     }
 
-    /// Whether the client's connection should not be used again: what it sends next may not be what it seems.
+    /// Reports whether the client's connection must not be reused, because its next bytes may be misinterpreted.
     pub(crate) fn is_distrust(&self) -> bool {
         matches!(self, Refusal::Proxy(ProxyError::Malformed(_) | ProxyError::Unsupported { .. }))
     }
 
-    /// The status that the client sees, unless it speaks gRPC.
+    /// Returns the status for the client, unless it uses gRPC.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Refusal::NoRevision { .. } => StatusCode::NOT_FOUND,

@@ -1,12 +1,12 @@
-//! Puts the parts together, in the order in which they depend on each other, and takes them apart again.
+//! Builds the activator from its parts, in the order of their dependencies, and shuts it down.
 //!
-//! # The end
+//! # Shutdown
 //!
-//! 1. `shutdown`: probes fail, and what is held is others' to hold; requests are served for
-//!    [`Options::linger`], so that every peer stops sending first, then, where workloads have ports, until their
-//!    clients are led elsewhere ([`crate::departure`]). Kept connections end with an answer.
+//! 1. `shutdown`: probes fail, and siblings take over the held workloads. Requests are served for [`Options::linger`],
+//!    so that every peer stops sending first. If workloads have ports, requests are then served until clients are
+//!    routed elsewhere ([`crate::departure`]). Persistent connections are closed with their next response.
 //! 2. The server drains ([`activator_net::Server`]), within [`Options::drain`].
-//! 3. Stats, watches and connections to pods stop. Stats last, so that what is still in flight is still counted.
+//! 3. Stats, watches and connections to pods stop. Stats stop last, so that requests in flight are still counted.
 
 use crate::config::Configs;
 use crate::config::certificates::InternalTls;
@@ -62,18 +62,18 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// What clients' connections and requests keep may use this part of the memory limit.
+/// Divisor of the memory limit: clients' connections and requests may use this part.
 const MEMORY_PART: u64 = 2;
 
-/// A running activator.
+/// Running activator.
 pub struct Activator {
-    /// Where the first data listener is bound.
+    /// Bound address of the first data listener.
     pub http1: SocketAddr,
-    /// Where the second data listener is bound.
+    /// Bound address of the second data listener.
     pub h2c: SocketAddr,
-    /// Where the TLS listener is, if system-internal TLS is on.
+    /// Bound address of the TLS listener, if system-internal TLS is on.
     pub https: Option<SocketAddr>,
-    /// Where metrics are served, if anywhere.
+    /// Bound address of the metrics endpoint, if enabled.
     pub admin: Option<SocketAddr>,
     observed: Observed,
     tracing: Option<Tracing>,
@@ -86,11 +86,11 @@ pub struct Activator {
     infrastructure: CancellationToken,
 }
 
-/// Runs an activator on what `client` tells, until `shutdown`; then drains it.
+/// Runs an activator on the objects that `client` watches, until `shutdown`; then drains it.
 ///
 /// # Errors
 /// The API server is too old, a listener cannot be bound, the stat server's URL is malformed, or system-internal TLS is
-/// on and its certificate missing.
+/// on and its certificate is missing.
 pub async fn run(
     options: Options,
     client: kube::Client,
@@ -143,7 +143,7 @@ pub async fn start(
     begin(options, front_end, events, resolver, configs, None).await
 }
 
-/// Whether the API server answers at all: whatever it says.
+/// Returns a check that passes if the API server responds at all.
 fn ask_api(client: kube::Client) -> AskApi {
     Arc::new(move || {
         let client = client.clone();
@@ -151,7 +151,7 @@ fn ask_api(client: kube::Client) -> AskApi {
     })
 }
 
-/// What activators that keep limits together ask of each other: what stats ask for. None: pods are divided.
+/// Returns the requirements for activators that share limits, which equal those for stats. `None`: pods are divided.
 async fn security(
     options: &Options,
     demand: Option<Arc<Gate>>,
@@ -218,7 +218,7 @@ async fn begin(
         None => None,
     };
     let config = Config { token: options.stat_token.clone(), trust: trust.clone(), ..Config::default() };
-    // Nobody can be woken without the link: a cluster's DNS that is away is not to be in its way.
+    // Workloads cannot be woken without the link, so a cluster DNS outage must not affect it.
     let of_link: Arc<dyn Resolve> = match &client {
         Some(client) if resolver.follows_names() => {
             let api = Endpoints::new(client.clone(), options.cluster_domain.clone());
@@ -227,7 +227,7 @@ async fn begin(
         _ => resolver.clone(),
     };
     let link = DurableSender::start(vec![options.stat_url.clone()], of_link, config, infrastructure.clone())?;
-    // Where workloads have ports of their own, the autoscaler is one of ours.
+    // If workloads have ports of their own, the autoscaler is one of ours.
     let shows = front_end.has_ports();
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone(), shows);
     let sink = sink.with_traces(options.mode == Mode::Standalone);
@@ -237,7 +237,7 @@ async fn begin(
         true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive).context("workloads' ports")?),
         false => None,
     };
-    // Who may edit the Service that is a fallback must not say whom we send to.
+    // A user who may edit the fallback's Service must not be able to redirect requests.
     let of_fallbacks: Arc<dyn Resolve> = match &client {
         Some(client) if resolver.follows_names() => {
             Arc::new(ClusterIps::new(client.clone(), options.cluster_domain.clone()))
@@ -282,7 +282,7 @@ async fn begin(
     let stopped = infrastructure.clone();
     tokio::spawn(async move {
         stopped.cancelled().await;
-        applying.abort(); // Drops the receiver, and with it the watches.
+        applying.abort(); // Drops the receiver, which ends the watches.
     });
 
     let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
@@ -364,32 +364,32 @@ async fn begin(
 }
 
 impl Activator {
-    /// What a revision's breaker holds now: in flight, queued, capacity.
+    /// Returns the load of a revision's breaker: in flight, queued, capacity.
     pub fn load(&self, key: &RevisionKey) -> Option<Load> {
         self.registry.load(key.namespace(), key.name())
     }
 
-    /// Requests that wait, of all revisions, and the bytes that they are charged.
+    /// Returns the number of waiting requests of all revisions, and their charged bytes.
     pub fn held(&self) -> (u64, u64) {
         (self.memory.held(), self.memory.kept(Kind::Held))
     }
 
-    /// Whether hard limits are kept together with other activators.
+    /// Reports whether hard limits are shared with other activators.
     pub fn shares_pods(&self) -> bool {
         self.holders.standing() == Standing::Shared
     }
 
-    /// Bytes that clients' unfinished heads, and frames that nobody reads, are charged.
+    /// Returns the bytes charged for clients' incomplete heads and unread frames.
     pub fn input(&self) -> u64 {
         self.memory.kept(Kind::Input)
     }
 
-    /// Bytes that answers are charged which clients do not read.
+    /// Returns the bytes charged for responses that clients do not read.
     pub fn output(&self) -> u64 {
         self.memory.kept(Kind::Output)
     }
 
-    /// Drains and stops. See the module's text.
+    /// Drains and stops. See the module documentation.
     pub async fn stop(mut self) {
         let Options { linger, drain, .. } = self.options;
         tracing::info!(?linger, "draining: readiness fails, everything is still served");
@@ -415,7 +415,7 @@ impl Activator {
     }
 }
 
-/// A dropped activator serves no longer than its connections.
+/// Stops stats, watches and connections to pods, without a drain.
 impl Drop for Activator {
     fn drop(&mut self) {
         self.infrastructure.cancel();

@@ -74,7 +74,7 @@ struct Static {
 pub(crate) enum Answer<'a> {
     /// Send the request to a pod, or hold it until there is one.
     Forward,
-    /// Like [`Self::Forward`], but do not count the request as load.
+    /// Like `Forward`, but do not count the request as load.
     ForwardUncounted,
     /// Send this response without waking the workload.
     Static(&'a Fixed),

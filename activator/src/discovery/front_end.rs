@@ -19,9 +19,9 @@ use tokio::sync::{mpsc, watch};
 const REVISION: HeaderName = HeaderName::from_static(headers::REVISION);
 const NAMESPACE: HeaderName = HeaderName::from_static(headers::NAMESPACE);
 
-/// Sends all revisions and their addresses to `events`, until its receiver is gone.
+/// Decisions of a [`Knative`](super::knative::Knative) or [`Standalone`](super::standalone::Standalone) install.
 pub(crate) trait FrontEnd: Send + Sync {
-    /// Tells `events` of all revisions and their addresses, until its receiver is gone.
+    /// Sends all revisions and their addresses to `events`, until its receiver is gone.
     fn watch(
         &self,
         client: Client,

@@ -118,7 +118,7 @@ pub(crate) struct Shared {
     roster: Mutex<Roster>,
     /// Workloads with requests that ended on pods that are not held here.
     ended: Mutex<Vec<Arc<Link>>>,
-    /// Wakes the task in [`beats`].
+    /// Wakes the task `beats`.
     stirred: Notify,
 }
 

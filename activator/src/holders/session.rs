@@ -45,7 +45,7 @@ pub(super) struct Session {
     pub(super) relays_to: SocketAddr,
     pub(super) key: Arc<str>,
     queue: mpsc::Sender<Outgoing>,
-    /// False after [`Session::shut`]: no message is delivered any more.
+    /// False after `shut`: no message is delivered any more.
     open: Mutex<bool>,
     /// True once links are connected to the sibling.
     connected: watch::Sender<bool>,

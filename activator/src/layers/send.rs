@@ -1,8 +1,8 @@
-//! The attempts of one request: at pods ([`super::hold`]), or at the addresses of a fallback ([`super::fallback`]).
+//! Attempts to send one request: to pods ([`super::hold`]), or to the addresses of a fallback ([`super::fallback`]).
 //!
-//! The caller chooses the address of each attempt. [`Sending`] does what is the same everywhere: it keeps the clock of the
-//! bounds on the exchange and the spans, and charges a large head of a response. If an attempt found no room for a connect, it
-//! watches the client, which nobody else does then, and charges what the request keeps.
+//! The caller chooses the address of each attempt. [`Sending`] contains the common part: it maintains the clock of the
+//! timeouts and the spans, and charges a large response head. If an attempt finds no room for a connect, it monitors
+//! the client, because nothing else does then, and charges the request's memory.
 
 use super::charge;
 use super::hold::unless_it_gives_way;
@@ -26,23 +26,21 @@ pub(super) struct Sending<'a> {
     /// Time from which the wait for a pod counts.
     pub(super) since: Instant,
     has_run: bool,
-    /// Watch over the client from the first lack of room on.
+    /// Disconnect signal of the client, from the first lack of room on.
     watch: Option<Option<Disconnect>>,
     /// Charge of the request, while it waits for room for a connect.
     pub(super) waiting: Option<Held>,
 }
 
 impl<'a> Sending<'a> {
-    /// Begins for a client's request.
+    /// Starts the attempts for a client's request.
     pub(super) fn new(client: Client<'a>, trace: Option<Arc<Trace>>) -> Self {
         let at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
         Self { client, trace, at_pod, since: client.received, has_run: false, watch: None, waiting: None }
     }
 
-    /// Sends the request once.
-    ///
     /// # Errors
-    /// The request is charged, and gives way to others.
+    /// The request's charge must give way to others.
     pub(super) async fn attempt(
         &mut self,
         revision: &Revision,
@@ -85,7 +83,8 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Notes a failed attempt. A wait for room is many attempts, of which the first counts: returns whether this one does.
+    /// Records a failed attempt. A wait for room consists of many attempts, of which only the first counts. Returns
+    /// whether this one counts.
     pub(super) fn note(&mut self, cause: &str, evidence: Evidence) -> bool {
         let counts = evidence != Evidence::None || self.watch.is_none();
         if counts {
@@ -94,7 +93,7 @@ impl<'a> Sending<'a> {
         counts
     }
 
-    /// Checks that the request may be sent again, and charges it if it does not wait for a place before.
+    /// Checks that the request may be sent again, and charges it if it does not queue for a slot before that.
     pub(super) fn again(&mut self, revision: &Revision, request: &Prepared, evidence: Evidence) -> Result<(), Refusal> {
         if let Some(refusal) = revision.bounds().waited_out(self.since) {
             return Err(refusal);
@@ -129,24 +128,24 @@ pub(super) struct Client<'a> {
     pub(super) received: Instant,
     /// Clock that starts when a pod has the request.
     pub(super) clock: Option<&'a Released>,
-    /// The client's address, if that decides on the pod.
+    /// Address of the client, if it decides on the pod.
     pub(super) of: Option<IpAddr>,
 }
 
 impl Client<'_> {
-    /// Notes when a pod got the request, or that it waits for one.
+    /// Records when a pod got the request, or that the request waits for a pod.
     pub(super) fn release(self, at: Option<Instant>) {
         if let Some(clock) = self.clock {
             clock.set(at);
         }
     }
 
-    /// Returns whose share of memory it takes.
+    /// Returns the address whose share of memory the request uses.
     fn address(self) -> IpAddr {
         self.peer.address.ip()
     }
 
-    /// Returns what the request keeps while it waits.
+    /// Returns the charge of the request while it waits, in bytes.
     pub(super) fn keeps(self, request: &Prepared) -> u64 {
         charge::charge_of(self.version, request, self.again)
     }

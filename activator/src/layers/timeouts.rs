@@ -1,26 +1,27 @@
-//! The revision's bounds of time.
+//! Timeouts of a revision's exchanges.
 //!
-//! | bound | until | reached before the head | reached later |
+//! | timeout | ends with | reached before the response head | reached later |
 //! |---|---|---|---|
-//! | total | the end of the response's body, of a tunnel | 504 | reset |
-//! | response start | the response's head | 504 | – |
-//! | idle, from the last movement | the end of the response's body | 504 | reset |
+//! | total | the response body, or the tunnel | 504 | reset |
+//! | response start | the response head | 504 | – |
+//! | idle, since the last progress | the response body | 504 | reset |
 //!
-//! In the drop-in they run from the time at which the request's head was read, as in Knative: the wait for a pod counts. In
-//! standalone they run from the time at which a pod has the request ([`Released`]); the wait has a bound of its own,
-//! which [`super::hold`] keeps. Movement is a frame of either body, so neither a long upload nor a stream that still moves is cut
-//! by the idle bound; neither is a tunnel, which only the total bound ends. A client that reads no more has its bounds, too:
-//! they are kept by whoever serves it then ([`activator_net::overdue`]).
+//! In knative mode they start when the request head was read, as in Knative, so they include the wait for a pod. In
+//! standalone mode they start when a pod has the request ([`Released`]); the wait has a timeout of its own
+//! ([`super::hold`]). A frame of either body is progress, so the idle timeout ends neither a long upload nor an active
+//! stream. It never ends a tunnel, which only the total timeout limits. If a client stops reading, the server of the
+//! connection enforces the timeouts ([`activator_net::overdue`]).
 //!
 //! # Better than Knative
 //!
-//! Once the head is out, a bound resets the exchange, so that the client can tell it from a complete answer. Knative
-//! appends a message to the body and ends it cleanly. Its idle timer ignores uploads and cuts busy WebSockets.
+//! Once the response head was sent, a timeout resets the exchange, so that the client can tell it from a complete
+//! response. Knative appends a message to the body and ends it cleanly. Its idle timer ignores uploads and cuts active
+//! WebSockets.
 //!
 //! # Cost
 //!
-//! One timer for each exchange of a connection that has to wait at the same time, made when the first such does
-//! ([`activator_net::SpareTimers`]); it is moved, not made again, and at most once for each idle period.
+//! One timer per concurrent exchange of a connection, created when an exchange first has to wait
+//! ([`activator_net::SpareTimers`]). It is reset instead of created again, at most once per idle period.
 
 use crate::layers::call::{Call, Released};
 use crate::refusal::{Refusal, TimedOut};
@@ -37,14 +38,14 @@ use std::task::{Context, Poll};
 use tokio::time::{Instant, Sleep};
 use tower::Service;
 
-/// Bounds the time of exchanges.
+/// Layer that enforces the timeouts of exchanges.
 #[derive(Clone)]
 pub(crate) struct Timeouts<S> {
     inner: S,
 }
 
 impl<S> Timeouts<S> {
-    /// Around `inner`.
+    /// Wraps `inner`.
     pub(crate) fn new(inner: S) -> Self {
         Self { inner }
     }
@@ -86,17 +87,17 @@ where
     }
 }
 
-/// Which bound comes next, and the timer that is set to it.
+/// Clock of an exchange: its next timeout and the timer for it.
 struct BoundClock {
     bounds: Bounds,
     arrived: Instant,
-    /// Time at which a pod got the request, if the bounds count from then.
+    /// Time at which a pod got the request, if the timeouts start then.
     released: Option<Arc<Released>>,
-    /// Time of the last movement in the response.
+    /// Time of the last progress of the response.
     moved: Option<Instant>,
     upload: Option<Arc<Upload>>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Who has a spare one.
+    /// Owner of the spare timers.
     peer: Arc<Peer>,
 }
 
@@ -110,7 +111,7 @@ impl Drop for BoundClock {
 }
 
 impl BoundClock {
-    /// The earliest bound that is in force; none before the clock runs.
+    /// Returns the earliest timeout in force; `None` if the clock has not started.
     fn next(&self) -> Option<(Instant, TimedOut)> {
         let started = match &self.released {
             Some(released) => released.get()?,
@@ -127,7 +128,7 @@ impl BoundClock {
         [total, start, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// Tells whoever serves the client, if nobody may ask for the body.
+    /// Reports the deadline to the server of the connection, in case the body is not polled.
     fn tell(&self) {
         match self.next() {
             Some((at, _)) => overdue::until(at),
@@ -135,7 +136,7 @@ impl BoundClock {
         }
     }
 
-    /// Ready once a bound is reached. Wakes `cx` in time for the next one.
+    /// Resolves once a timeout is reached. Wakes `cx` in time for the next one.
     fn poll_bound(&mut self, cx: &mut Context<'_>) -> Poll<TimedOut> {
         loop {
             let timer = match &mut self.timer {
@@ -146,7 +147,7 @@ impl BoundClock {
                 }
             };
             std::task::ready!(timer.as_mut().poll(cx));
-            // What was next when the timer was set may have moved on.
+            // The timeout may have moved since the timer was set.
             let reached = timer.deadline();
             let Some((at, bound)) = self.next() else {
                 self.timer = None;
@@ -163,7 +164,7 @@ impl BoundClock {
 }
 
 pin_project! {
-    /// An exchange up to the response's head.
+    /// Exchange up to the response head.
     pub(crate) struct TimedExchange<F> {
         #[pin]
         exchange: F,
@@ -189,9 +190,9 @@ where
                     if clock.bounds.idle.is_some() {
                         clock.moved = Some(Instant::now());
                     }
-                    // A timer that was set to the bound that has just gone fires once for nothing, which is cheaper
-                    // than setting it again here for every response.
-                    clock.tell(); // Nobody may ask for the body.
+                    // A timer that was set for the response start fires once in vain, which is cheaper than a reset for
+                    // every response.
+                    clock.tell(); // The body may never be polled.
                     clock
                 });
                 response.map(|body| TimedBody { body, clock })
@@ -205,7 +206,7 @@ where
 }
 
 pin_project! {
-    /// A response's body within the bounds that are left.
+    /// Response body with the remaining timeouts.
     pub(crate) struct TimedBody<B> {
         #[pin]
         body: B,
@@ -225,7 +226,7 @@ where
         match this.body.as_mut().poll_frame(cx) {
             Poll::Ready(frame) => {
                 match (&frame, this.clock) {
-                    // The last one, too: over HTTP/2 hyper keeps the body until the client takes it.
+                    // Includes the last frame: over HTTP/2 hyper keeps the body until the client takes it.
                     (Some(Ok(_)), Some(clock)) => {
                         if clock.bounds.idle.is_some() {
                             clock.moved = Some(Instant::now());
@@ -268,7 +269,8 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// When the head is sent, and after which pauses the parts of the body; how the exchange ends, and when.
+    /// Runs an exchange that sends its head at `head` and the parts of its body after `pauses`, in ms. Returns its end,
+    /// the number of parts, and the time.
     async fn outcome(head: u64, pauses: &[u64], bounds: (u64, u64, u64)) -> (String, usize, u64) {
         let revision = fixture::revision(|backend| {
             (backend.timeout_ms, backend.response_start_timeout_ms, backend.idle_timeout_ms) = bounds;
@@ -303,8 +305,8 @@ mod tests {
         (ended, parts, u64::try_from(start.elapsed().as_millis()).expect("short"))
     }
 
-    /// The rows of upstream's own tests, with a reset where upstream appends its message. Bounds: total,
-    /// start, idle.
+    /// Goal: timeouts are exact to the millisecond. The rows are those of Knative's tests, with a reset in place of
+    /// Knative's message. Timeouts: total, response start, idle.
     #[tokio::test(start_paused = true)]
     async fn each_bound_is_kept_to_the_millisecond() {
         let idle_reset = "reset: nothing moved for the workload's idle timeout of 50ms";
@@ -316,7 +318,7 @@ mod tests {
             (200, &[0], (500, 50, 0), ("response-start-timeout", 0, 50)),
             (200, &[0], (500, 0, 50), ("idle-timeout", 0, 50)),
             (200, &[0], (100, 50, 60), ("response-start-timeout", 0, 50)),
-            (40, &[30], (500, 50, 0), ("whole", 1, 70)), // The head was in time, the body need not be.
+            (40, &[30], (500, 50, 0), ("whole", 1, 70)), // The head was in time.
             (49, &[49, 49, 49], (500, 50, 50), ("whole", 3, 196)),
             (0, &[10, 200], (500, 0, 50), (idle_reset, 1, 60)),
             (45, &[49, 200], (500, 0, 50), (idle_reset, 1, 144)),
@@ -326,7 +328,7 @@ mod tests {
         for (head, pauses, bounds, expected) in rows {
             let (ended, parts, at) = outcome(head, pauses, bounds).await;
             let (end, count, when) = expected;
-            // Timers are kept to the millisecond, and may be one late.
+            // Timers have a resolution of a millisecond, and may be one late.
             assert!(
                 ended == end && parts == count && (when..=when + 2).contains(&at),
                 "{head} {pauses:?} {bounds:?}: {ended} {parts} {at}"
@@ -334,7 +336,8 @@ mod tests {
         }
     }
 
-    /// Goal: in standalone the bounds count from when a pod has the request, and an exchange without bounds has no end.
+    /// Goal: in standalone mode timeouts start when a pod has the request, and an exchange without timeouts runs
+    /// without limit.
     #[tokio::test(start_paused = true)]
     async fn the_wait_for_a_pod_does_not_count_in_standalone() {
         let rows = [
@@ -360,8 +363,8 @@ mod tests {
         }
     }
 
-    /// Goal: an exchange is ended also when nobody asks for its body, or has all of it and keeps it; once it is dropped its
-    /// connection is left alone.
+    /// Goal: a timeout also ends an exchange whose body is not polled, or is complete but not dropped. After a drop,
+    /// the connection has no deadline.
     #[tokio::test(start_paused = true)]
     async fn what_is_kept_unread_is_ended_and_what_is_done_with_is_not() {
         for (frames, keeps, ended) in [(0, true, true), (1, true, true), (1, false, false)] {
@@ -391,8 +394,8 @@ mod tests {
         }
     }
 
-    /// Upstream's end-to-end rows of 10.11 (there in seconds; here a tenth of that, with the clock paused): when the
-    /// first byte comes, the bounds, and the status.
+    /// Goal: Knative's end-to-end rows of 10.11 hold (seconds there, a tenth of that here, with the clock paused).
+    /// Columns: time of the first byte, timeouts, result.
     #[tokio::test(start_paused = true)]
     async fn case_10_11_end_to_end_rows() {
         let rows = [
@@ -408,8 +411,8 @@ mod tests {
         }
     }
 
-    /// Rows of 10.11 about an exchange that fails by itself: before any bound its own failure passes, after one the
-    /// bound's answer stands. A bound that has fired is not asked a second time.
+    /// Goal: rows of 10.11 about an exchange that fails by itself. Before a timeout its own failure is returned, after
+    /// a timeout the timeout's response stands. A timeout that has fired is not polled again.
     #[tokio::test(start_paused = true)]
     async fn case_10_11_aborts() {
         for (fails_after, expected) in [(50, "deleted"), (150, "timeout")] {
@@ -423,7 +426,7 @@ mod tests {
         }
     }
 
-    /// Goal: an exchange that is refused below, or dropped, leaves nothing behind and changes nothing.
+    /// Goal: an exchange that is refused by an inner layer, or dropped, leaves nothing behind and changes nothing.
     #[tokio::test(start_paused = true)]
     async fn refusals_pass_and_the_rest_below_is_dropped_at_the_bound() {
         let revision = fixture::revision(|backend| backend.timeout_ms = 100);

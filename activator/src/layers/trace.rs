@@ -1,18 +1,18 @@
-//! The spans of one request, where traces are asked for: upstream's names and parents.
+//! Spans of one request, if tracing is on. Names and parents match Knative's.
 //!
 //! | span | kind | parent | ends |
 //! |---|---|---|---|
-//! | `METHOD` | server | the caller's | with the response's body, or the tunnel |
-//! | `throttler_try` | internal | server | when a place was obtained, or refused |
-//! | `activator_proxy` | internal | server | with the response's body |
-//! | `METHOD /path` | client | `activator_proxy`; one for each pod that was tried | with the response's body |
+//! | `METHOD` | server | the client's | with the response body, or the tunnel |
+//! | `throttler_try` | internal | server | when a slot was granted, or refused |
+//! | `activator_proxy` | internal | server | with the response body |
+//! | `METHOD /path` | client | `activator_proxy`; one for each attempted pod | with the response body |
 //!
-//! What goes to the pod names the client span as its parent; `baggage` passes as it came. In standalone the signal of the
-//! request that wakes a workload names the server span, under which the autoscaler has spans of its own. Where no traces are asked
-//! for, nothing of this exists, and the caller's context passes as it came.
+//! The request to the pod names the client span as its parent; `baggage` passes unchanged. In standalone mode the
+//! signal of the request that wakes a workload names the server span, and the autoscaler adds its own spans below it.
+//! If tracing is off, no spans exist and the client's context passes unchanged.
 //!
-//! Where a pod's queue has no room, the first attempt is a client span that failed, and all further ones share the
-//! next, up to the answer. So do attempts at a port of a pod where nobody listens yet.
+//! If a pod's queue has no room, the first attempt is a failed client span, and all further attempts share the next
+//! one, up to the response. So do attempts at a port on which a pod does not listen yet.
 
 use crate::metrics::method_name;
 use crate::registry::revision::Revision;
@@ -22,23 +22,23 @@ use http::{Method, StatusCode, Version, request};
 use std::fmt::Display;
 use std::sync::Arc;
 
-/// A request's spans.
+/// Spans of a request.
 pub(crate) struct Trace {
     tracing: Tracing,
     server: Context,
 }
 
-/// A span that ends when this is dropped.
+/// Span that ends on drop.
 pub(crate) struct Span(Context);
 
-/// Spans of a request at a pod; the client's ends first.
+/// Spans of a request at a pod; the client span ends first.
 pub(crate) struct AtPod {
     client: Option<Span>,
     _proxy: Span,
 }
 
 impl Trace {
-    /// Begins the server span. `revision` is none where nobody answers to the request.
+    /// Starts the server span. `revision` is `None` if the request belongs to no revision.
     pub(crate) fn begin(tracing: &Tracing, inbound: &Inbound, revision: Option<&Revision>) -> Arc<Self> {
         let request = &inbound.request;
         let version = if request.version() == Version::HTTP_2 { "2.0" } else { "1.1" };
@@ -66,7 +66,7 @@ impl Trace {
         Arc::new(Self { tracing: tracing.clone(), server: parent.with_span(span) })
     }
 
-    /// Ends the server span. Without a status the client went away.
+    /// Ends the server span. `None` means that the client disconnected.
     pub(crate) fn end(&self, status: Option<StatusCode>) {
         let span = self.server.span();
         if let Some(status) = status {
@@ -78,22 +78,23 @@ impl Trace {
         span.end();
     }
 
-    /// The server span, for whoever goes on with it elsewhere; none: it is not sampled.
+    /// Returns the context of the server span for spans of other processes; `None` if it is not sampled.
     pub(crate) fn line(&self) -> Option<String> {
         Tracing::line(&self.server)
     }
 
-    /// Begins `throttler_try`.
+    /// Starts `throttler_try`.
     pub(crate) fn waiting(&self) -> Span {
         self.child("throttler_try", &self.server)
     }
 
-    /// Begins `activator_proxy`.
+    /// Starts `activator_proxy`.
     pub(crate) fn proxying(&self) -> AtPod {
         AtPod { client: None, _proxy: self.child("activator_proxy", &self.server) }
     }
 
-    /// Begins the client span of an attempt, and names it in what goes to the pod. That of one that waited goes on.
+    /// Starts the client span of an attempt and names it in the request. An existing span of a waiting attempt
+    /// continues.
     pub(crate) fn sending(&self, at: &mut AtPod, head: &mut request::Parts) {
         if at.client.is_some() {
             return;
@@ -124,7 +125,7 @@ impl Trace {
 }
 
 impl AtPod {
-    /// The pod has answered.
+    /// Records the pod's response.
     pub(crate) fn answered(&self, status: StatusCode) {
         let Some(Span(client)) = &self.client else { return };
         client.span().set_attribute(KeyValue::new("http.response.status_code", i64::from(status.as_u16())));
@@ -133,7 +134,7 @@ impl AtPod {
         }
     }
 
-    /// This attempt came to nothing.
+    /// Records that this attempt failed.
     pub(crate) fn failed(&mut self, cause: &dyn Display) {
         if let Some(client) = self.client.take() {
             client.failed(cause);
@@ -142,7 +143,7 @@ impl AtPod {
 }
 
 impl Span {
-    /// It ends in an error.
+    /// Marks the span as failed.
     pub(crate) fn failed(&self, cause: &dyn Display) {
         self.0.span().set_status(Status::error(cause.to_string()));
     }
@@ -154,7 +155,7 @@ impl Drop for Span {
     }
 }
 
-/// How a span of a request is called: what HTTP does not define is no name.
+/// Returns the span name of a method; methods that HTTP does not define become `HTTP`.
 fn span_name(method: &Method) -> String {
     match method_name(method) {
         "_OTHER" => "HTTP".to_owned(),

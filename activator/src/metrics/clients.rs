@@ -1,4 +1,4 @@
-//! The connections of clients, as `activator-net` counts them.
+//! Metrics of client connections, from the counts of `activator-net`.
 
 use activator_net::ClientConnections;
 use common_runtime::telemetry::{self, catalog};
@@ -6,7 +6,7 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use std::fmt;
 
-/// Shows them from now on.
+/// Registers the metrics.
 pub(crate) fn show(registry: &telemetry::Metrics, connections: &ClientConnections) {
     let (open, ended) = (Open(connections.clone()), Ended(connections.clone()));
     registry.register(catalog::CLIENT_CONNECTIONS, open);

@@ -1,61 +1,61 @@
-//! What one cold start was made of.
+//! Timeline of one cold start.
 //!
-//! A request that finds no capacity passes these instants in this order; where an instant lies before the request
-//! (a pod was already known, another request had already signalled), the phase took no time.
+//! A request that finds no capacity passes these instants in this order. If an instant lies before the request (a pod
+//! was already known, another request had already signalled), its phase has no duration.
 //!
 //! | phase | from | to |
 //! |---|---|---|
-//! | signal | the request's head was read | its stat was written to the autoscaler's socket |
+//! | signal | the request head was read | its stat was written to the autoscaler's socket |
 //! | scale | the stat was written | the first address of a pod was known |
 //! | probe | the address was known | a probe of it passed |
 //! | release | the probe passed | the request was on its way to the pod |
-//! | answer | the request was on its way | the response's head arrived |
+//! | answer | the request was on its way | the response head arrived |
 
 use common::RevisionKey;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Called once for each request that found no capacity, as soon as its first byte is on the way, and for a wake for which
-/// only waiting pages were answered, once a pod is ready.
+/// Callback for each request that found no capacity, as soon as the first byte of its response is on the way. It is
+/// also called once a pod is ready, if the wake had only waiting pages.
 pub type OnColdStart = Arc<dyn Fn(&ColdStart) + Send + Sync>;
 
-/// The instants of one cold start.
+/// Instants of one cold start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColdStart {
-    /// The revision that was woken.
+    /// Revision that was woken.
     pub key: RevisionKey,
-    /// The request's head had been read.
+    /// Time at which the request head had been read.
     pub received: Instant,
-    /// The first stat was written to the socket; absent if the stat link was down all the time.
+    /// Time at which the first stat was written to the socket; `None` if the stat link was down all the time.
     pub signalled: Option<Instant>,
-    /// The first pod address became known.
+    /// Time at which the first pod address became known.
     pub address_known: Instant,
-    /// The first probe passed.
+    /// Time at which the first probe passed.
     pub probed: Instant,
-    /// The request was handed to a pod's connection.
+    /// Time at which the request was handed to a pod's connection.
     pub released: Instant,
-    /// The response's head arrived.
+    /// Time at which the response head arrived.
     pub first_byte: Instant,
 }
 
-/// The lengths of the phases of one cold start; they add up to the total.
+/// Durations of the phases of one cold start; they add up to the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
-    /// Until the autoscaler was told.
+    /// Time until the autoscaler was notified.
     pub signal: Duration,
-    /// Until a pod's address was known: the autoscaler, the API server, the scheduler and the node.
+    /// Time until a pod's address was known: the autoscaler, the API server, the scheduler and the node.
     pub scale: Duration,
-    /// Until the pod accepted a probe: the program's own start.
+    /// Time until the pod accepted a probe: the start of the program.
     pub probe: Duration,
-    /// Until the request was on its way.
+    /// Time until the request was on its way.
     pub release: Duration,
-    /// Until the pod answered.
+    /// Time until the pod responded.
     pub answer: Duration,
 }
 
 impl ColdStart {
-    /// Splits the whole into its phases. Instants outside the order are moved to the nearest bound.
+    /// Splits the total into its phases. Instants outside the order are moved to the nearest bound.
     pub fn phases(&self) -> Phases {
         let mut at = self.received;
         let mut next = |instant: Instant| {
@@ -73,7 +73,7 @@ impl ColdStart {
         }
     }
 
-    /// Logs it.
+    /// Logs the cold start.
     pub(crate) fn announce(&self) {
         let phases = self.phases();
         let ms = |length: Duration| length.as_secs_f64() * 1e3;
@@ -89,7 +89,7 @@ impl ColdStart {
         );
     }
 
-    /// From the request's head to the response's.
+    /// Returns the time from the request head to the response head.
     pub fn total(&self) -> Duration {
         self.first_byte.saturating_duration_since(self.received)
     }

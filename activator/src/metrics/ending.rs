@@ -1,19 +1,19 @@
-//! How an exchange ended, as a label or two.
+//! Result of an exchange, as one or two labels.
 //!
-//! By OpenTelemetry's conventions an exchange has the status that was sent, if one was, and `error.type` if it failed: a
-//! word of ours where the activator knows why, else the status. What is an error depends on the side: a server's begin at
-//! 500, a client's at 400. Knative's activator tells the status alone, and nothing of what has none.
+//! In OpenTelemetry an exchange has the status that was sent, if any, and `error.type` if it failed: our own reason if
+//! the activator knows one, or else the status. The limit for errors depends on the side: 500 for a server, 400 for a
+//! client. Knative's activator reports only the status, and nothing for an exchange without one.
 
 use super::Convention;
 use crate::refusal::Refusal;
 use http::StatusCode;
 use std::fmt;
 
-/// How an exchange ended.
+/// Result of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
     status: Option<StatusLabel>,
-    /// What Knative would call it, where no status was sent.
+    /// Status that Knative reports if none was sent.
     instead: Option<StatusLabel>,
     error: Option<&'static str>,
 }
@@ -22,7 +22,7 @@ impl From<&Refusal> for Ending {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::ClientGone => Self::unanswered(refusal.reason()).knative_says(refusal.status()),
-            // What it gets instead is no error.
+            // The replacement response is not an error.
             Refusal::Asleep => Self::answered(StatusCode::OK),
             refusal => Self::refused(refusal.status(), refusal.reason()),
         }
@@ -30,28 +30,28 @@ impl From<&Refusal> for Ending {
 }
 
 impl Ending {
-    /// With this status, by whoever was asked.
+    /// Returns the result of an exchange that the peer answered with this status.
     pub(crate) fn answered(status: StatusCode) -> Self {
         Self { status: Some(status.into()), instead: None, error: None }
     }
 
-    /// With this status, by ourselves, for this reason.
+    /// Returns the result of an exchange that the activator answered with this status and reason.
     pub(crate) fn refused(status: StatusCode, reason: &'static str) -> Self {
         let error = status.is_server_error().then_some(reason);
         Self { error, ..Self::answered(status) }
     }
 
-    /// Without an answer.
+    /// Returns the result of an exchange without a response.
     pub(crate) fn unanswered(reason: &'static str) -> Self {
         Self { status: None, instead: None, error: Some(reason) }
     }
 
-    /// The same, and the status that it has in a drop-in.
+    /// Adds the status that knative mode reports.
     pub(crate) fn knative_says(self, status: StatusCode) -> Self {
         Self { instead: Some(status.into()), ..self }
     }
 
-    /// What is told of it; none: nothing.
+    /// Returns the reported part; `None` if the exchange is not reported.
     pub(super) fn told_by(self, convention: Convention) -> Option<Self> {
         match convention {
             Convention::OpenTelemetry => Some(Self { instead: None, ..self }),
@@ -62,24 +62,24 @@ impl Ending {
         }
     }
 
-    /// The status that was sent.
+    /// Returns the status that was sent.
     pub(super) fn status(self) -> Option<String> {
         self.status.map(|status| status.to_string())
     }
 
-    /// Of what type of error it is, statuses being errors from `errors_from` on.
+    /// Returns the type of error. Statuses from `errors_from` on are errors.
     pub(super) fn error(self, errors_from: u16) -> Option<String> {
         let by_status = || self.status.filter(|status| status.least() >= errors_from).map(|status| status.to_string());
         self.error.map(str::to_owned).or_else(by_status)
     }
 }
 
-/// A status as a label: as it is if HTTP's registry names it, else its class. A pod may answer anything from 200 to
-/// 999, each of which would be a series of every measure for as long as its revision lives.
+/// Label of a status: the status itself if HTTP names it, or else its class. A pod may send any status from 200 to 999,
+/// and each would create a series per measure for the lifetime of its revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StatusLabel {
     Code(StatusCode),
-    /// The first digit.
+    /// First digit.
     Class(u16),
 }
 
@@ -102,7 +102,7 @@ impl fmt::Display for StatusLabel {
 }
 
 impl StatusLabel {
-    /// The status, or the first one of its class.
+    /// Returns the status, or the first one of its class.
     fn least(self) -> u16 {
         match self {
             Self::Code(status) => status.as_u16(),

@@ -1,18 +1,20 @@
-//! What the activator counts, under upstream's names.
+//! Metrics of the activator, under Knative's names.
 //!
-//! Handles are registered once for each revision and held by it; a request touches atomics and, when it is answered and
-//! at its end, histograms, which it finds by method, status, version and scheme ([`series`]): few combinations
-//! in practice.
+//! Handles are registered once per revision, which holds them. A request touches atomics, and histograms at its
+//! response and at its end. Histograms are found by method, status, version and scheme ([`series`]); in practice there
+//! are few combinations.
 //!
-//! What there is, and what it means, stands in the [`catalog`]. The phases of a cold start are all measured here, one after
-//! the other, and add up to the whole. The autoscaler's part of `pod` is a metric of its own there.
+//! The [`catalog`] lists the metrics and their meaning. The phases of a cold start are all measured here, one after the
+//! other, and add up to the total. The autoscaler has a metric of its own for its part of `pod`.
 //!
 //! # Differences from Knative
 //!
-//! No `server_address` and `server_port`: the one is the client's free choice, which would let anybody make as many
-//! series as they like, the other grows with every pod. A status that HTTP does not name counts under its class, such as
-//! `7xx`, for the same reason. In a drop-in an exchange without an answer has no client series. A revision's series begin
-//! with its first request or pod, and end with it, or when it has had neither for five minutes.
+//! - No `server_address` and `server_port`: the client chooses the one, so it could create any number of series; the
+//!   other grows with every pod. A status that HTTP does not name is counted by its class, such as `7xx`, for the same
+//!   reason.
+//! - In knative mode an exchange without a response has no client series.
+//! - A revision's series begin with its first request or pod. They end with the revision, or when it has had neither
+//!   for five minutes.
 
 pub(crate) mod clients;
 pub(crate) mod cold_start;
@@ -37,24 +39,24 @@ use std::time::Duration;
 pub(crate) type Labels = Vec<(&'static str, String)>;
 type Histograms = telemetry::Family<Labels, Histogram>;
 
-/// Upstream's buckets for durations of requests, seconds.
+/// Knative's buckets for request durations, in seconds.
 const DURATION_BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
 
-/// Upstream's buckets for bodies, bytes.
+/// Knative's buckets for body sizes, in bytes.
 const SIZE_BUCKETS: [f64; 15] =
     [0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1000.0, 2500.0, 5000.0, 7500.0, 10000.0];
 
-/// Cold starts reach from milliseconds to minutes.
+/// Buckets for cold starts, from milliseconds to minutes, in seconds.
 const COLD_START_BUCKETS: [f64; 14] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
-/// The phases of a cold start.
+/// Phases of a cold start.
 const PHASES: [&str; 4] = ["signal", "pod", "probe", "forward"];
 
-/// A method that nobody knows.
+/// Label of a method that HTTP does not define.
 const OTHER: &str = "_OTHER";
 
-/// How relayed connections end, and the words for it.
+/// Label values for the ends of relayed connections.
 const ENDS: [(Ended, &str); 6] = [
     (Ended::Closed, "closed"),
     (Ended::Client, "client"),
@@ -64,15 +66,15 @@ const ENDS: [(Ended, &str); 6] = [
     (Ended::Cut, "drain"),
 ];
 
-/// All families of one activator. Cheap to clone.
+/// All metric families of one activator. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     concurrency: telemetry::Family<Labels, Gauge<f64, AtomicU64>>,
     queued: telemetry::Family<Labels, Gauge>,
     active: telemetry::Family<Labels, Gauge>,
-    /// Duration, size of the request, size of the response.
+    /// Duration, request size, response size.
     server: Sides<3>,
-    /// Duration, size of the request.
+    /// Duration, request size.
     client: Sides<2>,
     held: Histograms,
     cold_start: Histograms,
@@ -81,34 +83,34 @@ pub(crate) struct Metrics {
     refused: Refused,
     answered: Answered,
     relayed: RelayCounter,
-    /// Whether the stat link is up.
+    /// 1 while the stat link is up.
     pub(crate) link_reachable: Gauge,
-    /// Lost connections of the stat link.
+    /// Number of lost connections of the stat link.
     pub(crate) link_errors: Counter,
 }
 
-/// How attributes are written where OpenTelemetry's conventions have moved on since Knative took them up.
+/// Convention for attributes where OpenTelemetry has changed since Knative adopted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convention {
-    /// As Knative's activator: HTTP/2 is `2.0`, QUERY is a method that nobody knows, errors have no type. The drop-in's.
+    /// Knative's activator, for knative mode: HTTP/2 is `2.0`, QUERY is not a known method, errors have no type.
     Knative,
-    /// HTTP/2 is `2`, QUERY is a method, and errors have a type.
+    /// Current OpenTelemetry: HTTP/2 is `2`, QUERY is a method, and errors have a type.
     OpenTelemetry,
 }
 
-/// What an exchange is found by.
+/// Attributes that select the series of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExchangeKind {
-    /// As asked; `_OTHER` for what HTTP does not define.
+    /// Method of the request; `_OTHER` if HTTP does not define it.
     method: Method,
-    /// As spoken on that side.
+    /// Protocol version on that side.
     version: Version,
-    /// Whether that side speaks TLS.
+    /// True if that side uses TLS.
     tls: bool,
 }
 
 impl ExchangeKind {
-    /// Of one side of an exchange.
+    /// Returns the kind for one side of an exchange.
     pub(crate) fn new(method: &Method, version: Version, tls: bool) -> Self {
         let method = match is_standard(method) {
             true => method.clone(),
@@ -117,7 +119,7 @@ impl ExchangeKind {
         Self { method, version, tls }
     }
 
-    /// The labels of its series with `ending`, after `base`. Statuses are errors from `errors_from` on.
+    /// Returns the labels of its series with `ending`, after `base`. Statuses from `errors_from` on are errors.
     fn labels(&self, base: &Labels, ending: Ending, convention: Convention, errors_from: u16) -> Labels {
         let version = match (self.version, convention) {
             (Version::HTTP_10, _) => "1.0",
@@ -142,16 +144,16 @@ impl ExchangeKind {
     }
 }
 
-/// Exchanges that no revision answers for.
+/// Exchanges that belong to no revision.
 #[derive(Clone)]
 pub(crate) struct Unknown(Arc<Side<3>>);
 
-/// Answers of our own, by reason. Cheap to clone.
+/// Error responses of the activator, by reason. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Refused(Family<Labels, Counter>);
 
 impl Refused {
-    /// One more.
+    /// Counts one response.
     pub(crate) fn count(&self, reason: &'static str) {
         self.0.get_or_create_owned(&vec![("reason", reason.to_owned())]).inc();
     }
@@ -162,34 +164,34 @@ impl Refused {
 pub(crate) struct RelayCounter(Counter);
 
 impl RelayCounter {
-    /// One more.
+    /// Counts one request or connection.
     pub(crate) fn count(&self) {
         self.0.inc();
     }
 }
 
-/// Answers that needed no pod, by kind. Cheap to clone.
+/// Responses without a pod, by kind. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Answered(Family<Labels, Counter>);
 
 impl Answered {
-    /// One more.
+    /// Counts one response.
     pub(crate) fn count(&self, kind: &'static str) {
         self.0.get_or_create_owned(&vec![("kind", kind.to_owned())]).inc();
     }
 }
 
-/// One revision's handles.
+/// Metric handles of one revision.
 pub(crate) struct RevisionMetrics {
     families: Metrics,
     revision: Labels,
     all: Labels,
-    /// The last reported average.
+    /// Last reported average concurrency.
     pub(crate) concurrency: Gauge<f64, AtomicU64>,
     queued: Gauge,
-    /// Requests that began to wait since somebody asked.
+    /// Number of requests that began to wait since the last call of `waiting`.
     waited: AtomicU32,
-    /// Requests at pods.
+    /// Number of requests at pods.
     pub(crate) active: Gauge,
     held: Histogram,
     server: Arc<Side<3>>,
@@ -231,7 +233,7 @@ impl Metrics {
         }
     }
 
-    /// The handles of one revision.
+    /// Returns the handles of one revision.
     pub(crate) fn revision(&self, spec: &Spec) -> RevisionMetrics {
         let revision = vec![
             ("k8s_namespace_name", spec.key.namespace().to_owned()),
@@ -255,28 +257,28 @@ impl Metrics {
         }
     }
 
-    /// Answers of our own.
+    /// Returns the counter of error responses.
     pub(crate) fn refused(&self) -> Refused {
         self.refused.clone()
     }
 
-    /// Answers that needed no pod.
+    /// Returns the counter of responses without a pod.
     pub(crate) fn answered(&self) -> Answered {
         self.answered.clone()
     }
 
-    /// Requests and connections that were relayed.
+    /// Returns the counter of relayed requests and connections.
     pub(crate) fn relayed(&self) -> RelayCounter {
         self.relayed.clone()
     }
 
-    /// The handles of exchanges that no revision answers for.
+    /// Returns the handles of exchanges that belong to no revision.
     pub(crate) fn unknown(&self) -> Unknown {
         Unknown(self.server.side(Vec::new()))
     }
 }
 
-/// Counters of each of `values`, shown from the start: what comes once is a rise then.
+/// Creates a counter for each of `values` at once, so that the first event is visible as an increase.
 fn from_zero(label: &'static str, values: &[(&'static str, &'static str)]) -> Family<Labels, Counter> {
     let family: Family<Labels, Counter> = Family::default();
     for (value, _) in values {
@@ -286,14 +288,14 @@ fn from_zero(label: &'static str, values: &[(&'static str, &'static str)]) -> Fa
 }
 
 impl Unknown {
-    /// Records an exchange that was refused.
+    /// Records a refused exchange.
     pub(crate) fn finished(&self, kind: &ExchangeKind, ending: Ending, took: Duration) {
         self.0.observe(kind, ending, [took.as_secs_f64(), 0.0, 0.0]);
     }
 }
 
 impl RevisionMetrics {
-    /// Requests that began to wait since the last call, and those that wait.
+    /// Returns the number of requests that began to wait since the last call, and the number that wait now.
     pub(crate) fn waiting(&self) -> [u32; 2] {
         [self.waited.swap(0, Ordering::Relaxed), u32::try_from(self.queued.get()).unwrap_or_default()]
     }
@@ -303,8 +305,8 @@ impl RevisionMetrics {
         self.queued.get() > 0
     }
 
-    /// The revision is gone and shown no longer. Requests that still run count on, unseen: its name may already be
-    /// another's.
+    /// Removes the series of a deleted revision. Its running requests are still counted, but not exported: another
+    /// revision may have taken its name.
     pub(crate) fn forget(&self) {
         self.forgotten.store(true, Ordering::Release);
         self.families.concurrency.remove(&self.all);
@@ -322,18 +324,18 @@ impl RevisionMetrics {
         self.families.client.remove(&self.client);
     }
 
-    /// Records a finished exchange, seen from the client. Bodies in bytes.
+    /// Records a finished exchange, from the client's perspective. Body sizes in bytes.
     pub(crate) fn finished(&self, kind: &ExchangeKind, ending: Ending, took: Duration, [request, response]: [u64; 2]) {
         self.server.observe(kind, ending, [took.as_secs_f64(), request as f64, response as f64]);
     }
 
-    /// Records what became of a request at a pod. `length` is that of the request's body, if it was told.
+    /// Records the outcome of a request at a pod. `length`: size of the request body, if known.
     pub(crate) fn sent(&self, kind: &ExchangeKind, ending: Ending, took: Duration, length: Option<u64>) {
         let told = length.map_or(f64::NAN, |length| length as f64);
         self.client.observe(kind, ending, [took.as_secs_f64(), told]);
     }
 
-    /// Records how long a request waited for a place.
+    /// Records the time that a request waited for a slot.
     pub(crate) fn held(&self, waited: Duration) {
         self.held.observe(waited.as_secs_f64());
     }
@@ -349,7 +351,7 @@ impl RevisionMetrics {
         }
     }
 
-    /// Counts a relayed connection.
+    /// Counts the end of a relayed connection.
     pub(crate) fn connection_ended(&self, how: Ended) {
         if self.forgotten.load(Ordering::Acquire) {
             return;
@@ -366,7 +368,7 @@ impl RevisionMetrics {
     }
 }
 
-/// As OpenTelemetry has it: `_OTHER` for what HTTP does not define.
+/// Returns the method as in OpenTelemetry: `_OTHER` if HTTP does not define it.
 pub(crate) fn method_name(method: &Method) -> &str {
     if is_standard(method) { method.as_str() } else { OTHER }
 }
@@ -387,7 +389,7 @@ fn is_standard(method: &Method) -> bool {
     .contains(method)
 }
 
-/// A request that is held, as long as this lives.
+/// Guard of a held request.
 pub(crate) struct Queued(Gauge);
 
 impl Queued {

@@ -1,11 +1,11 @@
-//! Histograms that are observed together: several measures of one exchange, one lock.
+//! Histograms that are observed together: several measures of one exchange under one lock.
 //!
-//! `prometheus-client`'s histogram has a lock of its own, so an exchange with five measures took five, each behind
-//! another pointer. Here a [`Side`] has all series of one revision and one side of its exchanges, and an observation
-//! finds its series and adds to its measures while it holds the one lock of them all: some 30 ns, and no allocation
-//! but for the first exchange of each series.
+//! `prometheus-client`'s histogram has its own lock, so an exchange with five measures took five locks, each behind
+//! another pointer. Here a [`Side`] has all series of one revision and one side of its exchanges. An observation finds
+//! its series and updates all measures under one lock: some 30 ns, and no allocation except for the first exchange of
+//! each series.
 //!
-//! [`Sides`] are all of them. It shows each measure as a metric of its own to whoever asks, with the same labels.
+//! [`Sides`] holds all sides and exports each measure as a metric of its own, with the same labels.
 
 use crate::metrics::ending::Ending;
 use crate::metrics::{Convention, ExchangeKind, Labels};
@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use prometheus_client::encoding::NoLabelSet;
 use std::sync::Arc;
 
-/// Most buckets of a measure, that of everything beyond the last bound included.
+/// Maximum number of buckets of a measure, including the one beyond the last bound.
 const BUCKETS_MAX: usize = 16;
 
 #[derive(Clone)]
 pub(crate) struct Measure {
     pub(crate) instrument: Instrument,
-    /// Upper bounds of its buckets, ascending, fewer than [`BUCKETS_MAX`].
+    /// Upper bounds of the buckets, ascending, fewer than [`BUCKETS_MAX`].
     pub(crate) bounds: &'static [f64],
 }
 
@@ -31,12 +31,12 @@ pub(crate) struct Sides<const N: usize>(Arc<Shared<N>>);
 struct Shared<const N: usize> {
     bounds: [&'static [f64]; N],
     convention: Convention,
-    /// The first status that is an error as this side sees it.
+    /// First status that is an error on this side.
     errors_from: u16,
     shown: Mutex<Vec<Arc<Side<N>>>>,
 }
 
-/// The series of one revision, by kind and status.
+/// Series of one revision, by kind and status.
 pub(crate) struct Side<const N: usize> {
     bounds: [&'static [f64]; N],
     convention: Convention,
@@ -53,12 +53,12 @@ struct Series<const N: usize> {
 #[derive(Clone, Copy, Default)]
 struct Histogram {
     sum: f64,
-    /// Not cumulative.
+    /// Counts per bucket, not cumulative.
     counts: [u64; BUCKETS_MAX],
 }
 
 impl<const N: usize> Sides<N> {
-    /// Shows `measures` from now on. `errors_from`: the first status that is an error as this side sees it.
+    /// Registers `measures` for export. `errors_from`: first status that is an error on this side.
     pub(crate) fn register(
         registry: &telemetry::Metrics,
         convention: Convention,
@@ -74,10 +74,10 @@ impl<const N: usize> Sides<N> {
         sides
     }
 
-    /// The measure at this place, of each series that there is now.
+    /// Returns the measure with this index, for all current series.
     fn text(&self, measure: &Measure, at: usize) -> FamilyText {
         let (sides, convention, errors_from) = (self.0.shown.lock().clone(), self.0.convention, self.0.errors_from);
-        // One revision's are read together, and not written under the lock that requests take.
+        // The series of a revision are copied together and encoded outside the lock that requests take.
         let series = sides.into_iter().flat_map(move |side| {
             let all: Vec<(ExchangeKind, Ending, Histogram)> =
                 side.series.lock().iter().map(|s| (s.kind.clone(), s.ending, s.histograms[at])).collect();
@@ -92,7 +92,7 @@ impl<const N: usize> Sides<N> {
         })
     }
 
-    /// Those under the labels `base`.
+    /// Creates the series of one revision, with the labels `base`.
     pub(crate) fn side(&self, base: Labels) -> Arc<Side<N>> {
         let Shared { bounds, convention, .. } = *self.0;
         let side = Arc::new(Side { bounds, convention, base, series: Mutex::default() });
@@ -100,14 +100,14 @@ impl<const N: usize> Sides<N> {
         side
     }
 
-    /// Shows it no longer. What is observed yet is seen by nobody.
+    /// Stops the export of a side. Later observations are not visible.
     pub(crate) fn remove(&self, side: &Arc<Side<N>>) {
         self.0.shown.lock().retain(|shown| !Arc::ptr_eq(shown, side));
     }
 }
 
 impl<const N: usize> Side<N> {
-    /// Observes each value; what is no number was not measured.
+    /// Observes each value; NaN means not measured.
     pub(crate) fn observe(&self, kind: &ExchangeKind, ending: Ending, values: [f64; N]) {
         let Some(ending) = ending.told_by(self.convention) else { return };
         let mut all = self.series.lock();
@@ -128,7 +128,7 @@ impl<const N: usize> Side<N> {
 
 impl Histogram {
     fn observe(&mut self, bounds: &[f64], value: f64) {
-        // They are few: to compare with all takes no branch.
+        // There are few bounds, so comparing with all of them avoids branches.
         let bucket = bounds.iter().filter(|bound| value > **bound).count();
         self.counts[bucket] += 1;
         self.sum += value;
@@ -149,7 +149,7 @@ mod tests {
         Measure { instrument: instrument(name), bounds }
     }
 
-    /// Goal: what is shown is what `prometheus-client` shows of its own histograms.
+    /// Goal: the export equals that of `prometheus-client`'s own histograms.
     #[test]
     fn series_are_shown_as_if_each_had_a_histogram() {
         use prometheus_client::metrics::{family::Family, histogram};
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(ours.encode().expect("text"), "# EOF\n");
     }
 
-    /// Goal: an error is told by its type where OpenTelemetry's conventions hold, and by its status alone in a drop-in,
-    /// whose series are Knative's. Method: each ending once, seen from both sides.
+    /// Goal: errors have a type in OpenTelemetry's convention, and only a status in knative mode, whose series match
+    /// Knative's. Method: each ending once, on both sides.
     #[test]
     fn errors_are_typed_by_convention() {
         let gone = Ending::unanswered("client-gone").knative_says(StatusCode::BAD_REQUEST);
@@ -221,8 +221,7 @@ mod tests {
         assert_eq!(told(Convention::Knative, 500), ["200  1", "404  2", "502  2", "400  1"]);
     }
 
-    /// Goal: a pod that answers every status there is makes no more series than HTTP has names for them, and one for
-    /// each class.
+    /// Goal: a pod that sends every possible status creates one series per status that HTTP names, and one per class.
     #[test]
     fn statuses_without_a_name_are_counted_by_class() {
         let metrics = telemetry::Metrics::default();

@@ -1,10 +1,9 @@
-//! One task for each revision: turns listings into proven destinations, by the rules of
-//! [`activator_core::backends`].
+//! Task of one revision that turns pod listings into usable destinations, by the rules of [`activator_core::backends`].
 //!
-//! A slow or silent pod delays no other pod, and no other revision: probes are tasks, revisions do not share one.
-//! Between events the task sleeps; the only timer is the paced probe's. What the tasks share is the [`ProbeBudget`].
+//! A slow or silent pod delays no other pod and no other revision: each probe and each revision has its own task.
+//! Between events the task sleeps; its only timer is for the next probe. The tasks share the [`ProbeBudget`].
 //!
-//! What comes in is coalesced in an [`Inbox`].
+//! An [`Inbox`] coalesces the inputs.
 
 use crate::discovery::Listing;
 use crate::metrics::cold_start::OnColdStart;
@@ -20,13 +19,13 @@ use std::sync::{Arc, Weak};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// The addresses of all revisions that share the probe budget ([`Backends::eager`]).
+/// Number of addresses of all revisions that share the probe budget ([`Backends::eager`]).
 #[derive(Debug, Default)]
 pub(crate) struct ProbeBudget {
     sharers: AtomicUsize,
 }
 
-/// One revision's addresses among them, until this is dropped.
+/// Number of addresses of one revision in the budget, returned on drop.
 struct BudgetShare {
     budget: Arc<ProbeBudget>,
     own: usize,
@@ -36,7 +35,7 @@ impl BudgetShare {
     fn set(&mut self, own: usize) {
         let before = std::mem::replace(&mut self.own, own);
         if before != own {
-            // One step, wrapping where it is less: others may look between two.
+            // A single wrapping addition, because other tasks may read between two steps.
             self.budget.sharers.fetch_add(own.wrapping_sub(before), Ordering::Relaxed);
         }
     }
@@ -68,7 +67,7 @@ pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runti
         pools: pools.clone(),
         on_cold_start: on_cold_start.clone(),
     };
-    // Whoever asked first may be on a client's worker.
+    // The caller may run on a worker for client connections.
     runtime.spawn(task.run(shared));
 }
 
@@ -115,8 +114,8 @@ impl Task {
         if let Some(judge) = inbox.judge
             && judge != self.judge
         {
-            // What was believed stays in use, even if it was the answer to another question: an edit drops nothing, but for
-            // pods that nobody had asked (mesh mode `enabled`).
+            // Destinations that passed by the former rules stay in use: an edit drops nothing, except pods that were
+            // never probed (mesh mode `enabled`).
             let actions = self.machine.set_rules(judge.rules, Instant::now().into_std());
             self.judge = judge;
             self.act(actions);
@@ -148,7 +147,7 @@ impl Task {
         let gone: Vec<Destination> = self.listed.difference(&listed).cloned().collect();
         self.listed = listed;
         self.handle(Event::Listed { ready: listing.ready, not_ready: listing.not_ready });
-        // Only now is nothing sent there any more.
+        // Only now are requests no longer sent there.
         for destination in gone {
             self.pools.unobserve(destination.address(), &self.observer());
             self.pools.remove(destination.address());
@@ -190,7 +189,7 @@ impl Task {
         if is_woken {
             revision.note(|timeline| timeline.probed = Some(now));
         }
-        // A request that is held reports the wake itself, with its answer.
+        // A held request reports the wake itself, with its response.
         let is_held = revision.metrics.is_held();
         self.serving = serving;
         tracing::debug!(revision = %revision.key, ?destinations, "destinations");
@@ -201,7 +200,7 @@ impl Task {
         if serving {
             let since = revision.wakes.end(now);
             if let Some(since) = since.filter(|_| is_woken && !is_held) {
-                // Only waiting pages and placeholders were answered.
+                // Only waiting pages and placeholders were sent.
                 revision.woke(self.on_cold_start.as_ref(), since, now, now);
             }
         }

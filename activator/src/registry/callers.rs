@@ -1,10 +1,11 @@
-//! Which namespace calls from an address: what a bare `NAME` needs.
+//! Namespaces of callers, by address. Needed to resolve a bare `NAME`.
 //!
-//! An address is known for as long as a revision lists it. It belongs to a namespace only if all that list it are of that
-//! namespace: for the moment in which a former pod's listing and its successor's both have it, and wherever somebody
-//! lists what is not his, it is nobody's, so a bare name leads nowhere rather than to a stranger.
+//! An address is known while a revision lists it. It belongs to a namespace only if all revisions that list it are in
+//! that namespace. Otherwise its namespace is unknown, so that a bare name finds nothing rather than a stranger's
+//! workload. This happens for the moment in which both the former and the new owner list a reused address, and if a
+//! tenant lists foreign addresses.
 //!
-//! Not here: which revisions may list addresses at all. Pods that have their node's may not.
+//! Not here: the decision which revisions may list addresses. Pods in the host network may not.
 
 use common::RevisionKey;
 use dashmap::DashMap;
@@ -16,14 +17,14 @@ use std::net::IpAddr;
 /// Addresses of pods. Read by requests, written by one task.
 #[derive(Debug, Default)]
 pub(crate) struct Callers {
-    /// Who lists an address; nearly always one.
+    /// Revisions that list an address; nearly always one.
     revisions: DashMap<IpAddr, SmallVec<[RevisionKey; 1]>>,
-    /// What each revision lists.
+    /// Addresses that each revision lists.
     listed: Mutex<HashMap<RevisionKey, BTreeSet<IpAddr>>>,
 }
 
 impl Callers {
-    /// These are all addresses of a revision's pods.
+    /// Sets all addresses of a revision's pods.
     pub(crate) fn set(&self, revision: &RevisionKey, addresses: BTreeSet<IpAddr>) {
         let mut listed = self.listed.lock();
         let none = BTreeSet::new();
@@ -47,7 +48,7 @@ impl Callers {
         }
     }
 
-    /// The namespace of whoever calls from `address`, if there is just one.
+    /// Returns the namespace of the caller at `address`, if it is unique.
     pub(crate) fn namespace(&self, address: IpAddr) -> Option<Box<str>> {
         let revisions = self.revisions.get(&address)?;
         let (first, rest) = revisions.split_first()?;
@@ -68,8 +69,8 @@ mod tests {
         callers
     }
 
-    /// Goal: whichever order listings come in, an address is its present pod's as soon as the former one's listing is
-    /// without it, and nobody's before.
+    /// Goal: in any order of listings, an address belongs to its present pod as soon as the former one's listing lacks
+    /// it, and to no namespace before.
     #[test]
     fn a_late_listing_of_a_former_revision_erases_nothing() {
         for (case, listings, expected) in [

@@ -1,8 +1,8 @@
-//! What the activator knows of its revisions, for people: `GET /revisions` on the admin port.
+//! State of all revisions for operators: `GET /revisions` on the admin port.
 //!
-//! Each entry says what is held and what runs, how much may run, and for each pod how many requests it has and whether
-//! it may get more; and where a hard limit is kept with other activators, how many of the workload's sixteen lots this one
-//! holds, and what others still run on their pods. Read from the live state; nothing is kept for it.
+//! Each entry shows held and running requests, capacity, and for each pod its requests and whether it may get more. If
+//! a hard limit is shared with other activators, it also shows how many of the workload's sixteen lots this one holds,
+//! and how many requests of others still run on its pods. The page reads the live state and stores nothing.
 
 use crate::discovery::Spec;
 use crate::registry::Registry;
@@ -21,7 +21,7 @@ fn revisions(registry: &Registry) -> Value {
     registry.all().iter().map(|(spec, revision)| row(spec, revision.as_deref())).collect()
 }
 
-/// One that sleeps has none of what runs.
+/// Returns the entry of a revision; a sleeping one has no load.
 fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
     let load = revision.map(|revision| revision.throttler.load());
     let turned_away = revision.map(|revision| revision.throttler.turned_away()).unwrap_or_default();

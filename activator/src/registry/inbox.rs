@@ -1,5 +1,7 @@
-//! What a revision tells the task that finds its pods ([`super::backends`]). It holds at most one listing, one spec and
-//! one mention of each failed pod, so that no producer ever waits or piles up work.
+//! Inbox of the task that finds a revision's pods ([`super::backends`]).
+//!
+//! It holds at most one listing, one spec and one entry per failed pod. So producers never wait, and work never
+//! accumulates.
 
 use crate::discovery::{Listing, Spec};
 use activator_core::Destination;
@@ -11,20 +13,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// The way in, held by the revision.
+/// Sending side, held by the revision.
 #[derive(Default)]
 pub(crate) struct Handle {
     shared: Arc<Shared>,
 }
 
-/// What a revision and its task share.
+/// State shared by a revision and its task.
 #[derive(Default)]
 pub(super) struct Shared {
     pub(super) inbox: Mutex<Inbox>,
     pub(super) changed: Notify,
 }
 
-/// What has happened since the task last looked.
+/// Changes since the task last read the inbox.
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) listing: Option<Listing>,
@@ -34,7 +36,7 @@ pub(super) struct Inbox {
     pub(super) closed: bool,
 }
 
-/// How pods are judged.
+/// Rules and probe by which pods are checked.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Judge {
     pub(super) rules: Rules,
@@ -44,7 +46,7 @@ pub(super) struct Judge {
 }
 
 impl Handle {
-    /// Pods are judged by this from now on.
+    /// Sets the rules and the probe from a spec.
     pub(crate) fn set_spec(&self, spec: &Spec) {
         let judge = Judge {
             rules: spec.rules,
@@ -59,12 +61,12 @@ impl Handle {
         self.put(|inbox| inbox.listing = Some(listing));
     }
 
-    /// The cluster IP is this.
+    /// Sets the cluster IP.
     pub(crate) fn set_cluster_ip(&self, destination: Option<Destination>) {
         self.put(|inbox| inbox.cluster_ip = Some(destination));
     }
 
-    /// A request could not be delivered there.
+    /// Records that a request could not be delivered to a pod.
     pub(crate) fn failed(&self, destination: Destination) {
         self.put(|inbox| {
             inbox.failed.insert(destination);

@@ -1,18 +1,19 @@
-//! All revisions, by key, by host and by the port of their own ([`ports`]). Requests read; one task writes.
+//! All revisions, by key, by host and by port ([`ports`]). Requests read; a single task writes.
 //!
 //! # Hosts
 //!
-//! In standalone a host is looked up in a [`HostTable`], whose rules keep namespaces apart. It is rebuilt and swapped
-//! whole when names or hosts change; a burst of changes is one rebuild, and so is all that is told before everything is
-//! known: until then no host leads anywhere, and requests wait a while for it ([`crate::layers::lookup`]). Of tens of
-//! thousands it takes a tenth of a second: it is made beside the lock that probes take, and in a tenth of the time at most.
+//! In standalone mode a host is looked up in a [`HostTable`], whose rules keep namespaces apart. The table is rebuilt
+//! and swapped as a whole when names or hosts change. A burst of changes causes one rebuild, and so do all events
+//! before the first sync: until then the table is empty and requests wait for a while ([`crate::layers::lookup`]). With
+//! tens of thousands of hosts a rebuild takes a tenth of a second. It runs outside the lock that probes take, and uses
+//! at most a tenth of the time.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - Pods and activators may be told before their revision: they wait for it.
-//! - A revision is made when it has something to do ([`workload`]); to look whether there is one makes none.
-//! - The caller's namespace is known for pods of revisions alone ([`callers`]); a bare name from anywhere else leads
-//!   nowhere.
+//! - Pods and activators may be reported before their revision; they are stored until it comes.
+//! - A revision is created when it is needed ([`workload`]); a mere inspection does not create it.
+//! - The namespace of a client is only known for pods of revisions ([`callers`]). A bare name from any other address
+//!   finds nothing.
 
 pub(crate) mod backends;
 mod callers;
@@ -60,28 +61,28 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use workload::Workload;
 
-/// What new revisions are made with.
+/// Dependencies of new revisions.
 pub(crate) struct Parts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
-    /// What held requests may keep, among others.
+    /// Memory for held requests, among others.
     pub(crate) memory: Memory,
     pub(crate) pools: Arc<Pools>,
-    /// Told when everything is known.
+    /// Notified when everything is known.
     pub(crate) readiness: Arc<Readiness>,
-    /// This activator's own address, as text.
+    /// Address of this activator, as text.
     pub(crate) own_ip: String,
-    /// Such as `cluster.local`.
+    /// DNS domain, such as `cluster.local`.
     pub(crate) cluster_domain: String,
-    /// Where workloads have ports of their own.
+    /// Ports of workloads, if workloads have their own.
     pub(crate) ports: Option<WorkloadPorts>,
-    /// Where pods are probed.
+    /// Runtime for probes.
     pub(crate) runtime: Handle,
-    /// What all probes share.
+    /// Probe budget of all revisions.
     pub(crate) probe_budget: Arc<ProbeBudget>,
-    /// Where limits may be kept together with other activators.
+    /// Shared limits, if they may be shared with other activators.
     pub(crate) holders: Option<Holders>,
-    /// Told of wakes for which no request is held.
+    /// Callback for wakes without held requests.
     pub(crate) on_cold_start: Option<OnColdStart>,
 }
 
@@ -93,22 +94,22 @@ pub(crate) struct Registry {
     state: Mutex<State>,
 }
 
-/// What only the writer looks at.
+/// State of the writer.
 #[derive(Default)]
 struct State {
-    /// By namespace: hosts, and names of the revisions that have them.
+    /// Hosts with the names of their revisions, by namespace.
     hosts: Hosts,
     hosts_changed: bool,
-    /// Everything was told once.
+    /// All initial events were received.
     is_synced: bool,
-    /// Changes whenever a uid is known, or not any more.
+    /// Incremented when a uid becomes known or unknown.
     version: u64,
     numbers: Numbers,
     /// Another activator is ready.
     has_ready_sibling: bool,
-    /// Those whose Service is being given back.
+    /// Revisions whose Service returns to direct routing.
     given_back: BTreeSet<RevisionKey>,
-    /// Some of them may be led past this activator now.
+    /// One of these may now bypass this activator.
     may_leave: bool,
 }
 
@@ -116,7 +117,7 @@ type Hosts = BTreeMap<String, Arc<[(HostPattern, String)]>>;
 
 type Table = HostTable<Arc<Workload>, RandomState>;
 
-/// A key that is found by its text.
+/// Key that can be found by its text.
 #[derive(PartialEq, Eq)]
 struct ByText(RevisionKey);
 
@@ -126,21 +127,21 @@ impl Borrow<str> for ByText {
     }
 }
 
-/// As of its text.
+/// Hashes like the key's text.
 impl Hash for ByText {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.as_str().hash(state);
     }
 }
 
-/// Time between two looks for revisions of no use.
+/// Interval between checks for unused revisions.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Until hosts are rebuilt again, as a multiple of how long it took last.
+/// Pause between two rebuilds of the host table, as a multiple of the last rebuild's duration.
 const REBUILT_AFTER: u32 = 9;
 
 impl Registry {
-    /// Knows nothing yet.
+    /// Creates an empty registry.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         Arc::new(Self {
             hosts: ArcSwap::from_pointee(Table::empty(&parts.cluster_domain)),
@@ -153,7 +154,7 @@ impl Registry {
 
     /// Applies events until the stream ends.
     pub(crate) async fn run(self: Arc<Self>, mut events: mpsc::Receiver<Event>) {
-        /// Events applied before the hosts are rebuilt once.
+        /// Maximum number of events applied before the host table is rebuilt.
         const BATCH: usize = 256;
         let mut batch = Vec::with_capacity(BATCH);
         let mut alarm = Alarm::default();
@@ -177,7 +178,7 @@ impl Registry {
         }
     }
 
-    /// When time alone changes something; hosts are not rebuilt before `rebuilt_from`.
+    /// Returns the next time at which something changes without an event. Hosts are not rebuilt before `rebuilt_from`.
     fn due(&self, rebuilt_from: Instant) -> Option<Instant> {
         let state = self.state.lock();
         let hosts = (state.is_synced && state.hosts_changed).then_some(rebuilt_from);
@@ -197,8 +198,8 @@ impl Registry {
         }
     }
 
-    /// Makes the table of hosts anew if everything is known and something has changed, which it says. Nobody waits for it:
-    /// only the caller writes what it is made of.
+    /// Rebuilds the host table if everything is known and something has changed; returns whether it did. No lock is
+    /// held meanwhile: only the caller changes the inputs.
     fn renew_hosts(&self) -> bool {
         let hosts = {
             let mut state = self.state.lock();
@@ -212,17 +213,17 @@ impl Registry {
         hosts.is_some()
     }
 
-    /// The revision `namespace/name`, for a request.
+    /// Returns the revision `namespace/name` for a request, and creates it if necessary.
     pub(crate) fn by_key(&self, namespace: &str, name: &str) -> Option<Arc<Revision>> {
         self.workload(namespace, name)?.at_work(&self.parts, |_| true)
     }
 
-    /// The revision that `host`, as a caller at `peer` wrote it, means, for a request.
+    /// Returns the revision for a request that names `host` and comes from `peer`.
     pub(crate) fn by_host(&self, host: &str, peer: IpAddr) -> Option<Arc<Revision>> {
         self.hosts.load().get(host, || self.callers.namespace(peer))?.at_work(&self.parts, |_| true)
     }
 
-    /// What holds and runs now at `namespace/name`; none: it is not known.
+    /// Returns the current load of `namespace/name`; `None` if it is unknown.
     pub(crate) fn load(&self, namespace: &str, name: &str) -> Option<Load> {
         let workload = self.workload(namespace, name)?;
         workload.spec()?;
@@ -230,20 +231,20 @@ impl Registry {
         Some(workload.revision().map_or(asleep, |revision| revision.throttler.load()))
     }
 
-    /// Whether workloads have ports of their own.
+    /// Reports whether workloads have ports of their own.
     pub(crate) fn has_ports(&self) -> bool {
         self.parts.ports.is_some()
     }
 
-    /// So many workloads' clients are led to this activator, and could be led to others: these stand beside it, or are
-    /// ready.
+    /// Returns the number of workloads whose Service leads to this activator although another one could take over,
+    /// because it is listed beside this one or ready.
     pub(crate) fn led_here_for_now(&self) -> usize {
         let least = if self.state.lock().has_ready_sibling { 1 } else { 2 };
         let is_led_here = |workload: &Workload| workload.activators().count().is_some_and(|count| count >= least);
         self.by_key.iter().filter(|entry| is_led_here(entry.value())).count()
     }
 
-    /// All that are known at this moment in order, each with its revision, if there is one.
+    /// Returns all known revisions in order, each with its running instance, if there is one.
     pub(crate) fn all(&self) -> Vec<(Arc<Spec>, Option<Arc<Revision>>)> {
         let known = self.known().into_iter();
         known.map(|(spec, workload)| (spec, workload.revision())).collect()
@@ -301,8 +302,8 @@ impl Registry {
             }
             Event::Numbers { block, entries } => {
                 state.numbers.set(block, entries);
-                state.version += 1; // One that closes is answered otherwise, though no socket changes.
-                state.may_leave = true; // One that is bound late has clients, too.
+                state.version += 1; // The response for a closing number changes, although no socket does.
+                state.may_leave = true; // A number that is bound late has clients, too.
             }
             Event::Siblings(mut activators) => {
                 activators.all.retain(|(address, _)| self.is_of_own_family(&address.ip().to_string()));
@@ -315,8 +316,8 @@ impl Registry {
         }
     }
 
-    /// Whether an activator's address is of the family that activators know each other by: in a dual-stack cluster each has
-    /// two, and is one.
+    /// Reports whether an activator's address belongs to the address family that identifies activators. In a dual-stack
+    /// cluster each activator has two addresses, but counts once.
     fn is_of_own_family(&self, address: &str) -> bool {
         address.contains(':') == self.parts.own_ip.contains(':')
     }
@@ -340,7 +341,7 @@ impl Registry {
         self.callers.set(&spec.key, workload.addresses());
     }
 
-    /// Has the clients come anew of those that are given back, once they are led past this activator.
+    /// Makes clients of returned Services reconnect, once the Services bypass this activator.
     fn leave(&self, state: &mut State, ports: &WorkloadPorts) {
         if !std::mem::take(&mut state.may_leave) || state.given_back.is_empty() {
             return;
@@ -360,7 +361,7 @@ impl Registry {
         self.by_key.get(key.as_str()).map(|entry| entry.value().clone())
     }
 
-    /// The same, a new one if there is none; but not to say `nothing` of it.
+    /// Returns the workload, and creates it unless there is `nothing` to store.
     fn get_or(&self, key: &RevisionKey, nothing: bool) -> Option<Arc<Workload>> {
         let known = self.get(key);
         if known.is_some() || nothing {
@@ -371,7 +372,7 @@ impl Registry {
         Some(workload)
     }
 
-    /// Tells a workload something, and forgets it if then nothing is known of it any more.
+    /// Applies a change to a workload, and removes the workload if nothing is known of it afterwards.
     fn tell(&self, key: &RevisionKey, workload: &Workload, what: impl FnOnce(&Workload)) {
         what(workload);
         if workload.is_unknown() {
@@ -384,7 +385,7 @@ impl Registry {
         let mains = known.iter().map(|(spec, workload)| (spec, &*spec.backend.service, workload));
         let further =
             known.iter().flat_map(|(spec, workload)| spec.also.iter().map(move |also| (spec, &**also, workload)));
-        // One that is the main Service of another is that one's.
+        // If a Service is the main Service of another workload, it belongs to that one.
         let revisions = mains.chain(further).map(|(spec, service, workload)| Named {
             namespace: spec.key.namespace(),
             service,

@@ -1,21 +1,21 @@
-//! Workloads' ports: which numbers this activator listens on, for whom, and what it tells who asks.
+//! Ports of workloads: the numbers that this activator listens on, and the responses about them.
 //!
-//! The ledger says it ([`common::ports`]), the machine there what to bind and unbind; this carries it out. A workload
-//! and its numbers come from two watches. A number is bound as soon as the ledger has it, so that nobody waits for it
-//! later, but while its workload, or that port of it, is not known here it is proven to nobody, and who comes all the same
-//! is refused.
+//! The ledger assigns the numbers ([`common::ports`]), and its state machine decides what to bind and unbind; this
+//! module executes that. A workload and its numbers come from two watches. A number is bound as soon as it is in the
+//! ledger, so that nothing waits for it later. While its workload, or that port of the workload, is unknown here,
+//! probes for the number fail and clients are refused.
 //!
-//! A connection means the object, by its uid, that its number stood for when it came. One of the same name that comes
-//! later is another one, maybe of another Service.
+//! A connection belongs to the object, by uid, that its number stood for when the connection came. A later object of
+//! the same name is another one, possibly with another Service.
 //!
-//! It means that port of the object, also after the Service has given the port another name or number. The number's line
-//! and what the object says of its ports follow such an edit one after the other; in between they are matched as whoever
-//! gives numbers does: by name, else by where the port leads, else by number ([`WorkloadPort::among`]).
+//! A connection also keeps its port if the Service gives the port another name or number. The number's ledger line and
+//! the object's ports follow such an edit one after the other. In between they are matched as in the allocation of
+//! numbers: by name, else by target port, else by number ([`WorkloadPort::among`]).
 //!
-//! A Service that is served no more still leads here for a moment. Its port goes on leading where it led at the pods.
+//! A Service that is no longer served still leads here for a moment. Its port keeps its last target at the pods.
 //!
-//! While its Service is given back the object is served as ever, and once clients are led past this activator connections
-//! to its ports end ([`PortListeners::leave`]): who kept one beyond that would be refused.
+//! While a Service returns to direct routing, the object is served as before. Once the Service bypasses this activator,
+//! connections to its ports are ended ([`PortListeners::leave`]), because they would be refused later.
 
 use super::Registry;
 use super::speaker::Speaker;
@@ -44,34 +44,34 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// What a number stands for. Its connections carry it.
+/// Identity of a bound number. Its connections carry it.
 pub(crate) struct WorkloadPort {
-    /// Whose it is.
+    /// Owner of the number at the time of the bind.
     entry: Arc<Entry>,
-    /// The same as its line is now: it calls the port by its present name and number.
+    /// Current ledger line, with the port's present name and number.
     line: ArcSwap<Entry>,
     number: u16,
-    /// Its number at the pods, as it was last known; 0: it has not been.
+    /// Last known target port at the pods; 0 if unknown.
     at_pods: AtomicU16,
-    /// HTTP that its pods speak, as far as it was learned.
+    /// HTTP version that was learned from its pods.
     pub(super) learned: PortHttp,
     /// Side that speaks first on the port.
     pub(crate) speaker: Speaker,
 }
 
-/// Sockets, and what is told of them.
+/// Sockets, and the data for responses about them.
 pub(crate) struct WorkloadPorts {
     sockets: PortListeners,
     instance: String,
     pod: String,
-    /// The answer to who asks for all numbers, and of when it is.
+    /// Cached response with all numbers, and its version.
     all: Mutex<(Version, Bytes)>,
 }
 
-/// Of the sockets, and of what is known.
+/// Version of the sockets, and of the known workloads.
 type Version = Option<(u64, u64)>;
 
-/// What only the writer looks at.
+/// State of the writer.
 pub(super) struct Numbers {
     ledger: BTreeMap<u16, Arc<Entry>>,
     listeners: Listeners<Arc<Entry>>,
@@ -92,7 +92,7 @@ impl WorkloadPort {
         Self { line, entry, number, at_pods, learned: PortHttp::default(), speaker: Speaker::default() }
     }
 
-    /// Finds it among its workload's ports, and notes where it leads; none: it is none of them, or not any more.
+    /// Finds it among its workload's ports and notes its target port; `None` if it is not or no longer among them.
     pub(crate) fn among<'a>(&self, ports: &'a [Port]) -> Option<&'a Port> {
         let line = self.line.load();
         let PortId { name, port: number } = &line.port;
@@ -107,43 +107,43 @@ impl WorkloadPort {
         found
     }
 
-    /// Returns whether it is known where it leads, as far as its workload says of its ports at all.
+    /// Returns whether its target is known, or the workload describes no ports at all.
     fn is_described(&self, ports: &[Port]) -> bool {
         ports.is_empty() || self.among(ports).is_some() || self.led_to().is_some()
     }
 
-    /// Its number at the pods, as it was last known.
+    /// Returns its last known target port at the pods.
     fn led_to(&self) -> Option<u16> {
         Some(self.at_pods.load(Ordering::Relaxed)).filter(|known| *known != 0)
     }
 
     fn leads_to(&self, number: u16) {
-        // Written seldom: all cores read it.
+        // Written rarely, because all cores read it.
         if self.led_to() != Some(number) {
             self.at_pods.store(number, Ordering::Relaxed);
         }
     }
 
-    /// The number that it is bound by.
+    /// Returns the bound number.
     pub(crate) fn number(&self) -> u16 {
         self.number
     }
 
-    /// Whose it is.
+    /// Returns the workload that owns it.
     pub(crate) fn workload(&self) -> &RevisionKey {
         &self.entry.key
     }
 
-    /// Whether it is one of this workload's.
+    /// Reports whether it belongs to this workload.
     fn is_of(&self, spec: &Spec) -> bool {
         spec.uid == self.entry.uid
     }
 }
 
 impl Revision {
-    /// Where what came to `port` goes at a pod that takes requests at `destination`; none: the pod has no such port, or
-    /// the revision not any more. What came to a shared port goes to the destination itself, as does everything where a
-    /// queue-proxy takes it.
+    /// Returns the address for a request to `port` at a pod with this `destination`; `None` if the pod has no such
+    /// port, or the revision no longer has it. Requests on a shared port go to the destination itself, and so do all
+    /// requests to a queue-proxy.
     pub(crate) fn address_of(&self, destination: &Destination, port: Option<&WorkloadPort>) -> Option<SocketAddr> {
         let address = destination.address();
         let live = self.live();
@@ -153,8 +153,9 @@ impl Revision {
         let said = port.among(&live.ports);
         let named = |name: &str| of_pod.and_then(|ports| ports.get(name).copied());
         let by_name = named(&port.line.load().port.name).or_else(|| named(&said?.id.name));
-        // While it is renamed its line, its workload and the pods' slices say so one after the other. Where a pod has one
-        // port, that is where it takes requests. Of one that its workload has no more nobody else knows.
+        // During a rename the ledger line, the workload and the pods' slices change one after the other. A pod with a
+        // single port takes requests there. For a port that the workload no longer has, the last target is the only
+        // source.
         let mut all = of_pod.into_iter().flat_map(|ports| ports.values().copied()).chain([address.port()]);
         let known = || port.led_to().filter(|known| said.is_none() || all.any(|of_pod| of_pod == *known));
         match by_name.or_else(|| said?.pod_port).or_else(known) {
@@ -162,7 +163,7 @@ impl Revision {
                 port.leads_to(number);
                 Some(SocketAddr::new(address.ip(), number))
             }
-            // The first one is where it takes requests.
+            // The first port is the one at which the pod takes requests.
             None if said.is_some() && said == live.ports.first() => {
                 port.leads_to(address.port());
                 Some(address)
@@ -173,13 +174,13 @@ impl Revision {
 }
 
 impl WorkloadPorts {
-    /// None is bound yet.
+    /// Creates it without bound numbers.
     pub(crate) fn new(sockets: PortListeners, pod: String) -> Self {
         let instance = format!("{:016x}", rand::random::<u64>());
         Self { sockets, instance, pod, all: Mutex::default() }
     }
 
-    /// The workloads with these uids are given back: the clients of their ports come anew.
+    /// Ends the connections to ports of workloads with these uids, so that their clients reconnect.
     pub(super) fn leave(&self, uids: &HashSet<Arc<str>>) {
         let uid = |port: &PortIdentity| Some(port.downcast_ref::<WorkloadPort>()?.entry.uid.clone());
         self.sockets.leave(|port| uid(port).is_some_and(|uid| uids.contains(&uid)));
@@ -187,9 +188,9 @@ impl WorkloadPorts {
 }
 
 impl Numbers {
-    /// The ledger's numbers of one block are these.
+    /// Sets the ledger's numbers of one block.
     pub(super) fn set(&mut self, block: Block, entries: Ledger) {
-        // What is as it was is shared with the listeners, and with what their connections carry.
+        // Unchanged entries stay shared with the listeners and their connections.
         let mut former: BTreeMap<u16, Arc<Entry>> =
             self.ledger.extract_if(.., |number, _| Block::of(*number) == block).collect();
         self.ledger.extend(entries.into_iter().map(|(number, entry)| {
@@ -199,12 +200,12 @@ impl Numbers {
         self.changed = true;
     }
 
-    /// When time alone changes something.
+    /// Returns the next time at which something changes without an event.
     pub(super) fn due(&self) -> Option<Instant> {
         self.listeners.wake().map(|wake| Instant::now() + wake.saturating_since(self.clock.now()))
     }
 
-    /// Binds and unbinds.
+    /// Binds and unbinds numbers.
     pub(super) fn follow(&mut self, ports: &WorkloadPorts) {
         self.clock.resync();
         let now = self.clock.now();
@@ -231,18 +232,18 @@ impl Numbers {
 }
 
 impl Registry {
-    /// The revision that a workload's port leads to, for a request.
+    /// Returns the revision behind a workload's port for a request, and creates it if necessary.
     pub(crate) fn by_port(&self, port: &WorkloadPort) -> Option<Arc<Revision>> {
         self.port_workload(port)?.at_work(&self.parts, |spec| port.is_of(spec))
     }
 
-    /// The revision that a workload's port leads to, if it has a pod that can be sent to.
+    /// Returns the revision behind a workload's port, if it has a ready pod.
     pub(crate) fn awake(&self, port: &WorkloadPort) -> Option<Arc<Revision>> {
         self.spec_of(port)?;
         self.port_workload(port)?.revision().filter(|revision| !revision.is_cold())
     }
 
-    /// What a workload's port leads to.
+    /// Returns the spec behind a workload's port.
     pub(crate) fn spec_of(&self, port: &WorkloadPort) -> Option<Arc<Spec>> {
         self.port_workload(port)?.spec().filter(|spec| port.is_of(spec))
     }
@@ -251,8 +252,8 @@ impl Registry {
         self.get(&port.entry.key)
     }
 
-    /// The proof that a workload's port is served here: what stands in the answer's header; nothing if it is not served,
-    /// or not any more.
+    /// Returns the proof that a workload's port is served here, as the value of the response header; `None` if it is
+    /// not or no longer served.
     pub(crate) fn proof(&self, port: &WorkloadPort) -> Option<String> {
         let ports = self.parts.ports.as_ref()?;
         let state = self.state.lock();
@@ -263,8 +264,8 @@ impl Registry {
         Some(answer::Listening { instance, uid, is_held }.to_string())
     }
 
-    /// The answer to who asks which numbers are bound, as JSON; none where workloads have no ports. It is made on a thread
-    /// of its own: of tens of thousands that takes a tenth of a second, for which no client's connection is to wait.
+    /// Returns the bound numbers as JSON; `None` if workloads have no ports. Runs on a blocking thread: with tens of
+    /// thousands of numbers it takes a tenth of a second, for which no client's connection must wait.
     pub(crate) fn bound_ports(self: &Arc<Self>, question: Question) -> JoinHandle<Option<Bytes>> {
         let registry = self.clone();
         self.parts.runtime.spawn_blocking(move || registry.bound(&question))
@@ -286,7 +287,7 @@ impl Registry {
                 Some(ports.answer(rows(found)))
             }
             Question::All => {
-                // One copy for all who ask, however slowly they read.
+                // One copy for all requests, however slowly the clients read.
                 let mut all = ports.all.lock();
                 let (version, found) = {
                     let state = self.state.lock();
@@ -306,7 +307,7 @@ impl Registry {
     fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
         let spec = self.get(&entry.key).and_then(|workload| workload.spec()).filter(|spec| spec.uid == entry.uid);
         let told = |port: &PortIdentity, error: Option<&io::Error>| {
-            // Since it was looked up it may have become another's.
+            // Its owner may have changed since it was looked up.
             let port = port.downcast_ref::<WorkloadPort>().filter(|port| port.entry.uid == entry.uid)?;
             Some(match (error, &spec) {
                 (Some(error), _) => (error.kind() == io::ErrorKind::AddrInUse, Some(error.to_string())),
@@ -327,6 +328,6 @@ impl Registry {
 impl WorkloadPorts {
     fn answer(&self, ports: Vec<BoundPort>) -> Bytes {
         let answer = BoundPorts { instance: self.instance.clone(), pod: self.pod.clone(), ports };
-        serde_json::to_vec(&answer).unwrap_or_default().into() // Texts and numbers always serialise.
+        serde_json::to_vec(&answer).unwrap_or_default().into() // Strings and numbers always serialize.
     }
 }

@@ -1,8 +1,8 @@
-//! Whether this activator is ready, as the kubelet is told.
+//! Readiness of this activator, for kubelet probes.
 //!
-//! 200 once the revisions are known and the stat link has been up once, or 10 s have passed since the start: an
-//! autoscaler that is away must not keep activators from serving warm traffic. 503 before, 500 after the shutdown
-//! signal and never otherwise. (Upstream fails whenever the stat link is down.)
+//! 200 once the revisions are known and the stat link has been up once, or 10 s have passed since the start: a missing
+//! autoscaler must not keep activators from serving warm traffic. 503 before that, 500 only after the shutdown signal.
+//! (Knative's activator fails whenever the stat link is down.)
 
 use http::StatusCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a start waits for the stat link.
+/// Longest wait for the stat link after the start.
 const STAT_LINK_WAIT: Duration = Duration::from_secs(10);
 
-/// What the kubelet is told.
+/// Inputs of the readiness check.
 #[derive(Debug)]
 pub(crate) struct Readiness {
     started: Instant,
@@ -32,38 +32,38 @@ impl Readiness {
         }
     }
 
-    /// The first full lists of all watches have been taken in.
+    /// Records that the first full lists of all watches were applied.
     pub(crate) fn set_synced(&self) {
         self.synced.send_replace(true);
     }
 
-    /// The stat link was up.
+    /// Records that the stat link was up.
     pub(crate) fn set_linked(&self) {
         self.linked.store(true, Ordering::Release);
     }
 
-    /// The shutdown signal came.
+    /// Records the shutdown signal.
     pub(crate) fn set_draining(&self) {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// Whether it has come.
+    /// Reports whether the shutdown signal came.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Whether the revisions are known.
+    /// Reports whether the revisions are known.
     pub(crate) fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
-    /// Waits until they are. Cancel safe.
+    /// Waits until the revisions are known. Cancel safe.
     pub(crate) async fn synced(&self) {
-        // An error would mean that the sender is gone, yet `self` holds it.
+        // Cannot fail, because `self` holds the sender.
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// The status, and the reason for a bad one.
+    /// Returns the status, and the reason if it is not 200.
     pub(crate) fn check(&self, now: Instant) -> (StatusCode, &'static str) {
         if self.draining.load(Ordering::Acquire) {
             (StatusCode::INTERNAL_SERVER_ERROR, "received SIGTERM from kubelet\n")

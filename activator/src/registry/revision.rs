@@ -1,7 +1,7 @@
-//! One revision's live state: everything that a request for it needs, reached through one pointer.
+//! Live state of one revision: everything that its requests need, behind one pointer.
 //!
-//! It lives while there is something to do ([`super::workload`]), and to the last request for it. Edits change it in
-//! place, so requests that wait go on waiting.
+//! It exists while it is needed ([`super::workload`]), and until its last request has ended. Edits change it in place,
+//! so waiting requests keep waiting.
 
 use crate::answers::Answers;
 use crate::answers::wakes::Wakes;
@@ -33,123 +33,124 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The first number of a workload; those before are for what is nobody's.
+/// First number of a workload; lower numbers are for connections without a workload.
 const NUMBERS_FROM: u64 = 16;
 
 pub(crate) struct Revision {
     pub(crate) key: RevisionKey,
-    /// Number of its workload among those that share connections.
+    /// Number of its workload, for the shares of connections.
     pub(crate) number: u64,
     /// Admission and choice of a pod.
     pub(crate) throttler: Arc<Throttler>,
-    /// What the autoscaler is told.
+    /// Statistics for the autoscaler.
     pub(crate) stats: Arc<RevisionStats>,
     pub(crate) metrics: RevisionMetrics,
-    /// Of the memory that held requests may use.
+    /// Share of the memory for held requests.
     pub(crate) memory: Share,
-    /// Whether it stands in the list of those that report. The stat sink's.
+    /// The stat sink has it in the list of reporting revisions.
     pub(crate) reporting: AtomicBool,
-    /// It was deleted: another may have its name.
+    /// It was deleted; another revision may have its name.
     gone: AtomicBool,
     live: ArcSwap<Live>,
-    /// Its pods' ports, where they have several.
+    /// Ports of its pods, if they have several.
     pod_ports: ArcSwapOption<BTreeMap<IpAddr, PodPorts>>,
-    /// A number of its pods' addresses, another one for others.
+    /// Hash of its pods' addresses, to detect another set of pods.
     pods: AtomicU64,
     timeline: Mutex<Timeline>,
     seen: SeenHere,
     backends: Handle,
-    /// What is answered without a pod, if anything.
+    /// Responses without a pod, if configured.
     answers: ArcSwapOption<Answers>,
-    /// What that needs to know of its wakes. They outlive it.
+    /// Wakes, for these responses. They outlive the revision.
     pub(crate) wakes: Arc<Wakes>,
-    /// HTTP that the pods speak where the shared ports lead, as far as it was learned.
+    /// HTTP version of the pods on the shared ports, if it was learned.
     pub(super) learned: PortHttp,
-    /// Where a limit may be kept together with other activators.
+    /// Shared limits, if limits may be shared with other activators.
     holders: Option<Holders>,
-    /// Who holds it, while it has a limit and that may be kept so.
+    /// Link for its shared limit, if it has a limit that may be shared.
     link: ArcSwapOption<Link>,
-    /// Addresses of its pods, where that may be.
+    /// Addresses of its pods, if limits may be shared.
     listed: Mutex<BTreeSet<Destination>>,
 }
 
-/// What an edit changes and a request reads.
+/// Parts that an edit changes and a request reads.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Live {
     pub(crate) contract: Contract,
     pub(crate) protocol: Protocol,
-    /// Whether the client's protocol overrides that.
+    /// Choice between `protocol` and the client's protocol.
     pub(crate) outbound: Outbound,
-    /// The host that a mesh routes by.
+    /// Host that a mesh routes by.
     pub(crate) passthrough: Option<HeaderValue>,
     pub(crate) bounds: Bounds,
-    /// `serving.knative.dev/configuration`, or what stands for it.
+    /// `serving.knative.dev/configuration`, or its substitute.
     pub(crate) configuration: Arc<str>,
-    /// `serving.knative.dev/service`, or what stands for it.
+    /// `serving.knative.dev/service`, or its substitute.
     pub(crate) service: Arc<str>,
-    /// Whether it cannot wake: its pods crash-loop, or it is paused without any.
+    /// It cannot wake: its pods crash-loop, or it is paused without pods.
     pub(crate) is_failing: bool,
-    /// Why its pods do not serve, while that is so.
+    /// Reason why its pods do not serve, while they do not.
     pub(crate) failing: Option<Arc<str>>,
-    /// Whether it is kept as it is.
+    /// Scaling is suspended.
     pub(crate) is_paused: bool,
-    /// Why it cannot be woken, while that is so.
+    /// Reason why it cannot be woken, while it cannot.
     pub(crate) wake_refused: Option<Arc<str>>,
-    /// Its Service's ports.
+    /// Ports of its Service.
     pub(crate) ports: Box<[Port]>,
-    /// Set if a client is led to the same pod each time.
+    /// Each client is sent to the same pod every time.
     pub(crate) client_affinity: bool,
 }
 
-/// A revision's bounds of time for one exchange; none: no limit.
+/// Timeouts of a revision's exchanges; `None`: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// The wait for a pod.
+    /// Wait for a pod.
     pub(crate) wait: Option<Duration>,
-    /// The whole of the exchange.
+    /// Whole exchange.
     pub(crate) total: Option<Duration>,
-    /// Until the response's head.
+    /// Time until the response head.
     pub(crate) response_start: Option<Duration>,
-    /// Without movement.
+    /// Time without progress.
     pub(crate) idle: Option<Duration>,
-    /// Start of the last three: the request's arrival, as in Knative, or the moment when a pod has the request.
+    /// The last three start at the request's arrival, as in Knative. Otherwise they start when a pod has the request.
     pub(crate) from_arrival: bool,
 }
 
 impl Bounds {
-    /// Returns whether the exchange has any bound.
+    /// Returns whether the exchange has any timeout.
     pub(crate) fn bound_exchange(&self) -> bool {
         self.total.is_some() || self.response_start.is_some() || self.idle.is_some()
     }
 
-    /// The refusal of what has waited for a pod since then, if that is too long.
+    /// Returns the refusal of a request that has waited for a pod since then, if it has waited too long.
     pub(crate) fn waited_out(&self, since: Instant) -> Option<Refusal> {
         let bound = self.wait.filter(|bound| since.elapsed() >= *bound)?;
         Some(TimedOut::Wait(bound).into())
     }
 }
 
-/// When the steps of the latest wake-up were.
+/// Steps of the latest wake.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timeline {
-    /// The first signal was written to the socket.
+    /// Time at which the first signal was written to the socket.
     pub(crate) signalled: Option<Instant>,
-    /// The first address was listed.
+    /// Time at which the first address was listed.
     pub(crate) address_known: Option<Instant>,
-    /// The first destination was published.
+    /// Time at which the first destination was published.
     pub(crate) probed: Option<Instant>,
-    /// The wake-up that has been logged, by its `probed`.
+    /// Wake that was logged last, identified by its `probed`.
     pub(crate) announced: Option<Instant>,
 }
 
-/// Number of a workload among those that share connections. Nobody can choose a name that has another's.
+/// Returns the number of a workload for the shares of connections. The hash has a random key, so a user cannot choose a
+/// name that gets the number of another workload.
 pub(crate) fn share_number(key: &RevisionKey) -> u64 {
     static NUMBERS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     NUMBERS.hash_one(key).max(NUMBERS_FROM)
 }
 
 impl Revision {
-    /// A revision without pods.
+    /// Creates a revision without pods.
     pub(crate) fn new(
         spec: &Spec,
         clock: Arc<dyn Clock>,
@@ -185,12 +186,13 @@ impl Revision {
         revision
     }
 
-    /// Takes over an edit. Nothing that waits or runs is disturbed, except that a failing revision's waiters are told.
+    /// Applies an edit. It affects no waiting or running request, except that requests waiting for a failing revision
+    /// are refused.
     pub(crate) fn apply(&self, spec: &Spec) {
         self.take(spec, false);
     }
 
-    /// `fresh`: no pod has been told.
+    /// Applies a spec. `fresh`: no pod was ever listed.
     fn take(&self, spec: &Spec, fresh: bool) {
         self.live.store(Arc::new(Live::of(spec)));
         let former = self.answers.load_full();
@@ -208,7 +210,7 @@ impl Revision {
         self.wakes.tell();
     }
 
-    /// A limit is kept with other activators, where that may be; none is not.
+    /// Starts, changes or stops the sharing of its limit with other activators, if limits may be shared.
     fn keep_limit(&self, limit: u32, fresh: bool) {
         let Some(holders) = &self.holders else { return };
         match (self.link.load_full(), limit) {
@@ -229,12 +231,12 @@ impl Revision {
         }
     }
 
-    /// Who holds it, where a limit may be kept with other activators.
+    /// Returns the link of its shared limit, if it has one.
     pub(crate) fn link(&self) -> arc_swap::Guard<Option<Arc<Link>>> {
         self.link.load()
     }
 
-    /// Takes over a listing of pods.
+    /// Applies a listing of pods.
     pub(crate) fn set_pods(&self, mut listing: Listing) {
         let ports = std::mem::take(&mut listing.ports);
         if !ports.is_empty() || self.pod_ports.load().is_some() {
@@ -252,17 +254,17 @@ impl Revision {
         self.backends.set_listing(listing);
     }
 
-    /// Takes over the cluster IP.
+    /// Sets the cluster IP.
     pub(crate) fn set_cluster_ip(&self, destination: Option<Destination>) {
         self.backends.set_cluster_ip(destination);
     }
 
-    /// Takes over this activator's place among the revision's.
+    /// Sets this activator's place among the revision's activators.
     pub(crate) fn set_activators(&self, activators: Activators) {
         self.throttler.set_activators(activators);
     }
 
-    /// The revision is no more: who waits is refused; what runs, runs on.
+    /// Handles the deletion of the revision: waiting requests are refused; running requests continue.
     pub(crate) fn delete(&self) {
         self.throttler.refuse_waiting(Some(AdmissionError::Gone));
         self.gone.store(true, Ordering::Release);
@@ -270,12 +272,12 @@ impl Revision {
         self.end();
     }
 
-    /// Whether it was deleted.
+    /// Reports whether it was deleted.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Its task ends, and its series with it.
+    /// Ends its task and its metric series.
     pub(crate) fn end(&self) {
         self.backends.close();
         if let (Some(holders), Some(link)) = (&self.holders, self.link.swap(None)) {
@@ -284,7 +286,7 @@ impl Revision {
         self.metrics.forget();
     }
 
-    /// A pod could not be reached: it is out at once, and probed again.
+    /// Takes an unreachable pod out of use at once, and has it probed again.
     pub(crate) fn take_out(&self, destination: &Destination, cause: &str) {
         if self.throttler.mark_failed(destination) {
             tracing::warn!(revision = %self.key, pod = %destination, cause, "pod taken out");
@@ -292,17 +294,17 @@ impl Revision {
         self.backends.failed(destination.clone());
     }
 
-    /// What is answered without a pod; none: nothing is.
+    /// Returns the responses without a pod, if configured.
     pub(crate) fn answers(&self) -> Option<Arc<Answers>> {
         self.answers.load().as_ref().cloned()
     }
 
-    /// What a request needs to be sent.
+    /// Returns the state that a request needs.
     pub(crate) fn live(&self) -> arc_swap::Guard<Arc<Live>> {
         self.live.load()
     }
 
-    /// Each pod's ports, where there are several.
+    /// Returns the ports of each pod, if there are several.
     pub(super) fn pod_ports(&self) -> Option<Arc<BTreeMap<IpAddr, PodPorts>>> {
         self.pod_ports.load_full()
     }
@@ -311,33 +313,34 @@ impl Revision {
         self.live.load().bounds
     }
 
-    /// What keeps it from being woken, if it has no pod and cannot get one.
+    /// Returns the reason why it cannot be woken, if it has no pod and cannot get one.
     pub(crate) fn wake_refused(&self) -> Option<Arc<str>> {
         self.live.load().wake_refused.clone().filter(|_| self.is_cold())
     }
 
-    /// Why it does not wake, for those who watch it wake.
+    /// Returns the reason why it does not wake, for waiting pages.
     pub(crate) fn cause(&self) -> Option<Arc<str>> {
         let live = self.live.load();
         live.failing.clone().or_else(|| live.wake_refused.clone()).filter(|_| self.is_cold())
     }
 
-    /// Whether no pod can be sent to.
+    /// Reports whether no pod can take requests.
     pub(crate) fn is_cold(&self) -> bool {
         self.throttler.is_cold()
     }
 
-    /// The latest wake-up.
+    /// Returns the steps of the latest wake.
     pub(crate) fn timeline(&self) -> Timeline {
         *self.timeline.lock()
     }
 
-    /// Notes a step of a wake-up.
+    /// Records a step of a wake.
     pub(crate) fn note<T>(&self, step: impl FnOnce(&mut Timeline) -> T) -> T {
         step(&mut self.timeline.lock())
     }
 
-    /// Reports a wake that has ended for who came at `received`: once, whichever of those who waited for it is first.
+    /// Reports the end of a wake for a request that arrived at `received`. The first of the waiting requests logs it,
+    /// once.
     pub(crate) fn woke(
         &self,
         on_cold_start: Option<&OnColdStart>,
@@ -365,7 +368,7 @@ impl Revision {
         cold
     }
 
-    /// A request that came at `received` was refused. Of one that waited for a pod that is a wake that failed.
+    /// Records a refused request that arrived at `received`. If the request waited for a pod, its wake failed.
     pub(crate) fn refused(&self, received: Instant, refusal: &Refusal) {
         let is_wake = matches!(refusal, Refusal::Timeout(_) | Refusal::Unwoken { .. } | Refusal::Failing { .. });
         if is_wake && self.is_cold() {
@@ -375,40 +378,40 @@ impl Revision {
         }
     }
 
-    /// A number of its pods' addresses, another one for others.
+    /// Returns a hash of its pods' addresses, to detect another set of pods.
     pub(crate) fn pods(&self) -> u64 {
         self.pods.load(Ordering::Relaxed)
     }
 
-    /// A connection to this port of its Service ended without a byte while it slept.
+    /// Records that a connection to this Service port ended without a byte while the revision slept.
     pub(crate) fn silent(&self, port: u16) {
         self.seen.silent(port);
     }
 
-    /// Pods speak first on this port of its Service.
+    /// Records that pods speak first on this Service port.
     pub(crate) fn pod_speaks_first(&self, port: u16) {
         self.seen.pod_speaks_first(port);
     }
 
-    /// What was seen of it since the last call.
+    /// Returns the observations since the last call.
     pub(super) fn seen(&self) -> Option<Box<Seen>> {
         let [waited, waiting] = self.metrics.waiting();
         self.seen.take(waited, waiting, Instant::now())
     }
 
-    /// The way to the task that probes.
+    /// Returns the inbox of the task that probes.
     pub(crate) fn backends(&self) -> &Handle {
         &self.backends
     }
 }
 
-/// What its pods' connections say of them.
+/// Observations of the pods' connections.
 impl PodObserver for Revision {
     fn pod_doubted(&self, pod: SocketAddr) {
         self.throttler.mark_failed(&pod.into());
     }
 
-    /// If a request failed there meanwhile, the pod is no longer among those that could come back here.
+    /// Restores the pod, unless a request failed there meanwhile.
     fn pod_trusted(&self, pod: SocketAddr) {
         self.throttler.restore(&pod.into());
     }
@@ -454,7 +457,7 @@ pub(crate) mod fixture {
     use common::backend::Backend;
     use common::time::Timestamp;
 
-    /// `ns/app` without pods, as `change` makes it.
+    /// Returns `ns/app` without pods, with its backend modified by `change`.
     pub(crate) fn revision(change: impl FnOnce(&mut Backend)) -> Arc<Revision> {
         let mut backend = Backend::plain("app");
         change(&mut backend);
@@ -473,8 +476,8 @@ mod tests {
     use common::ports::PortId;
     use common_api::zeroscaler::PortProtocol;
 
-    /// Goal: a port speaks what is said of it, whatever the first one does, then what was learned, then what hints say.
-    /// gRPC is HTTP/2. Behind a queue-proxy all ports are one.
+    /// Goal: the protocol of a port is the declared one, regardless of the first port; else the learned one; else the
+    /// one from hints. gRPC uses HTTP/2. Behind a queue-proxy all ports are the same.
     #[test]
     fn what_came_to_a_port_is_sent_in_what_that_port_speaks() {
         let port = |number, protocol, spoken| Port {

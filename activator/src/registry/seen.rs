@@ -1,11 +1,10 @@
-//! What this activator saw of one revision since its last report, for whoever shows it: requests that were held, and
-//! wakes with their phases.
+//! Observations of one revision since the last report, for display: held requests, and wakes with their phases.
 //!
-//! A request that is held adds one to a count; the wake that it was part of is noted once it has ended, by the first of
-//! the requests that are answered. The report of each second ([`super::stats`]) takes both away. Nothing waits for that,
-//! and what nobody takes is bounded: [`WAKES_MAX`] wakes, of which the oldest go first.
+//! A held request increments a count. A wake is recorded at its end, by the first of its requests that gets a response.
+//! The report of each second ([`super::stats`]) takes both. Nothing waits for the report, and unreported data is
+//! bounded: [`WAKES_MAX`] wakes, of which the oldest are dropped first.
 //!
-//! A wake that failed is noted with its reason, once for all the requests that waited for it ([`QUIET`]).
+//! A failed wake is recorded with its reason, once for all requests that waited for it ([`QUIET`]).
 
 use crate::metrics::cold_start::ColdStart;
 use common::stat::{Seen, SeenWake, WAKES_MAX};
@@ -14,12 +13,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A failure within this time of the one before is that of the same wake.
+/// Time after a failure in which further failures belong to the same wake.
 const QUIET: Duration = Duration::from_secs(5);
-/// Longest reason that is kept, in bytes.
+/// Maximum length of a recorded reason, in bytes.
 const REASON_MAX: usize = 200;
 
-/// What was seen of one revision.
+/// Unreported observations of one revision.
 #[derive(Debug, Default)]
 pub(crate) struct SeenHere(Mutex<State>);
 
@@ -27,15 +26,15 @@ pub(crate) struct SeenHere(Mutex<State>);
 struct State {
     ended: VecDeque<(Instant, SeenWake)>,
     failed: Option<Instant>,
-    /// Requests that were waiting at the last report.
+    /// Number of requests that were waiting at the last report.
     waiting: u32,
-    /// Ports of the Service of which something is to be told; silent ones, and those on which pods speak first.
+    /// Service ports to report: ports with silent connections, and ports on which pods speak first.
     silent: BTreeSet<u16>,
     pod_speaks_first: BTreeSet<u16>,
 }
 
 impl SeenHere {
-    /// A wake has ended with an answer.
+    /// Records a wake that ended with a response.
     pub(super) fn answered(&self, cold: &ColdStart) {
         let phases = cold.phases();
         let wake = SeenWake {
@@ -48,8 +47,8 @@ impl SeenHere {
         self.0.lock().end(cold.first_byte, wake);
     }
 
-    /// A request that waited for a wake was refused. `signalled` and `address_known` are steps of the way, if they were
-    /// reached while it waited.
+    /// Records the refusal of a request that waited for a wake. `signalled` and `address_known` are the steps reached
+    /// by then.
     pub(super) fn failed(
         &self,
         received: Instant,
@@ -77,17 +76,18 @@ impl SeenHere {
         state.end(now, wake);
     }
 
-    /// A connection to this port ended without a byte.
+    /// Records that a connection to this port ended without a byte.
     pub(super) fn silent(&self, port: u16) {
         self.0.lock().silent.insert(port);
     }
 
-    /// Pods speak first on this port.
+    /// Records that pods speak first on this port.
     pub(super) fn pod_speaks_first(&self, port: u16) {
         self.0.lock().pod_speaks_first.insert(port);
     }
 
-    /// All of it since the last call, of which `held` began to wait and `waiting` wait still; none: there is nothing.
+    /// Returns everything since the last call, or `None` if there is nothing. `held` requests began to wait since then,
+    /// `waiting` still wait.
     pub(super) fn take(&self, held: u32, waiting: u32, now: Instant) -> Option<Box<Seen>> {
         let mut state = self.0.lock();
         let held = held.saturating_add(std::mem::replace(&mut state.waiting, waiting));
@@ -127,7 +127,7 @@ mod tests {
         ColdStart { key, received, signalled: Some(signalled), address_known, probed, released, first_byte }
     }
 
-    /// Goal: a request counts as held in each second in which it waits, and what was told is not told again.
+    /// Goal: a request counts as held in each second in which it waits, and nothing is reported twice.
     #[test]
     fn held_requests_are_those_that_wait_at_some_moment() {
         let (seen, now) = (SeenHere::default(), Instant::now());
@@ -138,7 +138,8 @@ mod tests {
         }
     }
 
-    /// Goal: wakes come with phases that add up, bounded, the oldest ones lost; a failure is told once for all who waited.
+    /// Goal: wakes have phases that add up; their number is bounded, and the oldest are lost. A failure is reported
+    /// once for all requests that waited.
     #[test]
     fn wakes_are_told_once_with_their_phases() {
         let (seen, start) = (SeenHere::default(), Instant::now());

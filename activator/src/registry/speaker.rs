@@ -1,13 +1,14 @@
-//! Tells who speaks first on the connections of a port: its clients, as in HTTP, or its pods, as in MySQL or SMTP.
+//! Detects the side that speaks first on a port: clients, as in HTTP, or pods, as in MySQL or SMTP.
 //!
-//! A connection on which nothing comes may be one that a browser opened ahead of use, or that of a client that waits for its
-//! server. So a pod is asked, once for each set of pods, by a connection on which nothing is sent. If it sends something,
-//! all connections to the port are passed on as bytes from then on. A port on which a pod has answered HTTP is not asked of.
+//! A silent connection may be one that a browser opened ahead of use, or one whose client waits for the server. So the
+//! activator asks a pod, once for each set of pods, by opening a connection and sending nothing. If the pod sends
+//! something, all connections to the port are passed on as bytes from then on. If a pod has responded in HTTP on the
+//! port, no pod is asked.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Knowledge of one port.
+/// Knowledge about one port.
 #[derive(Debug, Default)]
 pub(crate) struct Speaker {
     state: Mutex<State>,
@@ -20,27 +21,27 @@ enum State {
     Unknown,
     Asking,
     Pod,
-    /// With these pods.
+    /// Clients speak first, as found with the set of pods that has this hash.
     Client(u64),
 }
 
-/// Next step of a connection without a byte.
+/// Next step of a silent connection.
 pub(crate) enum Next<'a> {
-    /// Be passed on.
+    /// Connect it to a pod now.
     PassOn,
     /// Wait for its client.
     Wait,
-    /// Look again later: a pod is being asked.
+    /// Check again later, because a pod is being asked.
     Later,
     /// Ask a pod.
     Ask(Asking<'a>),
 }
 
-/// A pod is being asked. It is as before if this is dropped.
+/// Question to a pod that is under way. On drop without a result, the state returns to unknown.
 pub(crate) struct Asking<'a>(&'a Speaker);
 
 impl Speaker {
-    /// A pod has answered in HTTP.
+    /// Records that a pod responded in HTTP.
     pub(crate) fn note_http(&self) {
         if !self.http.load(Ordering::Relaxed) {
             self.http.store(true, Ordering::Relaxed);
@@ -52,12 +53,12 @@ impl Speaker {
         *self.state.lock() == State::Pod
     }
 
-    /// Returns whether it is known who does, or was of former pods.
+    /// Returns whether the speaking side is known, for the present or former pods.
     pub(crate) fn is_known(&self) -> bool {
         self.http.load(Ordering::Relaxed) || matches!(*self.state.lock(), State::Pod | State::Client(_))
     }
 
-    /// Returns what a connection without a byte is to do, `pods` being a number of the present ones.
+    /// Returns the next step of a silent connection. `pods`: hash of the present set of pods.
     pub(crate) fn next(&self, pods: u64) -> Next<'_> {
         let mut state = self.state.lock();
         match *state {
@@ -74,7 +75,7 @@ impl Speaker {
 }
 
 impl Asking<'_> {
-    /// The pod spoke first, or it did not, `pods` being the number of the present ones.
+    /// Records whether the pod spoke first. `pods`: hash of the present set of pods.
     pub(crate) fn found(self, is_pod: bool, pods: u64) {
         *self.0.state.lock() = if is_pod { State::Pod } else { State::Client(pods) };
     }
@@ -93,7 +94,7 @@ impl Drop for Asking<'_> {
 mod tests {
     use super::*;
 
-    /// Goal: each set of pods is asked once, by one connection at a time, and pods that speak first are believed for good.
+    /// Goal: each set of pods is asked once, by one connection at a time. Pods that speak first are not asked again.
     #[test]
     fn each_set_of_pods_is_asked_once() {
         let speaker = Speaker::default();

@@ -1,4 +1,4 @@
-//! HTTP in which a request goes to its pod.
+//! Choice of the HTTP version towards pods.
 
 use super::ports::WorkloadPort;
 use super::revision::{Live, Revision};
@@ -9,7 +9,7 @@ use http::header::{CONTENT_TYPE, UPGRADE};
 use http::{HeaderMap, Method, Request, Version};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// HTTP that pods of a port were found to speak, where it was not what was assumed.
+/// HTTP version that the pods of a port were found to speak, if it differs from the assumption.
 #[derive(Debug, Default)]
 pub(crate) struct PortHttp(AtomicU8);
 
@@ -40,11 +40,11 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 impl Live {
-    /// Returns what a request is sent in, and whether that is an assumption. `port`: the Service's port that it came to;
-    /// none: one that all share, which stands for the first. `learned`: what that port's pods were found to speak.
+    /// Returns the protocol for a request, and whether it is an assumption. `port`: Service port of the request; `None`
+    /// for a shared port, which stands for the first one. `learned`: protocol that the port's pods were found to speak.
     ///
-    /// gRPC is HTTP/2, whatever is declared. A port of which nothing is said speaks HTTP/1.1 at plain pods; behind a
-    /// queue-proxy all are one.
+    /// gRPC uses HTTP/2, regardless of the declaration. A port without a declaration speaks HTTP/1.1 at plain pods;
+    /// behind a queue-proxy all ports are the same.
     pub(super) fn protocol_for<B>(
         &self,
         request: &Request<B>,
@@ -72,7 +72,7 @@ impl Live {
 }
 
 impl Revision {
-    /// Returns what a request that came to `port`, or to one that all share, is sent in, and whether that is an assumption.
+    /// Returns the protocol for a request on `port`, or on a shared port, and whether it is an assumption.
     pub(crate) fn protocol_for<B>(
         &self,
         live: &Live,
@@ -83,7 +83,7 @@ impl Revision {
         live.protocol_for(request, said, self.learned(port).get())
     }
 
-    /// A request that came there was answered in this, and not in what was assumed.
+    /// Records that pods responded in this protocol instead of the assumed one.
     pub(crate) fn learn(&self, port: Option<&WorkloadPort>, protocol: Protocol) {
         if self.learned(port).get() != Some(protocol) {
             tracing::info!(revision = %self.key, ?protocol, "pods speak another HTTP than was assumed");

@@ -1,14 +1,14 @@
-//! Tells the autoscaler what is going on.
+//! Reports to the autoscaler.
 //!
-//! - The first request of an idle revision sends its signal at once, from the request's own task: no timer and no other
-//!   task lies between.
-//! - Every second one frame carries a report for each revision that has something to say, and an attestation that this
-//!   activator is here and connected, so that the silence of the others means no load.
-//! - A request that comes back because its pod is gone, and finds no other, repeats the signal.
-//! - A signal that no connection has carried is owed, and sent as soon as there is a connection.
+//! - The first request of an idle revision sends its signal at once, from the request's own task, without a timer or
+//!   another task in between.
+//! - Every second, one frame carries a report for each active revision, and an attestation that this activator is
+//!   running and connected. So a missing report of any other revision means no load.
+//! - A request that loses its pod and finds no other repeats the signal.
+//! - A signal that could not be sent stays pending, and is sent as soon as there is a connection.
 //!
-//! While there is no connection reports are dropped: they are about a second that has passed. What is owed is in the
-//! accounting ([`activator_core::accounting`]); this module only carries.
+//! Without a connection reports are dropped, because they describe a second that has passed. The accounting
+//! ([`activator_core::accounting`]) keeps track of pending signals; this module only sends.
 
 use crate::metrics::Metrics;
 use crate::registry::revision::Revision;
@@ -26,14 +26,14 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-/// Time between two reports, as upstream.
+/// Interval between two reports, as in Knative.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Carries stats. Cheap to clone.
+/// Sender of stats. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct StatSink {
     shared: Arc<Shared>,
-    /// Whether the autoscaler is told of the trace of the request that wakes.
+    /// The autoscaler is sent the trace of the request that wakes a revision.
     traces: bool,
 }
 
@@ -41,15 +41,16 @@ struct Shared {
     link: DurableSender,
     pod_name: String,
     system_namespace: String,
-    /// Revisions that have something to say: one entry for each, marked by [`Revision::reporting`].
+    /// Revisions to report: one entry for each, marked by [`Revision::reporting`].
     reporting: Mutex<Vec<Arc<Revision>>>,
     metrics: Metrics,
-    /// Whether the autoscaler is one of ours, and is told what else was seen.
+    /// The autoscaler is one of ours, and gets further observations.
     shows: bool,
 }
 
 impl StatSink {
-    /// A sink over `link`. `shows`: reports say what else was seen ([`super::seen`]), beside what decisions need.
+    /// Creates a sink over `link`. `shows`: reports include further observations ([`super::seen`]), beside the input of
+    /// decisions.
     pub(crate) fn new(
         link: DurableSender,
         pod_name: String,
@@ -61,39 +62,39 @@ impl StatSink {
         Self { shared: Arc::new(Shared { link, pod_name, system_namespace, reporting, metrics, shows }), traces: false }
     }
 
-    /// The same, which tells an autoscaler of ours of the trace of the request that wakes.
+    /// Sets whether our own autoscaler is sent the trace of the request that wakes a revision.
     pub(crate) fn with_traces(self, traces: bool) -> Self {
         Self { traces, ..self }
     }
 
-    /// An idle revision got its first request. `trace` names its span, if it has one that others should go on with.
+    /// Signals the first request of an idle revision. `trace` returns its span, if other processes should continue it.
     pub(crate) fn first_request(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
-        // Before a report can take the signal, which knows no trace.
+        // Comes first, because a report could take the signal, and reports carry no trace.
         self.send_signal(revision, trace);
         self.observed(revision);
-        // The link may have come up in between, and sent what the list owed.
+        // The link may have come up in between, and sent the pending signals of the list.
         self.send_signal(revision, || None);
     }
 
-    /// Something was seen of a revision that may be idle ([`super::seen`]): the next report says it.
+    /// Includes a revision that may be idle in the next report, because there are observations of it ([`super::seen`]).
     pub(crate) fn observed(&self, revision: &Arc<Revision>) {
         if !revision.reporting.swap(true, Ordering::AcqRel) {
             self.shared.reporting.lock().push(revision.clone());
         }
     }
 
-    /// A request lost its pod, and there is no other: the autoscaler should not learn that from the next report only.
+    /// Signals at once that a request lost its pod and there is no other, without waiting for the next report.
     pub(crate) fn still_waiting(&self, revision: &Arc<Revision>) {
         if !self.shared.link.is_connected() {
-            return; // The report after the next connect says it all.
+            return; // The report after the next connect covers this.
         }
         let Some(signal) = revision.stats.reminder() else { return };
-        // It arrived before, and was counted then.
+        // The request was counted when it arrived.
         let frame = self.frame(vec![self.entry(revision, 1.0, 0.0)]);
         self.send(frame, vec![(revision.clone(), signal)]);
     }
 
-    /// Reports every second, and sends what is owed when the link comes up, until `shutdown`.
+    /// Reports every second, and sends pending signals when the link comes up, until `shutdown`.
     pub(crate) async fn run(self, readiness: Arc<crate::registry::readiness::Readiness>, shutdown: CancellationToken) {
         let mut connected = self.shared.link.connected();
         let mut interval = tokio::time::interval(REPORT_INTERVAL);
@@ -114,17 +115,17 @@ impl StatSink {
             tokio::select! {
                 _ = interval.tick() => self.report(),
                 changed = connected.changed() => if changed.is_err() {
-                    return; // The link has ended, which it does on shutdown only.
+                    return; // The link ends only on shutdown.
                 },
                 () = shutdown.cancelled() => return,
             }
         }
     }
 
-    /// Sends the signal of one revision, if it is owed.
+    /// Sends the signal of one revision, if it is pending.
     fn send_signal(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
         if !self.shared.link.is_connected() {
-            return; // Owed until there is a connection.
+            return; // Pending until there is a connection.
         }
         let Some(signal) = revision.stats.signal() else { return };
         let trace = if self.traces { trace().unwrap_or_default() } else { String::new() };
@@ -160,13 +161,13 @@ impl StatSink {
                 Err(error) => tracing::debug!(%error, "first signal is owed"),
             }
         });
-        // The first poll queues the frame, here and now; only the confirmation is left to another task.
+        // The first poll queues the frame; only the confirmation is left to another task.
         if carrying.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             tokio::spawn(carrying);
         }
     }
 
-    /// One second's frame.
+    /// Sends the frame of one second.
     fn report(&self) {
         let shared = &*self.shared;
         let connected = shared.link.is_connected();
@@ -180,7 +181,7 @@ impl StatSink {
                 revision.metrics.concurrency.set(report.average_concurrency);
                 let entry = self.entry(&revision, report.average_concurrency, report.request_count);
                 messages.push(WireStatMessage { seen, ..entry });
-                // Unconnected, it is dropped and owed again.
+                // Without a connection the signal is dropped and stays pending.
                 signals.extend(report.signal.map(|signal| (revision.clone(), signal)));
             } else if seen.is_some() {
                 messages.push(WireStatMessage { seen, ..self.entry(&revision, 0.0, 0.0) });
@@ -189,7 +190,7 @@ impl StatSink {
                 kept.push(revision);
                 continue;
             }
-            // Give up the place first, then look again: a request that came in between takes it anew, or is seen here.
+            // Leave the list first, then check again: a request in between either rejoins the list, or is seen here.
             revision.reporting.store(false, Ordering::Release);
             if revision.stats.is_tracked() && !revision.reporting.swap(true, Ordering::AcqRel) {
                 kept.push(revision);

@@ -1,4 +1,4 @@
-//! The registry, told of workloads by hand.
+//! Tests of the registry, with workloads as events.
 
 use super::*;
 use crate::discovery::{self, Listing, Port};
@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 const OWN_IP: &str = "10.0.0.1";
 
-/// One that knows nothing yet.
+/// Returns an empty registry.
 fn registry() -> Arc<Registry> {
     shown().0
 }
 
-/// The same, and what its metrics show.
+/// Returns an empty registry, and a function that exports its metrics.
 fn shown() -> (Arc<Registry>, impl Fn() -> String) {
     let start = Instant::now();
     let shown = telemetry::Metrics::default();
@@ -48,14 +48,14 @@ fn leads(registry: &Registry, host: &str) -> Option<RevisionKey> {
     registry.by_host(host, [127, 0, 0, 1].into()).map(|revision| revision.key.clone())
 }
 
-/// Applies events, and renews hosts.
+/// Applies events, and rebuilds the host table.
 fn take(registry: &Registry, events: impl Iterator<Item = Event>) {
     registry.take(events);
     registry.renew_hosts();
 }
 
-/// Goal: however many batches the workloads of a start come in, hosts are looked up in one table, made once. Method: the
-/// table is another one whenever it was made anew.
+/// Goal: the host table is built once at the start, regardless of the number of batches, and then once per burst.
+/// Method: a rebuild replaces the table.
 #[tokio::test]
 async fn the_table_of_hosts_is_made_once_at_the_start_and_then_once_for_a_burst() {
     let registry = registry();
@@ -87,7 +87,7 @@ fn pods(addresses: &[&str]) -> Event {
     Event::Pods { key: key(), listing: Listing { ready, ..Listing::default() } }
 }
 
-/// The revision that is at work; to look makes none.
+/// Returns the active revision without creating one.
 fn at_work(registry: &Registry) -> Option<Arc<Revision>> {
     registry.workload("ns", "app")?.revision()
 }
@@ -96,7 +96,7 @@ fn asked_for(registry: &Registry) -> Arc<Revision> {
     registry.by_key("ns", "app").expect("known")
 }
 
-/// What the looks of the registry do, every minute of so many.
+/// Runs the registry's periodic checks, one per minute.
 fn minutes_pass(registry: &Registry, now: &mut Instant, minutes: u32) {
     for _ in 0..minutes {
         *now += LOOK;
@@ -104,8 +104,8 @@ fn minutes_pass(registry: &Registry, now: &mut Instant, minutes: u32) {
     }
 }
 
-/// Goal: a workload that sleeps has no revision and no series, and is known all the same; the first request gets one that
-/// knows everything that was told before.
+/// Goal: a sleeping workload has no revision and no series, but is known. The first request gets a revision with all
+/// earlier events applied.
 #[tokio::test]
 async fn the_first_request_finds_what_was_told_while_it_slept() {
     let (registry, metrics) = shown();
@@ -128,7 +128,8 @@ async fn the_first_request_finds_what_was_told_while_it_slept() {
     assert_eq!(registry.load("ns", "app").map(|load| load.capacity), Some(Capacity::Limited(1)), "half of two pods");
 }
 
-/// Goal: who ends waits for those whose clients another activator can take, be it beside this one or about to follow.
+/// Goal: a terminating activator waits for the workloads that another activator can take over, whether listed beside it
+/// or merely ready.
 #[tokio::test]
 async fn clients_are_led_here_for_now_where_another_can_take_them() {
     let registry = registry();
@@ -149,7 +150,7 @@ async fn clients_are_led_here_for_now_where_another_can_take_them() {
         (led_to(&[own]), siblings(&[leaving, coming(true)]), 1),
         (led_to(&[own, other]), siblings(&[leaving]), 1),
         (led_to(&[other]), siblings(&[leaving, coming(true)]), 0),
-        // In a dual-stack cluster an activator has two addresses, and is one.
+        // In a dual-stack cluster an activator has two addresses, but counts once.
         (led_to(&[own, "fd00::1"]), siblings(&[leaving, ("[fd00::1]:8012", true)]), 0),
     ];
     for (number, (led, siblings, left)) in rows.into_iter().enumerate() {
@@ -158,7 +159,7 @@ async fn clients_are_led_here_for_now_where_another_can_take_them() {
     }
 }
 
-/// Goal: the first address of a pod sets a revision to work, before any request.
+/// Goal: the first address of a pod activates a revision, before any request.
 #[tokio::test]
 async fn pods_are_probed_before_the_first_request() {
     let registry = registry();
@@ -170,7 +171,7 @@ async fn pods_are_probed_before_the_first_request() {
     }
 }
 
-/// Goal: the names of further Services lead to their workload, unless one is the main Service of another.
+/// Goal: the names of further Services lead to their workload, unless one is the main Service of another workload.
 #[tokio::test]
 async fn further_services_names_lead_to_their_workload() {
     let registry = registry();
@@ -187,7 +188,7 @@ async fn further_services_names_lead_to_their_workload() {
     assert_eq!(leads(&registry, "edge.ns"), None, "served no more");
 }
 
-/// Goal: a revision is dropped when for the whole time nobody had it, and it had no pod; and not a look sooner.
+/// Goal: a revision is dropped if for the whole time it was unused and had no pod, and not a check sooner.
 #[tokio::test]
 async fn a_revision_of_no_use_is_dropped() {
     let (registry, metrics) = shown();
@@ -200,7 +201,7 @@ async fn a_revision_of_no_use_is_dropped() {
 
     drop(first);
     minutes_pass(&registry, &mut now, rest);
-    let second = Arc::downgrade(&asked_for(&registry)); // That begins anew.
+    let second = Arc::downgrade(&asked_for(&registry)); // Use restarts the time.
     minutes_pass(&registry, &mut now, rest);
     assert!(at_work(&registry).is_some() && second.strong_count() == 1);
     minutes_pass(&registry, &mut now, 1);
@@ -220,7 +221,8 @@ async fn a_revision_of_no_use_is_dropped() {
     drop(entered);
 }
 
-/// Goal: who is asked for, held and deleted meanwhile is told so; who asks later gets nothing, nor one that is dropped.
+/// Goal: a request that is held when its workload is deleted is refused. Later requests find nothing, not even a
+/// dropped revision.
 #[tokio::test]
 async fn what_is_deleted_does_no_work() {
     let registry = registry();
@@ -233,8 +235,8 @@ async fn what_is_deleted_does_no_work() {
     assert!(registry.by_key("ns", "app").is_none() && registry.load("ns", "app").is_none());
 }
 
-/// Goal: requests that come while revisions are dropped all the time never meet two revisions at once. Method: who has one
-/// asks again, and must get the same.
+/// Goal: while revisions are dropped all the time, requests never meet two revisions at once. Method: a thread with a
+/// revision asks again, and must get the same one.
 #[tokio::test]
 async fn there_are_never_two_revisions_at_once() {
     let registry = registry();
@@ -250,7 +252,7 @@ async fn there_are_never_two_revisions_at_once() {
                     seen += usize::from(!latest.ptr_eq(&Arc::downgrade(&revision)));
                     latest = Arc::downgrade(&revision);
                     drop(revision);
-                    // Asking all the time would leave no time to drop it.
+                    // Continuous requests would leave no time to drop it.
                     (0..1000).take_while(|_| latest.strong_count() > 0).for_each(|_| std::thread::yield_now());
                 }
             })
@@ -263,11 +265,11 @@ async fn there_are_never_two_revisions_at_once() {
     });
 }
 
-/// What the registry keeps of a workload that sleeps, and the ledger of its number.
+/// Bytes that the registry keeps for a sleeping workload, including the ledger line of its number.
 const ASLEEP_BYTES: i64 = 900;
 
-/// Goal: a workload that sleeps costs what is known of it and no more, also after it has been at work. Method: the bytes
-/// that are allocated for many, events included as they are shared.
+/// Goal: a sleeping workload costs only the known data, also after it was active. Method: the bytes allocated for many,
+/// including the shared events.
 #[tokio::test]
 async fn a_workload_that_sleeps_costs_little() {
     const MANY: u16 = 1000;

@@ -1,14 +1,14 @@
-//! A workload, asleep or at work.
+//! Workload, asleep or active.
 //!
-//! Most workloads of a large cluster sleep. Of one that does, what was told of it is kept and nothing else. Its
-//! [`Revision`], with queue, counts, series and a task that probes, is made for the first request, or for the first
-//! address of a pod, and dropped when for [`REST`] nobody has asked for it and it has had no pod.
+//! Most workloads of a large cluster are asleep. For such a workload only the data from discovery is stored. Its
+//! [`Revision`], with queue, counts, series and a probing task, is created for the first request or the first pod
+//! address. It is dropped if for [`REST`] it was unused and had no pod.
 //!
-//! # Nothing is lost between the two
+//! # Consistency
 //!
-//! One lock stands around what is known and what works. What is told goes to both: a revision that is made later begins
-//! with it. A request gets the revision under that lock, and one that anybody has is not dropped: whoever holds, sends or
-//! reports has it, so there are never two at once.
+//! One lock guards both the data and the revision. Events are applied to both, and a revision that is created later
+//! starts with the data. A request gets the revision under that lock, and a revision in use is not dropped. So there
+//! are never two at once.
 
 use super::revision::{Revision, share_number};
 use super::{Parts, backends};
@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a revision without pods stays for the next request. Longer than metrics are asked for once: its series go
-/// with it.
+/// Time that an unused revision without pods stays. Longer than a metrics scrape interval, because its series end with
+/// it.
 pub(super) const REST: Duration = Duration::from_secs(300);
 
-/// What is known of one, and what works for it.
+/// Data of a workload, and its active revision.
 #[derive(Default)]
 pub(super) struct Workload {
     state: Mutex<State>,
@@ -34,27 +34,27 @@ pub(super) struct Workload {
 
 #[derive(Default)]
 struct State {
-    /// None: addresses were told before it.
+    /// `None` if its addresses came first.
     spec: Option<Arc<Spec>>,
-    /// None: there are no pods.
+    /// `None` if there are no pods.
     pods: Option<Box<Listing>>,
     cluster_ip: Option<Box<Destination>>,
     activators: Activators,
     work: Work,
-    /// Its wakes, once it had one.
+    /// Wakes, once it had a revision.
     wakes: Option<Arc<Wakes>>,
 }
 
-/// What works for it.
+/// Active revision of a workload.
 #[derive(Default)]
 struct Work {
     revision: Option<Arc<Revision>>,
-    /// When it was first seen to be of no use; none: it was asked for since.
+    /// Time of the first check that found it unused; `None` after a use.
     unused: Option<Instant>,
 }
 
 impl Workload {
-    /// It is this. Returns what it was.
+    /// Sets the spec. Returns the former one.
     pub(super) fn set_spec(&self, spec: Arc<Spec>, parts: &Parts) -> Option<Arc<Spec>> {
         let mut state = self.state.lock();
         let former = state.spec.replace(spec.clone());
@@ -67,7 +67,7 @@ impl Workload {
         former
     }
 
-    /// It is no more: who waits is refused; what runs, runs on.
+    /// Handles the deletion of the workload: waiting requests are refused; running requests continue.
     pub(super) fn delete(&self) {
         let mut state = self.state.lock();
         state.spec = None;
@@ -76,7 +76,7 @@ impl Workload {
         }
     }
 
-    /// Its pods are these.
+    /// Sets the pods.
     pub(super) fn set_pods(&self, listing: Listing, parts: &Parts) {
         let mut state = self.state.lock();
         state.pods = (!listing.is_empty()).then(|| Box::new(listing.clone()));
@@ -87,7 +87,7 @@ impl Workload {
         }
     }
 
-    /// This activator's place among those that carry its traffic.
+    /// Sets this activator's place among those that receive its traffic.
     pub(super) fn set_activators(&self, activators: Activators) {
         let mut state = self.state.lock();
         state.activators = activators;
@@ -96,12 +96,12 @@ impl Workload {
         }
     }
 
-    /// This activator's place among those to whom its clients are led.
+    /// Returns this activator's place among those that receive its traffic.
     pub(super) fn activators(&self) -> Activators {
         self.state.lock().activators
     }
 
-    /// The Service in front of its pods has this address.
+    /// Sets the address of the Service in front of its pods.
     pub(super) fn set_cluster_ip(&self, destination: Option<Destination>) {
         let mut state = self.state.lock();
         if let Some(revision) = &state.work.revision {
@@ -110,38 +110,39 @@ impl Workload {
         state.cluster_ip = destination.map(Box::new);
     }
 
-    /// Its revision for a request, made if there is none; nothing if it is no more, or if it is not what is `meant`.
+    /// Returns its revision for a request, and creates it if necessary. Returns `None` if the workload was deleted, or
+    /// `meant` rejects it.
     pub(super) fn at_work(&self, parts: &Parts, meant: impl FnOnce(&Spec) -> bool) -> Option<Arc<Revision>> {
         let mut state = self.state.lock();
         let is_meant = state.spec.as_deref().is_some_and(meant);
         if is_meant { state.revision(parts) } else { None }
     }
 
-    /// What it is.
+    /// Returns the spec.
     pub(super) fn spec(&self) -> Option<Arc<Spec>> {
         self.state.lock().spec.clone()
     }
 
-    /// Its revision, if there is one.
+    /// Returns its revision, if there is one.
     pub(super) fn revision(&self) -> Option<Arc<Revision>> {
         self.state.lock().work.revision.clone()
     }
 
-    /// The addresses that are its pods' own.
+    /// Returns the addresses that only its pods have; none for pods in the host network.
     pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
         let state = self.state.lock();
         let own = state.spec.as_ref().filter(|spec| !spec.backend.host_network).and(state.pods.as_ref());
         own.into_iter().flat_map(|listing| listing.all()).map(|pod| pod.address().ip()).collect()
     }
 
-    /// Whether nothing is known.
+    /// Reports whether nothing is known.
     pub(super) fn is_unknown(&self) -> bool {
         let state = self.state.lock();
         let has_addresses = state.pods.is_some() || state.cluster_ip.is_some();
         state.spec.is_none() && !has_addresses && state.activators == Activators::Unknown
     }
 
-    /// Drops its revision, if that has been of no use for long enough.
+    /// Drops its revision, if it has been unused for long enough.
     pub(super) fn rest(&self, now: Instant) {
         let mut state = self.state.lock();
         let Some(revision) = &state.work.revision else { return };
@@ -149,7 +150,7 @@ impl Workload {
         if state.work.rests(is_used, now)
             && let Some(revision) = std::mem::take(&mut state.work).revision
         {
-            // Within the lock: the next one may have series of the same names.
+            // Under the lock, because the next revision may have series of the same names.
             revision.end();
         }
     }
@@ -162,7 +163,7 @@ impl State {
             return Some(revision.clone());
         }
         let spec = self.spec.as_deref()?;
-        // Kept for those alone that show them.
+        // Stored only if the workload's responses use them.
         let wakes = match spec.answers {
             Some(_) => self.wakes.get_or_insert_default().clone(),
             None => Arc::default(),
@@ -183,7 +184,7 @@ impl State {
 }
 
 impl Work {
-    /// Whether it is to be dropped now.
+    /// Reports whether the revision must be dropped now.
     fn rests(&mut self, is_used: bool, now: Instant) -> bool {
         if is_used {
             self.unused = None;

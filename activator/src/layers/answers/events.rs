@@ -3,7 +3,7 @@
 //! ```text
 //! waking ──a pod is ready──> ready, end
 //!    │ ─────pods fail──────> failed with its cause, end; a cause that may pass is sent before
-//!    └─ LONGEST has passed, the workload is deleted, or this activator drains ──> end: the browser reconnects by itself
+//!    └─ LONGEST has passed, the workload is deleted, or this activator drains ──> end; the browser reconnects
 //! ```
 
 use crate::answers::wakes::Wakes;

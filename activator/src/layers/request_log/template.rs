@@ -1,17 +1,18 @@
-//! The request log's template: the part of Go's `text/template` that logs are written with.
+//! Template of the request log: the part of Go's `text/template` that log formats use.
 //!
-//! | action | means |
+//! | action | output |
 //! |---|---|
-//! | `{{.Request.Method}}` and the other fields of [`FIELDS`] | that value |
+//! | `{{.Request.Method}}` and the other fields of [`FIELDS`] | the value |
 //! | `{{.Request.Header.Get "NAME"}}` | the first value of a header, empty if absent |
-//! | `{{js FIELD}}`, `{{FIELD \| js}}`, `{{js (.Request.Header.Get "NAME")}}` | the value, escaped for JavaScript as Go does |
+//! | `{{js FIELD}}`, `{{FIELD \| js}}`, `{{js (.Request.Header.Get "NAME")}}` | the value, escaped for JavaScript as in Go |
 //! | `{{- ... -}}`, `{{/* ... */}}` | trims white space; a comment |
 //!
-//! A template is read once, when its ConfigMap changes, and everything else in it (conditions, variables, other
-//! functions, other fields of Go's request) is refused then, by name: a log that silently lacks what was asked for is
-//! worse than the former one. So nothing can fail while a request is logged.
+//! A template is parsed when its ConfigMap changes. Everything else (conditions, variables, other functions, other
+//! fields of Go's request) is rejected then, by name, because a log that silently lacks a requested value is worse than
+//! the former log. So logging a request cannot fail.
 //!
-//! What is known when a request comes is written then, what its end tells after it: nothing of the request is kept.
+//! Values known at the request's arrival are formatted at once, the others at its end. Nothing of the request is
+//! retained.
 
 use crate::layers::call::Call;
 use common::text::is_unprintable;
@@ -20,7 +21,7 @@ use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, REFERER, USER_AG
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A template, read.
+/// Parsed template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template(Vec<Piece>);
 
@@ -37,7 +38,7 @@ enum Of {
     Late(Late),
 }
 
-/// Known when the request comes.
+/// Field that is known at the request's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Method,
@@ -56,7 +57,7 @@ enum Field {
     Empty,
 }
 
-/// Known at its end.
+/// Field that is known at the request's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Late {
     Code,
@@ -64,7 +65,7 @@ enum Late {
     Latency,
 }
 
-/// Every field there is. The pod's name and address and the trace are always empty in an activator, as upstream's.
+/// All fields. As in Knative's activator, the pod's name and address and the trace are always empty.
 const FIELDS: [(&str, Of); 18] = [
     (".Request.Method", Of::Early(Field::Method)),
     (".Request.RequestURI", Of::Early(Field::RequestUri)),
@@ -86,7 +87,7 @@ const FIELDS: [(&str, Of); 18] = [
     (".Revision.PodIP", Of::Early(Field::Empty)),
 ];
 
-/// A line, up to what the request's end tells.
+/// Log line, complete except for the values of the request's end.
 #[derive(Debug)]
 pub(crate) struct Begun(Vec<Part>);
 
@@ -97,10 +98,10 @@ enum Part {
 }
 
 impl Template {
-    /// Reads a template. One that is empty logs nothing: [`None`].
+    /// Parses a template. An empty template disables the log: [`None`].
     ///
     /// # Errors
-    /// An action that is not among the module's table, in words that name it.
+    /// The template contains an action that the module's table lacks; the message names it.
     pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
         if text.is_empty() {
             return Ok(None);
@@ -145,7 +146,7 @@ impl Template {
         Ok(Some(Self(pieces)))
     }
 
-    /// Writes what is known when the request comes.
+    /// Formats the values that are known at the request's arrival.
     pub(crate) fn begin(&self, call: &Call) -> Begun {
         let mut parts = Vec::new();
         let mut done = String::new();
@@ -166,7 +167,7 @@ impl Template {
 }
 
 impl Begun {
-    /// The whole line.
+    /// Returns the whole line.
     pub(crate) fn finish(self, code: u16, size: u64, latency: Duration) -> String {
         let mut line = String::new();
         for part in self.0 {
@@ -237,7 +238,7 @@ impl Field {
             },
             Self::UserAgent => header(headers, &USER_AGENT).to_owned(),
             Self::Referer => header(headers, &REFERER).to_owned(),
-            Self::Tls if call.peer.tls => "{}".to_owned(), // How Go shows that there is one, without what is in it.
+            Self::Tls if call.peer.tls => "{}".to_owned(), // Go's output for a present but empty value.
             Self::Tls => "<nil>".to_owned(),
             Self::Name => call.revision.key.name().to_owned(),
             Self::Namespace => call.revision.key.namespace().to_owned(),
@@ -248,7 +249,7 @@ impl Field {
     }
 }
 
-/// A header's first value, empty if it is absent or no text.
+/// Returns a header's first value, empty if it is absent or not text.
 fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
     headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok()).unwrap_or_default()
 }
