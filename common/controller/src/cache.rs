@@ -1,19 +1,19 @@
-//! The last known objects of one kind, without a lock and without a watch of its own: what was taken in is known.
+//! Last known objects of one kind, without a lock and without its own watch.
 //!
-//! [`Cache::take`] moves on with one event of a watch and says what has changed; after a broken watch everything is
-//! listed anew, and what is missing from the list is gone ([`crate::relist`]).
+//! [`Cache::take`] applies one event of a watch and returns the changes. After a broken watch everything is listed
+//! again, and objects missing from the list are removed ([`crate::relist`]).
 //!
-//! # Answers to our own writes
+//! # Responses to our own writes
 //!
-//! A controller that creates a pod and decides again before the watch has told of it would create a second one. So a
-//! cache [with answers](Cache::with_answers) also takes in the answer to each write, and the watch confirms it later.
-//! Two rules keep the two sources from contradicting each other:
+//! A controller that creates a pod and decides again before the watch reports that pod would create a second one. So a
+//! cache [with answers](Cache::with_answers) also accepts the response to each write, which the watch confirms later.
+//! Two rules keep both sources consistent:
 //!
-//! - an answer counts only if its resourceVersion is higher than what is held, and the watch then changes nothing until
-//!   it has come to that version (versions of one kind are comparable, which Kubernetes guarantees since 1.35);
-//! - a uid that has been seen to go never comes back, whichever source is late. The last [`GONE_MAX`] are remembered.
+//! - A response counts only if its resourceVersion is higher than the cached one. Afterwards the watch changes nothing
+//!   until it reaches that version. Versions of one kind are comparable, which Kubernetes guarantees since 1.35.
+//! - A deleted uid never returns, whichever source is late. The last [`GONE_MAX`] deleted uids are remembered.
 //!
-//! What was answered since a listing began is not missing from it.
+//! Objects from responses that arrived since a listing began do not count as missing from it.
 
 use crate::ObjectKey;
 use crate::relist::Relist;
@@ -23,26 +23,26 @@ use kube::{Resource, ResourceExt};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Uids of deleted objects that are remembered. A uid matters only between an answer and the watch event for the
-/// same deletion, which is milliseconds; 4096 deletions of one kind do not happen in that time.
+/// Number of uids of deleted objects that are remembered. A uid matters only between a response and the watch event for
+/// the same deletion, which is milliseconds. 4096 objects of one kind are not deleted in that time.
 const GONE_MAX: usize = 4096;
 
-/// What happened to one object.
+/// Change of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change<V> {
-    /// Its name.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// Before; absent if it is new.
+    /// Previous value; `None` if the object is new.
     pub old: Option<V>,
-    /// Now; absent if it is gone.
+    /// Current value; `None` if the object was deleted.
     pub new: Option<V>,
 }
 
-/// The last known objects of one kind, by namespace and name. A `V` is what is held of an object, cheap to clone.
+/// Last known objects of one kind, by namespace and name. `V` is the cached form of an object and cheap to clone.
 #[derive(Debug)]
 pub struct Cache<V> {
     entries: BTreeMap<ObjectKey, Versioned<V>>,
-    /// None: the watch alone feeds it.
+    /// `None` if only the watch feeds the cache.
     answers: Option<Answers<V>>,
     relist: Relist<ObjectKey>,
     synced: bool,
@@ -57,63 +57,63 @@ struct Versioned<V> {
 #[derive(Debug)]
 struct Answers<V> {
     uid: fn(&V) -> Option<&str>,
-    /// What was answered, and the watch has not come to yet.
+    /// Keys of responses that the watch has not confirmed yet.
     unconfirmed: HashSet<ObjectKey>,
     gone: HashSet<String>,
     gone_order: VecDeque<String>,
 }
 
 impl<V> Default for Cache<V> {
-    /// Fed by the watch alone.
+    /// Creates a cache that only the watch feeds.
     fn default() -> Self {
         Self { entries: BTreeMap::new(), answers: None, relist: Relist::default(), synced: false }
     }
 }
 
 impl<V: Clone> Cache<V> {
-    /// Whether a first listing is complete.
+    /// Reports whether a first listing is complete.
     pub fn is_synced(&self) -> bool {
         self.synced
     }
 
-    /// The object of that name.
+    /// Returns the object with this key.
     pub fn get(&self, key: &ObjectKey) -> Option<&V> {
         self.entries.get(key).map(|entry| &entry.value)
     }
 
-    /// The resourceVersion of the object of that name.
+    /// Returns the resourceVersion of the object with this key.
     pub(crate) fn version(&self, key: &ObjectKey) -> Option<u64> {
         self.entries.get(key).map(|entry| entry.version)
     }
 
-    /// Every name.
+    /// Returns all keys.
     pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.entries.keys()
     }
 
-    /// All objects.
+    /// Returns all objects.
     pub fn all(&self) -> impl Iterator<Item = &V> {
         self.entries.values().map(|entry| &entry.value)
     }
 
-    /// All names of a namespace, in order.
+    /// Returns all keys of a namespace, in order.
     pub fn keys_within<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a ObjectKey> {
         self.entries_within(namespace).map(|(key, _)| key)
     }
 
-    /// All objects of a namespace, by name.
+    /// Returns all objects of a namespace, by name.
     pub fn within<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a V> {
         self.entries_within(namespace).map(|(_, entry)| &entry.value)
     }
 
-    /// They stand together: names are ordered by namespace first.
+    /// Returns the entries of a namespace, which are adjacent: keys are ordered by namespace first.
     fn entries_within<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = (&'a ObjectKey, &'a Versioned<V>)> {
         let from = self.entries.range(ObjectKey::new(namespace, "")..);
         from.take_while(move |(key, _)| key.namespace() == namespace)
     }
 
-    /// Moves on with one event of the watch. `convert` makes what is held of an object; it is not asked for a version
-    /// that is held already.
+    /// Applies one event of the watch. `convert` makes the cached form of an object; it is not called for a version
+    /// that is already cached.
     pub fn take<K: Resource>(&mut self, event: Event<K>, convert: impl FnOnce(K) -> V) -> Vec<Change<V>> {
         match event {
             Event::Init => {
@@ -137,17 +137,17 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    /// The watch has named an object, which is not missing from the list under way.
+    /// Records that the watch has reported an object, which is therefore not missing from the listing in progress.
     pub(crate) fn saw(&mut self, key: &ObjectKey) {
         self.relist.saw(key);
     }
 
-    /// Whether this very version is held.
+    /// Reports whether exactly this version is cached.
     pub(crate) fn holds(&self, key: &ObjectKey, version: u64) -> bool {
         version != 0 && self.version(key) == Some(version)
     }
 
-    /// Whether the watch says something that is not known.
+    /// Reports whether an event of the watch contains anything new.
     fn is_news(&mut self, key: &ObjectKey, version: u64, uid: Option<&str>) -> bool {
         if let Some(answers) = &mut self.answers {
             if uid.is_some_and(|uid| answers.gone.contains(uid)) {
@@ -165,12 +165,12 @@ impl<V: Clone> Cache<V> {
         !self.holds(key, version)
     }
 
-    /// Fills the tree's nodes, which a list in order of names leaves half empty.
+    /// Fills the nodes of the tree, which inserting in key order leaves half empty.
     pub(crate) fn pack_densely(&mut self) {
         self.entries = std::mem::take(&mut self.entries).into_iter().collect();
     }
 
-    /// The object with that name and uid exists no more; one of another uid is not concerned.
+    /// Removes the object with this key and uid; an object with another uid stays.
     fn gone(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<Change<V>> {
         if let Some(answers) = &mut self.answers {
             answers.remember(uid);
@@ -181,8 +181,8 @@ impl<V: Clone> Cache<V> {
         self.remove(key)
     }
 
-    /// A list is complete without the object of that name. If the watch has told of it, it exists no more; what has only
-    /// been answered may be newer than the list.
+    /// Removes an object that a complete listing lacks. If the watch has reported it before, its uid is remembered as
+    /// deleted. An object known only from a response may be newer than the list.
     fn missing(&mut self, key: &ObjectKey) -> Option<Change<V>> {
         if let (Some(answers), Some(entry)) = (&mut self.answers, self.entries.get(key))
             && !answers.unconfirmed.contains(key)
@@ -192,13 +192,13 @@ impl<V: Clone> Cache<V> {
         self.remove(key)
     }
 
-    /// Puts an object in, whatever is held.
+    /// Inserts an object, whatever is cached.
     pub(crate) fn put(&mut self, key: ObjectKey, version: u64, value: V) -> Change<V> {
         let old = self.entries.insert(key.clone(), Versioned { version, value: value.clone() });
         Change { key, old: old.map(|old| old.value), new: Some(value) }
     }
 
-    /// Takes an object out.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Change<V>> {
         if let Some(answers) = &mut self.answers {
             answers.unconfirmed.remove(key);
@@ -209,7 +209,7 @@ impl<V: Clone> Cache<V> {
 }
 
 impl<K: Resource> Cache<Arc<K>> {
-    /// Fed by the watch and by answers.
+    /// Creates a cache that the watch and responses feed.
     pub fn with_answers() -> Self {
         let answers = Answers {
             uid: |object: &Arc<K>| object.meta().uid.as_deref(),
@@ -220,7 +220,8 @@ impl<K: Resource> Cache<Arc<K>> {
         Self { answers: Some(answers), ..Self::default() }
     }
 
-    /// Takes in the answer to a write: the object as it is now. Nothing changes if that is known, or gone, already.
+    /// Applies the response to a write, which contains the current object. Nothing changes if it is already known or
+    /// deleted.
     pub fn answered(&mut self, object: K) -> Option<Change<Arc<K>>> {
         let (key, version) = (key_of(&object), version_of(&object));
         let uid = object.meta().uid.as_deref();
@@ -239,7 +240,7 @@ impl<K: Resource> Cache<Arc<K>> {
         Some(self.put(key, version, Arc::new(object)))
     }
 
-    /// Takes in the answer to a deletion: the object of that name and uid exists no more.
+    /// Applies the response to a deletion: removes the object with this key and uid.
     pub fn removed(&mut self, key: &ObjectKey, uid: &str) -> Option<Change<Arc<K>>> {
         self.gone(key, Some(uid))
     }
@@ -258,13 +259,13 @@ impl<V> Answers<V> {
     }
 }
 
-/// The resourceVersion as a number. Kubernetes promises since 1.35 that versions of one kind are numbers that grow; one
-/// that is not is never newer.
+/// Returns the resourceVersion as a number. Kubernetes promises since 1.35 that versions of one kind are increasing
+/// numbers; any other version is never newer.
 pub fn version_of<K: Resource>(object: &K) -> u64 {
     object.meta().resource_version.as_deref().map_or(0, number)
 }
 
-/// As [`version_of`], of the text.
+/// Parses the text of a resourceVersion as [`version_of`] does.
 pub(crate) fn number(version: &str) -> u64 {
     version.parse().unwrap_or(0)
 }
@@ -291,7 +292,7 @@ mod tests {
         cache.all().map(|o| o.name_any()).collect()
     }
 
-    /// Goal: the answer to a write and the watch may come in either order. Method: both orders, same end.
+    /// Goal: the response to a write and the watch event may come in either order. Method: both orders, same result.
     #[test]
     fn a_late_event_never_undoes_a_newer_answer() {
         let mut cache = Cache::with_answers();
@@ -304,7 +305,7 @@ mod tests {
         assert!(cache.answered(object("a", "u1", 8)).is_none(), "an answer that the watch has overtaken");
     }
 
-    /// Goal: an object that is gone stays gone, though the answer to its creation arrives last.
+    /// Goal: a deleted object stays deleted, even if the response to its creation arrives last.
     #[test]
     fn a_deleted_uid_never_comes_back() {
         let mut cache = Cache::with_answers();
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(names(&cache), ["a"]);
     }
 
-    /// Goal: a listing replaces everything but what was written while it ran.
+    /// Goal: a listing replaces everything except objects that were written while it ran.
     #[test]
     fn a_listing_drops_what_it_does_not_name() {
         let mut cache = Cache::with_answers();
@@ -332,8 +333,8 @@ mod tests {
         assert!(cache.is_synced());
     }
 
-    /// Goal: what a listing shows to be gone stays gone, though the answer to a write of it arrives last; the watch may
-    /// still tell of what was answered after the listing was made, and before it came.
+    /// Goal: an object that a listing lacks stays deleted, even if the response to a write of it arrives last. The
+    /// watch may still report an object whose response arrived after the list was made and before it was received.
     #[test]
     fn a_uid_that_a_listing_lacks_never_comes_back() {
         let mut cache = Cache::with_answers();
@@ -346,7 +347,8 @@ mod tests {
         assert_eq!(names(&cache), ["new"]);
     }
 
-    /// Goal: of a namespace all is found, and nothing of others, also of one whose name begins alike.
+    /// Goal: a namespace is found completely and without objects of others, including those whose name has the same
+    /// prefix.
     #[test]
     fn a_namespace_is_found_by_itself() {
         let mut cache = Cache::default();
@@ -361,8 +363,8 @@ mod tests {
         assert_eq!(cache.keys_within("n").count(), 0);
     }
 
-    /// Goal: what only the watch feeds follows it, back to an older version too: an API server that was restored begins
-    /// anew.
+    /// Goal: a cache that only the watch feeds follows it, even back to an older version: a restored API server starts
+    /// over.
     #[test]
     fn the_watch_alone_is_believed() {
         let mut cache = Cache::default();

@@ -1,8 +1,8 @@
-//! From a watch's events to changes of single objects, for readers who keep what they need themselves.
+//! Converts a watch's events to changes of single objects, for readers that store the necessary data themselves.
 //!
-//! An object that was deleted while the watch was broken is told as gone when the next list is complete. For that somebody
-//! must know the names of what existed: [`Changes`] keeps them, and nothing else; a reader who has them anyway shows them
-//! instead ([`changes`]).
+//! An object that was deleted while the watch was broken is reported as deleted when the next list is complete. This
+//! requires the keys of all objects that existed: [`Changes`] stores only those. A reader that has the keys anyway
+//! passes them in instead ([`changes`]).
 
 use crate::ObjectKey;
 use crate::relist::Relist;
@@ -17,18 +17,18 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-/// One object's change.
+/// Change of one object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<K> {
-    /// It is this.
+    /// New content of an object.
     Applied(K),
-    /// It is no more.
+    /// The object was deleted.
     Gone(ObjectKey),
     /// The list is complete.
     Listed,
 }
 
-/// The names of the objects of one watch.
+/// Keys of the objects of one watch.
 #[derive(Debug, Default)]
 pub struct Changes {
     known: BTreeSet<ObjectKey>,
@@ -36,7 +36,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Moves on with one event.
+    /// Applies one event.
     pub fn take<K: Resource>(&mut self, event: watcher::Event<K>) -> Vec<Change<K>> {
         let changes = changes(event, &mut self.relist, self.known.iter());
         for change in &changes {
@@ -50,8 +50,8 @@ impl Changes {
     }
 }
 
-/// What one event changes. `known`: the names of all objects that the reader keeps something of; it is told of the end of
-/// those alone.
+/// Returns the changes of one event. `known`: the keys of all objects of which the reader stores data; after a list
+/// only deletions of those are reported.
 pub fn changes<'a, K: Resource>(
     event: watcher::Event<K>,
     relist: &mut Relist<ObjectKey>,
@@ -71,7 +71,7 @@ pub fn changes<'a, K: Resource>(
     }
 }
 
-/// All changes of the objects of `reach` that `config` selects. Never ends.
+/// Streams all changes of the objects of `reach` that `config` selects. Never ends.
 pub fn watch<K>(reach: impl Into<Reach<K>>, config: watcher::Config) -> BoxStream<'static, Change<K>>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,

@@ -1,69 +1,69 @@
-//! Why a write was not carried out, and what the kit asks of any error of a pass.
+//! Errors of writes, and the properties of an error of a pass that this crate needs.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What went wrong with a write.
+/// Error of a write.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The API server refused or could not be reached.
+    /// The API server rejected the write or could not be reached.
     #[error("{doing}: {source}")]
     Api {
-        /// What was tried, with the object's name.
+        /// Attempted operation, with the object's name.
         doing: String,
-        /// Its answer.
+        /// Response of the API server.
         source: kube::Error,
     },
-    /// What it rests on had changed by the time that it could be sent, so nothing was written.
+    /// The data that the write is based on had changed before it could be sent, so nothing was written.
     #[error("{doing}: not written: it is outdated")]
     Outdated {
-        /// What was tried, with the object's name.
+        /// Attempted operation, with the object's name.
         doing: String,
     },
-    /// Our lease may end before the write is done, so nothing was written.
+    /// The lease may end before the write is done, so nothing was written.
     #[error("not written: the lease may end within two seconds")]
     LeaseEnds,
-    /// The API server did not answer in time; the write may have been carried out.
+    /// The API server did not respond in time; the write may have been carried out.
     #[error("{doing}: no answer within {within:?}")]
     NoAnswer {
-        /// What was tried.
+        /// Attempted operation.
         doing: String,
-        /// How long an answer was waited for.
+        /// Time that was waited for a response.
         within: Duration,
     },
-    /// An object of the name that we need belongs to somebody else.
+    /// A required object name is taken by an object with another owner.
     #[error("{owner} does not own {kind}: {name}")]
     NotOwned {
-        /// What should own it, such as `PA: hello`.
+        /// Expected owner, such as `PA: hello`.
         owner: String,
         /// Kind of the foreign object.
         kind: &'static str,
-        /// Its name.
+        /// Name of the foreign object.
         name: String,
     },
 }
 
-/// What the kit must know of an error of a pass. All of them lead to another try after a back-off.
+/// Properties of an error of a pass. Every error leads to a retry after a back-off.
 pub trait Failure: fmt::Display {
-    /// Whether somebody else wrote first: the next try reads again, and nobody needs to hear of it.
+    /// Reports whether another writer was first. The retry reads the object again, and the error need not be reported.
     fn is_conflict(&self) -> bool;
 
-    /// Whether it will pass by itself: a first list is not complete yet, or a lease about to be renewed. Too little was
-    /// known to say anything, so no status is written.
+    /// Reports whether the error is temporary: a first list is incomplete, or a lease is about to be renewed. No status
+    /// is written, because too little is known for one.
     fn is_early(&self) -> bool;
 
-    /// Whether it has been told already, once for all objects.
+    /// Reports whether the error has already been reported once for all objects.
     fn is_reported(&self) -> bool;
 }
 
 impl WriteError {
-    /// An API error with what was tried.
+    /// Wraps an API error with the attempted operation.
     pub fn api(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Api { doing, source }
     }
 
-    /// Whether nobody has answered, so that the write may still be carried out.
+    /// Reports whether there was no response, so the write may still be carried out.
     pub fn is_silence(&self) -> bool {
         match self {
             Self::Api { source, .. } => code(source).is_none(),
@@ -72,7 +72,7 @@ impl WriteError {
         }
     }
 
-    /// An error of a part, with what it was a part of.
+    /// Adds the enclosing operation to the error of a step.
     pub fn during(doing: &'static str) -> impl FnOnce(Self) -> Self {
         move |error| match error {
             Self::Api { doing: part, source } => Self::Api { doing: format!("{doing}: {part}"), source },
@@ -106,7 +106,7 @@ impl Failure for WriteError {
     }
 }
 
-/// The HTTP status of an API server's answer.
+/// Returns the HTTP status of an API server's response.
 pub fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),

@@ -1,27 +1,27 @@
-//! Which objects are this process's to act on, and for how long.
+//! Leadership: the objects that this process may act on, and for how long.
 
 use crate::ObjectKey;
 use common_runtime::lease::WriteGuard;
 use tokio::sync::watch;
 
-/// Which objects this process leads. Objects that stand for one revision have its key.
+/// Leadership of this process over objects. Objects that belong to one revision have its key.
 pub trait Leadership: Send + Sync + 'static {
-    /// Whether this process leads the object.
+    /// Reports whether this process leads the object.
     fn owns(&self, key: &ObjectKey) -> bool;
 
-    /// Counts changes of what this process leads. Only the reconcilers know all objects, so at each change it is for
-    /// them to look at every one: to take up what was gained, to give up what was lost.
+    /// Counts changes of leadership. Only the reconcilers know all objects. At each change they must check every
+    /// object, to take over new ones and give up lost ones.
     fn changes(&self) -> watch::Receiver<u64> {
-        watch::channel(0).1 // Leads the same for ever.
+        watch::channel(0).1 // Never changes.
     }
 
-    /// Begins a write on behalf of the object, immediately before it is sent; `None`: the lease may end in the next two
-    /// seconds. The object stays this process's for as long as the guard lives, and the write must be over at its
-    /// deadline.
+    /// Begins a write on behalf of the object, immediately before it is sent. Returns `None` if the lease may end in
+    /// the next two seconds. This process keeps the object while the guard lives, and the write must be over at the
+    /// guard's deadline.
     fn begin_write(&self, key: &ObjectKey) -> Option<WriteGuard>;
 }
 
-/// Leads everything for ever.
+/// Leads everything forever.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone;
 

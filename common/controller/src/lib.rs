@@ -1,39 +1,39 @@
-//! One kit for whoever reconciles objects of Kubernetes.
+//! Shared machinery of controllers that reconcile Kubernetes objects.
 //!
 //! ```text
 //! watch ─▶ Store ─▶ WorkQueue ─▶ Workers ─▶ a pass ─▶ Writer ─▶ API server
-//!            ▲                                │ answers
+//!            ▲                                │ responses
 //!            └────────────────────────────────┘
 //! ```
 //!
-//! | part | what it is |
+//! | part | purpose |
 //! |---|---|
-//! | [`Store`] | the objects of one kind, shared: what the watch last said, and what we just wrote ([`store`]) |
-//! | [`Cache`] | the same without a lock, for who plans over several kinds at once ([`cache`]) |
-//! | [`Changes`] | a watch's events as changes of single objects, for who keeps no objects ([`changes`]) |
+//! | [`Store`] | shared objects of one kind: the watch's latest state, and our own recent writes ([`store`]) |
+//! | [`Cache`] | the same without a lock, for planners that read several kinds at once ([`cache`]) |
+//! | [`Changes`] | a watch's events as changes of single objects, for readers that store no objects ([`changes`]) |
 //! | [`WorkQueue`] | keys to reconcile, with priorities, timers and back-off ([`queue`]) |
-//! | [`Workers`] | take keys, run passes, tell what goes wrong, try again ([`workers`]) |
-//! | [`Passes`] | what a pass has around it: a status begun, errors said, the status finished and written ([`pass`]) |
-//! | [`Writer`] | writes that are paced ([`WriteLimiter`]), counted ([`tally`]), and guarded by a lease ([`Leadership`]) |
+//! | [`Workers`] | take keys, run passes, log errors, retry ([`workers`]) |
+//! | [`Passes`] | frame of a pass: begins the status, reports errors, finishes and writes the status ([`pass`]) |
+//! | [`Writer`] | writes: paced ([`WriteLimiter`]), counted ([`tally`]), guarded by a lease ([`Leadership`]) |
 //! | [`Recorder`] | Kubernetes Events |
-//! | [`shares`] | which objects are this process's, by leases or by its ordinal |
-//! | [`objects`] | objects made for another object: who controls them, and how they are put right |
+//! | [`shares`] | the objects of this process, by leases or by its ordinal |
+//! | [`objects`] | objects created for another object: their controller reference, and their correction |
 //!
-//! # What of kube is used, and what not
+//! # Parts of kube that are used, and those that are not
 //!
-//! `kube::runtime::watcher` feeds every store (`common_runtime::watching` adds pauses and tells of trouble). Not used:
+//! `kube::runtime::watcher` feeds every store (`common_runtime::watching` adds pauses and reports failures). Not used:
 //!
-//! - `reflector`, because its store holds objects whole (a PodAutoscaler takes some 4 KiB, packed less than half of that,
-//!   and there are ten thousand), tells nobody what an object was before it changed, and does not show our own writes
-//!   until the watch has told of them.
-//! - `Controller`, because its queue knows no priorities: a decision that wakes a sleeping service would wait behind a
-//!   sweep over all objects. Nor can somebody who holds a key hear that a decision about it waits.
-//! - `events::Recorder`, because it writes events.k8s.io/v1, which upstream's roles do not allow, and because the
-//!   caller waits for the answer.
+//! - `reflector`: its store holds whole objects (a PodAutoscaler takes some 4 KiB, packed less than half of that, and
+//!   there are ten thousand). It does not report the previous version of a changed object, and does not show our own
+//!   writes until the watch has reported them.
+//! - `Controller`: its queue has no priorities, so a decision that wakes a workload would wait behind a sweep over all
+//!   objects. A worker that holds a key cannot learn that a decision about it waits.
+//! - `events::Recorder`: it writes events.k8s.io/v1, which upstream's roles do not allow, and the caller waits for the
+//!   response.
 //!
 //! # Not here
 //!
-//! Which keys an event concerns, and what a pass does: that is each controller's own.
+//! The keys that an event concerns, and the content of a pass: each controller defines them.
 
 pub mod cache;
 pub mod changes;

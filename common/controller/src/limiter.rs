@@ -1,8 +1,8 @@
-//! The rate limiter of a process's writes: a [`TokenBucket`] and who waits for a token.
+//! Rate limiter for the writes of a process: a [`TokenBucket`] and the writers that wait for a token.
 //!
-//! Whoever waits stands in one ordered set, by class and arrival. Only its first looks at the tokens; the others sleep
-//! until they are first. Who gives up waiting leaves the set and takes no token. A write that a decision has to wait
-//! for moves up, and so does one that has waited for long ([`Pacing`]).
+//! Waiting writers are in one set, ordered by class and arrival. Only the first one checks the tokens; the others sleep
+//! until they are first. A writer that gives up leaves the set and takes no token. A write that delays a decision moves
+//! up, as does one that has waited for a long time ([`Pacing`]).
 
 use crate::ObjectKey;
 use crate::queue::WorkQueue;
@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long a write waits in its own class. After that it is as urgent as a change of replicas: what comes from above
-/// without end keeps nobody waiting for ever.
+/// Time for which a write waits in its own class. Afterwards it is as urgent as a change of replicas, so that an
+/// endless stream of higher classes cannot starve it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Limits all writers of a process together. Clones share the bucket.
@@ -28,7 +28,7 @@ pub struct WriteLimiter {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Somebody else is first now.
+    /// Notifies waiters when another one becomes the first.
     moved: Notify,
     tally: WriteTally,
 }
@@ -41,19 +41,19 @@ struct State {
 }
 
 impl WriteLimiter {
-    /// A full bucket, refilled at `rate`.
+    /// Creates a full bucket that is refilled at `rate`.
     pub fn new(rate: Rate) -> Self {
         let bucket = TokenBucket::new(rate, Instant::now().into_std());
         let state = Mutex::new(State { bucket, waiting: BTreeSet::new(), came: 0 });
         Self { shared: Arc::new(Shared { state, moved: Notify::new(), tally: WriteTally::default() }) }
     }
 
-    /// What became of writes.
+    /// Returns the outcomes of writes.
     pub fn tally(&self) -> &WriteTally {
         &self.shared.tally
     }
 
-    /// How many wait.
+    /// Returns the number of waiting writes.
     pub fn waiting(&self) -> usize {
         self.shared.state.lock().waiting.len()
     }
@@ -61,7 +61,7 @@ impl WriteLimiter {
     /// Waits until a write of this class may be sent.
     ///
     /// # Cancel safety
-    /// Nothing is taken unless this returns.
+    /// Takes nothing unless it returns.
     pub async fn acquire(&self, class: WriteClass) {
         let ticket = {
             let mut state = self.shared.state.lock();
@@ -74,16 +74,16 @@ impl WriteLimiter {
             state.waiting.insert(rank);
             Ticket { shared: &self.shared, rank }
         };
-        self.shared.moved.notify_waiters(); // Perhaps a higher class than that of whoever was first.
+        self.shared.moved.notify_waiters(); // This class may be higher than that of the current first waiter.
         loop {
             let moved = self.shared.moved.notified();
             tokio::pin!(moved);
-            moved.as_mut().enable(); // Before the look, so that no change after it is missed.
+            moved.as_mut().enable(); // Before the check, so that no later change is missed.
             let ready = {
                 let mut state = self.shared.state.lock();
                 let first = state.waiting.first() == Some(&ticket.rank);
                 if first && state.bucket.take(class, Instant::now().into_std()) {
-                    return; // The ticket leaves the set, and the next one hears of it.
+                    return; // Dropping the ticket removes it and notifies the next waiter.
                 }
                 first.then(|| Instant::from_std(state.bucket.ready_at(class)))
             };
@@ -95,20 +95,20 @@ impl WriteLimiter {
     }
 }
 
-/// How a write of one pass waits for its token.
+/// Wait of one pass's write for its token.
 #[derive(Clone, Copy)]
 pub struct Pacing<'a> {
-    /// Whom it waits for.
+    /// Limiter to wait for.
     pub limiter: &'a WriteLimiter,
-    /// How urgent it is by itself.
+    /// Urgency of the write itself.
     pub class: WriteClass,
-    /// The queue whose decisions may have to wait for that pass.
+    /// Queue of decisions that may have to wait for this pass.
     pub decisions: &'a WorkQueue<ObjectKey>,
 }
 
 impl Pacing<'_> {
-    /// Waits until a write for `object` may be sent. Once a decision about the object waits for the pass to end, its
-    /// write has the decision's class: no request is held for the sake of a status. After five seconds any write has at
+    /// Waits until a write for `object` may be sent. Once a decision about the object waits for this pass to end, the
+    /// write gets the decision's class, so no held request waits for a status. After five seconds any write has at
     /// least the class of a change of replicas.
     pub async fn ready(self, object: &ObjectKey) {
         let Self { limiter, class, decisions } = self;
@@ -129,7 +129,7 @@ impl Pacing<'_> {
     }
 }
 
-/// Whoever waits; dropping it leaves the set.
+/// Place of a waiter in the set; dropping it leaves the set.
 struct Ticket<'a> {
     shared: &'a Shared,
     rank: (WriteClass, u64),
@@ -148,7 +148,8 @@ mod tests {
     use crate::queue::Priority;
     use tokio::sync::mpsc;
 
-    /// Goal: whoever came last in the highest class goes first, the rate is kept, and who gave up costs nothing.
+    /// Goal: the latest write in the highest class goes first, the rate is kept, and a write that gave up takes no
+    /// token.
     #[tokio::test(start_paused = true)]
     async fn the_highest_class_goes_first() {
         let limiter = WriteLimiter::new(Rate { qps: 10.0, burst: 4 });
@@ -166,12 +167,12 @@ mod tests {
             }));
             tokio::task::yield_now().await;
         }
-        waiting[4].abort(); // Gives up.
+        waiting[4].abort(); // The write gives up.
         let mut got = Vec::new();
         for _ in 0..4 {
             got.push(order.recv().await.expect("served"));
         }
-        // Each class needs what it leaves to the higher ones, plus its own token: 1, 2, 3 and 4 of them.
+        // Each class needs the tokens that it leaves to higher ones plus its own: 1, 2, 3 and 4 tokens.
         let tokens: Vec<_> = got.iter().map(|(class, ms)| (*class, (ms + 5) / 10)).collect();
         assert_eq!(
             tokens,
@@ -180,8 +181,8 @@ mod tests {
         assert!(limiter.shared.state.lock().waiting.is_empty());
     }
 
-    /// Goal: a status that waits in a flood moves up as soon as a decision about its revision waits for it, and only
-    /// then.
+    /// Goal: a status that waits in a flood moves up as soon as a decision about its revision waits for it, and not
+    /// before.
     #[tokio::test(start_paused = true)]
     async fn a_status_that_a_decision_waits_for_moves_up() {
         let (limiter, decisions) = (WriteLimiter::new(Rate { qps: 10.0, burst: 4 }), WorkQueue::default());
@@ -211,7 +212,7 @@ mod tests {
         flood.into_iter().for_each(|status| status.abort());
     }
 
-    /// Goal: changes of replicas without end keep no status waiting for ever.
+    /// Goal: an endless stream of replica changes does not starve a status.
     #[tokio::test(start_paused = true)]
     async fn changes_of_replicas_without_end_keep_no_status_out() {
         let (limiter, decisions) = (WriteLimiter::new(Rate { qps: 10.0, burst: 4 }), WorkQueue::default());
@@ -235,7 +236,7 @@ mod tests {
         endless.into_iter().for_each(|writer| writer.abort());
     }
 
-    /// Goal: in a flood of statuses a wake-up is sent at once.
+    /// Goal: a wake is sent at once in a flood of statuses.
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_statuses_does_not_delay_a_wake_up() {
         let limiter = WriteLimiter::new(Rate::AUTOSCALER);

@@ -1,27 +1,28 @@
-//! Objects that a controller makes for another object: who controls them, and how they are put right.
+//! Objects that a controller creates for another object: their controller reference, and their correction.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::core::object::HasSpec;
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
 
-/// What settings of autoscaling begin with.
+/// Prefix of autoscaling settings.
 const AUTOSCALING: &str = "autoscaling.knative.dev/";
 
-/// Who controls an object.
+/// Returns the controller of an object.
 pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
-/// A reference to `owner` as the controller, for an object made for it.
+/// Returns a reference to `owner` as the controller, for an object created for it.
 pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
     let reference = owner.controller_owner_ref(&());
     OwnerReference { controller: Some(true), block_owner_deletion: Some(true), ..reference.unwrap_or_default() }
 }
 
-/// `have` as it should be by `want`, if it is not: its spec, and the labels and annotations that `want` has. Settings
-/// of autoscaling that `want` has no more go; what others have put there stays. Upstream looks at the spec alone, so
-/// there an edited annotation (the averaging algorithm, the class) never arrives.
+/// Returns `have` corrected to `want`, or `None` if it is already right. Compares the spec, and the labels and
+/// annotations of `want`. Autoscaling settings that `want` lacks are removed; other labels and annotations stay.
+/// Upstream compares only the spec, so there a changed annotation (the averaging algorithm, the class) never takes
+/// effect.
 pub fn corrected<K>(have: &K, want: &K) -> Option<K>
 where
     K: Resource + HasSpec + Clone,

@@ -1,26 +1,27 @@
-//! Objects at rest, in less than half of the memory that they take in use.
+//! Packs stored objects into less than half of the memory that they take in use.
 //!
-//! Of the thousands of objects of a kind hardly any is looked at at a time: an object is read when something happens to
-//! its revision. In memory it is a hundred small blocks, some 4 KiB. So it is held as JSON; taking one out costs some ten
-//! microseconds.
+//! Of the thousands of objects of a kind, few are in use at any time: an object is read when something happens to its
+//! revision. In memory it consists of a hundred small blocks, some 4 KiB. So it is stored as JSON, and unpacking one
+//! takes some ten microseconds.
 //!
-//! An object that cannot be read back is not packed. That is tried at once, so a packed object can always be unpacked.
+//! An object that cannot be read back is not packed. Packing verifies this at once, so a packed object can always be
+//! unpacked.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// How the objects of one kind are packed.
+/// Packing functions for the objects of one kind.
 #[derive(Debug)]
 pub struct Packer<T> {
     write: fn(&T) -> Option<Vec<u8>>,
     read: fn(&[u8]) -> Option<T>,
 }
 
-/// An object at rest. Cheap to clone.
+/// Stored object. Cheap to clone.
 #[derive(Debug)]
 pub enum Held<T> {
-    /// As it is.
+    /// Unpacked object.
     Whole(Arc<T>),
     /// JSON text.
     Packed(Arc<[u8]>),
@@ -42,20 +43,20 @@ impl<T: Serialize + DeserializeOwned> Default for Packer<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> Packer<T> {
-    /// For objects that are the same again when they are read back from JSON.
+    /// Creates a packer for objects that survive a round trip through JSON unchanged.
     pub fn new() -> Self {
         Self { write: |value| serde_json::to_vec(value).ok(), read: |json| serde_json::from_slice(json).ok() }
     }
 }
 
 impl<T> Packer<T> {
-    /// Lays an object to rest.
+    /// Packs an object.
     pub fn pack(&self, value: Arc<T>) -> Held<T> {
         let json = (self.write)(&value).filter(|json| (self.read)(json).is_some());
         json.map_or(Held::Whole(value), |json| Held::Packed(json.into()))
     }
 
-    /// The object in use.
+    /// Unpacks an object.
     pub fn take_out(&self, held: &Held<T>) -> Option<Arc<T>> {
         match held {
             Held::Whole(value) => Some(value.clone()),
@@ -68,7 +69,7 @@ impl<T> Packer<T> {
 mod tests {
     use super::*;
 
-    /// Goal: every object comes back; what does not survive the way into JSON and back is kept as it is.
+    /// Goal: every object comes back; one that does not survive JSON is stored unpacked.
     #[test]
     fn everything_comes_back() {
         let packer = Packer::<f64>::new();

@@ -1,9 +1,8 @@
-//! What every pass over an object has around it: a status begun, whatever went wrong said, the status finished and
-//! written.
+//! Frame of every pass over an object: begins the status, reports errors, finishes and writes the status.
 //!
-//! The status is written even if the pass failed, so that it tells why. Two kinds of errors are not said in an event: a
-//! conflict, since the next try reads again, and what passes by itself ([`Failure::is_early`]), after which nothing is
-//! written either: too little was known to say anything.
+//! The status is written even if the pass failed, so it contains the reason. Two kinds of errors are not reported in an
+//! event. After a conflict, the retry reads the object again. After a temporary error ([`Failure::is_early`]) no status
+//! is written either, because too little is known for one.
 
 use crate::error::{Failure, WriteError};
 use crate::recorder::Recorder;
@@ -19,27 +18,27 @@ use kube::Resource;
 use kube::core::object::HasStatus;
 use std::sync::Arc;
 
-/// Where the statuses of one kind of objects are written, and what went wrong is said.
+/// Destination of statuses and errors of one kind of objects.
 pub trait Statuses<K: HasStatus>: Send + Sync {
-    /// Writes the status of an object, of which `read` is the newest known version, unless that says the same.
+    /// Writes the status of an object, unless it is unchanged. `read` is the object's newest known version.
     ///
     /// # Errors
-    /// Whatever kept it from being written.
+    /// Returns the error that prevented the write.
     fn write<'a>(&'a self, read: &'a Arc<K>, status: K::Status) -> BoxFuture<'a, Result<(), WriteError>>;
 
-    /// Says what went wrong with an object, once for as long as it goes wrong in one and the same way.
+    /// Reports an error of an object, once for as long as the same error persists.
     fn complain(&self, object: &K, reason: &str, message: String);
 }
 
-/// Statuses and events of the API server's objects.
+/// Writes statuses and events to the API server.
 pub struct Written<'a, K> {
-    /// Whoever writes.
+    /// Writer of statuses.
     pub writer: Writer<'a>,
-    /// Where such objects are held.
+    /// Store of these objects.
     pub store: &'a Store<K>,
-    /// Who says what went wrong,
+    /// Recorder of errors.
     pub recorder: &'a Recorder,
-    /// in whose name.
+    /// Component in whose name errors are recorded.
     pub component: &'static str,
 }
 
@@ -57,21 +56,21 @@ where
     }
 }
 
-/// What passes over one kind of objects have in common.
+/// Shared parts of passes over one kind of objects.
 pub struct Passes<'a, K: HasStatus> {
-    /// Where their statuses go.
+    /// Destination of statuses.
     pub statuses: &'a dyn Statuses<K>,
     /// Wall-clock time.
     pub clock: &'a Clock,
 }
 
-/// What one pass came to.
+/// Result of one pass.
 pub struct Passed<K: HasStatus, E> {
-    /// Whether it came to its end.
+    /// Success, or the error that ended the pass.
     pub outcome: Result<(), E>,
-    /// The newest version of the object that was read or answered.
+    /// Newest version of the object that was read or returned by a write.
     pub object: Arc<K>,
-    /// Its status as it shall be.
+    /// New status of the object.
     pub status: K::Status,
 }
 
@@ -80,10 +79,10 @@ where
     K: Resource + HasStatus,
     K::Status: HasConditions + Default + PartialEq + Clone,
 {
-    /// One pass over `object`. `run` is given its status, begun, and the time; it must not be the one who writes it.
+    /// Runs one pass over `object`. `run` gets the begun status and the time; it must not write the status itself.
     ///
     /// # Errors
-    /// Whatever kept the pass from its end, or the status from being written.
+    /// Returns the error of the pass, else that of writing the status.
     pub async fn over<E: Failure + From<WriteError>>(
         self,
         object: &Arc<K>,
@@ -94,17 +93,17 @@ where
         self.end(object, passed).await
     }
 
-    /// Returns the status of an object as a pass begins with it.
+    /// Returns the status of an object at the beginning of a pass.
     pub fn begin(object: &K, now: Timestamp) -> K::Status {
         let mut status = object.status().cloned().unwrap_or_default();
         status.begin(object.meta().generation.unwrap_or(0), now);
         status
     }
 
-    /// Ends a pass over what was `read`: says what went wrong, and writes the status.
+    /// Ends a pass over the object that was `read`: reports errors and writes the status.
     ///
     /// # Errors
-    /// Whatever kept the pass from its end, or the status from being written.
+    /// Returns the error of the pass, else that of writing the status.
     pub async fn end<E: Failure + From<WriteError>>(self, read: &Arc<K>, passed: Passed<K, E>) -> Result<(), E> {
         let Self { statuses, clock } = self;
         let Passed { outcome, object: latest, mut status } = passed;

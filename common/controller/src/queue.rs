@@ -1,28 +1,31 @@
-//! The work queue of one controller: which keys to reconcile, in which order, never one key twice at a time.
+//! Work queue of one controller: keys to reconcile, in order of priority, never one key twice at a time.
 //!
-//! A key is queued once however often it is added, and while a worker holds it a further add is remembered and served
-//! when the worker is done. So a reconcile always starts after the change that asked for it.
+//! A key is queued once however often it is added. If it is added while a worker holds it, it is served again when the
+//! worker is done. So a reconcile always starts after the change that requested it.
 //!
 //! # Priorities
 //!
-//! [`Priority::Urgent`] is for decisions (a poke that wakes a service waits behind nothing but other decisions),
-//! [`Priority::Normal`] for events, timers and retries, [`Priority::New`] for what has come, [`Priority::Slow`] for
-//! sweeps over all keys: a changed config map, a won lease, an activator that goes. A key that is added again with a
-//! higher priority moves there. So of thousands that come at once the first is done before the last is begun: what its
-//! first pass writes comes back as events. (At a start nobody leads yet: their turn comes with the sweep over what was won.)
+//! - [`Priority::Urgent`]: decisions. A poke that wakes a workload waits only for other decisions.
+//! - [`Priority::Normal`]: events, timers and retries.
+//! - [`Priority::New`]: new objects.
+//! - [`Priority::Slow`]: sweeps over all keys, after a changed ConfigMap, a won lease, or the removal of an activator.
 //!
-//! One key in [`TURN_OF_THE_LOWEST`] is of the lowest priority that waits: neither a mass of births nor keys that fail for
-//! long keep the others waiting until they are over.
+//! A key that is added again with a higher priority moves there. If thousands of objects are created at once, the first
+//! is finished before the last is begun, because the writes of its first pass come back as events. At a start no
+//! process leads yet, so all objects are reconciled by the sweep after a lease is won.
+//!
+//! One of every [`TURN_OF_THE_LOWEST`] keys is taken from the lowest priority that waits. So neither many new objects
+//! nor persistently failing keys starve the others.
 //!
 //! # Timers
 //!
-//! [`WorkQueue::add_after`] keeps the earliest time of a key; a later one is dropped, since each reconcile asks again
-//! for what it still needs. Failed keys come back after a back-off that doubles from 5 ms, to 5 min unless a queue has another limit, and is forgotten
-//! with the first success.
+//! [`WorkQueue::add_after`] keeps the earliest time of a key and drops later ones, since each reconcile asks again for
+//! the time that it needs. Failed keys return after a back-off that doubles from 5 ms to 5 min, unless a queue has
+//! another limit. The first success resets it.
 //!
 //! # Bound
 //!
-//! The queue holds each key at most once for each priority and once among the timers, so it is bounded by the number of
+//! The queue holds each key at most once for each priority and once among the timers. So it is bounded by the number of
 //! live objects, which the stores hold anyway.
 
 use parking_lot::Mutex;
@@ -33,34 +36,34 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// First delay after a failure; doubles with each further one.
+/// First delay after a failure; it doubles with each further failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(5);
-/// Longest delay after repeated failures, unless a queue has another.
+/// Longest delay after repeated failures, unless a queue sets another one.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-/// One of so many keys that are taken is of the lowest priority that waits.
+/// Interval, in taken keys, at which a key of the lowest waiting priority is taken.
 const TURN_OF_THE_LOWEST: u32 = 8;
 
-/// Room for so many keys is kept, however few there are.
+/// Capacity that is retained even if there are fewer keys.
 const ROOM_MIN: usize = 64;
 
-/// How soon a key is served, compared with others.
+/// Urgency of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Decisions: a replicas patch may depend on it.
+    /// Decisions; a change of replicas may depend on them.
     Urgent,
     /// Events, timers and retries.
     Normal,
-    /// Objects that have come.
+    /// New objects.
     New,
     /// Sweeps over all keys.
     Slow,
 }
 
-/// All priorities, in order.
+/// All priorities, most urgent first.
 const PRIORITIES: [Priority; 4] = [Priority::Urgent, Priority::Normal, Priority::New, Priority::Slow];
 
-/// A shared queue; clones are handles to the same one.
+/// Shared queue; clones refer to the same queue.
 #[derive(Debug)]
 pub struct WorkQueue<K: Ord> {
     shared: Arc<Shared<K>>,
@@ -71,9 +74,9 @@ struct Shared<K: Ord> {
     state: Mutex<State<K>>,
     backoff_max: Duration,
     wake: Notify,
-    /// For those who serve urgent keys alone.
+    /// Notifies workers that serve only urgent keys.
     urgent: Notify,
-    /// For those who hold a key and could be quicker: a decision about some key that is held has come.
+    /// Notifies holders of keys that a decision about a held key has been added, so they can hurry.
     hurried: Notify,
 }
 
@@ -82,33 +85,33 @@ struct State<K: Ord> {
     waiting: [VecDeque<K>; PRIORITIES.len()],
     entries: HashMap<K, Entry>,
     timers: BTreeSet<(Instant, K)>,
-    /// Keys that were taken by whoever serves all priorities.
+    /// Number of keys taken without a restriction to one priority.
     taken: u32,
 }
 
-/// What is known of a key; removed once there is nothing left to know.
+/// State of a key; removed once it is idle.
 #[derive(Debug, Default)]
 struct Entry {
-    /// The priority that it waits with.
+    /// Priority with which the key waits.
     queued: Option<Priority>,
-    /// The deques that hold an entry of it. One of another priority than `queued` is stale, and skipped.
+    /// Deques that contain the key. An entry for another priority than `queued` is stale and skipped.
     present: [bool; PRIORITIES.len()],
-    /// A worker holds it.
+    /// Set while a worker holds the key.
     running: bool,
-    /// Added while a worker held it.
+    /// Priority of an add while a worker held the key.
     again: Option<Priority>,
-    /// When its timer ends, and the priority that it has then.
+    /// End of the key's timer, and its priority then.
     due: Option<(Instant, Priority)>,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// When the first of them was.
+    /// Time of the first of these failures.
     failing_since: Option<Instant>,
-    /// How long it must have failed until that is told again.
+    /// Duration of failing after which it is reported again.
     quiet: Duration,
 }
 
 impl Priority {
-    /// That of an object that came, or else changed or went.
+    /// Returns the priority of a new object, or of one that changed or was deleted.
     pub fn of_change<T>(old: Option<&T>, new: Option<&T>) -> Self {
         if old.is_none() && new.is_some() { Self::New } else { Self::Normal }
     }
@@ -134,19 +137,19 @@ impl<K: Ord + Hash + Clone> Default for WorkQueue<K> {
 }
 
 impl<K: Ord + Hash + Clone> WorkQueue<K> {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self::with_backoff_max(BACKOFF_MAX)
     }
 
-    /// An empty queue, with the longest delay after repeated failures.
+    /// Creates an empty queue with this longest delay after repeated failures.
     pub fn with_backoff_max(backoff_max: Duration) -> Self {
         let state = State { waiting: Default::default(), entries: HashMap::new(), timers: BTreeSet::new(), taken: 0 };
         let (wake, urgent, hurried) = (Notify::new(), Notify::new(), Notify::new());
         Self { shared: Arc::new(Shared { state: Mutex::new(state), backoff_max, wake, urgent, hurried }) }
     }
 
-    /// Asks for `key` to be reconciled.
+    /// Requests a reconcile of `key`.
     pub fn add(&self, key: K, priority: Priority) {
         let queued = self.shared.state.lock().add(key, priority);
         if queued {
@@ -156,14 +159,14 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
         }
     }
 
-    /// Waits until a decision about `key` waits for the worker that holds it. For ever, if none comes.
+    /// Waits until a decision about `key` is pending while a worker holds it. Waits forever if there is none.
     ///
     /// Cancel safe.
     pub async fn hurried(&self, key: &K) {
         loop {
             let notified = self.shared.hurried.notified();
             tokio::pin!(notified);
-            notified.as_mut().enable(); // Before the look, so that no decision after it is missed.
+            notified.as_mut().enable(); // Before the check, so that no later decision is missed.
             let waits = |entry: &Entry| entry.running && entry.again == Some(Priority::Urgent);
             if self.shared.state.lock().entries.get(key).is_some_and(waits) {
                 return;
@@ -172,23 +175,23 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
         }
     }
 
-    /// Asks for `key` to be reconciled with normal priority after `delay`, unless an earlier time is set already.
+    /// Requests a reconcile of `key` with normal priority after `delay`, unless an earlier time is already set.
     pub fn add_after(&self, key: K, delay: Duration) {
         self.add_with_after(key, Priority::Normal, delay);
     }
 
-    /// The same with a priority; of those that are asked for until then, the highest.
+    /// Does the same with a priority; of several requests for one timer, the highest priority counts.
     pub fn add_with_after(&self, key: K, priority: Priority, delay: Duration) {
         if delay.is_zero() {
             return self.add(key, priority);
         }
         let due = Instant::now() + delay;
         if self.shared.state.lock().add_timer(key, due, priority) {
-            self.shared.wake.notify_one(); // Somebody must sleep less long now.
+            self.shared.wake.notify_one(); // A worker must wake earlier now.
         }
     }
 
-    /// The next key, if one waits.
+    /// Returns the next key, if one waits.
     pub fn try_next(&self) -> Option<Item<K>> {
         let mut state = self.shared.state.lock();
         state.promote(Instant::now());
@@ -196,16 +199,16 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
         Some(Item { queue: self.clone(), key, priority, failed: false })
     }
 
-    /// The next key, which nobody else gets until the returned item is dropped.
+    /// Waits for the next key. No other worker gets it until the returned item is dropped.
     ///
-    /// Cancel safe: a key is only taken when this returns.
+    /// Cancel safe: takes a key only if it returns.
     pub async fn next(&self) -> Item<K> {
         self.next_in(None).await
     }
 
-    /// The next key of one priority; of any, the highest first, if none is named.
+    /// Waits for the next key of one priority, or of any priority, the highest first, if `only` is `None`.
     ///
-    /// Cancel safe: a key is only taken when this returns.
+    /// Cancel safe: takes a key only if it returns.
     pub async fn next_in(&self, only: Option<Priority>) -> Item<K> {
         let arrived = if only == Some(Priority::Urgent) { &self.shared.urgent } else { &self.shared.wake };
         loop {
@@ -214,8 +217,8 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
                 let mut state = self.shared.state.lock();
                 state.promote(Instant::now());
                 if let Some((key, priority)) = state.take(only) {
-                    // One wake-up may stand for several adds, and whoever slept until the first timer is busy now: another
-                    // must look for what is left, and sleep until the next timer.
+                    // One notification may stand for several adds, and the worker that waited for the first timer is
+                    // busy now. Another worker must take the remaining keys and wait for the next timer.
                     if state.has_work(only) || (only.is_none() && !state.timers.is_empty()) {
                         arrived.notify_one();
                     }
@@ -230,7 +233,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
         }
     }
 
-    /// Keys that wait with some priority.
+    /// Returns the number of waiting keys.
     pub fn depth(&self) -> usize {
         self.shared.state.lock().entries.values().filter(|entry| entry.queued.is_some()).count()
     }
@@ -262,7 +265,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
 }
 
 impl<K: Ord> Shared<K> {
-    /// A key waits with a priority.
+    /// Notifies workers that a key waits with this priority.
     fn notify(&self, priority: Priority) {
         if priority == Priority::Urgent {
             self.urgent.notify_one();
@@ -272,7 +275,7 @@ impl<K: Ord> Shared<K> {
 }
 
 impl<K: Ord + Hash + Clone> State<K> {
-    /// True if the key now waits with a priority with which it did not before.
+    /// Returns true if the key now waits with a priority that it did not have before.
     fn add(&mut self, key: K, priority: Priority) -> bool {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.running {
@@ -289,7 +292,7 @@ impl<K: Ord + Hash + Clone> State<K> {
         true
     }
 
-    /// True if this is now the earliest of all timers.
+    /// Returns true if this is now the earliest of all timers.
     fn add_timer(&mut self, key: K, due: Instant, mut priority: Priority) -> bool {
         let entry = self.entries.entry(key.clone()).or_default();
         if let Some((other, with)) = entry.due {
@@ -305,7 +308,7 @@ impl<K: Ord + Hash + Clone> State<K> {
         self.timers.first().is_some_and(|(first, _)| *first == due)
     }
 
-    /// Queues what is due.
+    /// Queues the keys whose timers have ended.
     fn promote(&mut self, now: Instant) {
         while self.timers.first().is_some_and(|(due, _)| *due <= now) {
             let Some((_, key)) = self.timers.pop_first() else { return };
@@ -364,13 +367,13 @@ impl<K: Ord + Hash + Clone> State<K> {
     }
 }
 
-/// Whether a burst has left much more room than is needed: what it costs to give it up is spread over the keys that have
-/// gone since.
+/// Reports whether a burst has left much more capacity than needed. Checking on removal spreads the cost of shrinking
+/// over the removed keys.
 fn is_roomy(len: usize, capacity: usize) -> bool {
     capacity > ROOM_MIN && len < capacity / 8
 }
 
-/// A key in a worker's hands; dropping it gives it back.
+/// Key held by a worker; dropping it returns the key.
 #[derive(Debug)]
 pub struct Item<K: Ord + Hash + Clone> {
     queue: WorkQueue<K>,
@@ -380,15 +383,15 @@ pub struct Item<K: Ord + Hash + Clone> {
 }
 
 impl<K: Ord + Hash + Clone> Item<K> {
-    /// For how long the key has failed without a success between, this time not counted.
+    /// Returns the time for which the key has failed without a success in between; the current pass does not count.
     pub fn failing_for(&self) -> Duration {
         let state = self.queue.shared.state.lock();
         let since = state.entries.get(&self.key).and_then(|entry| entry.failing_since);
         since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Whether it is time to tell that it fails: once it has for as long as `quiet`, and then whenever that time has
-    /// doubled. A key that fails every few seconds would be all that a log holds.
+    /// Reports whether the failure should be reported: first after `quiet`, then each time the duration has doubled.
+    /// Otherwise a key that fails every few seconds would fill the log.
     pub fn is_worth_telling(&self, quiet: Duration) -> bool {
         let lasted = self.failing_for();
         let mut state = self.queue.shared.state.lock();
@@ -400,23 +403,23 @@ impl<K: Ord + Hash + Clone> Item<K> {
         tell
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &K {
         &self.key
     }
 
-    /// The priority that it waited with.
+    /// Returns the priority with which the key waited.
     pub fn priority(&self) -> Priority {
         self.priority
     }
 
-    /// Gives the key back, to be tried again after a back-off.
+    /// Returns the key to the queue for a retry after a back-off.
     pub fn retry(mut self) {
         self.failed = true;
     }
 }
 
-/// A worker that ends without a word, by panic or cancellation, gives its key back as done: the next event retries it.
+/// Returns the key. If the worker ended by panic or cancellation, the key counts as done and the next event retries it.
 impl<K: Ord + Hash + Clone> Drop for Item<K> {
     fn drop(&mut self) {
         self.queue.finish(&self.key, self.failed);

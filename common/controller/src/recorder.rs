@@ -1,8 +1,8 @@
-//! Kubernetes Events: what a user finds under `kubectl describe`.
+//! Kubernetes Events, which users see in `kubectl describe`.
 //!
-//! Events are written by one task from a bounded channel, so no reconcile waits for one. Of [`WAITING_MAX`] that wait
-//! the next is dropped, with a log line: they are a convenience, and the log has the same news. Written as core/v1
-//! Events, the only kind that upstream's roles allow.
+//! One task writes the events from a bounded channel, so no reconcile waits for one. If [`WAITING_MAX`] events wait,
+//! further ones are dropped with a log line: events are a convenience, and the log has the same information. They are
+//! written as core/v1 Events, the only kind that upstream's roles allow.
 
 use crate::limiter::WriteLimiter;
 use crate::repeats::Repeats;
@@ -20,7 +20,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// A few per revision in the worst minute of a cluster with some hundred busy ones.
+/// Maximum number of waiting events. Allows a few per revision in the worst minute of a cluster with some hundred busy
+/// ones.
 const WAITING_MAX: usize = 1024;
 
 /// Writes events in the background. Clones share the channel.
@@ -30,22 +31,22 @@ pub struct Recorder {
     repeats: Arc<Mutex<Repeats>>,
 }
 
-/// How serious it is.
+/// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// As it should be.
+    /// Normal operation.
     Normal,
-    /// Somebody may have to act.
+    /// An operator may have to act.
     Warning,
 }
 
 impl Recorder {
-    /// Starts the task that writes, at upstream's rate; it ends with `shutdown`.
+    /// Starts the writing task, at upstream's rate; it ends with `shutdown`.
     pub fn start(client: Client, shutdown: CancellationToken) -> Self {
         Self::limited(client, WriteLimiter::new(Rate::AUTOSCALER), shutdown)
     }
 
-    /// Starts it for a process whose writes share a limiter.
+    /// Starts the writing task for a process whose writes share a limiter.
     pub fn limited(client: Client, limiter: WriteLimiter, shutdown: CancellationToken) -> Self {
         let (events, mut waiting) = mpsc::channel::<Event>(WAITING_MAX);
         tokio::spawn(async move {
@@ -69,8 +70,8 @@ impl Recorder {
         Self { events, repeats: Arc::default() }
     }
 
-    /// Says what went wrong with `object`, unless the same was said a few minutes ago: for passes that fail in one and the
-    /// same way until somebody sees to it.
+    /// Records an error of `object`, unless the same error was recorded a few minutes ago. For passes that keep failing
+    /// in the same way until a user acts.
     pub fn complain<K: Resource<DynamicType = ()>>(
         &self,
         component: &'static str,
@@ -84,7 +85,7 @@ impl Recorder {
         }
     }
 
-    /// Says something about `object`.
+    /// Records an event about `object`.
     pub fn say<K: Resource<DynamicType = ()>>(
         &self,
         component: &'static str,
@@ -101,7 +102,7 @@ impl Recorder {
     }
 }
 
-/// An event about `object`, under a name of its own.
+/// Builds an event about `object`, with a unique name.
 pub fn event<K: Resource<DynamicType = ()>>(
     component: &'static str,
     object: &K,
@@ -115,7 +116,7 @@ pub fn event<K: Resource<DynamicType = ()>>(
     let time = Some(Time(now));
     Event {
         metadata: ObjectMeta {
-            // The form that Kubernetes' own recorders use, unique to the nanosecond.
+            // The same form as in Kubernetes' own recorders, unique to the nanosecond.
             name: Some(format!("{}.{:x}", key.name(), now.as_nanosecond())),
             namespace: Some(key.namespace().to_owned()),
             ..ObjectMeta::default()

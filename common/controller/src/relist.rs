@@ -1,14 +1,14 @@
-//! The one way to relist: what was known before and is missing from a new full list is gone.
+//! Relisting: a known object that is missing from a new full list was deleted.
 //!
-//! A watch that breaks starts over with a full list, and what was deleted meanwhile is simply not in it.
+//! A broken watch starts over with a full list, and objects that were deleted meanwhile are simply not in it.
 
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// The names that a list under way has shown so far.
+/// Names that a list in progress has contained so far.
 #[derive(Clone, Debug)]
 pub struct Relist<N> {
-    /// None: no list is under way.
+    /// `None` if no list is in progress.
     listed: Option<HashSet<N>>,
 }
 
@@ -19,19 +19,19 @@ impl<N> Default for Relist<N> {
 }
 
 impl<N: Eq + Hash + Clone> Relist<N> {
-    /// A full list begins.
+    /// Begins a full list.
     pub fn begin(&mut self) {
         self.listed = Some(HashSet::new());
     }
 
-    /// An object of that name exists; matters while a list is under way.
+    /// Records that an object of this name exists; matters only during a list.
     pub fn saw(&mut self, name: &N) {
         if let Some(listed) = &mut self.listed {
             listed.insert(name.clone());
         }
     }
 
-    /// The list is complete: those of the known names that it lacks.
+    /// Completes the list and returns the known names that it lacks.
     pub fn end<'a>(&mut self, known: impl Iterator<Item = &'a N>) -> Vec<N>
     where
         N: 'a,

@@ -1,4 +1,4 @@
-//! What was said a moment ago need not be said again. Pure: time is an argument.
+//! Suppresses messages that were reported recently. Pure: time is an argument.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -6,19 +6,19 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long the same is not said again. Kubernetes keeps an event for an hour.
+/// Time for which a message is not repeated. Kubernetes keeps an event for an hour.
 const QUIET: Duration = Duration::from_secs(300);
-/// What is remembered at most. Beyond it all is forgotten: rather said twice than not at all.
+/// Maximum number of remembered messages. Beyond it all are forgotten: repeating a message is better than losing one.
 const REMEMBERED_MAX: usize = 4096;
 
-/// What was said lately, as hashes.
+/// Recently reported messages, as hashes.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     said: HashMap<u64, Instant>,
 }
 
 impl Repeats {
-    /// Whether `what` was not said lately. From now on it was.
+    /// Reports whether `what` was not reported recently, and records it.
     pub(crate) fn is_new(&mut self, what: &impl Hash, now: Instant) -> bool {
         let mut hasher = DefaultHasher::new();
         what.hash(&mut hasher);

@@ -1,9 +1,9 @@
-//! Which objects are this process's: a hash names the bucket, a lease names its owner; among the members of a
-//! StatefulSet an ordinal does.
+//! The objects of this process. A hash assigns a key to a bucket, and the bucket's lease names its owner. Among the
+//! members of a StatefulSet, the ordinal identifies the owner instead.
 //!
-//! A key's bucket never changes in the life of a process, so it is hashed once and remembered: every stat and every
-//! write asks. What is remembered is bounded, since keys come over the wire: [`KNOWN_MAX`] of them, none longer than
-//! Kubernetes allows; beyond that everything is forgotten and hashed anew.
+//! A key's bucket never changes during the life of a process, so its hash is cached: every stat and every write needs
+//! it. Keys come from the network, so the cache is bounded: it has at most [`KNOWN_MAX`] keys, none longer than
+//! Kubernetes allows. A full cache is cleared.
 
 use crate::Leadership;
 use common::RevisionKey;
@@ -15,38 +15,38 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Keys whose buckets are remembered.
+/// Maximum number of keys whose buckets are cached.
 pub const KNOWN_MAX: usize = 65_536;
-/// Bytes of the longest key that Kubernetes allows: a namespace of 63, a name of 253.
+/// Length in bytes of the longest key that Kubernetes allows: a namespace of 63, a name of 253.
 const KEY_MAX: usize = 63 + 253;
 
-/// The buckets and who holds them. Cheap to clone.
+/// The buckets and their holders. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Shares {
-    /// Names in byte order, as the leases'.
+    /// Names of the buckets, in the order of the leases.
     names: Arc<[String]>,
-    /// Buckets of keys that were asked for.
+    /// Cached buckets of keys.
     known: Arc<DashMap<RevisionKey, usize>>,
     holders: Holders,
-    /// What this process writes on leases, if others can tell from it where it is.
+    /// Holder identity that this process writes on leases, if other processes can reach it by that.
     me: Option<Holder>,
 }
 
-/// Who has which bucket.
+/// Source of the buckets' holders.
 #[derive(Clone, Debug)]
 enum Holders {
-    /// Whoever holds its lease.
+    /// The holder of each bucket's lease.
     Leases(Ownership),
-    /// The member of the StatefulSet with its index; ours, if there is one for us.
+    /// The StatefulSet member with the bucket's index; `ours` is this process's bucket, if any.
     Members { ours: Option<usize> },
 }
 
 /// Another autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Instance {
-    /// By what it has written on a lease.
+    /// Identified by the holder that it has written on a lease.
     Leased(Holder),
-    /// By the name of its bucket, which is its URL.
+    /// Identified by the name of its bucket, which is its URL.
     Member(String),
 }
 
@@ -59,33 +59,34 @@ impl fmt::Display for Instance {
     }
 }
 
-/// Whose a revision is, at this moment.
+/// Current owner of a revision.
 pub type Owner = ownership::Owner<Instance>;
 
 impl Shares {
-    /// Buckets of these names, in the order in which `ownership` counts them.
+    /// Creates shares of buckets with these names, in the order in which `ownership` numbers them.
     pub fn new(names: Vec<String>, ownership: Ownership) -> Self {
         Self { names: names.into(), known: Arc::default(), holders: Holders::Leases(ownership), me: None }
     }
 
-    /// Buckets of these names, in byte order, each of the member of a StatefulSet with its index; this process is
-    /// member `ordinal`.
+    /// Creates shares of buckets with these names, in byte order. The StatefulSet member with a bucket's index owns it;
+    /// this process is member `ordinal`.
     pub fn members(names: Vec<String>, ordinal: usize) -> Self {
         let ours = (ordinal < names.len()).then_some(ordinal);
         Self { names: names.into(), known: Arc::default(), holders: Holders::Members { ours }, me: None }
     }
 
-    /// The same, of a process that writes this on its leases.
+    /// Sets the holder identity that this process writes on its leases.
     pub fn known_as(self, me: Holder) -> Self {
         Self { me: Some(me), ..self }
     }
 
-    /// What this process writes on its leases.
+    /// Returns the holder identity that this process writes on its leases.
     pub fn me(&self) -> Option<&Holder> {
         self.me.as_ref()
     }
 
-    /// Returns the name by which other members of a StatefulSet know this process; none: it is no such member.
+    /// Returns the name by which other members of a StatefulSet know this process, or `None` if it is not such a
+    /// member.
     pub fn member(&self) -> Option<&str> {
         match &self.holders {
             Holders::Members { ours } => ours.and_then(|ours| self.names.get(ours)).map(String::as_str),
@@ -93,12 +94,12 @@ impl Shares {
         }
     }
 
-    /// Whose the revision is.
+    /// Returns the owner of the revision.
     pub fn owner(&self, key: &RevisionKey) -> Owner {
         self.bucket(key).map_or(Owner::Nobody, |bucket| self.owner_of_bucket(bucket))
     }
 
-    /// Everybody else who holds a bucket, each once.
+    /// Returns all other instances that hold a bucket, each once.
     pub fn others(&self) -> Vec<Instance> {
         let mut others = Vec::new();
         for bucket in 0..self.names.len() {
@@ -111,31 +112,31 @@ impl Shares {
         others
     }
 
-    /// Whether every bucket has an owner that is known to be one.
+    /// Reports whether every bucket has a known owner.
     pub fn are_settled(&self) -> bool {
         (0..self.names.len()).all(|bucket| self.owner_of_bucket(bucket) != Owner::Nobody)
     }
 
-    /// Names of the buckets whose leases somebody holds.
+    /// Returns the names of the buckets whose leases `holder` holds.
     pub fn buckets_of(&self, holder: &Holder) -> Vec<&str> {
         let Holders::Leases(ownership) = &self.holders else { return Vec::new() };
         let theirs = |(bucket, _): &(usize, &String)| ownership.holder(*bucket).as_ref() == Some(holder);
         self.names.iter().enumerate().filter(theirs).map(|(_, name)| name.as_str()).collect()
     }
 
-    /// Names of the buckets that this process holds.
+    /// Returns the names of the buckets that this process holds.
     pub fn ours(&self) -> Vec<&str> {
         let held = |(bucket, _): &(usize, &String)| self.has(*bucket);
         self.names.iter().enumerate().filter(held).map(|(_, name)| name.as_str()).collect()
     }
 
-    /// Names of all buckets, each with whether this process holds it.
+    /// Returns the names of all buckets, each with a flag that is set if this process holds it.
     pub fn all(&self) -> Vec<(String, bool)> {
         self.names.iter().enumerate().map(|(bucket, name)| (name.clone(), self.has(bucket))).collect()
     }
 
-    /// Names of all buckets, each with whether anybody is seen to hold it: this process, or another, of whatever make. Of
-    /// members of a StatefulSet nobody sees the others.
+    /// Returns the names of all buckets, each with a flag that is set if it is known to be held by this process or any
+    /// other. Members of a StatefulSet cannot observe each other.
     pub fn held(&self) -> Vec<(String, bool)> {
         let is_held = |bucket| match self.holders {
             Holders::Leases(_) => self.owner_of_bucket(bucket) != Owner::Nobody,
@@ -144,7 +145,7 @@ impl Shares {
         self.names.iter().enumerate().map(|(bucket, name)| (name.clone(), is_held(bucket))).collect()
     }
 
-    /// Whether this process holds the bucket of this name.
+    /// Reports whether this process holds the bucket of this name.
     pub fn owns_bucket(&self, name: &str) -> bool {
         self.names.iter().position(|known| known == name).is_some_and(|bucket| self.has(bucket))
     }
@@ -166,7 +167,7 @@ impl Shares {
             return Owner::Us;
         }
         let instance = match &self.holders {
-            // A lease in our name that is not ours any more is being given away.
+            // A lease in our name that we do not hold any more is being given away.
             Holders::Leases(ownership) => {
                 ownership.holder(bucket).filter(|holder| Some(holder) != self.me.as_ref()).map(Instance::Leased)
             }
@@ -175,7 +176,7 @@ impl Shares {
         instance.map_or(Owner::Nobody, Owner::Other)
     }
 
-    /// Whether this process holds the bucket.
+    /// Reports whether this process holds the bucket.
     fn has(&self, bucket: usize) -> bool {
         match &self.holders {
             Holders::Leases(ownership) => ownership.owns(bucket),
@@ -185,7 +186,7 @@ impl Shares {
 
     fn bucket(&self, key: &RevisionKey) -> Option<usize> {
         if self.names.len() == 1 {
-            return Some(0); // Owns everything, unhashed.
+            return Some(0); // The only bucket owns everything; no hashing is needed.
         }
         if let Some(bucket) = self.known.get(key) {
             return Some(*bucket);
@@ -214,13 +215,13 @@ impl Leadership for Shares {
     fn changes(&self) -> watch::Receiver<u64> {
         match &self.holders {
             Holders::Leases(ownership) => ownership.changes(),
-            Holders::Members { .. } => watch::channel(0).1, // The same for ever.
+            Holders::Members { .. } => watch::channel(0).1, // Never changes.
         }
     }
 }
 
-/// Says when the map of the leases is edited: it is read at the start alone, so an edit has no effect before the next
-/// one.
+/// Logs a warning when the map of the leases is edited. The map is read only at the start, so an edit takes effect at
+/// the next start.
 pub async fn tell_of_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>, until: CancellationToken) {
     edits(&mut content, &until, || {
         tracing::warn!(
@@ -231,7 +232,7 @@ pub async fn tell_of_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>,
     .await;
 }
 
-/// Calls `tell` for each edit, until `until`.
+/// Calls `tell` for each edit, until `until` is cancelled.
 async fn edits<T>(content: &mut watch::Receiver<Arc<T>>, until: &CancellationToken, mut tell: impl FnMut()) {
     content.borrow_and_update();
     while let Some(Ok(())) = until.run_until_cancelled(content.changed()).await {
@@ -244,8 +245,8 @@ mod tests {
     use super::*;
     use common::ownership::bucket_names;
 
-    /// Goal: each key has exactly one owner among the members, all agree on it, and one beyond the buckets owns
-    /// nothing.
+    /// Goal: each key has exactly one owner among the members, all members agree on it, and a member beyond the buckets
+    /// owns nothing.
     #[test]
     fn members_share_the_keys_by_their_ordinals() {
         let names: Vec<_> = (0..3).map(|n| format!("ws://as-{n}.as.ns.svc.cluster.local:8080")).collect();
@@ -264,7 +265,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is remembered is what the hash says, whoever holds the bucket, and is bounded whatever comes.
+    /// Goal: a cached bucket equals the hash, whatever the bucket's holder is, and the cache is bounded for any input.
     #[test]
     fn a_bucket_is_remembered_and_memory_is_bounded() {
         let names = bucket_names(4);
@@ -298,7 +299,7 @@ mod tests {
         assert_eq!(shares.known.len(), 1);
     }
 
-    /// Goal: each edit is told, and what the map said at the start is none.
+    /// Goal: each edit is reported; the content at the start is not an edit.
     #[tokio::test]
     async fn edits_of_the_map_are_told() {
         let (map, content) = watch::channel(Arc::new(0));

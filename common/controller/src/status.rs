@@ -1,7 +1,7 @@
-//! Writing a status: only if it says something new, and in spite of others who write the same object.
+//! Writes statuses: only if they changed, and despite other writers of the same object.
 //!
-//! A conflict is answered by reading the object again and replacing its status, [`ATTEMPTS_MAX`] times in all. Nobody
-//! else writes a status of ours, so what others changed is never in it.
+//! After a conflict the object is read again and its status replaced, [`ATTEMPTS_MAX`] times in all. No other process
+//! writes our statuses, so a status never contains changes by others.
 
 use crate::error::{Failure, WriteError, code};
 use crate::store::{Store, key_of};
@@ -11,15 +11,15 @@ use kube::core::object::HasStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The first attempt included.
+/// Maximum number of attempts, including the first.
 const ATTEMPTS_MAX: u32 = 5;
-/// Between a conflict and the next attempt.
+/// Pause between a conflict and the next attempt.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Writes `status` of the object that was read as `read`, unless it says that already.
+/// Writes `status` to the object that was read as `read`, unless it is unchanged.
 ///
 /// # Errors
-/// The lease may end too soon, or the API server's. An object that is gone needs no status.
+/// Fails if the lease may end too soon, or with the API server's error. A deleted object needs no status.
 pub async fn write<K>(writer: Writer<'_>, store: &Store<K>, read: &Arc<K>, status: K::Status) -> Result<(), WriteError>
 where
     K: Kind + HasStatus,
@@ -74,13 +74,13 @@ mod tests {
     use kube::client::Body;
     use serde_json::json;
 
-    /// Goal: what the API server says to a status is counted as it is. Method: one answer to every attempt, and what
-    /// comes of the write and of the tally.
+    /// Goal: the tally counts the API server's response to a status. Method: the same response to every attempt; checks
+    /// the result of the write and the tally.
     #[tokio::test(start_paused = true)]
     async fn a_status_that_is_refused_counts_as_refused() {
         let rows = [
             (200_u16, true, "ok", 1),
-            (404, true, "ok", 1), // What is gone needs no status.
+            (404, true, "ok", 1), // A deleted object needs no status.
             (409, false, "conflict", u64::from(ATTEMPTS_MAX)),
             (422, false, "refused", 1),
             (503, false, "failed", 1),

@@ -1,27 +1,27 @@
-//! One watched kind, held in memory: what the API server last said, and what we just wrote.
+//! Objects of one watched kind in memory: the API server's latest state, and our own recent writes.
 //!
-//! A [`Store`] is fed by one watch and read by everybody. Its listener is called for each change, one at a time and in
-//! order, after the store holds the change, so whoever it wakes sees at least that.
+//! One watch feeds a [`Store`]; any task reads it. The store calls its listener for each change, one at a time and in
+//! order, after it holds the change. So a task that the listener wakes reads at least that change.
 //!
 //! # Our own writes
 //!
-//! A write is answered with the object's new version before the watch tells of it. [`Store::offer`] shows that answer
-//! to readers at once, until the watch has caught up or [`OFFER_HOLDS`] has passed: so a reconcile that follows a write
-//! neither repeats it nor undoes it. The answer for an object whose end the watch has told of already is not shown: the
-//! versions of what has ended are remembered for as long as an answer may be late.
+//! The response to a write contains the object's new version before the watch reports it. [`Store::offer`] shows that
+//! version to readers at once, until the watch has caught up or [`OFFER_HOLDS`] has passed. So a reconcile that follows
+//! a write neither repeats nor reverts it. If the watch has already reported the object's deletion, the response is not
+//! shown: the versions of deleted objects are remembered for as long as a response may be late.
 //!
 //! # Relists
 //!
-//! After a broken watch the whole kind is listed again; what is missing from the list is reported as deleted
+//! After a broken watch the whole kind is listed again; objects missing from the list are reported as deleted
 //! ([`Cache`]).
 //!
-//! # At rest
+//! # Packing
 //!
-//! A store of kinds that come by the thousand packs what it holds ([`crate::packed`]); readers notice nothing.
+//! A store of a kind with thousands of objects packs them ([`crate::packed`]). Packing is invisible to readers.
 //!
 //! # Not here
 //!
-//! Trimming: [`Store`] holds whatever its watch makes of an object, for instance a few facts of it.
+//! Trimming: [`Store`] holds whatever form its watch makes of an object, for instance only some of its data.
 
 use crate::ObjectKey;
 use crate::cache::{Cache, number, version_of};
@@ -42,15 +42,15 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long an answered write may run ahead of the watch.
+/// Longest time for which the response to a write may be ahead of the watch.
 const OFFER_HOLDS: Duration = Duration::from_secs(5);
 
 type Listener<T> = Box<dyn Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync>;
 
-/// What is known of one kind, by namespace and name.
+/// Known objects of one kind, by namespace and name.
 pub struct Store<T> {
     inner: RwLock<Inner<T>>,
-    /// None: objects are held whole.
+    /// `None` if objects are stored unpacked.
     packer: Option<Packer<T>>,
     listener: Listener<T>,
     synced: watch::Sender<bool>,
@@ -69,7 +69,7 @@ struct Offer<T> {
     until: Instant,
 }
 
-/// Objects whose end the watch has told of lately, and the last version of each.
+/// Recently deleted objects, with the last version of each.
 #[derive(Default)]
 struct Ended {
     versions: HashMap<ObjectKey, u64>,
@@ -77,14 +77,14 @@ struct Ended {
 }
 
 impl Ended {
-    /// One has ended, which it did with this version or a later one.
+    /// Records a deletion at this version or a later one.
     fn note(&mut self, key: &ObjectKey, version: u64, now: Instant) {
         self.forget_until(now);
         self.versions.insert(key.clone(), version);
         self.order.push_back((now + OFFER_HOLDS, key.clone(), version));
     }
 
-    /// Whether that version of an object had been before its end.
+    /// Reports whether this version of an object existed before its deletion.
     fn covers(&mut self, key: &ObjectKey, version: u64, now: Instant) -> bool {
         self.forget_until(now);
         self.versions.get(key).is_some_and(|last| version <= *last)
@@ -97,13 +97,13 @@ impl Ended {
             }
         }
         if self.order.is_empty() && self.order.capacity() > 0 {
-            *self = Self::default(); // Not the room that many have needed.
+            *self = Self::default(); // Releases the capacity that a burst has needed.
         }
     }
 }
 
 impl<T: Send + Sync + 'static> Store<T> {
-    /// An empty store; `listener` gets each key with its value before and after.
+    /// Creates an empty store; `listener` gets each key with its previous and its new value.
     pub fn new(listener: impl Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self {
         Self {
             inner: RwLock::new(Inner { watched: Cache::default(), offered: HashMap::new(), ended: Ended::default() }),
@@ -114,7 +114,7 @@ impl<T: Send + Sync + 'static> Store<T> {
         }
     }
 
-    /// The same, and what it holds is packed.
+    /// Creates an empty store that packs its objects.
     pub fn packing(listener: impl Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self
     where
         T: Serialize + DeserializeOwned,
@@ -122,7 +122,7 @@ impl<T: Send + Sync + 'static> Store<T> {
         Self { packer: Some(Packer::new()), ..Self::new(listener) }
     }
 
-    /// The object, if it exists.
+    /// Returns the object, if it exists.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
         let held = {
             let inner = self.inner.read();
@@ -135,33 +135,33 @@ impl<T: Send + Sync + 'static> Store<T> {
         self.take_out(&held)
     }
 
-    /// Whether the watch knows an object of this name.
+    /// Reports whether the watch knows an object with this key.
     pub fn holds(&self, key: &ObjectKey) -> bool {
         self.inner.read().watched.get(key).is_some()
     }
 
-    /// The version that the watch knows, as a number to compare with another; none: there is no such object.
+    /// Returns the version that the watch knows, as a comparable number, or `None` if there is no such object.
     pub fn version(&self, key: &ObjectKey) -> Option<u64> {
         self.inner.read().watched.version(key)
     }
 
-    /// Every key that the watch knows.
+    /// Returns all keys that the watch knows.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.inner.read().watched.keys().cloned().collect()
     }
 
-    /// Every key of a namespace that the watch knows, in order of their names.
+    /// Returns all keys of a namespace that the watch knows, in order of their names.
     pub fn keys_within(&self, namespace: &str) -> Vec<ObjectKey> {
         self.inner.read().watched.keys_within(namespace).cloned().collect()
     }
 
-    /// Every object of a namespace that the watch knows, in order of their names.
+    /// Returns all objects of a namespace that the watch knows, in order of their names.
     pub fn within(&self, namespace: &str) -> Vec<Arc<T>> {
         self.inner.read().watched.within(namespace).filter_map(|held| self.take_out(held)).collect()
     }
 
-    /// Shows the answer to our own write until the watch has caught up, unless it has. `version` is its
-    /// resourceVersion.
+    /// Shows the response to our own write until the watch has caught up, unless it already has. `version` is the
+    /// response's resourceVersion.
     pub fn offer(&self, key: &ObjectKey, version: &str, value: T) {
         let mut inner = self.inner.write();
         let now = Instant::now();
@@ -169,15 +169,15 @@ impl<T: Send + Sync + 'static> Store<T> {
         let version = number(version);
         if inner.watched.version(key).is_some_and(|watched| watched >= version) {
             inner.offered.remove(key);
-            return; // Nobody would see it, and nobody would take it away.
+            return; // No reader would see it, and nothing would remove it.
         }
         if inner.ended.covers(key, version, now) {
-            return; // Nobody would tell of its end again.
+            return; // The deletion would not be reported again.
         }
         inner.offered.insert(key.clone(), Offer { version, value: Arc::new(value), until: now + OFFER_HOLDS });
     }
 
-    /// Takes back what was offered: the object has been deleted by us.
+    /// Removes an offer after we have deleted the object.
     pub fn withdraw(&self, key: &ObjectKey) {
         self.inner.write().offered.remove(key);
     }
@@ -187,31 +187,30 @@ impl<T: Send + Sync + 'static> Store<T> {
         let _ = self.synced.subscribe().wait_for(|done| *done).await;
     }
 
-    /// Whether the first list is complete.
+    /// Reports whether the first list is complete.
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
-    /// Why the watch does not work at the moment, if so.
+    /// Returns the current failure of the watch, if any.
     pub fn failure(&self) -> Option<String> {
         self.failure.read().clone()
     }
 
-    /// Says why the watch does not work, until the next list is complete: for whoever feeds a store by other means than
-    /// [`Self::follow`].
+    /// Records a failure of the watch, until the next list is complete. For feeders other than [`Self::follow`].
     pub fn failed(&self, why: String) {
         *self.failure.write() = Some(why);
     }
 
-    /// Says that all there is has been taken in: for whoever feeds a store by other means than [`Self::follow`].
+    /// Records that the list is complete. For feeders other than [`Self::follow`].
     pub fn listed(&self) {
         *self.failure.write() = None;
         self.inner.write().watched.pack_densely();
         self.synced.send_replace(true);
     }
 
-    /// Takes in one version of an object, or its deletion, and tells the listener: for tests, and for whoever feeds a
-    /// store by other means than [`Self::follow`].
+    /// Applies one version of an object, or its deletion, and calls the listener. For tests and for feeders other than
+    /// [`Self::follow`].
     pub fn apply(&self, key: &ObjectKey, version: &str, value: Option<T>) {
         let new = value.map(Arc::new);
         let held = new.as_ref().map(|value| self.hold(value));
@@ -233,8 +232,8 @@ impl<T: Send + Sync + 'static> Store<T> {
         }
     }
 
-    /// Moves on with one event of the watch, and tells the listener what has changed. `convert` makes the held form of
-    /// an object. One task feeds a store.
+    /// Applies one event of the watch and calls the listener for each change. `convert` makes the stored form of an
+    /// object. Only one task may feed a store.
     pub fn take<K: Resource>(&self, event: watcher::Event<K>, convert: impl FnOnce(K) -> T) {
         match event {
             watcher::Event::InitApply(object) | watcher::Event::Apply(object) => self.take_version(object, convert),
@@ -247,7 +246,7 @@ impl<T: Send + Sync + 'static> Store<T> {
                         inner.offered.remove(&key);
                         inner.ended.note(&key, version_of(object), Instant::now());
                     }
-                    // Nothing is held of these events' objects.
+                    // These events contain no objects to store.
                     let changes = inner.watched.take(event, |object| self.hold(&Arc::new(convert(object))));
                     changes.iter().for_each(|change| inner.overtake(&change.key));
                     changes
@@ -263,8 +262,8 @@ impl<T: Send + Sync + 'static> Store<T> {
         }
     }
 
-    /// One version of an object. It is converted and packed, which takes some ten microseconds, before readers have to
-    /// wait.
+    /// Applies one version of an object. Converting and packing it takes some ten microseconds and happens before the
+    /// lock is taken, so readers do not wait for it.
     fn take_version<K: Resource>(&self, object: K, convert: impl FnOnce(K) -> T) {
         let (key, version) = (key_of(&object), version_of(&object));
         if self.inner.read().watched.holds(&key, version) {
@@ -295,13 +294,13 @@ impl<T: Send + Sync + 'static> Store<T> {
         match (held, &self.packer) {
             (Held::Whole(value), _) => Some(value.clone()),
             (held, Some(packer)) => packer.take_out(held),
-            (Held::Packed(..), None) => None, // Nobody has packed it.
+            (Held::Packed(..), None) => None, // Impossible: without a packer nothing is packed.
         }
     }
 
-    /// Follows `reach` for ever. `convert` makes the held form of an object.
+    /// Follows `reach` forever. `convert` makes the stored form of an object.
     ///
-    /// Cancel safe: dropping it stops the watch and keeps what is known.
+    /// Cancel safe: dropping it stops the watch and keeps the known objects.
     pub async fn follow<K>(
         &self,
         reach: impl Into<Reach<K>>,
@@ -321,27 +320,27 @@ impl<T: Send + Sync + 'static> Store<T> {
 }
 
 impl<T> Inner<T> {
-    /// Nobody needs an offer any more that the watch has come to, or of what is gone.
+    /// Removes an offer that the watch has reached, or whose object is deleted.
     fn overtake(&mut self, key: &ObjectKey) {
         let watched = self.watched.version(key);
         if self.offered.get(key).is_some_and(|offer| watched.is_none_or(|version| offer.version <= version)) {
             self.offered.remove(key);
             if self.offered.is_empty() {
-                self.offered = HashMap::new(); // Not the room that the start has needed.
+                self.offered = HashMap::new(); // Releases the capacity that the start has needed.
             }
         }
     }
 }
 
 impl<K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Store<K> {
-    /// Shows an object that was just written and answered, without the record of who wrote which field.
+    /// Shows an object from the response to a write, without its managed fields.
     pub fn offer_object(&self, written: &K) {
         let version = written.meta().resource_version.clone().unwrap_or_default();
         self.offer(&key_of(written), &version, trimmed(written.clone()));
     }
 
-    /// Follows `reach` in a task of its own, until `shutdown`. Objects are held without the record of who wrote which
-    /// field, which is the larger half of many; a replace without it leaves it as it is.
+    /// Follows `reach` in its own task, until `shutdown`. Objects are stored without their managed fields, which are
+    /// the larger half of many objects. Replacing an object without them leaves them unchanged.
     pub fn spawn(self: &Arc<Self>, reach: impl Into<Reach<K>>, shutdown: &CancellationToken) {
         let (store, reach, shutdown) = (self.clone(), reach.into(), shutdown.clone());
         tokio::spawn(async move {
@@ -353,13 +352,13 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Sto
     }
 }
 
-/// An object without what nobody here reads: who wrote which field of it.
+/// Removes the managed fields of an object, which no code here reads.
 pub fn trimmed<K: Resource>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object
 }
 
-/// Namespace and name of an object.
+/// Returns namespace and name of an object.
 pub fn key_of<K: Resource>(object: &K) -> ObjectKey {
     let meta = object.meta();
     ObjectKey::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
@@ -389,14 +388,14 @@ mod tests {
         store.apply(&key, "5", Some(5));
         store.offer(&key, "7", 7);
         assert_eq!(store.get(&key).as_deref(), Some(&7));
-        store.apply(&key, "6", Some(6)); // Somebody else's write came before ours.
+        store.apply(&key, "6", Some(6)); // Another writer was faster than we.
         assert_eq!(store.get(&key).as_deref(), Some(&7));
         store.apply(&key, "8", Some(8));
         assert_eq!(store.get(&key).as_deref(), Some(&8), "the watch has caught up");
     }
 
-    /// Goal: nobody who reads waits for an object to be converted and packed; a version that is held is not converted
-    /// again, and a list that names it keeps it.
+    /// Goal: readers do not wait while an object is converted and packed. A stored version is not converted again, and
+    /// a list that contains it keeps it.
     #[test]
     fn readers_do_not_wait_for_an_object_to_be_packed() {
         let store = Arc::new(Store::<u32>::packing(|_, _, _| {}));
@@ -435,8 +434,8 @@ mod tests {
         assert_eq!(store.get(&key), None, "a deletion beats an offer");
     }
 
-    /// Goal: the answer to a write that is late, after the watch has told of the object's end, is nobody's; that of a new
-    /// object of the same name is.
+    /// Goal: a late response to a write is not shown after the watch has reported the object's deletion; the response
+    /// for a new object of the same name is shown.
     #[tokio::test(start_paused = true)]
     async fn an_answer_for_what_has_ended_is_not_shown() {
         let (store, key) = (store().0, ObjectKey::new("ns", "a"));
@@ -453,7 +452,7 @@ mod tests {
         store.offer(&key, "9", 9);
         assert_eq!(store.get(&key).as_deref(), Some(&9), "another of that name");
         store.apply(&key, "10", Some(10));
-        store.apply(&key, "", None); // Whoever tells does not know with which version it ended.
+        store.apply(&key, "", None); // The feeder does not know the version at deletion.
         store.offer(&key, "10", 10);
         assert_eq!(store.get(&key), None);
         tokio::time::advance(OFFER_HOLDS).await;
@@ -462,7 +461,8 @@ mod tests {
         assert_eq!((ended.versions.len(), ended.order.len()), (0, 0), "not for ever");
     }
 
-    /// Goal: an answer that comes after the watch has told of it is not kept: nothing would take it away again.
+    /// Goal: a response that arrives after the watch has reported its version is not stored, because nothing would
+    /// remove it.
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_the_watch_has_overtaken_is_not_kept() {
         let (store, _) = store();

@@ -1,21 +1,21 @@
-//! How many writes there were, by urgency and by what became of them.
+//! Counts writes by urgency and outcome.
 
 use crate::error::{WriteError, code};
 use common::write_rate::WriteClass;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What became of a write.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// Done.
+    /// The write succeeded.
     Ok,
-    /// Somebody else wrote first.
+    /// Another writer was first.
     Conflict,
-    /// The API server refused it for another reason.
+    /// The API server rejected the write for another reason.
     Refused,
-    /// The API server failed, or could not be reached.
+    /// The API server failed or could not be reached.
     Failed,
-    /// No answer came in time.
+    /// No response came in time.
     Unanswered,
     /// Nothing was sent.
     NotSent,
@@ -33,15 +33,15 @@ const OUTCOMES: [(WriteOutcome, &str); 6] = [
     (WriteOutcome::NotSent, "not-sent"),
 ];
 
-/// Counts them. Events of a [`crate::Recorder`] are not among them; those that a ZeroScaler's status waits for are objects
-/// like others.
+/// Counter of writes. Events of a [`crate::Recorder`] are not counted. Events that a ZeroScaler's status waits for
+/// count as objects.
 #[derive(Debug, Default)]
 pub struct WriteTally {
     counts: [[AtomicU64; OUTCOMES.len()]; CLASSES.len()],
 }
 
 impl WriteTally {
-    /// One more of this class has ended.
+    /// Counts a finished write of this class.
     pub fn ended<T>(&self, class: WriteClass, how: &Result<T, WriteError>) {
         let outcome = WriteOutcome::of(how);
         let at = CLASSES.iter().position(|(known, _)| *known == class);
@@ -51,7 +51,7 @@ impl WriteTally {
         }
     }
 
-    /// Every class and outcome by its word, and how many writes there were of both.
+    /// Returns the number of writes for each pair of class and outcome, which are given by their names.
     pub fn counts(&self) -> Vec<([&'static str; 2], u64)> {
         let rows = CLASSES.iter().zip(&self.counts);
         rows.flat_map(|((_, class), row)| {
@@ -91,7 +91,7 @@ mod tests {
         let tally = WriteTally::default();
         let ends = [Ok(()), Ok(()), api(409), api(403), api(422), api(503), Err(WriteError::LeaseEnds)];
         ends.iter().for_each(|end| tally.ended(WriteClass::Wake, end));
-        tally.ended(WriteClass::Event, &Ok(())); // Nobody's.
+        tally.ended(WriteClass::Event, &Ok(())); // This class is not counted.
         let counts: Vec<_> = tally.counts().into_iter().filter(|(_, count)| *count > 0).collect();
         let wake = |outcome, count| (["wake", outcome], count);
         assert_eq!(

@@ -1,12 +1,10 @@
-//! Workers: each takes a key, runs a pass over it, tells what went wrong, and takes the next.
+//! Workers: each takes a key, runs a pass over it, logs errors, and takes the next key.
 //!
-//! A pass that fails comes back after a back-off; so does one that panics or takes longer than [`PASS_TIMEOUT`], so no
-//! object can stop the others. What is under way is never cut off by the end of the process: only the wait for the next
-//! key ends with it.
+//! A pass that fails is retried after a back-off. So is a pass that panics or takes longer than [`PASS_TIMEOUT`], so no
+//! object can block the others. Shutdown never interrupts a running pass; only the wait for the next key ends.
 //!
-//! Many passes find nothing to write, and end without having waited for anything. Between two of them a worker lets other
-//! tasks run: a sweep over thousands of keys would else keep a thread to itself, and what renews leases and reads stats
-//! would have none.
+//! Many passes write nothing and end without having awaited anything. So a worker yields after each pass. Otherwise a
+//! sweep over thousands of keys would monopolize a thread, and tasks that renew leases and read stats would starve.
 
 use crate::error::Failure;
 use crate::queue::{Item, Priority, WorkQueue};
@@ -17,24 +15,24 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Longest duration of one pass; what is left undone is done by the next.
+/// Longest duration of one pass; the next pass does the remaining work.
 pub const PASS_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a key may fail before it is told at warn: objects of one manifest come and go in any order.
+/// Time for which a key may fail before a warning is logged: the objects of one manifest come and go in any order.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Where workers get their keys.
+/// Configuration of workers.
 #[derive(Clone, Debug)]
 pub struct Workers<K: Ord> {
-    /// The kind of objects, for the log.
+    /// Kind of objects, for the log.
     pub kind: &'static str,
-    /// The keys.
+    /// Queue of keys.
     pub queue: WorkQueue<K>,
-    /// The one priority that they serve; all, the highest first, if there is none.
+    /// The only priority that the workers serve; `None`: all, the highest first.
     pub only: Option<Priority>,
 }
 
 impl<K: Ord + Hash + Clone + Display> Workers<K> {
-    /// One worker: runs `pass` for one key after the other, until `shutdown`.
+    /// Runs one worker: calls `pass` for one key after the other, until `shutdown`.
     pub async fn work<E: Failure, F: Future<Output = Result<(), E>>>(
         self,
         shutdown: CancellationToken,
@@ -81,7 +79,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Goal: however many keys wait whose passes have nothing to wait for, others have their turn after each.
+    /// Goal: other tasks get a turn after each pass, even if many keys wait whose passes await nothing.
     #[tokio::test]
     async fn a_sweep_lets_others_run() {
         let (queue, passes) = (WorkQueue::new(), Arc::new(AtomicUsize::new(0)));

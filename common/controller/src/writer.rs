@@ -1,8 +1,8 @@
-//! Writes of objects, each paced and guarded, and shown to readers as soon as it is answered.
+//! Writes objects: paced, guarded by the lease, and visible to readers as soon as the response arrives.
 //!
-//! A write waits for its token ([`Pacing`]), is begun only while our lease is certain to outlast it ([`Leadership`]),
-//! and is given up before the lease ends. It says how long it may take, in the `timeout` parameter that API servers
-//! heed: one that this process can no longer call back, because it stands still, is given up by the API server itself.
+//! A write waits for its token ([`Pacing`]), begins only while our lease is certain to outlast it ([`Leadership`]), and
+//! is cancelled before the lease ends. It sends its time limit in the `timeout` parameter, which API servers observe.
+//! So the API server cancels a write even if this process is suspended and cannot.
 
 use crate::ObjectKey;
 use crate::error::{WriteError, code};
@@ -19,10 +19,10 @@ use std::fmt::Debug;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Longest wait for the answer to one write, however long the lease lasts.
+/// Longest wait for the response to one write, however long the lease lasts.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A namespaced kind of objects that we write.
+/// Namespaced kind of objects that we write.
 pub trait Kind:
     Resource<Scope = NamespaceResourceScope, DynamicType = ()>
     + Clone
@@ -47,33 +47,33 @@ impl<K> Kind for K where
 {
 }
 
-/// The API server, for one write that may take so long.
+/// Access to the API server for one write with a time limit.
 #[derive(Clone)]
 pub struct BoundedApi {
-    /// The API server.
+    /// Client of the API server.
     pub client: Client,
-    /// How long it may take over it.
+    /// Time limit of the write.
     pub within: Duration,
 }
 
-/// Writes on behalf of what this process leads.
+/// Writes on behalf of objects that this process leads.
 #[derive(Clone, Copy)]
 pub struct Writer<'a> {
-    /// The API server.
+    /// Client of the API server.
     pub client: &'a Client,
-    /// Whether this process leads it.
+    /// Leadership of this process.
     pub leadership: &'a dyn Leadership,
-    /// How writes wait for each other; none: not at all.
+    /// Pacing of writes; `None`: unpaced.
     pub pacing: Option<Pacing<'a>>,
 }
 
 impl Writer<'_> {
-    /// Every write on behalf of an object that this process leads, or of one that belongs to such an object: begun when
-    /// it has its token, only while our lease is certain to outlast it, and given up before the lease ends, here and by
-    /// the API server.
+    /// Runs a write on behalf of an object that this process leads, or of an object that belongs to such an object. The
+    /// write begins when it has its token and only while our lease is certain to outlast it. It is cancelled before the
+    /// lease ends, here and by the API server.
     ///
     /// # Errors
-    /// The lease may end too soon, no answer came in time, or whatever `write` says.
+    /// Fails if the lease may end too soon, if no response came in time, or with the error of `write`.
     pub async fn write<T>(
         self,
         led: &ObjectKey,
@@ -111,7 +111,7 @@ impl Writer<'_> {
     /// Creates `object` on behalf of `led`, and shows it in `store`.
     ///
     /// # Errors
-    /// As [`write`](Self::write)'s, or the API server's, `doing` and the name before it.
+    /// Fails as [`write`](Self::write) does, or with the API server's error, prefixed with `doing` and the name.
     pub async fn create<K: Kind>(
         self,
         led: &ObjectKey,
@@ -122,10 +122,10 @@ impl Writer<'_> {
         self.create_if(led, store, object, doing, || true).await
     }
 
-    /// The same, if `still` holds when it has its token.
+    /// Does the same, if `still` returns true once the write has its token.
     ///
     /// # Errors
-    /// As [`create`](Self::create)'s; [`WriteError::Outdated`] if it does not.
+    /// Fails as [`create`](Self::create) does, or with [`WriteError::Outdated`] if `still` returns false.
     pub async fn create_if<K: Kind>(
         self,
         led: &ObjectKey,
@@ -137,12 +137,12 @@ impl Writer<'_> {
         self.put(led, store, object, doing, still, async |api| api.create(object).await).await
     }
 
-    /// Replaces an object by `object`, which carries the version that it was made from, on behalf of `led`, and shows
-    /// it in `store`.
+    /// Replaces an object by `object` on behalf of `led`, and shows it in `store`. `object` carries the version that it
+    /// was made from.
     ///
     /// # Errors
-    /// As [`write`](Self::write)'s, or the API server's, `doing` and the name before it; a conflict if somebody wrote
-    /// first.
+    /// Fails as [`write`](Self::write) does, or with the API server's error, prefixed with `doing` and the name; with a
+    /// conflict if another writer was first.
     pub async fn replace<K: Kind>(
         self,
         led: &ObjectKey,
@@ -153,10 +153,10 @@ impl Writer<'_> {
         self.replace_if(led, store, object, doing, || true).await
     }
 
-    /// The same, if `still` holds when it has its token.
+    /// Does the same, if `still` returns true once the write has its token.
     ///
     /// # Errors
-    /// As [`replace`](Self::replace)'s; [`WriteError::Outdated`] if it does not.
+    /// Fails as [`replace`](Self::replace) does, or with [`WriteError::Outdated`] if `still` returns false.
     pub async fn replace_if<K: Kind>(
         self,
         led: &ObjectKey,
@@ -168,7 +168,7 @@ impl Writer<'_> {
         self.put(led, store, object, doing, still, async |api| api.replace(object).await).await
     }
 
-    /// Sends `object` if `still` holds when it has its token, and shows the answer in `store`.
+    /// Sends `object` if `still` returns true once the write has its token, and shows the response in `store`.
     async fn put<K: Kind>(
         self,
         led: &ObjectKey,
@@ -189,12 +189,12 @@ impl Writer<'_> {
         Ok(written)
     }
 
-    /// Deletes an object on behalf of `led`: the one that `store` knows, and none that has taken its place meanwhile. If it
-    /// knows none, whichever has that name. One that is not there is deleted already.
+    /// Deletes an object on behalf of `led`. If `store` knows the object, only that one is deleted, not a successor of
+    /// the same name; otherwise any object of that name. Succeeds if there is none.
     ///
     /// # Errors
-    /// As [`write`](Self::write)'s, or the API server's, `doing` and the name before it; a conflict if another has taken
-    /// its place.
+    /// Fails as [`write`](Self::write) does, or with the API server's error, prefixed with `doing` and the name; with a
+    /// conflict if a successor exists.
     pub async fn delete<K: Kind>(
         self,
         led: &ObjectKey,
@@ -203,7 +203,7 @@ impl Writer<'_> {
         doing: &str,
     ) -> Result<(), WriteError> {
         tracing::debug!(object = %key, kind = %K::kind(&()), "delete");
-        let uid = store.get(key).and_then(|known| known.meta().uid.clone()); // Before the wait for a token.
+        let uid = store.get(key).and_then(|known| known.meta().uid.clone()); // Read before the wait for a token.
         let delete = async |api: BoundedApi| api.delete::<K>(key, uid.as_deref()).await.map_err(named(doing, key));
         self.write(led, doing, delete).await?;
         store.withdraw(key);
@@ -221,16 +221,16 @@ impl BoundedApi {
     /// Creates `object`.
     ///
     /// # Errors
-    /// The API server's.
+    /// Returns the API server's error.
     pub async fn create<K: Kind>(&self, object: &K) -> kube::Result<K> {
         let create = |data| requests::<K>(&key_of(object)).create(&PostParams::default(), data);
         self.send(bytes(object).and_then(create)).await
     }
 
-    /// Replaces an object by `object`: whatever is there, if that carries no version.
+    /// Replaces an object by `object`. If `object` carries no version, any existing version is replaced.
     ///
     /// # Errors
-    /// The API server's; a conflict if it carries a version, and somebody wrote first.
+    /// Returns the API server's error: a conflict if `object` carries a version and another writer was first.
     pub async fn replace<K: Kind>(&self, object: &K) -> kube::Result<K> {
         let key = key_of(object);
         let replace = |data| requests::<K>(&key).replace(key.name(), &PostParams::default(), data);
@@ -240,7 +240,7 @@ impl BoundedApi {
     /// Replaces the status of an object.
     ///
     /// # Errors
-    /// The API server's; a conflict if somebody wrote first.
+    /// Returns the API server's error: a conflict if another writer was first.
     pub async fn replace_status<K: Kind>(&self, object: &K) -> kube::Result<K> {
         let key = key_of(object);
         let replace =
@@ -251,32 +251,32 @@ impl BoundedApi {
     /// Merges `patch` into an object.
     ///
     /// # Errors
-    /// The API server's.
+    /// Returns the API server's error.
     pub async fn merge<K: Kind>(&self, key: &ObjectKey, patch: &serde_json::Value) -> kube::Result<K> {
         let request = requests::<K>(key).patch(key.name(), &PatchParams::default(), &Patch::Merge(patch));
         self.send(request).await
     }
 
-    /// Merges `patch`, which begins at the top of the object, into its status.
+    /// Merges `patch` into the status of an object. The patch begins at the top of the object.
     ///
     /// # Errors
-    /// The API server's.
+    /// Returns the API server's error.
     pub async fn merge_status<K: Kind>(&self, key: &ObjectKey, patch: &serde_json::Value) -> kube::Result<K> {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         self.send(requests::<K>(key).patch_subresource("status", key.name(), &params, &patch)).await
     }
 
-    /// Deletes an object, if it is still the one with that uid where one is named, and what it owns in the background;
-    /// one that is not there is deleted already. Answers with the object if its end has only begun.
+    /// Deletes an object, and its dependents in the background. If `uid` is given, only the object with that uid is
+    /// deleted. Succeeds if there is none. Returns the object if its deletion has only begun.
     ///
     /// # Errors
-    /// The API server's.
+    /// Returns the API server's error.
     pub async fn delete<K: Kind>(&self, key: &ObjectKey, uid: Option<&str>) -> kube::Result<Option<K>> {
         let preconditions = uid.map(|uid| Preconditions { uid: Some(uid.to_owned()), resource_version: None });
         let params = DeleteParams { preconditions, ..DeleteParams::background() };
         match self.send::<serde_json::Value>(requests::<K>(key).delete(key.name(), &params)).await {
             Ok(answer) => {
-                // What is no object of that kind is a status.
+                // A response that is not an object of this kind is a Status.
                 let object: Option<K> = serde_json::from_value(answer).ok();
                 Ok(object.filter(|object| object.meta().deletion_timestamp.is_some()))
             }
@@ -288,7 +288,7 @@ impl BoundedApi {
     /// Sends any request.
     ///
     /// # Errors
-    /// The API server's, or the request could not be built.
+    /// Returns the API server's error, or an error if the request could not be built.
     pub async fn send<T: DeserializeOwned>(&self, request: Built) -> kube::Result<T> {
         let mut request = request.map_err(kube::Error::BuildRequest)?;
         let uri = request.uri();
@@ -320,7 +320,7 @@ mod tests {
     use kube::core::Status;
     use serde_json::json;
 
-    /// Goal: the API server is told when to give a write up, whatever else the request says.
+    /// Goal: each write tells the API server its time limit, whatever else the request contains.
     #[tokio::test]
     async fn a_write_says_how_long_it_may_take() {
         let (service, mut server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
@@ -335,11 +335,11 @@ mod tests {
             respond.send_response(http::Response::new(Body::from(br#"{"spec": {"scaleTargetRef": {}}}"#.to_vec())));
         };
         let (answer, ()) = tokio::join!(api.merge::<PodAutoscaler>(&key, &patch), play);
-        answer.expect_err("a PodAutoscaler without a protocol"); // What came back was read as one.
+        answer.expect_err("a PodAutoscaler without a protocol"); // The response was parsed as a PodAutoscaler.
     }
 
-    /// Goal: a lease waits for a write that nobody has answered, since it may still be carried out, and for no other.
-    /// Method: the tasks by which guards count on.
+    /// Goal: a lease waits for a write without a response, since it may still be carried out, and for no other. Method:
+    /// count the tasks that keep guards alive.
     #[tokio::test(start_paused = true)]
     async fn a_write_that_nobody_has_answered_counts_on() {
         let (service, _server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
@@ -372,7 +372,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is deleted is the object that was known, and nothing that somebody has made in its place.
+    /// Goal: a deletion removes the known object, and not a successor.
     #[tokio::test]
     async fn a_deletion_names_the_object_that_was_known() {
         let (service, mut server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();

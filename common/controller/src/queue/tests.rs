@@ -1,11 +1,11 @@
-//! Priorities, workers, timers and back-offs; time is paused.
+//! Priorities, workers, timers and back-offs, under paused time.
 
 use super::*;
 use tokio_test::{assert_pending, assert_ready, task};
 
 type Names = WorkQueue<&'static str>;
 
-/// Goal: who holds a key hears of a decision about it, and of nothing else.
+/// Goal: a worker that holds a key is notified of a decision about it, and of nothing else.
 #[tokio::test]
 async fn who_holds_a_key_hears_of_a_decision() {
     let queue = Names::new();
@@ -47,7 +47,7 @@ async fn a_key_is_queued_once_and_decisions_go_first() {
     assert_pending!(task::spawn(queue.next()).poll());
 }
 
-/// Goal: whatever comes without end, what waits with a lower priority has its turn.
+/// Goal: an endless stream of keys does not starve those of a lower priority.
 #[tokio::test(start_paused = true)]
 async fn a_sweep_goes_on_while_events_come() {
     let queue = WorkQueue::new();
@@ -61,7 +61,7 @@ async fn a_sweep_goes_on_while_events_come() {
     assert_eq!(swept, [1_000, 1_001, 1_002, 1_003]);
 }
 
-/// Goal: a sweep over thousands of keys leaves no room behind that nobody needs.
+/// Goal: a sweep over thousands of keys leaves no unused capacity behind.
 #[tokio::test(start_paused = true)]
 async fn room_of_a_burst_is_given_up() {
     let queue = WorkQueue::new();
@@ -90,7 +90,7 @@ async fn a_key_has_one_worker_and_is_served_again_if_it_changed_meanwhile() {
     assert!(queue.shared.state.lock().entries.is_empty(), "a finished key leaves nothing behind");
 }
 
-/// Goal: who serves urgent keys alone takes nothing else, hears of each of them, and timers wake the others.
+/// Goal: workers that serve only urgent keys take nothing else and are notified of each; timers wake the other workers.
 #[tokio::test(start_paused = true)]
 async fn urgent_keys_have_workers_of_their_own() {
     let queue = Names::new();
@@ -111,7 +111,7 @@ async fn urgent_keys_have_workers_of_their_own() {
 
     let mut urgent = task::spawn(queue.next_in(Some(Priority::Urgent)));
     assert_pending!(urgent.poll());
-    queue.add("poke", Priority::Urgent); // Served again when the worker that holds it is done.
+    queue.add("poke", Priority::Urgent); // Served again when its current worker is done.
     queue.add_after("later", Duration::from_secs(1));
     assert!(!urgent.is_woken());
     drop(poke);
@@ -133,7 +133,7 @@ async fn timers_keep_the_earliest_time() {
     assert!(queue.shared.state.lock().timers.is_empty());
 }
 
-/// Goal: a timer has the highest of the priorities that it was asked for with, and what is queued goes by priority.
+/// Goal: a timer has the highest of its requested priorities, and queued keys are served by priority.
 #[tokio::test(start_paused = true)]
 async fn timers_have_a_priority() {
     let queue = Names::new();
@@ -166,8 +166,8 @@ async fn a_sleeping_worker_wakes_for_an_earlier_timer() {
     assert_eq!(*assert_ready!(worker.poll()).key(), "soon");
 }
 
-/// Goal: a key that is due waits for no other key's pass while a worker is idle, whoever slept until the timer before.
-/// Method: two workers that wait before there is any timer.
+/// Goal: a due key does not wait for another key's pass while a worker is idle, whichever worker waited for the
+/// previous timer. Method: two workers that wait before there is any timer.
 #[tokio::test(start_paused = true)]
 async fn a_timer_has_a_sleeper_while_another_keys_pass_lasts() {
     let queue = Names::new();
@@ -247,8 +247,7 @@ async fn every_waiting_worker_gets_one_of_the_keys() {
     assert_eq!(keys, ["a", "b", "c"]);
 }
 
-/// Goal: a key that fails again and again is told of when it has for a while, and then ever more seldom; after a success
-/// it begins anew.
+/// Goal: a key that keeps failing is reported after a while and then at growing intervals; a success resets this.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_keeps_failing_is_told_of_ever_more_seldom() {
     let queue = Names::with_backoff_max(Duration::from_secs(1));
