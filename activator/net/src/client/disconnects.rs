@@ -1,17 +1,17 @@
-//! Clients that disconnect while their request waits.
+//! Detects clients that disconnect while their request waits.
 //!
-//! Over HTTP/2 the connection tells at once. Over HTTP/1 the end of a client's side (FIN) is taken for its going, as
-//! upstream takes it: whether a client has gone, or only says that it will send no more, could be told only by sending
-//! it something, and nothing is sent that HTTP does not ask for.
+//! Over HTTP/2 the connection reports a disconnect at once. Over HTTP/1 a FIN from the client counts as a disconnect,
+//! as upstream. A client that has gone and one that only ends its side can be told apart only by sending something, and
+//! HTTP allows no such message.
 //!
-//! Standalone makes one exception, for clients that end their side right behind a whole request and then read. An end
-//! within [`HALF_CLOSE_MAX`] of the last data does not count; clients that give up do so later. If such a client has gone
-//! after all, its kernel answers keep-alive with a reset about a minute later, which counts.
+//! Standalone mode makes one exception, for clients that half-close right after a complete request and then read. A FIN
+//! within [`HALF_CLOSE_MAX`] of the last data does not count; clients that give up send it later. If such a client has
+//! gone after all, its kernel answers a keep-alive probe with a reset about a minute later, which counts.
 //!
-//! While nothing of the request is left to be read, the connection reads on and meets that end. While a body lies
-//! unread, or something waits that was read behind the request, nobody reads the socket. So one task looks every 100 ms
-//! at the connections whose requests are held with an unread body, and at those where something waits behind a request:
-//! a reset or an end, as the kernel knows it, ends the request.
+//! While nothing of the request is left to read, the connection keeps reading and sees the FIN. While a body is unread,
+//! or bytes wait that were read after the request, the socket is not read. So one task checks every 100 ms the
+//! connections of held requests with an unread body, and those with bytes after a request. A reset or FIN in the
+//! kernel's state ends the request.
 
 use crate::tcp::state::SharedSocket;
 use parking_lot::Mutex;
@@ -24,13 +24,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two looks.
+/// Time between two checks.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Longest time between the last data of a client that half-closes its connection and the end of its side.
+/// Maximum time between a client's last data and its FIN to count as a half-close.
 pub const HALF_CLOSE_MAX: Duration = Duration::from_millis(500);
 
-/// All clients that are looked after.
+/// All watched clients.
 #[derive(Debug, Default)]
 pub struct Disconnects {
     half_close: Duration,
@@ -45,21 +45,23 @@ struct Entry {
     waker: Waker,
 }
 
-/// A client that is looked after, for as long as this lives.
+/// A watched client. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Disconnect {
     all: Arc<Disconnects>,
     place: usize,
     gone: Arc<AtomicBool>,
-    /// That of its entry. Here, so that who asks again with the same one takes no lock: all clients share it.
+    /// Waker of its entry. It is kept here too, so that a repeated poll with the same waker needs no lock, which all
+    /// clients share.
     waker: Waker,
 }
 
-/// Room for so many clients is kept when the last has gone or was answered.
+/// Number of entries for which memory is kept when no client is watched.
 const PLACES_KEPT: usize = 64;
 
 impl Disconnects {
-    /// Nobody yet. Looks until `shutdown`. A client's end within `half_close` of its last data does not count.
+    /// Starts without clients and checks until `shutdown`. A client's FIN within `half_close` of its last data does not
+    /// count.
     pub fn start(shutdown: CancellationToken, half_close: Duration) -> Arc<Self> {
         let all = Arc::new(Self { half_close, ..Self::default() });
         let looking = all.clone();
@@ -72,7 +74,7 @@ impl Disconnects {
         all
     }
 
-    /// Looks after a client.
+    /// Watches a client.
     pub(crate) fn watch(self: &Arc<Self>, socket: &Arc<SharedSocket>) -> Disconnect {
         let mut waiting = self.waiting.lock();
         let (gone, waker) = (Arc::<AtomicBool>::default(), Waker::noop().clone());
@@ -83,7 +85,7 @@ impl Disconnects {
         Disconnect { all: self.clone(), place, gone, waker }
     }
 
-    /// Returns whether the client of this socket has gone.
+    /// Reports whether the client of this socket has gone.
     pub(crate) fn has_left(&self, socket: &SharedSocket) -> bool {
         socket.has_left(self.half_close)
     }
@@ -94,7 +96,7 @@ impl Disconnects {
                 self.first.notified().await;
             }
             tokio::time::sleep(TICK).await;
-            // Asking the kernel takes a microsecond each: not under the lock.
+            // The kernel's state takes a microsecond each, so do not hold the lock.
             let sockets: Vec<(usize, Arc<SharedSocket>)> =
                 self.waiting.lock().iter().map(|(place, entry)| (place, entry.socket.clone())).collect();
             for (place, socket) in sockets {
@@ -107,7 +109,7 @@ impl Disconnects {
 
     fn set_gone(&self, place: usize, socket: &Arc<SharedSocket>) {
         let mut waiting = self.waiting.lock();
-        // Its place may have been given to another one meanwhile.
+        // The entry may belong to another client by now.
         if let Some(entry) = waiting.get_mut(place).filter(|entry| Arc::ptr_eq(&entry.socket, socket)) {
             entry.gone.store(true, Ordering::Release);
             entry.waker.wake_by_ref();
@@ -116,7 +118,7 @@ impl Disconnects {
 }
 
 impl Disconnect {
-    /// Ready when the client has gone.
+    /// Becomes ready when the client has gone.
     pub(crate) fn poll_gone(&mut self, cx: &Context<'_>) -> Poll<()> {
         if !self.has_gone() && !self.waker.will_wake(cx.waker()) {
             self.waker.clone_from(cx.waker());
@@ -124,7 +126,7 @@ impl Disconnect {
                 entry.waker.clone_from(cx.waker());
             }
         }
-        // It may have gone just before the table had this waker.
+        // The client may have gone just before the table had this waker.
         if self.has_gone() { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -133,7 +135,7 @@ impl Disconnect {
         poll_fn(|cx| self.poll_gone(cx)).await;
     }
 
-    /// Whether it has gone.
+    /// Reports whether the client has gone.
     pub fn has_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
@@ -158,12 +160,12 @@ mod tests {
     fn watched(all: &Arc<Disconnects>) -> (Disconnect, Arc<SharedSocket>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-        // SAFETY: nobody looks at it: the task that would is not started here.
+        // SAFETY: the socket is never inspected, because the task that does so is not started here.
         let socket = Arc::new(unsafe { SharedSocket::new(&client) });
         (all.watch(&socket), socket, client)
     }
 
-    /// Goal: a client's going wakes whoever asked last, and is told to whoever asks after it.
+    /// Goal: a disconnect wakes the last task that polled, and is reported to later polls.
     #[test]
     fn who_asked_last_is_woken() {
         let all = Arc::<Disconnects>::default();
@@ -181,8 +183,8 @@ mod tests {
         assert_ready!(spawn(disconnect.gone()).poll());
     }
 
-    /// Goal: a task that asks again and again, as a client's connection does with each flush, does nothing in the
-    /// table, which all clients share. Method: another waker is put there, and stays.
+    /// Goal: repeated polls by the same task, as a client's connection makes with each flush, do not touch the table,
+    /// which all clients share. Method: another waker is put there, and stays.
     #[test]
     fn who_asks_again_leaves_the_table_alone() {
         let all = Arc::<Disconnects>::default();

@@ -1,19 +1,20 @@
 //! Interim responses (1xx) on their way from a pod to an HTTP/1.1 client.
 //!
-//! hyper's server writes final responses, and has no way to write another before them. So the exchange with the pod
-//! leaves the bytes of one here ([`Interims::pass`]) and waits until they are written; the client's connection writes
-//! them ([`Interims::poll_write`]).
+//! hyper's server writes only final responses. So the exchange with the pod leaves the bytes of an interim response
+//! here ([`Interims::pass`]) and waits until they are written. The client's connection writes them
+//! ([`Interims::poll_write`]).
 //!
-//! # Why they never stand between the bytes of another response
+//! # Why they never interrupt another response
 //!
-//! - They begin only where hyper flushes, which it does when it has written all that it has.
-//! - Then the request's own response has not begun: its exchange waits here, and has none yet. That of the request before
-//!   has ended, since hyper asks for one response at a time.
-//! - What has begun is written to its end before anything else.
-//! - Whoever stops waiting takes it back, unless it has begun. The request's future ends before hyper has its response.
+//! - Writing starts only when hyper flushes, which it does after it has written all that it has.
+//! - At that moment the request's own response has not begun, because its exchange still waits here. The previous
+//!   response has ended, because hyper asks for one response at a time.
+//! - An interim response that was started is written completely before anything else.
+//! - A cancelled wait takes the interim response back, unless it was started. The request's future ends before hyper
+//!   has its response.
 //!
-//! The exchange is polled by the connection's own task, and hyper flushes each time; so nobody need be woken to begin.
-//! One at a time waits, so that a client that does not read stops its pod.
+//! The exchange is polled by the connection's own task, and hyper flushes after each poll, so starting needs no
+//! wake-up. Only one interim response waits at a time, so that a client that does not read stops its pod.
 
 use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::AsyncWrite;
 
-/// What waits to be written to one client.
+/// Interim response that waits to be written to a client.
 #[derive(Debug, Default)]
 pub(crate) struct Interims {
     waiting: Mutex<Waiting>,
@@ -30,22 +31,22 @@ pub(crate) struct Interims {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// What is left of the response.
+    /// Rest of the response.
     bytes: Bytes,
-    /// Some of it is written.
+    /// A part of it was written.
     begun: bool,
-    /// Who waits for its end.
+    /// Task that waits for its end.
     waker: Option<Waker>,
 }
 
-/// An interim response that waits. Dropping it takes it back, if it has not begun.
+/// A waiting interim response. Dropping it takes the response back, unless it was started.
 #[derive(Debug)]
 pub(crate) struct Passing<'a> {
     interims: &'a Interims,
 }
 
 impl Interims {
-    /// Leaves one here, with its empty line. What has not begun of another gives way to it.
+    /// Stores an interim response, including its final empty line. It replaces another one that was not started.
     pub(crate) fn pass(&self, bytes: Bytes) -> Passing<'_> {
         let mut waiting = self.waiting.lock();
         if !waiting.begun {
@@ -55,11 +56,11 @@ impl Interims {
         Passing { interims: self }
     }
 
-    /// Writes what waits to the client. Ready when nothing is left that has to be written first: where one `may_begin`,
-    /// all of it, else what has begun.
+    /// Writes the waiting response to the client: all of it if `may_begin` is set, otherwise only the rest of a started
+    /// one. Ready when nothing is left that must be written first.
     ///
     /// # Errors
-    /// The connection takes no more.
+    /// The connection accepts no more bytes.
     pub(crate) fn poll_write<W>(&self, stream: &mut W, cx: &mut Context<'_>, may_begin: bool) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,
@@ -81,7 +82,7 @@ impl Interims {
 }
 
 impl Passing<'_> {
-    /// Ready when it is written.
+    /// Becomes ready when the response was written.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut waiting = self.interims.waiting.lock();
         if waiting.bytes.is_empty() {
@@ -120,7 +121,7 @@ mod tests {
         task::spawn(()).enter(|cx, _| interims.poll_write(server, cx, may_begin))
     }
 
-    /// Goal: nothing begins where it may not, and what has begun ends before anything else.
+    /// Goal: no interim response starts where it must not, and a started one ends before anything else.
     #[tokio::test]
     async fn one_begins_where_it_may_and_is_written_to_its_end() {
         let (mut client, mut server) = duplex(10);
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(client.read(&mut [0]).await.expect("open"), 0, "once");
     }
 
-    /// Goal: who stops waiting takes back what has not begun; what has begun comes to its end all the same.
+    /// Goal: a cancelled wait takes back a response that was not started. A started one is completed.
     #[tokio::test]
     async fn what_has_not_begun_is_taken_back() {
         let (mut client, mut server) = duplex(10);

@@ -1,4 +1,4 @@
-//! Clients and their requests, as the server hands them to the chain.
+//! Clients and their requests, as the server passes them to the chain.
 
 pub(crate) mod disconnects;
 pub(crate) mod host;
@@ -12,14 +12,14 @@ use peer::Peer;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// A request as it was read.
+/// A received request.
 pub struct Inbound {
     /// Head and body.
     pub request: Request<RequestBody>,
-    /// Who sent it.
+    /// Client that sent the request.
     pub peer: Arc<Peer>,
-    /// When its head had been read.
+    /// Time when its head was complete.
     pub received: Instant,
-    /// Whether it is not the first of its connection; told of HTTP/1 alone.
+    /// Set if this is not the first request of its connection; only for HTTP/1.
     pub again: bool,
 }

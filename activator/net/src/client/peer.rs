@@ -1,4 +1,4 @@
-//! Who is at the client's end of a connection.
+//! Client side of a connection.
 
 use crate::body::RequestBody;
 use crate::body::unread::Unread;
@@ -15,90 +15,90 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::net::TcpStream;
 
-/// The client's side of a connection, with the header values that are made of it: once, not for each request.
+/// Client side of a connection, with the header values derived from it. They are built once, not per request.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its address.
+    /// Address of the client.
     pub address: SocketAddr,
-    /// Its IP address, for `X-Forwarded-For`.
+    /// IP address of the client, for `X-Forwarded-For`.
     pub ip: HeaderValue,
-    /// Whether it speaks TLS.
+    /// Set if the client uses TLS.
     pub tls: bool,
-    /// Timers that exchanges before this one needed no longer.
+    /// Timers that earlier exchanges no longer need.
     pub timers: SpareTimers,
-    /// Which of its headers are believed.
+    /// Headers of this client that are trusted.
     pub trust: Trust,
-    /// Its socket, once a request over HTTP/1 had a body, or something came behind one.
+    /// Socket of the connection. Set once an HTTP/1 request had a body or was followed by more bytes.
     socket: OnceLock<Arc<SharedSocket>>,
-    /// Whoever notices that it goes away.
+    /// Detects a disconnect of the client.
     disconnects: Option<Arc<Disconnects>>,
-    /// What lies unread, over HTTP/2.
+    /// Unread bytes, over HTTP/2.
     unread: OnceLock<Arc<Unread>>,
-    /// What all clients may keep.
+    /// Memory that clients share.
     memory: Option<Memory>,
-    /// What its connection is to write before a response, once there was such a thing.
+    /// Interim responses to be written before a response, once there were any.
     interims: OnceLock<Box<Interims>>,
-    /// The workload's port that it connected to.
+    /// Dedicated port of a workload that the client connected to.
     port: Option<Arc<OwnPort>>,
-    /// Its connection's part of what all may have.
+    /// Share of the connection in the limit for all clients.
     seat: Option<Arc<dyn Claims>>,
-    /// The activator that relays its requests, if it is not connected here itself.
+    /// Activator that relays the requests of this client; `None` if the client is connected directly.
     via: Option<Arc<Peer>>,
 }
 
-/// A connection's part of what all may have, which is counted to the workload that it carries requests for.
+/// Share of a connection in the limit for all. It is counted to the workload whose requests the connection carries.
 pub(crate) trait Claims: std::fmt::Debug + Send + Sync {
-    /// It carries a request for this workload.
+    /// Counts the connection to the workload of a request.
     ///
     /// # Errors
-    /// There is no room for it.
+    /// The limit is reached.
     fn claim(&self, workload: u64) -> Result<(), ProxyError>;
 }
 
-/// What a workload's port stands for, as who has it bound knows it.
+/// Identity of a workload's port, as known to the code that bound it.
 pub type PortIdentity = Arc<dyn Any + Send + Sync>;
 
-/// A workload's port, as those share it who have come to it.
+/// A workload's dedicated port, shared by the connections to it.
 #[derive(Debug)]
 pub(crate) struct OwnPort {
     identity: PortIdentity,
-    /// Who would come to it now is led elsewhere.
+    /// Clients must reconnect, because new connections are routed elsewhere.
     is_left: AtomicBool,
 }
 
 impl OwnPort {
-    /// One that stands for this.
+    /// Creates a port with this identity.
     pub(crate) fn new(identity: PortIdentity) -> Arc<Self> {
         Arc::new(Self { identity, is_left: AtomicBool::new(false) })
     }
 
-    /// What it stands for.
+    /// Returns the identity of the port.
     pub(crate) fn identity(&self) -> &PortIdentity {
         &self.identity
     }
 
-    /// From now on its clients are to come anew.
+    /// Makes the clients of the port reconnect.
     pub(crate) fn leave(&self) {
         self.is_left.store(true, Ordering::Release);
     }
 
-    /// Whether they are.
+    /// Reports whether the clients of the port must reconnect.
     pub(crate) fn is_left(&self) -> bool {
         self.is_left.load(Ordering::Acquire)
     }
 }
 
-/// Which of a peer's headers are believed.
+/// Trust in a peer's headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// Those that choose a revision (`Knative-Serving-*`).
+    /// Trust headers that choose a revision (`Knative-Serving-*`).
     pub revision: bool,
-    /// Forwarding headers (`Forwarded`, `X-Forwarded-For`, `X-Forwarded-Proto`).
+    /// Trust forwarding headers (`Forwarded`, `X-Forwarded-For`, `X-Forwarded-Proto`).
     pub forwarded: bool,
 }
 
 impl Peer {
-    /// From the accepted connection's remote address. An IPv4-mapped IPv6 address counts as IPv4.
+    /// Creates a peer from the remote address of an accepted connection. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn new(address: SocketAddr, trust: Trust, tls: bool) -> Self {
         let ip = address.ip().to_canonical();
         Self {
@@ -118,75 +118,76 @@ impl Peer {
         }
     }
 
-    /// A client whose requests this one relays: an activator.
+    /// Returns a peer for a client whose requests this peer, an activator, relays.
     pub fn relaying(self: &Arc<Self>, client: SocketAddr, trust: Trust, tls: bool) -> Arc<Self> {
         Arc::new(Self { port: self.port.clone(), via: Some(Arc::clone(self)), ..Self::new(client, trust, tls) })
     }
 
-    /// Whose connection it is.
+    /// Returns the peer that owns the connection.
     fn connected(&self) -> &Self {
         self.via.as_deref().unwrap_or(self)
     }
 
-    /// Has it come to this port of a workload.
+    /// Sets the workload's port that the client connected to.
     pub(crate) fn on(self, port: Option<Arc<OwnPort>>) -> Self {
         Self { port, ..self }
     }
 
-    /// What the port that it came to stands for, if that is a workload's of its own, and if it is a `T`.
+    /// Returns the identity of the workload's dedicated port that the client connected to, if there is one and it is a
+    /// `T`.
     pub fn port<T: Any>(&self) -> Option<&T> {
         self.port.as_ref()?.identity.downcast_ref()
     }
 
-    /// Has its connection have this part of what all may have.
+    /// Sets the connection's share in the limit for all clients.
     pub(crate) fn seated(self, seat: Arc<dyn Claims>) -> Self {
         Self { seat: Some(seat), ..self }
     }
 
-    /// Its connection carries a request for this workload, by a number that is not zero.
+    /// Counts the connection to a workload, because it carries one of its requests. The workload's number is not zero.
     ///
     /// # Errors
-    /// There is no room for the connection, and nobody has more than this workload, or than the client of it.
+    /// The limit is reached, and no workload or client has more connections than those of this request.
     pub fn claim(&self, workload: u64) -> Result<(), ProxyError> {
         self.connected().seat.as_ref().map_or(Ok(()), |seat| seat.claim(workload))
     }
 
-    /// Has it looked after by those that look after all clients.
+    /// Sets the detector of disconnects.
     pub(crate) fn with(self, disconnects: Arc<Disconnects>) -> Self {
         Self { disconnects: Some(disconnects), ..self }
     }
 
-    /// What lies unread of the bodies that it sends; of those over HTTP/2 alone.
+    /// Returns the counters of unread bodies, for HTTP/2 only.
     pub(crate) fn unread(&self) -> &Arc<Unread> {
         self.unread.get_or_init(Arc::default)
     }
 
-    /// Has it take from this memory what it keeps.
+    /// Sets the memory that the client's data is charged to.
     pub(crate) fn within(self, memory: Option<Memory>) -> Self {
         Self { memory, ..self }
     }
 
-    /// What that is, if it is bounded.
+    /// Returns the memory that the client's data is charged to, if it is limited.
     pub(crate) fn memory(&self) -> Option<Memory> {
         self.memory.clone()
     }
 
-    /// Where interim responses to it are left; it speaks HTTP/1.1.
+    /// Returns the interim responses for the client, which uses HTTP/1.1.
     pub(crate) fn interims(&self) -> &Interims {
         self.connected().interims.get_or_init(Box::default)
     }
 
-    /// The same, if there was one yet.
+    /// Returns the interim responses for the client, if there were any.
     pub(crate) fn had_interims(&self) -> Option<&Interims> {
         self.interims.get().map(Box::as_ref)
     }
 
-    /// What it speaks, as a URL's scheme.
+    /// Returns the scheme of a URL for the connection.
     pub fn scheme(&self) -> &'static str {
         scheme(self.tls)
     }
 
-    /// Has the client of a request looked after that waits while nobody reads from it.
+    /// Watches the client of a request that waits while its body is unread.
     pub fn disconnect(&self, version: Version, body: &RequestBody) -> Option<Disconnect> {
         let unread = version < Version::HTTP_2 && !body.is_empty();
         let connected = self.connected();
@@ -194,27 +195,28 @@ impl Peer {
         Some(disconnects.watch(connected.socket.get()?))
     }
 
-    /// Has it looked after while its connection, whose socket is shared, reads nothing.
+    /// Watches the client while its connection, whose socket is shared, is not read.
     pub(crate) fn watch(&self) -> Option<Disconnect> {
         Some(self.disconnects.as_ref()?.watch(self.socket.get()?))
     }
 
-    /// Returns whether the client, whose end was read from its shared socket, has gone.
+    /// Reports whether the client has gone. The caller has read a FIN from its shared socket.
     pub(crate) fn has_left(&self) -> bool {
         let shared = self.disconnects.as_ref().zip(self.socket.get());
         shared.is_none_or(|(disconnects, socket)| disconnects.has_left(socket))
     }
 
-    /// Its socket may be looked at while a body lies unread.
+    /// Shares the socket, so that it can be inspected while a body is unread.
     ///
     /// # Safety
-    /// It is the socket of this client's connection, whose owner calls [`Peer::close_socket`] before it closes the socket.
+    /// The socket is that of this client's connection. Its owner calls [`Peer::close_socket`] before it closes the
+    /// socket.
     pub(crate) unsafe fn share_socket(&self, socket: &TcpStream) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         self.socket.get_or_init(|| Arc::new(unsafe { SharedSocket::new(socket) }));
     }
 
-    /// Its socket is closed next.
+    /// Ends the sharing, because the socket is about to be closed.
     pub(crate) fn close_socket(&self) {
         self.socket.get().into_iter().for_each(|socket| socket.close());
     }

@@ -1,26 +1,25 @@
-//! The head of a request that goes over HTTP/2, kept in case it must be sent once more: `h2` uses up the one that it
-//! is given.
+//! Copy of the head of a request sent over HTTP/2, in case of a retry: `h2` consumes the original.
 //!
-//! Nearly every request is kept so and nearly none is sent again, so what counts is what keeping costs: one allocation
-//! for all fields, and no counting of references.
+//! Nearly every request is copied and nearly none is retried, so the copy must be cheap: one allocation for all fields,
+//! and no reference counts.
 
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, Uri, Version, request};
 
-/// A head in little room.
+/// A compact copy of a head.
 pub(super) struct HeadCopy {
     method: Method,
     uri: Uri,
     version: Version,
-    /// Each field: length of the name, of the value, both in native order, name, value.
+    /// Each field: lengths of name and value in native byte order, then name and value.
     fields: Vec<u8>,
 }
 
-/// Bytes of the two lengths.
+/// Size of the two lengths in bytes.
 const LENGTHS: usize = 2 * size_of::<u32>();
 
 impl HeadCopy {
-    /// Of a head that will be used up. None if a field is longer than any head may be.
+    /// Copies a head. Returns `None` if a field is longer than any valid head.
     pub(super) fn of(head: &request::Parts) -> Option<Self> {
         let length = |(name, value): (&HeaderName, &HeaderValue)| LENGTHS + name.as_str().len() + value.len();
         let mut fields = Vec::with_capacity(head.headers.iter().map(length).sum());
@@ -33,7 +32,7 @@ impl HeadCopy {
         Some(Self { method: head.method.clone(), uri: head.uri.clone(), version: head.version, fields })
     }
 
-    /// The head again, extensions aside.
+    /// Restores the head, without extensions.
     pub(super) fn into_parts(self) -> request::Parts {
         let (mut head, ()) = Request::new(()).into_parts();
         (head.method, head.uri, head.version) = (self.method, self.uri, self.version);
@@ -49,7 +48,7 @@ impl HeadCopy {
     }
 }
 
-/// The first field's name and value, and what follows it.
+/// Splits off the first field: its name, its value, and the rest.
 fn split_field(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name, rest) = bytes.split_first_chunk()?;
     let (value, rest) = rest.split_first_chunk()?;

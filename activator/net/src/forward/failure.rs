@@ -1,4 +1,4 @@
-//! Why a pod brought no answer, and what that says of the pod.
+//! Failures of exchanges, and their evidence about the pod.
 
 use super::Prepared;
 use crate::body::Upload;
@@ -10,44 +10,44 @@ use rustix::io::Errno;
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
-/// Why a pod brought no answer.
+/// Failure to get a response from a pod.
 pub enum Failure {
-    /// The request may go elsewhere: none of it was sent, or no byte came back, to send it again does no harm, and this
-    /// was the first time.
+    /// The request may be sent to another pod. Either none of it was sent, or no byte came back, a repeat is harmless,
+    /// and this was the first attempt.
     Elsewhere {
-        /// The request, as it was.
+        /// The request, unchanged.
         request: Box<Prepared>,
-        /// What was wrong with the pod.
+        /// Description of the failure.
         cause: String,
-        /// What follows for the pod. With [`Evidence::None`] it stays in use, and another is preferred.
+        /// Consequence for the pod. With [`Evidence::None`] it stays in use, but another pod is preferred.
         evidence: Evidence,
     },
-    /// Something may have been sent.
+    /// The pod may have received a part of the request.
     Final {
-        /// Why there is no answer.
+        /// Error for the client.
         error: ProxyError,
-        /// What follows for the pod.
+        /// Consequence for the pod.
         evidence: Evidence,
     },
 }
 
-/// What a failure says of the pod.
+/// Evidence that a failure gives about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// Nothing: one connection broke.
+    /// None: a single connection broke.
     None,
-    /// Nothing: this process, or this machine, has no room for a connection, and may have some soon.
+    /// None: this process or machine has no resources for a connection, but may have some soon.
     Ours,
-    /// It gets nothing more until its probe passes.
+    /// The pod gets no more requests until its probe passes.
     Out,
-    /// Besides, on a connection that had worked its kernel acknowledged nothing: if it does not answer a connect
-    /// either, all that is in flight there is lost.
+    /// Like [`Out`](Self::Out), and the pod's kernel acknowledged nothing on a connection that had worked. If it does
+    /// not answer a connect either, all its requests in flight are lost.
     Silent,
-    /// [`Out`](Self::Out), if the probe asks at the same port: nobody listens at this one.
+    /// Like [`Out`](Self::Out) if the probe uses the same port: nothing listens on this one.
     Refused,
 }
 
-/// What a connect that failed says of its pod.
+/// Returns the evidence of a failed connect.
 pub fn evidence_of_connect(error: &io::Error) -> Evidence {
     match error.kind() {
         _ if Errno::from_io_error(error).is_some_and(is_shortage) => Evidence::Ours,
@@ -57,15 +57,15 @@ pub fn evidence_of_connect(error: &io::Error) -> Evidence {
     }
 }
 
-/// What broke an exchange, in either protocol.
+/// An error of an exchange, in either protocol.
 pub(super) trait Break: Error {
-    /// The system's error behind it.
+    /// Returns the underlying I/O error.
     fn io(&self) -> Option<&io::Error>;
 
-    /// Whether the connection ended in order, without an answer.
+    /// Reports whether the connection was closed in order, without a response.
     fn is_close(&self) -> bool;
 
-    /// What is wrong with the answer, where the error does not say.
+    /// Describes the problem with the response, if the error does not.
     fn problem(&self) -> Option<&'static str> {
         None
     }
@@ -99,23 +99,23 @@ impl Break for h2::Error {
     }
 }
 
-/// Whether the pod closed the connection instead of answering, and not for what it said that we did.
+/// Reports whether the pod closed the connection instead of responding, but not because of invalid data.
 pub(super) fn is_stale(error: &impl Break) -> bool {
     error.is_close() || error.io().is_some_and(|cause| cause.kind() != ErrorKind::InvalidData)
 }
 
-/// Returns whether the pod's kernel has reset the connection, as for a killed pod.
+/// Reports whether the pod's kernel reset the connection, as for a killed pod.
 pub(super) fn is_reset(error: &impl Break) -> bool {
     error.io().is_some_and(|cause| cause.kind() == ErrorKind::ConnectionReset)
 }
 
-/// Whether an HTTP/2 pod has said that it did not touch the request (RFC 9113, 8.7): with REFUSED_STREAM, or with a
-/// GOAWAY that names an earlier stream as the last.
+/// Reports whether an HTTP/2 pod has not processed the request (RFC 9113, 8.7): it sent REFUSED_STREAM, or a GOAWAY
+/// that names an earlier stream as the last.
 pub(super) fn is_unprocessed(error: &h2::Error) -> bool {
     error.is_remote() && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
-/// An exchange that cannot be repeated. If it was the client's body that broke off, the pod is not to blame.
+/// Returns the failure of an exchange that cannot be repeated. If the client's body failed, the pod is not to blame.
 pub(super) fn broken(pool: &Pool, error: &impl Break, upload: Option<&Upload>, evidence: Evidence) -> Failure {
     if upload.is_some_and(Upload::broken) {
         let error = ProxyError::Malformed("the request's body is malformed or incomplete");
@@ -124,7 +124,7 @@ pub(super) fn broken(pool: &Pool, error: &impl Break, upload: Option<&Upload>, e
     Failure::Final { error: ProxyError::Pod { dest: pool.address, cause: cause_of(error) }, evidence }
 }
 
-/// What a broken connection says of its pod. `worked`: an answer had come over it before.
+/// Returns the evidence of a broken connection. `worked` is set if it had carried a response before.
 pub(super) fn evidence_of(error: &impl Break, worked: bool) -> Evidence {
     match error.io().map(io::Error::kind) {
         Some(ErrorKind::TimedOut) if worked => Evidence::Silent,
@@ -133,7 +133,7 @@ pub(super) fn evidence_of(error: &impl Break, worked: bool) -> Evidence {
     }
 }
 
-/// An error and what is behind it.
+/// Formats an error and its source.
 pub(super) fn cause_of(error: &impl Break) -> String {
     match (error.problem(), error.source()) {
         (Some(problem), _) => problem.to_owned(),

@@ -1,22 +1,24 @@
-//! Heads on their way through: what is taken out, what is put in, in which protocol they leave.
+//! Rewrites heads: fields removed, fields added, and the translation between protocols.
 //!
 //! # Requests
 //!
-//! - Hop-by-hop fields go, and what `Connection` names; `TE: trailers`, `Trailer` and the two fields of an upgrade are
-//!   kept. What `Connection` names is removed *before* our own fields are set, so that a client cannot remove those.
-//! - Fields that only parts of the system may set are taken out ([`is_internal`]); in knative mode a client's
-//!   `K-Original-Host` survives, because ingresses that rewrite hosts set it, and so do fields that upstream lets pass.
+//! - Hop-by-hop fields are removed, and the fields that `Connection` names; `TE: trailers`, `Trailer` and the two
+//!   fields of an upgrade are kept. The fields that `Connection` names are removed *before* ours are set, so that a
+//!   client cannot remove ours.
+//! - Fields that only parts of the system may set are removed ([`is_internal`]). In knative mode a client's
+//!   `K-Original-Host` is kept, because ingresses that rewrite hosts set it, and so are fields that upstream passes.
 //! - `X-Forwarded-For`, `X-Forwarded-Proto` and `Forwarded` are set ([`set_forwarding`]).
 //! - A plain pod gets its client's `Host`. A queue-proxy gets `K-Proxy-Request`, `K-Original-Host`, and its own address
 //!   as `Host`.
-//! - HTTP/2 to HTTP/1.1: `:authority` becomes `Host`, cookie crumbs are joined. The reverse: `Host` becomes
-//!   `:authority`.
+//! - From HTTP/2 to HTTP/1.1: `:authority` becomes `Host`, and cookie crumbs are joined. From HTTP/1.1 to HTTP/2:
+//!   `Host` becomes `:authority`.
 //!
-//! Preparing is done once for a request; addressing ([`address`]) once for each pod it is tried on.
+//! A request is prepared once, and addressed ([`address`]) once for each pod that it is sent to.
 //!
 //! # Responses
 //!
-//! Hop-by-hop fields go ([`crate::hop_by_hop`]), `Trailer` stays. Nothing is added: hyper writes `Date` where there is none.
+//! Hop-by-hop fields are removed ([`crate::hop_by_hop`]) except `Trailer`. Nothing is added; hyper adds a missing
+//! `Date`.
 
 use super::forwarding::set_forwarding;
 use crate::client::peer::Peer;
@@ -28,13 +30,13 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Uri, Version, request};
 
-/// Marks a request that came through an activator; a queue-proxy counts it as proxied.
+/// Marks a request that came through an activator. A queue-proxy counts it as proxied.
 const PROXY_REQUEST: HeaderName = HeaderName::from_static("k-proxy-request");
-/// The client's `Host`; a queue-proxy puts it back.
+/// The client's `Host`. A queue-proxy restores it.
 const ORIGINAL_HOST: HeaderName = HeaderName::from_static("k-original-host");
 
-/// Makes a head fit for any pod of the revision. Returns the protocol that the client asks to upgrade to, if the
-/// connection can be upgraded; the fields for that are in place then.
+/// Prepares a head for any pod of the revision. Returns the protocol that the client wants to upgrade to, if the
+/// connection can be upgraded; the fields for that are then set.
 pub(crate) fn prepare(
     head: &mut request::Parts,
     contract: Contract,
@@ -57,14 +59,15 @@ pub(crate) fn prepare(
     }
     if head.version == Version::HTTP_2 {
         join_cookies(&mut head.headers);
-        // Its client was told nothing of what HTTP/1.1 makes of this field, and sends its body anyway.
+        // An HTTP/2 client does not wait for a 100, and sends its body anyway.
         head.headers.remove(header::EXPECT);
     }
     ask_upgrade(&mut head.headers, upgrade.as_ref());
     Ok(upgrade)
 }
 
-/// Returns the host for a head that names the client's own. Where HTTP/2 is spoken, one that the target names stays there.
+/// Returns the client's host for the `Host` field. Returns `None` if the pod speaks HTTP/2 and the target has an
+/// authority, which stays there.
 fn plain_host(head: &request::Parts, protocol: Protocol) -> Result<Option<HeaderValue>, ProxyError> {
     let stays = protocol == Protocol::H2c && head.uri.authority().is_some();
     if stays { Ok(None) } else { client_host(head) }
@@ -78,8 +81,8 @@ fn ask_upgrade(headers: &mut HeaderMap, protocol: Option<&HeaderValue>) {
     }
 }
 
-/// Makes a head fit for another activator, which does to it what has to be done for a pod: what is between a client and
-/// this one alone goes. Returns the protocol that the client asks to upgrade to, as [`prepare`] does.
+/// Prepares a head for another activator, which does the preparation for a pod. Only hop-by-hop fields are removed
+/// here. Returns the protocol that the client wants to upgrade to, as [`prepare`] does.
 pub(crate) fn prepare_relay(
     head: &mut request::Parts,
     protocol: Protocol,
@@ -93,7 +96,7 @@ pub(crate) fn prepare_relay(
     Ok(upgrade)
 }
 
-/// Directs a prepared head at one pod, in the protocol that the connection speaks. May be repeated for another pod.
+/// Addresses a prepared head to one pod, in the protocol of the connection. May be repeated for another pod.
 pub(crate) fn address(
     head: &mut request::Parts,
     contract: Contract,
@@ -112,7 +115,7 @@ pub(crate) fn address(
             {
                 head.headers.insert(header::HOST, host);
             }
-            // An HTTP/1.0 client may have named no host; HTTP/1.1 wants the field all the same.
+            // An HTTP/1.0 client may have sent no host, but HTTP/1.1 requires the field.
             head.headers.entry(header::HOST).or_insert(HeaderValue::from_static(""));
             head.version = Version::HTTP_11;
             if head.uri.scheme().is_some() || head.uri.authority().is_some() {
@@ -127,7 +130,7 @@ pub(crate) fn address(
             if host.is_some() || target.authority.is_none() {
                 let authority = Authority::try_from(host.as_ref().unwrap_or(pod).as_bytes());
                 target.authority = Some(authority.map_err(|_| ProxyError::Malformed("malformed Host header"))?);
-            } // Else it stands there: its client has named it so, or it does since the pod before this one.
+            } // Otherwise the target has the authority of its client, or of an earlier call.
             target.scheme = Some(scheme);
             target.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
             head.uri = Uri::from_parts(target).map_err(|_| ProxyError::Malformed("malformed request target"))?;
@@ -137,7 +140,7 @@ pub(crate) fn address(
     Ok(())
 }
 
-/// The protocol of a 101 response, if it is the one that was asked for.
+/// Returns the protocol of a 101 response, if it is the requested one.
 pub(crate) fn agreed_upgrade(headers: &HeaderMap, requested: &HeaderValue) -> Option<HeaderValue> {
     let protocol = headers.get(header::UPGRADE)?;
     protocol.as_bytes().eq_ignore_ascii_case(requested.as_bytes()).then(|| protocol.clone())
@@ -147,7 +150,7 @@ fn path_of(uri: &Uri) -> PathAndQuery {
     uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
 }
 
-/// The host that the client named: the target's authority, else the `Host` field.
+/// Returns the host in a request: the target's authority, else the `Host` field.
 fn client_host(head: &request::Parts) -> Result<Option<HeaderValue>, ProxyError> {
     match head.uri.authority() {
         Some(authority) if head.method != Method::CONNECT => HeaderValue::from_str(authority.as_str())
@@ -168,7 +171,7 @@ fn set_or_remove(headers: &mut HeaderMap, name: HeaderName, value: Option<Header
     }
 }
 
-/// What `Connection: Upgrade` and `Upgrade` ask for. `Upgrade: h2c` is not for the pod.
+/// Returns the protocol that `Connection: Upgrade` and `Upgrade` ask for. `Upgrade: h2c` is not for the pod.
 fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
     let asked = head
         .headers
@@ -180,12 +183,12 @@ fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
     (!protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).then(|| protocol.clone())
 }
 
-/// Without a contract only hop-by-hop fields go.
+/// Removes hop-by-hop fields and, if there is a contract, internal fields.
 fn strip_request(headers: &mut HeaderMap, contract: Option<Contract>) {
     let is_foreign = |name: &HeaderName| contract.is_some_and(|contract| is_internal(name, contract));
     let unwanted = names(headers, |name| (is_hop_by_hop(name) && *name != header::TRAILER) || is_foreign(name));
     if unwanted.as_slice() == [header::TE] && says_trailers_alone(headers) {
-        return; // As every gRPC call does.
+        return; // This is so for every gRPC call.
     }
     let trailers = unwanted.contains(&header::TE)
         && headers.get_all(header::TE).iter().any(|te| {
@@ -197,17 +200,17 @@ fn strip_request(headers: &mut HeaderMap, contract: Option<Contract>) {
     }
 }
 
-/// Whether `TE` says what it is made to say here.
+/// Reports whether `TE` already has the only value that is kept.
 fn says_trailers_alone(headers: &HeaderMap) -> bool {
     let mut all = headers.get_all(header::TE).iter();
     all.next().is_some_and(|te| te == "trailers") && all.next().is_none()
 }
 
-/// Fields that clients have no business setting, by contract.
+/// Reports whether clients must not set a field under this contract.
 fn is_internal(name: &HeaderName, contract: Contract) -> bool {
     let name = name.as_str();
     if !name.starts_with('k') {
-        return false; // One comparison for nearly every field.
+        return false; // One comparison suffices for nearly every field.
     }
     match name {
         "knative-serving-revision" | "knative-serving-namespace" | "k-network-hash" | "k-proxy-request" => true,
@@ -216,7 +219,7 @@ fn is_internal(name: &HeaderName, contract: Contract) -> bool {
     }
 }
 
-/// HTTP/2 may send one cookie field for each pair; HTTP/1.1 knows one.
+/// Joins cookie fields: HTTP/2 may send one for each pair, but HTTP/1.1 allows only one.
 fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(header::COOKIE).iter().nth(1).is_none() {
         return;
@@ -299,8 +302,8 @@ mod tests {
         assert_eq!(seen, owned(&expected));
     }
 
-    /// Goal: of whom a request has passed, a pod reads what a trusted peer says, and nothing that anybody else does; a
-    /// drop-in's does as upstream's, whoever it is. What `Connection` names cannot take ours away.
+    /// Goal: pods see forwarding headers of trusted peers only; in knative mode they see those of every peer, as
+    /// upstream. `Connection` cannot remove ours.
     #[test]
     fn only_a_trusted_peer_says_whom_a_request_has_passed() {
         let given = [
@@ -408,7 +411,7 @@ mod tests {
         }
     }
 
-    /// Goal: HTTP/2 on both sides keeps the target, and believes it rather than the field.
+    /// Goal: with HTTP/2 on both sides, the target keeps its authority, which has priority over `Host`.
     #[test]
     fn a_host_that_the_target_names_stays_there() {
         let pod = HeaderValue::from_static("10.0.0.1:80");

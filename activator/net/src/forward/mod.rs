@@ -1,48 +1,48 @@
-//! Sends an admitted request to the pod that was chosen for it, and brings back the answer.
+//! Sends an admitted request to its chosen pod, and returns the response.
 //!
-//! # What may be sent again
+//! # Retries
 //!
-//! | what happened | what follows |
+//! | event | consequence |
 //! |---|---|
-//! | connect refused, unreachable, not answered | the pod is out at once; [`Failure::Elsewhere`] |
-//! | connect not answered, while others were | [`Failure::Elsewhere`], or there again |
-//! | the connection closed before any of the request was written | once more on another connection; the pod is out when new connections do so too |
-//! | a connection closed, or was reset, before a byte of the answer to a request without a body that is GET, HEAD, OPTIONS or TRACE, or has an idempotency key; to a plain pod also PUT and DELETE, with a small body | once more, see below |
-//! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
-//! | the pod is found gone while the answer is waited for ([`Pool::lost`]) | the same, also for upgrades |
-//! | an HTTP/2 pod says that it has not looked at the request (refused stream, GOAWAY), whose body can be sent again ([`crate::body`]) | once more, at most four times; then the pod is out; [`Failure::Elsewhere`] |
-//! | the pod speaks another HTTP than was assumed ([`unknown`]) | in that, there |
-//! | the client's own body breaks off | [`ProxyError::Malformed`] |
-//! | anything else | [`ProxyError::Pod`]: the pod may have acted on it |
+//! | connect refused, unreachable, or not answered | the pod is out at once; [`Failure::Elsewhere`] |
+//! | connect not answered, while others were | [`Failure::Elsewhere`], which may be the same pod |
+//! | connection closed before any of the request was written | retried on another connection; the pod is out if new connections fail so too |
+//! | connection closed or reset before a byte of the response, for a request without a body that is GET, HEAD, OPTIONS or TRACE, or has an idempotency key; to a plain pod also PUT and DELETE with a small body | retried once, see below |
+//! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; if repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
+//! | pod found gone before the response ([`Pool::lost`]) | the same, also for upgrades |
+//! | HTTP/2 pod reports the request as unprocessed (refused stream, GOAWAY), and the body can be sent again ([`crate::body`]) | retried at most four times; then the pod is out; [`Failure::Elsewhere`] |
+//! | pod speaks another HTTP version than assumed ([`unknown`]) | sent to the same pod in that version |
+//! | the client's body fails | [`ProxyError::Malformed`] |
+//! | anything else | [`ProxyError::Pod`]: the pod may have acted on the request |
 //!
-//! # Closed without an answer
+//! # Close without a response
 //!
-//! A program may close instead of answering (a handler that panics, nginx's 444), and resets the connection if it left
-//! something unread. A pod that was killed closes too, and so does one whose idle time-out met the request.
+//! A program may close instead of responding (a handler that panics, nginx's 444); if it left input unread, its kernel
+//! resets the connection. A killed pod closes too, and so does a pod whose idle timeout expires just then.
 //!
-//! - If the connection had been idle, or had brought an answer before, nothing tells them apart: the request goes over a
-//!   new connection, to another pod if one has a free slot ([`Failure::Elsewhere`] without evidence). The kernel of a pod
-//!   that is being killed may accept a connection yet.
-//! - A new connection that a plain pod resets may be one that the kernel of a killed pod has accepted: the same.
-//! - Otherwise the pod is asked by a new connect. Refused: the pod is out, and the request goes elsewhere. Accepted: it
-//!   was the answer of its program, a 502, and the pod stays in use.
-//! - Closed a second time: the same 502.
+//! - If the connection had been idle, or had carried a response before, these cases look the same. The request is
+//!   retried on a new connection, to another pod if one has a free slot ([`Failure::Elsewhere`] without evidence). The
+//!   kernel of a pod that is being killed may still accept connections.
+//! - If a plain pod resets a new connection, the kernel of a killed pod may have accepted it. The same applies.
+//! - Otherwise a new connect checks the pod. If it is refused, the pod is out, and the request goes elsewhere. If it is
+//!   accepted, the program closed on purpose: the client gets a 502, and the pod stays in use.
+//! - If a retry is closed too, the client gets the same 502.
 //!
-//! A request that must not run twice goes to a plain pod over a connection that is new, or was idle for a few milliseconds
-//! at most, so that it does not meet the pod's idle time-out. Over HTTP/2 it does not: a pod says there that it closes and
-//! what it has not looked at (GOAWAY), and each gRPC call is such a request.
+//! A request that must not run twice goes to a plain pod over a connection that is new, or was idle for a few
+//! milliseconds at most, to avoid the pod's idle timeout. This does not apply to HTTP/2: a pod announces there that it
+//! closes and what it has not processed (GOAWAY), and every gRPC call is such a request.
 //!
-//! So a request runs twice at most: what may have run once goes only over connections that are made for it, on
-//! whatever pod. Half a head is an answer that has begun, and nothing is sent again after it (of an HTTP/2 head, `h2`
-//! tells no half).
+//! So a request runs at most twice: a request that may have run is sent only over new connections, to any pod. A
+//! partial head is the begin of a response, after which nothing is retried (for HTTP/2, `h2` does not report partial
+//! heads).
 //!
-//! An unsent or repeatable request goes to another pod or back to the head of the queue; that is
-//! the caller's part. A pod that was told to end while requests were on their way to it is the usual case.
+//! The caller sends an unsent or repeatable request to another pod, or puts it back at the head of the queue. The usual
+//! case is a pod that is terminated while requests are on their way to it.
 //!
 //! # Not here
 //!
-//! CONNECT (refused: upstream passes it to the pod, where it means nothing). Interim responses (1xx) of HTTP/2 pods, and
-//! to HTTP/2 clients, for which hyper's server has no way; the fields of the pod's 100.
+//! CONNECT (rejected; upstream passes it to the pod, where it has no use). Interim responses (1xx) of HTTP/2 pods and
+//! to HTTP/2 clients, which hyper's server does not support. The fields of a pod's 100.
 
 mod copy;
 mod failure;
@@ -76,13 +76,13 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 pub use unknown::Learned;
 
-/// Tells a mesh to send to the pod that the connection goes to.
+/// Tells a service mesh to send to the pod that the connection addresses.
 pub(crate) const PASSTHROUGH_LB: HeaderName = HeaderName::from_static("k-passthrough-lb");
 
-/// New connections that may close before they took a request.
+/// Number of new connections that close before they take a request, after which the pod is out.
 const CLOSED_AT_ONCE_MAX: usize = 2;
 
-/// A request that has been made fit for its revision's pods.
+/// A request that is ready for its revision's pods.
 pub struct Prepared {
     head: request::Parts,
     body: RequestBody,
@@ -90,29 +90,29 @@ pub struct Prepared {
     delivery: Delivery,
 }
 
-/// How a request reaches its pods.
+/// Delivery of a request to its pods.
 struct Delivery {
     contract: Contract,
     protocol: Protocol,
-    /// The host in place of the pod's address.
+    /// Host to use instead of the pod's address.
     passthrough: Option<HeaderValue>,
-    /// Whom it came from, if that one can have interim responses.
+    /// Client of the request, if it supports interim responses.
     client: Option<Arc<Peer>>,
-    /// The pod may speak another protocol than `protocol`, which is found out ([`unknown`]).
+    /// The pod may speak another protocol than `protocol`, which is detected ([`unknown`]).
     is_guess: bool,
-    /// A pod may have acted on it already: it goes over a new connection, and nowhere after that.
+    /// A pod may have acted on the request. It is sent only over a new connection, and not retried after that.
     may_have_run: bool,
-    /// It goes to another activator.
+    /// The request goes to another activator.
     is_relayed: bool,
-    /// Its head as it came, where it may have to be made fit for somebody else.
+    /// Head as received, if it may have to be prepared again for another destination.
     original: Option<Box<Original>>,
 }
 
 impl Prepared {
-    /// Takes a request in hand. `protocol` is what the pods speak.
+    /// Prepares a request. `protocol` is the protocol of the pods.
     ///
     /// # Errors
-    /// It cannot be expressed towards a pod.
+    /// The request cannot be expressed towards a pod.
     pub fn new(
         mut request: Request<RequestBody>,
         contract: Contract,
@@ -120,7 +120,7 @@ impl Prepared {
         peer: Arc<Peer>,
         passthrough: Option<HeaderValue>,
     ) -> Result<Box<Self>, ProxyError> {
-        // HTTP/1.0 has no upgrades: a pod that was asked would answer a client whose connection ends.
+        // HTTP/1.0 has no upgrades: a pod that accepts one would face a client whose connection ends.
         let upgradable = protocol == Protocol::Http1 && request.version() == Version::HTTP_11;
         let on_upgrade =
             (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
@@ -131,7 +131,7 @@ impl Prepared {
         if body.is_empty() {
             head.headers.remove(TRAILER);
             if matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
-                // Pods may refuse these without a length (411), and upstream always sends it.
+                // Pods may reject these without a length (411), and upstream always sends it.
                 head.headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
             }
         }
@@ -152,32 +152,32 @@ impl Prepared {
         Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
     }
 
-    /// Its head.
+    /// Returns the head.
     pub fn head(&self) -> &request::Parts {
         &self.head
     }
 
-    /// Its body, as far as it is to be sent yet.
+    /// Returns the body, as far as it is still to be sent.
     pub fn body(&self) -> &RequestBody {
         &self.body
     }
 
-    /// The protocol is not certain: where a pod speaks another, the request is sent in that.
+    /// Marks the protocol as a guess: if a pod speaks another one, the request is sent in that.
     pub fn guess_protocol(&mut self) {
         self.delivery.is_guess = true;
     }
 
-    /// Returns whether a pod may have acted on the request.
+    /// Reports whether a pod may have acted on the request.
     pub fn may_have_run(&self) -> bool {
         self.delivery.may_have_run
     }
 
-    /// Its head, as the next pod will see it.
+    /// Returns the head that the next pod will get.
     pub fn head_mut(&mut self) -> &mut request::Parts {
         &mut self.head
     }
 
-    /// Its method, what the pods speak, and the length of its body, if it was told.
+    /// Returns the method, the protocol of the pods, and the length of the body, if it is known.
     pub fn kind(&self) -> (Method, Version, Option<u64>) {
         let version = match self.delivery.protocol {
             Protocol::Http1 => Version::HTTP_11,
@@ -201,19 +201,19 @@ impl Prepared {
         let scheme = if pool.is_encrypted() { Scheme::HTTPS } else { Scheme::HTTP };
         let Delivery { contract, protocol, ref passthrough, .. } = self.delivery;
         let host = passthrough.as_ref().unwrap_or(&pool.host);
-        // Another activator is told the client's own host.
+        // Another activator gets the client's own host.
         let contract = if self.delivery.is_relayed { Contract::Plain } else { contract };
         headers::address(&mut self.head, contract, host, protocol, scheme)
             .map_err(|error| Failure::Final { error, evidence: Evidence::None })?;
         match protocol {
-            // Boxed, as whatever is rare or large: nearly every request would carry its room, and move it.
+            // Rare or large futures are boxed. Otherwise nearly every request would carry their size, and move it.
             _ if self.upgrade.is_some() => Box::pin(self.send_upgrade(pool)).await,
             Protocol::Http1 => self.send_http1(pool).await,
             Protocol::H2c => Box::pin(self.send_http2(pool)).await,
         }
     }
 
-    /// Whether a lost copy of the request does no harm (RFC 9110, 9.2.2, as far as upstream goes).
+    /// Reports whether running the request twice is harmless (RFC 9110, 9.2.2, as far as upstream goes).
     fn is_repeatable(&self) -> bool {
         const KEYS: [HeaderName; 2] =
             [HeaderName::from_static("idempotency-key"), HeaderName::from_static("x-idempotency-key")];
@@ -223,14 +223,14 @@ impl Prepared {
             || self.delivery.contract == Contract::Plain && self.is_put_or_delete() && self.body.is_whole()
     }
 
-    /// Returns whether the method is idempotent and its request may have a body.
+    /// Reports whether the method is idempotent and its request may have a body.
     fn is_put_or_delete(&self) -> bool {
         matches!(self.head.method, Method::PUT | Method::DELETE)
     }
 
     fn unreachable(self: Box<Self>, pool: &Pool, error: &std::io::Error) -> Failure {
         if pool.is_encrypted() && error.kind() == ErrorKind::InvalidData {
-            // Its certificate is wrong, which nobody mends by asking again.
+            // The certificate is wrong, so a retry does not help.
             let error = ProxyError::Pod { dest: pool.address, cause: error.to_string() };
             return Failure::Final { error, evidence: Evidence::None };
         }
@@ -241,7 +241,8 @@ impl Prepared {
         Failure::Elsewhere { cause: error.to_string(), request: self, evidence: Evidence::Out }
     }
 
-    /// The pod may have acted on it: once more elsewhere, if that does no harm and this was the first time.
+    /// Returns the failure of a request that the pod may have acted on. It is retried elsewhere if that is harmless and
+    /// this was the first attempt.
     fn repeated(mut self: Box<Self>, pool: &Pool, cause: String, evidence: Evidence) -> Failure {
         let is_repeatable = !self.delivery.may_have_run && self.is_repeatable();
         let body = std::mem::replace(&mut self.body, RequestBody::Empty);
@@ -253,22 +254,22 @@ impl Prepared {
         Failure::Elsewhere { request: self, cause, evidence }
     }
 
-    /// The pod was found gone while its answer was waited for.
+    /// Returns the failure for a pod that was found gone before its response.
     fn gone(self: Box<Self>, pool: &Pool) -> Failure {
         self.repeated(pool, "it answers neither bytes nor a connect".to_owned(), Evidence::Out)
     }
 }
 
-/// What `exchange` brings, unless the pod is lost meanwhile. It stays where it is, and is not moved in here.
+/// Awaits `exchange`, unless the pod is lost meanwhile. The future is not moved in here.
 async fn unless_lost<T>(exchange: impl Future<Output = T> + Unpin, lost: Lost<'_>) -> Option<T> {
     tokio::select! {
-        biased; // What has come counts.
+        biased; // A response that has arrived counts.
         answered = exchange => Some(answered),
         () = lost.happened() => None,
     }
 }
 
-/// A connection, unless the pod is lost meanwhile: many may wait for theirs.
+/// Awaits a connection, unless the pod is lost meanwhile. Many requests may wait for connections.
 async fn connected<T>(
     connection: impl Future<Output = std::io::Result<T>> + Unpin,
     lost: Lost<'_>,
@@ -276,10 +277,10 @@ async fn connected<T>(
     unless_lost(connection, lost).await.unwrap_or_else(|| Err(ErrorKind::HostUnreachable.into()))
 }
 
-/// Makes a pod's response fit for the client.
+/// Prepares a pod's response for the client.
 fn finish<B>(mut response: Response<B>) -> Response<B> {
     strip_response(response.headers_mut());
-    response.headers_mut().remove(TURNED_AWAY); // Only activators say so.
-    *response.version_mut() = Version::HTTP_11; // hyper writes what the client's connection speaks.
+    response.headers_mut().remove(TURNED_AWAY); // Only activators may set it.
+    *response.version_mut() = Version::HTTP_11; // hyper writes the version of the client's connection.
     response
 }

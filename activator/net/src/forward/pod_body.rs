@@ -1,4 +1,4 @@
-//! A response's body as a pod sends it. Frames pass through; its end gives the pod's connection back.
+//! Body of a pod's response. Frames pass through. Its end returns the pod's connection.
 
 use crate::body::BodyError;
 use crate::http1::connection::Http1Body;
@@ -10,10 +10,10 @@ use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The body of a pod's response.
+/// Body of a pod's response.
 pub struct PodBody(Source);
 
-/// Where it comes from.
+/// Source of a response's body.
 pub(super) enum Source {
     /// Over HTTP/1.1.
     Http1(Http1Body<Pool>),
@@ -24,7 +24,7 @@ pub(super) enum Source {
         /// Its place on the connection.
         _stream: Stream,
     },
-    /// The connection became a tunnel: no data, and no end before the tunnel's.
+    /// The connection became a tunnel: no data, and no end before the tunnel's end.
     Tunnel,
 }
 

@@ -1,9 +1,10 @@
-//! Requests that go to another activator, which has a pod for them, and requests that come back as they were.
+//! Requests relayed to another activator that has a pod for them, and their return if that activator turns them away.
 //!
-//! What such an activator turns away has not been looked at: it goes elsewhere. So that all of it is still here then, the
-//! other side is asked for a 100 before any of a body is sent over HTTP/1.1, and sends it when a pod is to have the body. A
-//! request whose body was not asked for is unsent, also if the other activator is no more. Over HTTP/2 a stream is turned
-//! away by REFUSED_STREAM, and what the other side takes of a body before it has a pod is kept ([`crate::body`]).
+//! A request that is turned away was not processed, so it goes elsewhere. It must then still be complete. Over
+//! HTTP/1.1, the other activator is asked for a 100 before the body is sent, which it sends when a pod is to receive
+//! the body. A request whose body was not asked for is unsent, even if the other activator is gone. Over HTTP/2, a
+//! request is turned away by REFUSED_STREAM, and the part of the body that the other activator takes before it has a
+//! pod is kept ([`crate::body`]).
 
 use super::{Delivery, Failure, Prepared, headers};
 use crate::body::RequestBody;
@@ -17,10 +18,10 @@ use http::header::{EXPECT, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use std::sync::Arc;
 
-/// The field of an answer by which an activator turns a relayed request away, with the status 421.
+/// Response field by which an activator turns a relayed request away, with status 421.
 pub const TURNED_AWAY: HeaderName = HeaderName::from_static("zeroscale-turned-away");
 
-/// A head as it came.
+/// Head of a request as received.
 pub(super) struct Original {
     method: Method,
     uri: Uri,
@@ -36,11 +37,11 @@ impl Original {
 }
 
 impl Prepared {
-    /// Takes a request in hand for another activator. `mark`: what tells it that the request is relayed; its second part
-    /// says whether the client itself asked for a 100.
+    /// Prepares a request for another activator. `mark` returns the field that marks the request as relayed; its
+    /// argument tells if the client itself asked for a 100.
     ///
     /// # Errors
-    /// It cannot be expressed.
+    /// The request cannot be expressed.
     pub fn relayed(
         mut request: Request<RequestBody>,
         contract: Contract,
@@ -77,12 +78,12 @@ impl Prepared {
         Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
     }
 
-    /// Keeps the head of a request for a pod as it is in `request`, so that it can be had again.
+    /// Keeps the head in `request`, so that the original request can be restored.
     pub fn keep_original(request: &Request<RequestBody>) -> KeptHead {
         KeptHead(Original::of(request))
     }
 
-    /// The request as it came, if its head was kept.
+    /// Returns the request as received, if its head was kept.
     pub fn into_original(mut self: Box<Self>) -> Option<Request<RequestBody>> {
         let Original { method, uri, version, fields } = *self.delivery.original.take()?;
         self.body.set_free();
@@ -98,13 +99,13 @@ impl Prepared {
         Some(request)
     }
 
-    /// It may come back as `kept` has it.
+    /// Sets the head that [`Prepared::into_original`] restores.
     pub fn with_original(&mut self, kept: KeptHead) {
         self.delivery.original = Some(kept.0);
     }
 
-    /// Whether nothing of a relayed request was given to a pod: its body was not asked for. Where the client itself
-    /// waits for a 100 it is the pod that asks, which has the head before.
+    /// Reports whether no part of a relayed request was given to a pod, because its body was not asked for. If the
+    /// client itself waits for a 100, the pod sends it, so the pod already has the head.
     pub(super) fn is_unasked(&self) -> bool {
         let asks = |original: &Original| original.fields.contains_key(EXPECT);
         self.delivery.is_relayed
@@ -113,28 +114,28 @@ impl Prepared {
             && self.body.is_untouched()
     }
 
-    /// It was turned away.
+    /// Returns the failure of a request that was turned away.
     pub(super) fn turned_away(self: Box<Self>) -> Failure {
         Failure::Elsewhere { cause: "turned away".to_owned(), request: self, evidence: Evidence::None }
     }
 }
 
-/// Marks a request that a pod may have acted on, though it is as it came.
+/// Marks an original request that a pod may have acted on.
 #[derive(Clone, Copy)]
 pub(super) struct MayHaveRun;
 
 impl MayHaveRun {
-    /// Takes the mark away, and returns whether there was one.
+    /// Removes the mark. Returns whether there was one.
     pub(super) fn taken<B>(request: &mut Request<B>) -> bool {
         request.extensions_mut().remove::<Self>().is_some()
     }
 }
 
-/// A request's head, kept beside it.
+/// Head of a request, kept for its return.
 pub struct KeptHead(Box<Original>);
 
 impl Delivery {
-    /// Whether an answer turns the request away.
+    /// Reports whether a response turns the request away.
     pub(super) fn is_turned_away<B>(&self, response: &Response<B>) -> bool {
         self.is_relayed
             && response.status() == StatusCode::MISDIRECTED_REQUEST

@@ -1,4 +1,4 @@
-//! A request on its way to a pod that speaks HTTP/1.1, upgrades included.
+//! Sends requests to pods that speak HTTP/1.1, including upgrades.
 
 use super::failure::{broken, cause_of, evidence_of, is_reset, is_stale};
 use super::pod_body::Source;
@@ -95,7 +95,7 @@ impl Prepared {
             Some(Err(Failed { error, unsent: true, .. })) => return Err(self.unsent(&error)),
             Some(Err(Failed { error, begun, .. })) => {
                 let evidence = evidence_of(&error, false);
-                // Only from a pod that is gone. One that closes may mean that it knows of no upgrade.
+                // Repeat only if the pod is gone. A pod that closes may not support the upgrade.
                 if evidence != Evidence::None && !begun && is_stale(&error) {
                     return Err(self.repeated(pool, cause_of(&error), evidence));
                 }
@@ -126,10 +126,10 @@ fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
     Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence: Evidence::None }
 }
 
-/// Makes an HTTP/1.1 pod's response fit for the client.
+/// Prepares an HTTP/1.1 pod's response for the client.
 ///
 /// # Errors
-/// It is none but a change of the protocol that nobody asked for.
+/// The response is a 101 that was not requested.
 fn finish_http1(pool: &Pool, response: Response<Http1Body<Pool>>) -> Result<Response<PodBody>, Failure> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(unasked(pool, response.headers(), ""));

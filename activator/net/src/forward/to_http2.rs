@@ -1,4 +1,4 @@
-//! A request on its way to a pod that speaks HTTP/2.
+//! Sends requests to pods that speak HTTP/2.
 
 use super::copy::HeadCopy;
 use super::failure::{broken, cause_of, evidence_of, is_reset, is_stale, is_unprocessed};
@@ -12,7 +12,7 @@ use activator_core::contract::Contract;
 use http::{Request, Response, request};
 use std::sync::Arc;
 
-/// How often an HTTP/2 pod may turn the same request away.
+/// Maximum number of times that an HTTP/2 pod may refuse the same request.
 const UNPROCESSED_MAX: usize = 4;
 
 impl Prepared {
@@ -35,7 +35,7 @@ impl Prepared {
             let is_empty = self.body.is_empty();
             let Self { head, body, delivery, .. } = *self;
             let (copy, upload) = (HeadCopy::of(&head), body.upload());
-            // Not beside `lost`: if the pod is, its connection breaks, which is one answer for all of its streams.
+            // No race with `lost`: if the pod is lost, its connection breaks, which ends all of its streams.
             match stream.exchange(Request::from_parts(head, body)).await {
                 Ok(response) => {
                     stream.answered();
@@ -64,7 +64,7 @@ impl Prepared {
                             return Err(self.unsent(&error));
                         }
                         if error.is_go_away() {
-                            pool.leave_http2(&stream); // It takes no more streams.
+                            pool.leave_http2(&stream); // It accepts no more streams.
                         }
                     }
                     Some(head) if is_stale(&error) => {
@@ -100,7 +100,7 @@ impl Prepared {
 }
 
 impl Delivery {
-    /// The request once more.
+    /// Reassembles the request.
     fn of(self, head: request::Parts, body: RequestBody) -> Box<Prepared> {
         Box::new(Prepared { head, body, upgrade: None, delivery: self })
     }

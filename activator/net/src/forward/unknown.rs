@@ -1,14 +1,15 @@
-//! A request to a pod of which is only assumed what it speaks.
+//! Sends requests to pods whose protocol is only assumed.
 //!
-//! | assumed | the pod | what follows |
+//! | assumed | the pod | consequence |
 //! |---|---|---|
-//! | HTTP/2 | sends its settings on a new connection | it is sent there |
-//! | HTTP/2 | answers otherwise, or closes | it is sent in HTTP/1.1; nothing of it was sent before |
-//! | HTTP/1.1 | answers | |
-//! | HTTP/1.1 | sends a frame of HTTP/2 | it is sent in HTTP/2, if its body can be sent again ([`crate::body`]) |
+//! | HTTP/2 | sends its settings on a new connection | the request is sent there |
+//! | HTTP/2 | sends something else, or closes | it is sent in HTTP/1.1; nothing was sent before |
+//! | HTTP/1.1 | responds | |
+//! | HTTP/1.1 | sends an HTTP/2 frame | it is sent in HTTP/2, if its body can be sent again ([`crate::body`]) |
 //!
-//! The address keeps what was found out ([`Pool::spoken`]), and the answer tells it if it was not as assumed
-//! ([`Learned`]). A protocol is believed to be spoken once an answer came in it, and not to be spoken once the other is.
+//! The pool of the address stores the result ([`Pool::spoken`]), and the response carries it if the assumption was
+//! wrong ([`Learned`]). A protocol counts as supported after a response in it, and as unsupported after a response in
+//! the other.
 
 use super::{Evidence, Failure, PodBody, Prepared};
 use crate::body::RequestBody;
@@ -18,7 +19,7 @@ use common::backend::Protocol;
 use http::Response;
 use std::sync::Arc;
 
-/// Marks the answer of a pod that speaks this, and not what was assumed.
+/// Marks the response of a pod that speaks this protocol instead of the assumed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learned(pub Protocol);
 
@@ -48,7 +49,7 @@ impl Prepared {
                 }
             }
         }
-        // No upgrade: HTTP/2 has none.
+        // Upgrades fail, because HTTP/2 has none.
         if other == Protocol::H2c && (self.upgrade.is_some() || !pool.takes_http2().await.unwrap_or(false)) {
             let error = ProxyError::Pod { dest: pool.address, cause: "it speaks neither HTTP/1 nor HTTP/2".to_owned() };
             return Err(Failure::Final { error, evidence: Evidence::None });
@@ -69,7 +70,7 @@ impl Prepared {
         }
     }
 
-    /// The pod answered in HTTP/2 what was sent in HTTP/1.1. It has understood nothing of it.
+    /// Handles a pod that answered an HTTP/1.1 request in HTTP/2. It has not understood the request.
     pub(super) fn answered_in_http2(mut self: Box<Self>, pool: &Pool, cause: String) -> Failure {
         pool.spoken.note(Protocol::Http1, false);
         match std::mem::replace(&mut self.body, RequestBody::Empty).rewound() {

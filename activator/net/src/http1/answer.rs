@@ -1,4 +1,4 @@
-//! The head of an answer.
+//! Parses the heads of responses.
 
 use super::Malformed;
 use super::decoder::Decoder;
@@ -13,36 +13,37 @@ use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-/// Largest head, in bytes.
+/// Maximum head, in bytes.
 pub(crate) const HEAD_MAX: usize = limits::HEAD_MAX as usize;
 
-/// Fields that nearly every head has room for. One with more is parsed a second time, with room on the heap.
+/// Number of fields that suffices for nearly every head. A head with more fields is parsed again, with room on the
+/// heap.
 const FIELDS_USUAL: usize = 64;
 
-/// An answer's head, and what follows it.
+/// Head of a response, and how to go on after it.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// Status, fields, and the words beside the status if they are not the usual ones.
+    /// Status, fields, and the reason phrase if it is not the canonical one.
     pub(crate) head: Response<()>,
-    /// How its body is read.
+    /// Decoder for the body.
     pub(crate) body: Decoder,
-    /// Whether another request may follow on the connection.
+    /// Another request may follow on the connection.
     pub(crate) keep_alive: bool,
 }
 
-/// What came first.
+/// A parsed head.
 #[derive(Debug)]
 pub(crate) enum Head {
     Final(Answer),
-    /// One on the way: 1xx, except 101.
+    /// Interim response: 1xx, except 101.
     Interim(Interim),
 }
 
-/// Takes a head from the front of `input`; none while it is incomplete, which leaves `input` as it is. `method` is
-/// that of the request.
+/// Takes a head from the front of `input`. Returns `None` and leaves `input` as it is if the head is incomplete.
+/// `method` is the request's.
 ///
 /// # Errors
-/// It is no head, too large a one, or leaves in doubt where its body ends.
+/// The head is malformed or too large, or the end of its body is ambiguous.
 pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<Head>, Malformed> {
     let (mut few, mut many) = ([MaybeUninit::uninit(); FIELDS_USUAL], None);
     let mut parsed = httparse::Response::new(&mut []);
@@ -50,7 +51,7 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     let mut ended = parser.parse_response_with_uninit_headers(&mut parsed, input, &mut few);
     let is_unusual = ended.is_err();
     if is_unusual {
-        // What proxies must mend in an answer (RFC 9112, 5.1 and 5.2), and what they usually read.
+        // Deviations that proxies must repair (RFC 9112, 5.1 and 5.2), and one that they usually accept.
         parser.allow_spaces_after_header_name_in_responses(true);
         parser.allow_obsolete_multiline_headers_in_responses(true);
         parser.allow_multiple_spaces_in_response_status_delimiters(true);
@@ -70,7 +71,7 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     let version = if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
     let unusual = parsed.reason.filter(|reason| status.canonical_reason() != Some(reason));
     let reason = unusual.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
-    // Values share the bytes, which are cut off only after this.
+    // The values share these bytes, so they are split off afterwards.
     let places: SmallVec<[FieldRange; 24]> = parsed.headers.iter().map(|field| FieldRange::of(field, input)).collect();
     let mut bytes = input.split_to(length);
     if is_unusual {
@@ -100,12 +101,12 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     Ok(Some(Head::Final(Answer { head, body, keep_alive })))
 }
 
-/// Makes a value that is folded into several lines one line.
+/// Turns an obsolete folded value into one line.
 fn unfold(value: &mut [u8]) {
     value.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n')).for_each(|byte| *byte = b' ');
 }
 
-/// Where a field stands in a head.
+/// Position of a field in a head.
 struct FieldRange {
     name: Range<usize>,
     value: Range<usize>,
@@ -115,14 +116,14 @@ impl FieldRange {
     fn of(field: &httparse::Header<'_>, head: &[u8]) -> Self {
         let place = |part: &[u8]| {
             let start = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
-            // An empty value may stand nowhere.
+            // An empty part may point outside the head.
             if part.is_empty() { 0..0 } else { start..start + part.len() }
         };
         Self { name: place(field.name.as_bytes()), value: place(field.value) }
     }
 }
 
-/// RFC 9112, 9.3: the word of the version, unless `Connection` says another.
+/// Reports whether the connection persists (RFC 9112, 9.3): the version's default, unless `Connection` overrides it.
 fn is_kept_alive(version: Version, headers: &HeaderMap) -> bool {
     let says = |word: &[u8]| {
         let values = headers.get_all(header::CONNECTION).iter();
@@ -251,7 +252,7 @@ mod tests {
             let refused = read(bytes, &Method::GET).expect_err(problem);
             assert_eq!(refused.0, problem, "{}", String::from_utf8_lossy(&bytes[..bytes.len().min(60)]));
         }
-        // Nor is it waited for without end.
+        // An incomplete head is also rejected once it is too large.
         assert!(read(&large.as_bytes()[..HEAD_MAX], &Method::GET).is_ok_and(|head| head.is_none()));
         assert!(read(&large.as_bytes()[..=HEAD_MAX], &Method::GET).is_err());
     }

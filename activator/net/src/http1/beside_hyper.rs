@@ -1,7 +1,7 @@
-//! Answers as hyper's client reads them and as they are read here: whoever differs must say why.
+//! Compares responses as hyper's client and this module read them. Every difference must be explained.
 //!
-//! Answers are put together from usual and unusual pieces, some bytes are changed, and the whole is cut into parts;
-//! all of it follows from a seed, which a failure names.
+//! Responses are assembled from usual and unusual pieces, some bytes are changed, and the result is split into parts.
+//! All of it derives from a seed, which a failure names.
 
 use super::{Decoder, Head, Malformed, read_head};
 use bytes::{Bytes, BytesMut};
@@ -51,7 +51,7 @@ const BODIES: [&str; 7] = [
     "5\r\nhello\r\n",
 ];
 
-/// What was read: status, fields, body, trailers.
+/// Result of reading: status, fields, body, trailers.
 type Read = (StatusCode, HeaderMap, Vec<u8>, Option<HeaderMap>);
 
 fn answer(rng: &mut SmallRng) -> Vec<u8> {
@@ -91,7 +91,7 @@ async fn by_hyper(parts: &[&[u8]]) -> Option<Read> {
         assert_ne!(pod.read(&mut request).await.expect("open"), 0);
         for part in parts {
             if pod.write_all(part).await.is_err() {
-                break; // It has heard enough.
+                break; // hyper has read enough.
             }
             tokio::task::yield_now().await;
         }
@@ -102,7 +102,7 @@ async fn by_hyper(parts: &[&[u8]]) -> Option<Read> {
     read
 }
 
-/// What is not read in full has no answer, and why.
+/// Reads a response with this module. An incomplete response is an error.
 fn here(parts: &[&[u8]]) -> Result<Read, Malformed> {
     const CLOSED: Malformed = Malformed("closed");
     let mut input = BytesMut::new();
@@ -131,16 +131,16 @@ fn here(parts: &[&[u8]]) -> Result<Read, Malformed> {
     }
     assert!(decoder.is_done() || decoder == Decoder::UntilClose);
     let (mut head, ()) = answer.head.into_parts();
-    head.headers.remove(CONTENT_LENGTH); // It is made one number.
+    head.headers.remove(CONTENT_LENGTH); // It is normalized to one number.
     Ok((head.status, head.headers, data, trailers))
 }
 
-/// Answers that are refused here and not by hyper: the end of the body is in doubt, or would be with one.
+/// Problems that are rejected here but not by hyper: the end of the body is ambiguous, or would be with a body.
 const REFUSED_HERE: [&str; 2] =
     ["its answer has a Transfer-Encoding other than chunked", "the Content-Length of its answer is none"];
 
-/// Returns whether all heads of an answer are in order, no chunks are of HTTP/1.0, and no LF alone is an empty line. hyper
-/// refuses all else.
+/// Reports whether all heads of a response are valid, HTTP/1.0 has no chunks, and no bare LF is an empty line. hyper
+/// rejects everything else.
 fn is_usual(mut bytes: &[u8]) -> bool {
     loop {
         let mut fields = [httparse::EMPTY_HEADER; 8];

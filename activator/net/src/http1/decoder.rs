@@ -1,4 +1,4 @@
-//! Where an answer's body ends, and what is its data.
+//! Finds the end of a response's body, and decodes its data.
 
 use super::Malformed;
 use crate::limits::TRAILERS_MAX;
@@ -7,44 +7,45 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Version};
 use http_body::{Frame, SizeHint};
 
-/// Longest line with a chunk's size and what may follow it, in bytes.
+/// Maximum line with a chunk's size and extensions, in bytes.
 const SIZE_LINE_MAX: usize = 4 * 1024;
 
-/// Most fields of trailers.
+/// Maximum number of fields in trailers.
 const TRAILER_FIELDS_MAX: usize = 100;
 
-/// A body as it comes in (RFC 9112, 6.3).
+/// State of a body (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decoder {
-    /// So many bytes are to come.
+    /// Number of bytes still to come.
     Length(u64),
     Chunked(Chunk),
-    /// Until the connection ends.
+    /// The body lasts until the connection ends.
     UntilClose,
     Done,
 }
 
-/// What comes next of a body in chunks.
+/// Next element of a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
-    /// A chunk's size.
+    /// Size of a chunk.
     Size,
-    /// So many bytes of a chunk, at least one.
+    /// Number of bytes left of a chunk, at least one.
     Data(u64),
-    /// The line end behind a chunk.
+    /// Line end after a chunk.
     End,
-    /// What follows the last chunk.
+    /// Trailers after the last chunk.
     Trailers,
 }
 
 impl Decoder {
-    /// Returns the decoder of an answer with this head to a request of this method. Makes its length one plain number.
+    /// Returns the decoder for a response with this head to a request with this method. Normalizes the length to one
+    /// number.
     ///
-    /// The flag says that the framing is faulty (RFC 9112, 6.1): chunks beside a length, which is dropped, or of
-    /// HTTP/1.0. Both connections must end with such an answer.
+    /// The flag reports faulty framing (RFC 9112, 6.1): chunks and a length, which is dropped, or chunks in HTTP/1.0.
+    /// Both connections must end after such a response.
     ///
     /// # Errors
-    /// The end of the body is in doubt.
+    /// The end of the body is ambiguous.
     pub(crate) fn of(
         status: StatusCode,
         version: Version,
@@ -72,17 +73,17 @@ impl Decoder {
         Ok((body, is_faulty))
     }
 
-    /// Whether nothing more is to come.
+    /// Reports whether the body is complete.
     pub(crate) fn is_done(&self) -> bool {
         *self == Self::Done
     }
 
-    /// Whether the connection's end is the body's end.
+    /// Reports whether the body ends with the connection.
     pub(crate) fn ends_with_connection(&self) -> bool {
         *self == Self::UntilClose
     }
 
-    /// Takes all of a body of known length, if `input` begins with it and it is not empty.
+    /// Takes the complete body if its length is known, it is not empty, and `input` begins with all of it.
     pub(crate) fn take_whole(&mut self, input: &mut BytesMut) -> Option<Bytes> {
         match self {
             Self::Length(left) if *left <= input.len() as u64 => {
@@ -94,10 +95,10 @@ impl Decoder {
         }
     }
 
-    /// Takes data or trailers from the front of `input`; none if there are none yet, or no more.
+    /// Takes data or trailers from the front of `input`. Returns `None` if there are none yet, or no more.
     ///
     /// # Errors
-    /// The chunks are malformed, or what belongs to them is too long.
+    /// The chunks are malformed, or a size line or the trailers are too long.
     pub(crate) fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Frame<Bytes>>, Malformed> {
         match self {
             Self::Length(left) => {
@@ -118,7 +119,7 @@ impl Decoder {
         while let Self::Chunked(next) = self {
             let after = match next {
                 Chunk::Size => read_size(input)?,
-                Chunk::Data(_) if data.is_some() => None, // In a frame of its own.
+                Chunk::Data(_) if data.is_some() => None, // It gets its own frame.
                 Chunk::Data(left) => {
                     data = take(input, left).map(Frame::data);
                     (*left == 0).then_some(Chunk::End)
@@ -149,7 +150,7 @@ impl Decoder {
         Ok(data)
     }
 
-    /// Bytes of data that are to come, as far as is known.
+    /// Returns the remaining length of the data, as far as it is known.
     pub(crate) fn size_hint(&self) -> SizeHint {
         match self {
             Self::Done => SizeHint::with_exact(0),
@@ -159,14 +160,14 @@ impl Decoder {
     }
 }
 
-/// Up to `left` bytes from the front of `input`, if there are any.
+/// Takes up to `left` bytes from the front of `input`, if there are any.
 fn take(input: &mut BytesMut, left: &mut u64) -> Option<Bytes> {
     let length = usize::try_from(*left).map_or(input.len(), |left| left.min(input.len()));
     *left -= length as u64;
     (length > 0).then(|| input.split_to(length).freeze())
 }
 
-/// What follows a chunk's size, which it takes off with all of its line.
+/// Takes the line with a chunk's size, and returns the element that follows.
 fn read_size(input: &mut BytesMut) -> Result<Option<Chunk>, Malformed> {
     const PROBLEM: Malformed = Malformed("its answer has no size where a chunk begins");
     if !input.first().is_none_or(u8::is_ascii_hexdigit) {
@@ -183,7 +184,7 @@ fn read_size(input: &mut BytesMut) -> Result<Option<Chunk>, Malformed> {
     }
 }
 
-/// The fields up to the empty line, which it takes off.
+/// Takes the trailers up to and including the empty line.
 fn read_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> {
     const PROBLEM: Malformed = Malformed("the trailers of its answer are malformed");
     let mut fields = [httparse::EMPTY_HEADER; TRAILER_FIELDS_MAX];
@@ -206,7 +207,7 @@ fn read_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> {
     Ok(Some(trailers))
 }
 
-/// Returns whether the answer comes in chunks. `identity` is no coding (RFC 2616, 3.6).
+/// Reports whether the response is chunked. `identity` is not a coding (RFC 2616, 3.6).
 fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
     let values = headers.get_all(header::TRANSFER_ENCODING).iter();
     let mut codings = values
@@ -220,7 +221,7 @@ fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
     }
 }
 
-/// Returns the length that a head tells, if it tells one, and makes it one field with one number.
+/// Returns the length in a head, if there is one, and normalizes it to one field with one number.
 fn normal_length(headers: &mut HeaderMap) -> Result<Option<u64>, Malformed> {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(None) };
@@ -233,7 +234,8 @@ fn normal_length(headers: &mut HeaderMap) -> Result<Option<u64>, Malformed> {
     Ok(Some(length))
 }
 
-/// The length that all of these say, in digits alone. One field may hold several, if they say the same (RFC 9112, 6.3).
+/// Returns the length if all values agree and consist of digits only. One field may hold several equal values (RFC
+/// 9112, 6.3).
 pub(super) fn one_length<'a>(lengths: impl Iterator<Item = &'a HeaderValue>) -> Option<u64> {
     let mut said = None;
     for length in lengths.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')) {
@@ -261,7 +263,7 @@ mod tests {
         const CHUNKED: (&str, &str) = ("transfer-encoding", "Chunked");
         const IDENTITY: (&str, &str) = ("transfer-encoding", "identity");
         let chunked = Decoder::Chunked(Chunk::Size);
-        // Also: the length that the head tells then, and whether its framing is faulty.
+        // The `Ok` rows also have the resulting length in the head, and the flag for faulty framing.
         type Expected<'a> = Result<(Decoder, &'a str, bool), &'a str>;
         type Row<'a> = (u16, Version, Method, &'a [(&'static str, &'static str)], Expected<'a>);
         let rows: [Row<'_>; 22] = [
@@ -309,10 +311,10 @@ mod tests {
         }
     }
 
-    /// Data, trailers if any, what is left over, and the state after that.
+    /// Data, trailers if any, remaining input, and the final state.
     type Decoded = (Vec<u8>, Option<HeaderMap>, Vec<u8>, Decoder);
 
-    /// What comes out if `bytes` come in parts of this length.
+    /// Decodes `bytes` in parts of this length.
     fn decoded(bytes: &[u8], part: usize) -> Result<Decoded, Malformed> {
         let mut decoder = Decoder::Chunked(Chunk::Size);
         let (mut input, mut data, mut trailers) = (BytesMut::new(), Vec::new(), None);
@@ -329,7 +331,7 @@ mod tests {
         Ok((data, trailers, input.to_vec(), decoder))
     }
 
-    /// Goal: chunks say the same however they are cut.
+    /// Goal: chunks decode to the same result however they are split.
     #[test]
     fn chunks_are_read_in_whatever_parts_they_come() {
         let bytes = b"3\r\nabc\r\nA ;ext=\"1\"\r\n0123456789\r\n00\r\nx-sum: 1\r\nx-sum: 2\r\n\r\nrest";
@@ -343,7 +345,8 @@ mod tests {
         assert_eq!((data, trailers, rest, decoder), (vec![b'a'], None, Vec::new(), Decoder::Done));
     }
 
-    /// Goal: a body whose end is there with its last data is known to be over, which gives its connection back early.
+    /// Goal: a body whose end arrives with its last data is known to be complete, so that its connection is returned
+    /// early.
     #[test]
     fn the_end_is_seen_with_the_last_data() {
         let mut decoder = Decoder::Chunked(Chunk::Size);

@@ -1,4 +1,4 @@
-//! An interim response (1xx) of a pod, as its client gets it.
+//! An interim response (1xx) of a pod, as it is sent to the client.
 
 use super::request::write_field;
 use crate::hop_by_hop::strip_response;
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, TRAILER};
 
-/// Status and fields. A body it has none.
+/// Status and fields. An interim response has no body.
 #[derive(Debug)]
 pub(crate) struct Interim {
     pub(crate) status: StatusCode,
@@ -14,8 +14,8 @@ pub(crate) struct Interim {
 }
 
 impl Interim {
-    /// Its bytes on a client's connection: without what concerns the pod's, and without a length, which no interim
-    /// response has (RFC 9110, 8.6).
+    /// Returns its bytes on a client's connection, without hop-by-hop fields, and without a length, which an interim
+    /// response must not have (RFC 9110, 8.6).
     pub(crate) fn into_bytes(self) -> Bytes {
         let Self { status, mut headers } = self;
         strip_response(&mut headers);

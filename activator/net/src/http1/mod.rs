@@ -1,11 +1,11 @@
-//! HTTP/1.1 as it is spoken to pods: heads and bodies, without a connection. Nothing here reads, waits or keeps time,
-//! but for [`Sending`], which is handed what it writes to.
+//! HTTP/1.1 to pods: heads and bodies, without a connection. This module does not read, wait or keep time. Only
+//! [`Sending`] writes, to a writer that it is given.
 //!
-//! hyper's client has a task, or somebody in its place, to which requests and answers pass through channels: half a
-//! dozen allocations for a request, and 11 KiB of channels and buffers for a connection that is idle. Whoever
-//! sends a request here waits for its answer anyway, so a connection needs none of that
-//! ([`connection`]). Clients' connections are hyper's. Heads, chunk sizes and trailers are parsed by
-//! `httparse`, as in hyper, and what is refused is the same, unless a test says otherwise.
+//! hyper's client has a task or a dispatcher, to which requests and responses pass through channels: half a dozen
+//! allocations per request, and 11 KiB of channels and buffers per idle connection. Here the sender of a request waits
+//! for its response anyway, so a connection needs none of that ([`connection`]). Clients' connections use hyper.
+//! `httparse` parses heads, chunk sizes and trailers, as in hyper. The same input is rejected, unless a test states
+//! otherwise.
 
 mod answer;
 pub(crate) mod connection;
@@ -19,13 +19,13 @@ pub(crate) use decoder::Decoder;
 pub(crate) use interim::Interim;
 pub(crate) use sending::{Sending, Stopped};
 
-/// What a pod sent is not HTTP/1.1.
+/// Error for bytes of a pod that are not HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
 impl Malformed {
-    /// It begins as a frame of HTTP/2: every frame with less than 64 KiB begins with a zero, and no answer of HTTP/1 does.
+    /// Bytes that begin like an HTTP/2 frame: every frame below 64 KiB begins with a zero, and no HTTP/1 response does.
     pub(crate) const HTTP2: Self = Self("its answer is HTTP/2, not HTTP/1");
 }
 

@@ -1,4 +1,4 @@
-//! A request's head as bytes, and how its body is framed behind it.
+//! Writes the head of a request, and frames its body.
 
 use super::decoder::one_length;
 use http::header::{
@@ -8,16 +8,16 @@ use http::header::{
 use http::request;
 use http_body::Body;
 
-/// How a body is written.
+/// Framing of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
-    /// So many bytes are still to be written.
+    /// Number of bytes still to be written.
     Length(u64),
     Chunked,
 }
 
-/// Writes `head`, and the field that tells where `body` ends: by what the body knows of itself, else by what the head
-/// says.
+/// Writes `head` and the field that determines the end of `body`. The body's own length has priority over the length in
+/// the head.
 pub(super) fn write_head(head: &request::Parts, body: &impl Body, to: &mut Vec<u8>) -> Coding {
     let told = || one_length(head.headers.get_all(CONTENT_LENGTH).iter());
     let coding = match body.size_hint().exact() {
@@ -29,7 +29,7 @@ pub(super) fn write_head(head: &request::Parts, body: &impl Body, to: &mut Vec<u
     to.push(b' ');
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
     if !target.starts_with(['/', '*']) {
-        to.push(b'/'); // Of a whole URI, where a query may follow the host.
+        to.push(b'/'); // The URI is absolute, and its query may directly follow the host.
     }
     to.extend_from_slice(target.as_bytes());
     to.extend_from_slice(b" HTTP/1.1\r\n");
@@ -57,14 +57,15 @@ pub(super) fn write_field(name: &HeaderName, value: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(b"\r\n");
 }
 
-/// The trailers that a head announces and that may be some (RFC 9110, 6.5.1). Others are not sent: a receiver may take
-/// them for fields of the head.
+/// Returns the trailers that a head announces and that may be sent as trailers (RFC 9110, 6.5.1). No others are sent,
+/// because a receiver may merge them into the head.
 pub(super) fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
     let names = headers.get_all(TRAILER).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).filter(|name| !is_of_head(name)).collect()
 }
 
-/// Fields by which a message is framed, routed, authenticated or understood, as hyper lists them.
+/// Reports whether a field is used for framing, routing, authentication or interpretation of a message, as listed by
+/// hyper.
 fn is_of_head(name: &HeaderName) -> bool {
     matches!(
         *name,
@@ -99,7 +100,7 @@ mod tests {
         request.body(()).expect("valid").into_parts().0
     }
 
-    /// A body of unknown length.
+    /// Returns a body of unknown length.
     fn endless() -> impl Body {
         StreamBody::new(futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>())
     }
@@ -122,7 +123,7 @@ mod tests {
             (&[("transfer-encoding", "gzip")], "transfer-encoding: chunked\r\n", Coding::Chunked),
         ];
         for (fields, framing, coding) in of_unknown {
-            // Whatever the method: a body that nobody announces would be taken for the next request.
+            // For any method: a body without framing would be taken for the next request.
             for method in ["POST", "GET"] {
                 let seen = written(&head(method, "/", fields), &endless());
                 assert_eq!(seen, (format!("{method} / HTTP/1.1\r\n{framing}\r\n"), coding), "{fields:?}");

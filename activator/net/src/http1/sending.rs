@@ -1,8 +1,8 @@
-//! A request on its way out.
+//! Sends a request.
 //!
-//! Head and small parts of the body are coalesced in a buffer, which the thread keeps from one request to the next;
-//! larger parts stay where they are. The body is asked for more when the last of it is written, so that a pod that does
-//! not read stops its client.
+//! The head and small parts of the body are coalesced in a buffer, which the thread keeps between requests. Larger
+//! parts are not copied. The body is polled again only when its last part is written, so that a pod that does not read
+//! stops its client.
 
 use super::request::{Coding, announced, write_field, write_head};
 use crate::body::BodyError;
@@ -17,51 +17,51 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 
-/// Longest part of a body that is copied behind what goes before it, in bytes.
+/// Maximum part of a body that is copied into the buffer, in bytes.
 const SMALL: usize = 1024;
 
-/// Bytes that are coalesced before they are written.
+/// Number of coalesced bytes after which they are written.
 const COALESCED_MAX: usize = 8 * 1024;
 
-/// The buffer's size. One that has grown is not kept.
+/// Size of the buffer. A buffer that has grown is not kept.
 const BUFFER: usize = 8 * 1024;
 
 thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A request, as far as it is not written.
+/// The rest of a request that is being written.
 pub(crate) struct Sending {
     coalesced: Vec<u8>,
-    /// Bytes of `coalesced` that are written.
+    /// Number of bytes of `coalesced` that are written.
     written: usize,
-    /// What comes after it.
+    /// Data to write after `coalesced`.
     data: Bytes,
-    /// And after that.
+    /// Bytes to write after `data`.
     line_end: &'static [u8],
     coding: Coding,
     trailers: Vec<HeaderName>,
-    /// All of it is coalesced.
+    /// The whole request is in `coalesced`, `data` and `line_end`.
     ended: bool,
-    /// Something of it is written, or its body was asked.
+    /// Some bytes were written, or the body was read.
     begun: bool,
-    /// All of it is written, and has left.
+    /// The whole request is written and flushed.
     over: bool,
 }
 
-/// Why it cannot be written any further.
+/// Reason why the request cannot be written further.
 #[derive(Debug)]
 pub(crate) enum Stopped {
-    /// The connection takes no more.
+    /// The connection accepts no more bytes.
     Io(io::Error),
-    /// The body broke off.
+    /// The body failed.
     Body(BodyError),
-    /// The body has another length than was told.
+    /// The body differs in length from the head.
     Length,
 }
 
 impl Sending {
-    /// Of a request of which nothing is written.
+    /// Starts a request. Writes nothing yet.
     pub(crate) fn new(head: &request::Parts, body: &impl Body) -> Self {
         let mut coalesced = SPARE.take();
         coalesced.reserve_exact(BUFFER);
@@ -80,20 +80,20 @@ impl Sending {
         }
     }
 
-    /// Whether all of it is written, and nothing keeps it back.
+    /// Reports whether the whole request is written and flushed.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Whether anything is gone: bytes to the pod, or a part of the body to here.
+    /// Reports whether bytes were written to the pod, or the body was read.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun
     }
 
-    /// Writes as much as there is and `io` takes. Ready when all is written.
+    /// Writes as much as is available and `io` accepts. Ready when everything is written.
     ///
     /// # Errors
-    /// Nothing more can be written.
+    /// No more can be written.
     pub(crate) fn poll<B, W>(&mut self, cx: &mut Context<'_>, body: &mut B, io: &mut W) -> Poll<Result<(), Stopped>>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
@@ -115,7 +115,7 @@ impl Sending {
                 self.give_up_buffer();
             }
             if self.ended || !more {
-                // TLS may have kept it.
+                // TLS may buffer bytes.
                 std::task::ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(Stopped::Io)?;
                 self.over = self.ended;
                 return if self.over { Poll::Ready(Ok(())) } else { Poll::Pending };
@@ -123,13 +123,13 @@ impl Sending {
         }
     }
 
-    /// Takes over what the body has. Says whether it may have more at once.
+    /// Takes what the body has. Returns whether it may have more at once.
     fn coalesce<B>(&mut self, cx: &mut Context<'_>, body: &mut B) -> Result<bool, Stopped>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     {
         while !self.ended {
-            // What is added to `coalesced` goes before the other two.
+            // Bytes added to `coalesced` would precede the other two.
             if !self.data.is_empty() || !self.line_end.is_empty() || self.coalesced.len() >= COALESCED_MAX {
                 return Ok(true);
             }
@@ -138,7 +138,8 @@ impl Sending {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.begun = true;
                     self.add(frame)?;
-                    // HTTP/2 may tell the end in a frame of its own, for which nobody waits who knows the length.
+                    // HTTP/2 may send the end in its own frame. If the length is known, there is no need to wait for
+                    // it.
                     if !self.ended && (body.is_end_stream() || self.coding == Coding::Length(0)) {
                         self.end(None)?;
                     }
@@ -156,10 +157,10 @@ impl Sending {
             Err(other) => return self.end(Some(&other)),
         };
         match &mut self.coding {
-            _ if data.is_empty() => return Ok(()), // An empty chunk would be the last.
+            _ if data.is_empty() => return Ok(()), // An empty chunk would end the body.
             Coding::Length(left) => *left = left.checked_sub(data.len() as u64).ok_or(Stopped::Length)?,
             Coding::Chunked => {
-                // Into memory: it cannot fail.
+                // Writing to memory cannot fail.
                 let _ = write!(self.coalesced, "{:x}\r\n", data.len());
                 self.line_end = b"\r\n";
             }
@@ -232,7 +233,8 @@ mod tests {
     use std::convert::Infallible;
     use tokio_test::{assert_pending, assert_ready_ok};
 
-    /// Takes so many bytes at once, then nothing for a turn if it pauses, and keeps them back so often.
+    /// A writer that accepts `at_once` bytes per write, pauses before each write if `pauses` is set, and delays as many
+    /// flushes as `kept_back`.
     struct Narrow {
         taken: Vec<u8>,
         at_once: usize,
@@ -286,7 +288,7 @@ mod tests {
         StreamBody::new(stream::iter(frames.into_iter().map(Ok)))
     }
 
-    /// All that is written, to whoever takes so many bytes at once and pauses between them.
+    /// Returns everything written to a writer that pauses and accepts `at_once` bytes per write.
     fn sent<B>(fields: &[(&str, &str)], mut body: B, at_once: usize) -> Result<String, Stopped>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
@@ -305,7 +307,7 @@ mod tests {
         Ok(String::from_utf8(io.taken).expect("text"))
     }
 
-    /// Goal: small and large parts, chunks and trailers come in order, however little is taken at once.
+    /// Goal: small and large parts, chunks and trailers are written in order, however little is accepted at once.
     #[test]
     fn bodies_are_written_whole_and_in_order() {
         let large = "l".repeat(SMALL + 1);
@@ -337,7 +339,7 @@ mod tests {
         }
     }
 
-    /// Goal: the last part's end is written with it if it is known to be the last.
+    /// Goal: the end of the body is written with the last part, if that is known to be the last.
     #[test]
     fn an_end_that_is_known_goes_with_the_data() {
         for length in [1, SMALL + 1] {
@@ -367,7 +369,7 @@ mod tests {
         assert!(matches!(closed, Err(Stopped::Io(error)) if error.kind() == ErrorKind::WriteZero));
     }
 
-    /// Goal: a head does not wait for its body, and nothing is asked of a body before there is room for it.
+    /// Goal: a head does not wait for its body, and a body is not polled before there is room for it.
     #[test]
     fn a_head_goes_before_a_body_that_is_late() {
         let mut body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
@@ -381,7 +383,7 @@ mod tests {
         assert!(io.taken.ends_with(b"\r\n\r\n0\r\n\r\n"));
     }
 
-    /// Goal: it is not over while what was written is kept back, as TLS may do: somebody must go on asking.
+    /// Goal: sending is not over while written bytes are buffered, as in TLS, because the flush must be polled again.
     #[test]
     fn what_is_kept_back_is_not_over() {
         let mut io = Narrow { kept_back: 1, ..Narrow::new(usize::MAX) };

@@ -1,25 +1,25 @@
 //! One HTTP/2 connection to a pod, by prior knowledge, shared by as many requests as the pod permits.
 //!
-//! The pod's limit (`SETTINGS_MAX_CONCURRENT_STREAMS`) is followed as it changes; whoever picks a connection takes a
-//! [`Stream`] first, which holds the request's place until its response has ended, so that a request does not wait
-//! behind the limit while another connection could carry it. Until the pod's settings have come, which takes a round
-//! trip, the connection takes one request: of a burst before them a pod with a lower limit would refuse the rest, and
-//! bodies of which much has gone could not be sent again. Who comes meanwhile waits ([`Http2::settled`]). A pod that
-//! says nothing for a while is taken to permit [`STREAMS_ASSUMED`].
+//! The pod's limit (`SETTINGS_MAX_CONCURRENT_STREAMS`) is followed as it changes. A request first reserves a
+//! [`Stream`], which holds its place until the response has ended. So a request does not wait behind the limit while
+//! another connection could carry it. Until the pod's settings arrive, which takes a round trip, the connection carries
+//! one request. A pod with a low limit would refuse the rest of a burst, and bodies that were largely sent could not be
+//! sent again. Requests that arrive meanwhile wait ([`Http2::settled`]). A pod that sends no settings for a while is
+//! assumed to permit [`STREAMS_ASSUMED`].
 //!
-//! A task drives the connection: it reads, writes, and wakes whoever an answer is for. Everything else is done by the
-//! requests' own tasks: each opens its stream, sends its body, and waits for its answer. After each turn the driver
-//! notes the limit, and whether the connection takes more, so that who looks for a connection need not ask it.
+//! A task drives the connection: it reads, writes, and wakes the tasks whose responses arrive. The requests' own tasks
+//! do the rest: they open their stream, send the body and wait for the response. After each poll the driver stores the
+//! limit, and whether the connection accepts more streams, so that a request that picks a connection need not ask `h2`.
 //!
 //! # Windows
 //!
-//! What a pod may send before it is read is bounded on each stream and on the connection. If the streams' windows came to
-//! more than the connection's, answers that some clients do not read would use that up, and every other stream of the
-//! connection would stand still. So no more streams are opened than have room in it, and there are two ways to divide it
-//! ([`Windows`]).
+//! Windows bound the bytes that a pod may send before they are read, per stream and per connection. If the streams'
+//! windows exceeded the connection's, responses that clients do not read would use that up, and all other streams of
+//! the connection would stall. So the number of streams is limited to those that fit, and there are two ways to divide
+//! the window ([`Windows`]).
 //!
-//! No PINGs: whether the pod is there, TCP tells ([`crate::liveness`]), and gRPC servers close connections on which pings
-//! come more often than every few minutes, long answers and all.
+//! No PINGs are sent. TCP tells if the pod is alive ([`crate::liveness`]), and gRPC servers close connections with more
+//! than one PING every few minutes, together with their long responses.
 
 use crate::body::RequestBody;
 use crate::http2::Sending;
@@ -43,37 +43,37 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// What we can receive on all streams of a connection before it is passed on.
+/// Receive window of a connection: bytes on all its streams that are not yet forwarded.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 
-/// Largest head of an answer, decoded; `h2` resets the stream of a larger one, and ends the connection at four times
-/// as much.
+/// Maximum decoded head of a response. `h2` resets the stream of a larger one, and closes the connection at four times
+/// the size.
 const HEADER_LIST_MAX: u32 = limits::HEAD_MAX;
 
-/// Streams that a pod surely takes at once: the least that RFC 9113 (6.5.2) recommends.
+/// Number of streams that a pod is assumed to accept: the minimum that RFC 9113 (6.5.2) recommends.
 const STREAMS_ASSUMED: usize = 100;
 
-/// Streams before the pod has said how many it takes.
+/// Maximum number of streams before the pod's settings arrive.
 const STREAMS_AT_FIRST: usize = 1;
 
-/// `h2`'s limit until then: none that a pod could say, so that it shows when the pod's has come. (A pod that sets no
-/// limit has `usize::MAX`.)
+/// `h2`'s limit until then: a value that no pod can send, which shows that its settings have not arrived. (A pod
+/// without a limit has `usize::MAX`.)
 const UNSAID: usize = usize::MAX - 1;
 
-/// Bytes of one stream that wait to be written.
+/// Maximum number of bytes of one stream that wait to be written.
 const SEND_BUFFER_MAX: usize = 1024 * 1024;
 
-/// How a connection's window is divided among its streams.
+/// Division of a connection's window among its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Windows {
-    /// Few streams with large windows: large answers pass fast, also from pods that are not near.
+    /// Few streams with large windows: large responses are fast, also from distant pods.
     Wide,
-    /// Many streams with small ones.
+    /// Many streams with small windows.
     Narrow,
 }
 
 impl Windows {
-    /// Most streams at once.
+    /// Returns the maximum number of concurrent streams.
     const fn streams(self) -> u32 {
         match self {
             Self::Wide => 32,
@@ -81,59 +81,60 @@ impl Windows {
         }
     }
 
-    /// What we can receive on one of them before it is passed on.
+    /// Returns the receive window of each stream.
     const fn of_a_stream(self) -> u32 {
         CONNECTION_WINDOW / self.streams()
     }
 }
 
-/// A handle on the connection. When there is none left, and no place on it, the connection is closed.
+/// A handle to the connection, which is closed when its last handle and last stream are dropped.
 #[derive(Clone)]
 pub(crate) struct Http2 {
     shared: Arc<Shared>,
-    /// Where it is driven. Here, so that other workers, in passing, do not touch what changes with each request.
+    /// Worker that drives the connection. Stored here, so that other workers can compare it without touching memory
+    /// that changes with each request.
     worker: Option<usize>,
-    /// How many connections its pool had before it; the pool numbers them.
+    /// Number of connections that the pool created before this one. Set by the pool.
     pub(crate) number: usize,
 }
 
 struct Shared {
     sender: Mutex<SendRequest<Bytes>>,
-    // What is known of the connection without asking it.
+    // State of the connection that is read without asking `h2`.
     answered: AtomicBool,
     closed: AtomicBool,
     in_flight: AtomicUsize,
-    /// Most streams at once: that the pod takes, and that have room.
+    /// Maximum number of concurrent streams: the pod's limit, bounded by the number that fits into the window.
     limit: AtomicUsize,
     windows: Windows,
     made: Instant,
-    /// Nobody waits for what the pod permits: it has said so, or said nothing for long, or the connection has ended.
+    /// The wait for the pod's limit is over: it has arrived, the time is over, or the connection has ended.
     settled: AtomicBool,
-    /// The pod's settings have come.
+    /// The pod's settings have arrived.
     said: AtomicBool,
-    /// Wakes whoever waits for that.
+    /// Wakes the tasks that wait for `settled`.
     news: Notify,
 }
 
-/// Whether a connection is there yet, without keeping it.
+/// Weak reference that tells if a connection still exists.
 pub(crate) struct Alive {
     shared: Weak<Shared>,
     worker: Option<usize>,
 }
 
 impl Alive {
-    /// Whether somebody has it still.
+    /// Reports whether the connection still exists.
     pub(crate) fn is_alive(&self) -> bool {
         self.shared.strong_count() > 0
     }
 
-    /// Whether it is driven where the caller runs.
+    /// Reports whether the caller's worker drives the connection.
     pub(crate) fn is_here(&self) -> bool {
         self.worker == worker::current()
     }
 }
 
-/// A request's place on a connection, given back on drop.
+/// A request's place on a connection, returned on drop.
 pub(crate) struct Stream {
     shared: Arc<Shared>,
     was_idle: bool,
@@ -173,43 +174,43 @@ impl Http2 {
         Ok(Self { shared, worker: worker::current(), number: 0 })
     }
 
-    /// Whether it is driven where the caller runs.
+    /// Reports whether the caller's worker drives the connection.
     pub(crate) fn is_here(&self) -> bool {
         self.worker == worker::current()
     }
 
-    /// Whether `stream` is a place on it.
+    /// Reports whether `stream` is on this connection.
     pub(crate) fn is_of(&self, stream: &Stream) -> bool {
         Arc::ptr_eq(&self.shared, &stream.shared)
     }
 
-    /// How its window is divided.
+    /// Returns the division of the connection's window.
     pub(crate) fn windows(&self) -> Windows {
         self.shared.windows
     }
 
-    /// Whether it is there yet, later.
+    /// Returns a weak reference to the connection.
     pub(crate) fn alive(&self) -> Alive {
         Alive { shared: Arc::downgrade(&self.shared), worker: self.worker }
     }
 
-    /// Whether no further request can be sent.
+    /// Reports whether the connection accepts no more requests.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
     }
 
-    /// Whether it is known how many streams the pod takes, as far as it will be.
+    /// Reports whether the wait for the pod's stream limit is over.
     pub(crate) fn is_settled(&self) -> bool {
         self.shared.settled.load(Ordering::Acquire)
     }
 
-    /// Returns whether the pod has sent its settings, which proves that it speaks HTTP/2.
+    /// Reports whether the pod has sent its settings, which proves that it speaks HTTP/2.
     pub(crate) fn has_settings(&self) -> bool {
         self.shared.said.load(Ordering::Acquire)
     }
 
-    /// Waits until it is: until the pod's settings have come or the connection has ended, at most for `within` from when
-    /// it was connected.
+    /// Waits until the pod's settings have arrived, the connection has ended, or `within` has passed since it was
+    /// created.
     pub(crate) async fn settled(&self, within: Duration) {
         let news = self.shared.news.notified();
         if !self.is_settled() && timeout_at(self.shared.made + within, news).await.is_err() {
@@ -217,12 +218,12 @@ impl Http2 {
         }
     }
 
-    /// Whether nothing is under way on it.
+    /// Reports whether the connection has no streams.
     pub(crate) fn is_idle(&self) -> bool {
         self.shared.in_flight.load(Ordering::Acquire) == 0
     }
 
-    /// A place, if the pod permits one more.
+    /// Reserves a place, if the pod permits another stream.
     pub(crate) fn try_reserve(&self) -> Option<Stream> {
         let limit = self.shared.limit.load(Ordering::Acquire);
         self.shared
@@ -232,7 +233,8 @@ impl Http2 {
             .map(|before| Stream { shared: self.shared.clone(), was_idle: before == 0 })
     }
 
-    /// A place, whatever the pod permits: on a new connection, or where the request waits for one of the others to end.
+    /// Reserves a place regardless of the limit: on a new connection, or where the request waits for another one to
+    /// end.
     pub(crate) fn reserve(&self) -> Stream {
         self.shared.in_flight.fetch_add(1, Ordering::AcqRel);
         Stream { shared: self.shared.clone(), was_idle: false }
@@ -240,24 +242,24 @@ impl Http2 {
 }
 
 impl Stream {
-    /// Whether its connection stood idle before.
+    /// Reports whether the connection was idle before this stream.
     pub(crate) fn was_idle(&self) -> bool {
         self.was_idle
     }
 
-    /// Whether an answer came over its connection before.
+    /// Reports whether a response has arrived on the connection before.
     pub(crate) fn has_answered(&self) -> bool {
         self.shared.answered.load(Ordering::Relaxed)
     }
 
-    /// An answer has come.
+    /// Records that a response has arrived.
     pub(crate) fn answered(&self) {
         if !self.has_answered() {
             self.shared.answered.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Sends `request`; the future waits for the response's head. Dropping it resets the stream.
+    /// Sends `request`. The future completes with the response's head; dropping it resets the stream.
     pub(crate) fn exchange(&self, request: Request<RequestBody>) -> Exchange {
         let (head, mut body) = request.into_parts();
         let mut request = Request::from_parts(head, ());
@@ -277,20 +279,20 @@ impl Stream {
     }
 }
 
-/// Whether the method leads to expect a body, so that even its absence is told (RFC 9110, 8.6).
+/// Reports whether the method usually has a body, so that even a length of zero is sent (RFC 9110, 8.6).
 fn means_a_body(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::CONNECT)
 }
 
 impl Shared {
-    /// Opens a stream and sends its head; an error says that the connection takes no more.
+    /// Opens a stream and sends its head. An error means that the connection accepts no more streams.
     fn open(&self, request: Request<()>, ended: bool) -> Result<(ResponseFuture, h2::SendStream<Bytes>), h2::Error> {
         let mut sender = self.sender.lock();
         let opened = sender.send_request(request, ended);
         if opened.is_err() {
             self.closed.store(true, Ordering::Release);
         } else if sender.poll_ready(&mut Context::from_waker(Waker::noop())).is_pending() {
-            // This handle insists on waiting for that stream's turn; others may queue as well.
+            // This handle waits for its stream to be opened. A new handle can queue further streams.
             let another = sender.clone();
             *sender = another;
         }
@@ -305,7 +307,7 @@ impl Shared {
         self.note_limit(&sender);
     }
 
-    /// Notes how many streams the pod takes, as far as it has said so.
+    /// Stores the number of streams that the pod accepts, as far as it is known.
     fn note_limit(&self, sender: &SendRequest<Bytes>) {
         let said = sender.current_max_send_streams();
         let taken = match said {
@@ -320,7 +322,7 @@ impl Shared {
         }
     }
 
-    /// The pod's settings are not waited for any longer.
+    /// Ends the wait for the pod's settings.
     fn assume_limit(&self) {
         let sender = self.sender.lock();
         self.settle();
@@ -335,7 +337,7 @@ impl Shared {
     }
 }
 
-/// Drives a connection to its end.
+/// Drives a connection until it ends.
 async fn drive(mut connection: Connection<Paced<PodIo>, Bytes>, shared: Arc<Shared>) {
     let shared = Arc::downgrade(&{ shared });
     let ended = poll_fn(|cx| {

@@ -1,7 +1,7 @@
-//! A request that was handed to its HTTP/2 connection, until the head of its answer.
+//! A request on its HTTP/2 connection, until the head of its response.
 //!
-//! Body and answer go on independently of each other; the one that is over first does not end the other, unless the
-//! answer is complete: then nobody wants the rest.
+//! Body and response progress independently. The end of one does not end the other, except that a complete response
+//! ends the upload: the pod does not need the rest.
 
 use crate::body::{EndsConnection, RequestBody};
 use crate::http2::{Received, Sending, content_length};
@@ -13,39 +13,39 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::sync::oneshot;
 
-/// Why an exchange brought no response.
+/// Reason why an exchange has no response.
 pub(crate) enum Failed {
-    /// The connection takes no more; the body was not touched.
+    /// The connection accepts no more streams. The body is untouched.
     Unsent(h2::Error, RequestBody),
-    /// Something may have been sent. With the body, if all of it is there [again](RequestBody::rewound).
+    /// A part of the request may have been sent. Includes the body if it can be sent [again](RequestBody::rewound).
     Broken(h2::Error, Option<RequestBody>),
-    /// An answer came that is not passed on.
+    /// The response was rejected.
     Refused(&'static str),
 }
 
-/// A request that was handed to its connection.
+/// A request on its connection.
 pub(crate) enum Exchange {
-    /// Its stream is open.
+    /// The stream is open.
     Sent {
-        /// The response's head.
+        /// Head of the response.
         answer: ResponseFuture,
-        /// The request's body.
+        /// Body of the request.
         upload: Outgoing,
     },
-    /// It has none.
+    /// The stream could not be opened, or the error was returned.
     Failed(Option<Failed>),
 }
 
-/// A request's body while its answer is waited for.
+/// A request's body while its response is pending.
 pub(crate) enum Outgoing {
     Going(Sending<RequestBody>),
-    /// All of it has gone, or nobody wants it. Kept if it can be sent again.
+    /// The body was sent, or is no longer needed. Kept if it can be sent again.
     Over(Option<RequestBody>),
 }
 
 impl Outgoing {
     fn poll(&mut self, cx: &mut Context<'_>) {
-        // How sending ended tells the answer, too.
+        // The response reports how sending ended, too.
         if let Self::Going(sending) = self
             && Pin::new(&mut *sending).poll(cx).is_ready()
             && let Self::Going(sending) = std::mem::replace(self, Self::Over(None))
@@ -54,7 +54,7 @@ impl Outgoing {
         }
     }
 
-    /// There is no answer. The body, if it can be sent again.
+    /// Ends the upload because there is no response. Returns the body if it can be sent again.
     fn failed(&mut self) -> Option<RequestBody> {
         match std::mem::replace(self, Self::Over(None)) {
             Self::Going(sending) => Some(sending.into_body()).filter(RequestBody::is_whole),
@@ -62,8 +62,8 @@ impl Outgoing {
         }
     }
 
-    /// The answer has begun. If not everything has gone, both go on, independently of each other, until the answer is
-    /// over, which the loss of what is returned tells: an upload that ran on would be counted and bounded by nobody.
+    /// Moves an unfinished upload to its own task, because the response has begun. Dropping the returned sender ends
+    /// the upload: after the response, it would go on uncounted and without limits.
     fn answer_begun(&mut self) -> Option<oneshot::Sender<()>> {
         let Self::Going(mut sending) = std::mem::replace(self, Self::Over(None)) else { return None };
         sending.body_mut().release();
@@ -77,7 +77,7 @@ impl Outgoing {
         Some(over)
     }
 
-    /// The answer is complete. Says whether something has not gone.
+    /// Ends the upload, because the response is complete. Returns whether it was unfinished.
     fn answer_complete(&mut self) -> bool {
         matches!(std::mem::replace(self, Self::Over(None)), Self::Going(_))
     }

@@ -1,8 +1,8 @@
-//! A stream's data coming in ([`Received`]) and going out ([`Sending`]), for connections that are `h2`'s own.
+//! Data of a stream coming in ([`Received`]) and going out ([`Sending`]), for connections that use `h2` directly.
 //!
-//! Those to pods are ([`connection`]). hyper's client would hand each request to a dispatcher, then to a
-//! task that waits for its head, and the answer back through a channel: a seventh of what an h2c request costs here.
-//! Clients' connections are hyper's: its server spawns one task for a request, and without it nothing was gained.
+//! Connections to pods do ([`connection`]). hyper's client passes each request to a dispatcher, then to a task that
+//! waits for its head, and the response back through a channel: a seventh of the cost of an h2c request. Clients'
+//! connections use hyper: its server spawns one task per request, and bypassing it gained nothing.
 
 pub(crate) mod connection;
 mod exchange;
@@ -17,12 +17,12 @@ pub(crate) use sending::Sending;
 use http::header::{CONTENT_LENGTH, HeaderMap};
 use std::error::Error;
 
-/// The length that a head tells of its body, if it tells one.
+/// Returns the length of the body in a head, if there is a valid one.
 pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The code for a stream that ends in `error`: the other side's own, if a stream's end is behind it.
+/// Returns the reset code for a stream that ends with `error`: the code of the other side if a stream error caused it.
 fn reason_of(error: &(dyn Error + 'static)) -> h2::Reason {
     let mut behind = Some(error);
     while let Some(error) = behind {

@@ -1,20 +1,20 @@
 //! A connection that is read in turns.
 //!
-//! A kilobyte on the wire may be a head of a megabyte: each field may refer to one that was told before. `h2` decodes
-//! what it reads and keeps it until the stream's own task takes it. So it is given little in one turn of the task that
-//! drives the connection; then those for whom something came have theirs, and let go of what is too much.
+//! A kilobyte on the wire may be a head of a megabyte, because each field may refer to an earlier one. `h2` decodes
+//! what it reads, and keeps it until the stream's task takes it. So each turn of the driving task reads only a limited
+//! number of bytes. Between turns, the streams' tasks take their heads and drop those that are too large.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes of one turn, or one read more.
+/// Maximum number of bytes per turn; the last read may exceed it.
 const TURN_MAX: usize = 64 * 1024;
 
 pub(super) struct Paced<Io> {
     io: Io,
-    /// Bytes of this turn.
+    /// Number of bytes read in this turn.
     read: usize,
 }
 
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use tokio_test::{assert_pending, assert_ready_ok, task};
 
-    /// Goal: after so much somebody else has a turn, and reading goes on without anybody's doing.
+    /// Goal: after a limited number of bytes other tasks have a turn, and reading resumes by itself.
     #[test]
     fn much_is_read_in_turns() {
         let (source, mut buffer) = (vec![7; 3 * TURN_MAX + 5], [0; 16 * 1024]);

@@ -1,4 +1,4 @@
-//! A stream's data and trailers as they come in.
+//! Data and trailers received on a stream.
 
 use crate::limits::{FIELDS_MAX, TRAILERS_MAX};
 use bytes::Bytes;
@@ -9,25 +9,25 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::sync::oneshot;
 
-/// A body that comes over HTTP/2. What has been taken of it makes room for as much again.
+/// A body received over HTTP/2. Reading it reopens the window by the same number of bytes.
 pub(crate) struct Received {
     stream: RecvStream,
-    /// What is left of the length that the head told.
+    /// Rest of the length that the head announced.
     left: Option<u64>,
     data_done: bool,
-    /// Keeps what the other direction still sends.
+    /// Dropping it ends an upload that is still being sent.
     _upload: Option<oneshot::Sender<()>>,
 }
 
 impl Received {
-    /// The body behind a head that told `length`. That it comes to so much is seen to by `h2`. `upload` ends with it.
+    /// Creates the body for a head that announced `length`. `h2` verifies the length. `upload` ends with the body.
     pub(crate) fn new(stream: RecvStream, length: Option<u64>, upload: Option<oneshot::Sender<()>>) -> Self {
         let left = length.or_else(|| stream.is_end_stream().then_some(0));
         Self { stream, left, data_done: false, _upload: upload }
     }
 }
 
-/// What an error means for a body. The code NO_ERROR says only that nothing more is wanted (RFC 9113, 8.1).
+/// Converts an error of the stream. NO_ERROR only means that the pod needs no more of the request (RFC 9113, 8.1).
 fn ended(error: h2::Error) -> Option<Result<Frame<Bytes>, h2::Error>> {
     (error.reason() != Some(Reason::NO_ERROR)).then_some(Err(error))
 }
@@ -45,7 +45,7 @@ impl Body for Received {
         if !this.data_done {
             match ready!(this.stream.poll_data(cx)) {
                 Some(Ok(data)) => {
-                    // It fails where the stream is no more, and then nobody waits for room.
+                    // This fails if the stream has ended, and then the window does not matter.
                     let _ = this.stream.flow_control().release_capacity(data.len());
                     this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));
                     return Poll::Ready(Some(Ok(Frame::data(data))));

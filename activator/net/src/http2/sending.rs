@@ -1,4 +1,4 @@
-//! A body on its way into a stream.
+//! Sends a body into a stream.
 
 use super::reason_of;
 use crate::body::BodyError;
@@ -11,13 +11,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 pin_project! {
-    /// Sends a body, as far as the receiver has room, and ends when it has ended, or when nobody wants it any more.
+    /// Sends a body as the receiver's window allows. Ends when the body has ended, or the receiver has reset the
+    /// stream.
     ///
-    /// A part is asked for when the one before has gone, so that what has no room stays where it comes from. The last
-    /// one is here, and need not wait for room here: `h2` sends it when there is some.
+    /// The next part is polled only when the previous one was sent, so that the source holds back what does not fit.
+    /// The last part does not wait for the window here: `h2` buffers it and sends it when there is room.
     pub(crate) struct Sending<B> {
         stream: SendStream<Bytes>,
-        // A part that waits for room.
+        // A part that waits for the window.
         waiting: Option<Bytes>,
         #[pin]
         body: B,
@@ -25,7 +26,7 @@ pin_project! {
 }
 
 impl<B> Sending<B> {
-    /// Of `body` into `stream`, whose head has been sent.
+    /// Sends `body` into `stream`, whose head was sent.
     pub(crate) fn new(stream: SendStream<Bytes>, body: B) -> Self {
         Self { stream, waiting: None, body }
     }
@@ -34,7 +35,7 @@ impl<B> Sending<B> {
         &mut self.body
     }
 
-    /// What was sent, as far as it was.
+    /// Returns the body as far as it was read.
     pub(crate) fn into_body(self) -> B {
         self.body
     }
@@ -54,7 +55,7 @@ impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
                 this.stream.send_data(part, false)?;
             }
             let Poll::Ready(frame) = this.body.as_mut().poll_frame(cx) else {
-                // Whoever has reset the stream waits for nothing, and this body's sender is to know.
+                // If the receiver has reset the stream, the body's sender must learn of it.
                 return Poll::Ready(Err(ready!(this.stream.poll_reset(cx))?.into()));
             };
             match frame.map(|frame| frame.map(Frame::into_data)) {
@@ -63,7 +64,8 @@ impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
                         return Poll::Ready(this.stream.send_data(part, true));
                     }
                     if !part.is_empty() {
-                        // A claim on one byte is one on all that is sent then; on more, it would keep others waiting.
+                        // Reserving one byte is enough to be woken when the window opens. More would keep other streams
+                        // waiting.
                         this.stream.reserve_capacity(1);
                         *this.waiting = Some(part);
                     }
@@ -86,7 +88,7 @@ impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
     }
 }
 
-/// Whether there is room for something.
+/// Becomes ready when the window has room.
 fn has_room(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
     while stream.capacity() == 0 {
         match stream.poll_capacity(cx) {
@@ -95,7 +97,7 @@ fn has_room(stream: &mut SendStream<Bytes>, cx: &mut Context<'_>) -> Poll<Result
                 room?;
             }
             Poll::Ready(None) => return Poll::Ready(Err(h2::Reason::CANCEL.into())),
-            // Whoever waits for room is woken by a reset, too; it may have come already.
+            // A reset wakes this task too, and may have arrived already.
             Poll::Pending => return stream.poll_reset(cx).map(|reason| Err(reason?.into())),
         }
     }

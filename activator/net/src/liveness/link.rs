@@ -1,4 +1,4 @@
-//! What the connections to one address have told of the pod there.
+//! State of a pod's address, learned from the connections to it.
 
 use super::silence::silence_max;
 use crate::tcp::connect::{Patience, connect};
@@ -11,29 +11,29 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// An unanswered connect counts for so long: beyond keep-alive's first question and its doubt.
+/// Time for which an unanswered connect counts: longer than keep-alive's first probe plus the time to doubt it.
 const UNANSWERED: Duration = Duration::from_secs(2);
 
-/// Shortest wait for a doubtful pod's answer to a connect, on top of the silence before.
+/// Minimum wait for a doubted pod's answer to a connect, in addition to the silence before.
 const ASK_MIN: Duration = Duration::from_millis(200);
 
-/// One address, as far as connections to it have told.
+/// State of one address.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) address: SocketAddr,
-    /// The fastest connect so far, in microseconds; `u64::MAX` before the first.
+    /// Duration of the fastest connect so far, in microseconds; `u64::MAX` before the first.
     round_trip: AtomicU64,
-    /// Wakes whoever waits for an answer: the pod is gone.
+    /// Wakes the requests that wait for the pod when it is gone.
     news: Notify,
-    /// How often it was found gone.
+    /// Number of times that the pod was found gone.
     losses: AtomicU32,
-    /// Connects that it has answered.
+    /// Number of connects that the pod has answered.
     connects: AtomicU32,
-    /// When a connect stayed unanswered, if none has been answered since.
+    /// Time of an unanswered connect, unless one was answered since.
     unanswered: Mutex<Option<Instant>>,
-    /// A connect is under way to see whether it is there.
+    /// A connect is checking if the pod is alive.
     pub(super) asking: AtomicBool,
-    /// The kernel has given up on a connection to it.
+    /// The kernel has given up on a connection to the pod.
     pub(super) given_up: AtomicBool,
 }
 
@@ -51,7 +51,8 @@ impl Link {
         })
     }
 
-    /// The pod's being found gone from now on. Made before a request is sent, so that none is missed.
+    /// Returns a signal that the pod was found gone from now on. Create it before sending a request, so that no signal
+    /// is missed.
     pub(crate) fn lost(&self) -> Lost<'_> {
         Lost { link: self, losses: self.losses.load(Ordering::Acquire) }
     }
@@ -61,7 +62,7 @@ impl Link {
         self.news.notify_waiters();
     }
 
-    /// The time that the fastest connect so far took.
+    /// Returns the duration of the fastest connect so far.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         match self.round_trip.load(Ordering::Relaxed) {
             u64::MAX => None,
@@ -76,17 +77,17 @@ impl Link {
         *self.unanswered.lock() = None;
     }
 
-    /// Notes a connect that failed after a fair wait.
+    /// Records a connect that failed after a sufficient wait.
     pub(crate) fn not_connected(&self, error: &io::Error) {
         if is_silence(error) {
             *self.unanswered.lock() = Some(Instant::now());
         }
     }
 
-    /// Nobody waits behind a connect that stays unanswered, to do the same.
+    /// Fails if a connect was left unanswered, so that waiting requests do not repeat it.
     ///
     /// # Errors
-    /// One has, since `start`.
+    /// A connect was left unanswered since `start`.
     pub(crate) fn answers_since(&self, start: Instant) -> io::Result<()> {
         match *self.unanswered.lock() {
             Some(at) if at >= start => Err(io::Error::new(ErrorKind::TimedOut, "connects are not answered")),
@@ -98,20 +99,20 @@ impl Link {
         self.unanswered.lock().is_some_and(|at| now.saturating_duration_since(at) < UNANSWERED)
     }
 
-    /// It is asked no longer.
+    /// Records that the check is over.
     pub(super) fn answered(&self) {
         self.asking.store(false, Ordering::Relaxed);
     }
 
-    /// Connects that it has answered so far.
+    /// Returns the number of connects that the pod has answered.
     pub(crate) fn connects(&self) -> u32 {
         self.connects.load(Ordering::Relaxed)
     }
 
-    /// Asks its kernel by a connect whether it is there.
+    /// Checks by a connect if the pod's kernel is alive.
     ///
     /// # Errors
-    /// It has refused, or has answered neither this connect nor another one meanwhile.
+    /// The pod refused the connect, or answered neither this connect nor another one meanwhile.
     pub(super) async fn ask(&self) -> io::Result<()> {
         let connects = self.connects();
         let round_trip = self.round_trip().unwrap_or_default();
@@ -119,7 +120,7 @@ impl Link {
         let patience = Patience { busy: timeout, doubt: timeout, most: timeout };
         let connected = connect(self.address, patience, || false, || {}).await;
         match &connected {
-            // Who has answered another meanwhile is there: a full queue has swallowed this one.
+            // The pod answered another connect meanwhile, so it is alive: its full queue dropped this one.
             Err(error) if is_silence(error) && self.connects() != connects => return Ok(()),
             Ok(stream) => self.connected_in(stream.round_trip),
             Err(error) => self.not_connected(error),
@@ -128,7 +129,7 @@ impl Link {
     }
 }
 
-/// A pod's being found gone after a certain moment.
+/// Signal that a pod was found gone after the signal was created.
 pub(crate) struct Lost<'a> {
     link: &'a Link,
     losses: u32,
@@ -146,7 +147,7 @@ impl Lost<'_> {
     }
 }
 
-/// Whether a connect failed because nobody answered.
+/// Reports whether a connect failed because there was no answer.
 pub(crate) fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
 }
@@ -191,8 +192,8 @@ mod tests {
         assert!(link.answers_since(before).is_ok());
     }
 
-    /// Goal: a pod that leaves the question unanswered is there if it has answered another connect meanwhile, and
-    /// silent if it has not. Method: a filter on the listener drops what comes; the other connect is noted by hand.
+    /// Goal: a pod that does not answer the check is alive if it has answered another connect meanwhile, and silent
+    /// otherwise. Method: a filter on the listener drops packets; the other connect is recorded by hand.
     #[tokio::test]
     async fn who_answers_another_while_it_is_asked_is_there() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -1,30 +1,31 @@
-//! Looks after all connections to pods: one task for the process, no timer for a request.
+//! Monitors all connections to pods, with one task for the process and no timer per request.
 //!
-//! Every 100 ms each connection is judged by [`silence`]. A pod is doubtful if one of them is, or if a request's
-//! connect stays unanswered. Its kernel is asked by a connect of our own:
+//! Every 100 ms each connection is judged by [`silence`]. A pod is doubted if one of its connections is, or if a
+//! request's connect is not answered. Then a connect of our own checks the pod's kernel:
 //!
-//! | answer | follows |
+//! | answer | consequence |
 //! |---|---|
-//! | connected | it goes on as before: a segment was lost, or one connection is cut off, which its own silence ends |
-//! | refused | the machine is there, the program is not: it is out until its probe passes |
-//! | none, and bytes still unacknowledged | the pod is gone: it is out, and every connection to it breaks now: whoever waits for a response, a body or a tunnel is told |
+//! | connected | nothing changes: a segment was lost, or a single connection is cut off and ends by its own silence |
+//! | refused | the machine is alive, the program is not: the pod is out until its probe passes |
+//! | none, and bytes still unacknowledged | the pod is gone: it is out, and all connections to it are closed now, which fails every pending response, body and tunnel |
 //!
-//! While it is asked it gets nothing new. If a connect for a request was given up just now, it is not asked again.
-//! A connect alone proves nothing, since a full accept queue swallows it silently; neither does a silent connection
-//! alone, since one flow may be blocked. Both together do, unless the pod has answered another connect meanwhile: bytes
-//! on a connection that found no place in a full queue stay unacknowledged, too.
+//! During the check the pod gets no new requests. If a request's connect was given up recently, there is no second
+//! check. An unanswered connect alone proves nothing, because a full accept queue drops it silently. A silent
+//! connection alone proves nothing either, because a single flow may be blocked. Both together are proof, unless the
+//! pod has answered another connect meanwhile: the bytes of a connection that found no place in a full queue are not
+//! acknowledged either.
 //!
 //! # When nothing is unacknowledged
 //!
-//! All that was sent may have been acknowledged just before the pod went, and every new request need a new connection.
-//! Nothing is written to find out: only the kernel asks. It is told to ask whether the pod is there (keep-alive) after
-//! 1 s on connections whose last bytes were ours, once those are acknowledged: an answer is waited for. A question that
-//! stays unanswered is enough if a connect stays unanswered too. Alone it says nothing, since a packet may be lost: a
-//! second later it is asked again, and another second later the connection ends. Others (idle ones, a body or a tunnel
-//! between two parts) are asked after 5 s ([`crate::pod::stream`]). So a pod that goes in such a moment is found gone
-//! within 1.5 s or so where requests need connections to it, and within 3 s where they do not.
+//! A pod may vanish just after it has acknowledged everything, while each new request needs a new connection. Nothing
+//! is written to detect that; only the kernel probes. On connections whose last bytes were ours and are acknowledged,
+//! so that a response is pending, keep-alive probes after 1 s. An unanswered probe is proof together with an unanswered
+//! connect. Alone it proves nothing, because a packet may be lost: the probe is repeated after a second, and another
+//! second later the connection ends. Other connections (idle ones, and bodies or tunnels without traffic) are probed
+//! after 5 s ([`crate::pod::stream`]). So such a pod is found gone within about 1.5 s if requests need new connections
+//! to it, and within 3 s otherwise.
 //!
-//! The task sleeps while no connection is open and no pod is in doubt.
+//! The task sleeps while no connection is open and no pod is doubted.
 
 mod link;
 pub(crate) mod silence;
@@ -43,22 +44,22 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 pub(crate) use tracked::Tracked;
 
-/// First keep-alive probe on a connection without traffic (upstream's 5 s).
+/// Idle time before the first keep-alive probe (upstream's 5 s).
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// Is told what the connections to a pod say of it.
+/// Receives the evidence of connections about a pod.
 pub trait PodObserver: Send + Sync {
-    /// The pod may be gone: it is to get nothing new until that is known.
+    /// The pod may be gone. It must get no new requests until that is known.
     fn pod_doubted(&self, pod: SocketAddr);
 
-    /// A pod that was in doubt is there.
+    /// A doubted pod is alive.
     fn pod_trusted(&self, pod: SocketAddr);
 
-    /// The pod cannot be reached, and everything on its way there is lost.
+    /// The pod is unreachable, and all requests in flight to it are lost.
     fn pod_failed(&self, pod: SocketAddr, cause: &str);
 }
 
-/// All connections to pods, and who is to be told about which address.
+/// Monitor of all connections to pods, with the observers of each address.
 #[derive(Default)]
 pub(crate) struct Liveness {
     inbox: Mutex<Inbox>,
@@ -76,12 +77,12 @@ struct Inbox {
 }
 
 impl Liveness {
-    /// Looks after a new connection.
+    /// Monitors a new connection.
     ///
     /// # Safety
-    /// As of [`Tracked::new`].
+    /// See [`Tracked::new`].
     pub(crate) unsafe fn open(&self, stream: &TcpStream, link: &Arc<Link>) -> Arc<Tracked> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let tracked = Arc::new(unsafe { Tracked::new(stream, link) });
         let sleeping = {
             let mut inbox = self.inbox.lock();
@@ -94,30 +95,30 @@ impl Liveness {
         tracked
     }
 
-    /// The kernel has given up on a connection to this address. Asks whether it is there at all.
+    /// Checks if the pod is alive, because the kernel has given up on a connection to this address.
     pub(crate) fn doubt(&self, link: &Arc<Link>) {
         link.given_up.store(true, Ordering::Relaxed);
         self.suspect(link);
     }
 
-    /// A request's connect has stayed unanswered for a while. Asks whether it is there at all.
+    /// Checks if the pod is alive, because a request's connect was unanswered for a while.
     pub(crate) fn suspect(&self, link: &Arc<Link>) {
         self.inbox.lock().doubted.push(link.clone());
         self.news.notify_one();
     }
 
-    /// Every connection to the pod at this address ends, whichever of its ports it goes to and whatever the pod may say.
+    /// Ends every connection to the pod at this address, on any of its ports, without a check.
     pub(crate) fn cut(&self, link: &Arc<Link>) {
         self.inbox.lock().to_cut.push(link.clone());
         self.news.notify_one();
     }
 
-    /// `observer` is told about this address from now on.
+    /// Notifies `observer` about this address from now on.
     pub(crate) fn observe(&self, address: SocketAddr, observer: Weak<dyn PodObserver>) {
         self.observers.lock().entry(address).or_default().push(observer);
     }
 
-    /// And no longer.
+    /// Stops the notifications.
     pub(crate) fn unobserve(&self, address: SocketAddr, observer: &Weak<dyn PodObserver>) {
         let mut observers = self.observers.lock();
         if let Some(of_address) = observers.get_mut(&address) {
@@ -128,7 +129,7 @@ impl Liveness {
         }
     }
 
-    /// A pod that was asked goes on as before.
+    /// Restores the trust in a pod that was checked.
     fn trust(&self, link: &Link) {
         link.answered();
         self.notify(link.address, |observer, pod| observer.pod_trusted(pod));

@@ -1,90 +1,89 @@
-//! When a connection's silence says something of its pod.
+//! Judges the silence of a connection, as evidence about its pod.
 //!
-//! A pod's kernel answers what it is sent within a round trip, however slow the program behind it is, and also when
-//! that program reads nothing: then it says that it has no room. So what counts is not how long an answer takes, nor
-//! how long bytes wait to be taken, but how long nothing at all is heard since they were sent.
+//! A pod's kernel reacts to packets within a round trip, however slow the pod's program is. It does so even if the
+//! program reads nothing: then it reports that it has no room. So the duration of a response and the time that bytes
+//! wait to be read do not matter. Only the time without any reaction to sent bytes counts.
 //!
-//! | nothing heard for | follows |
+//! | no reaction for | consequence |
 //! |---|---|
-//! | 200 ms, or two round trips | [`Judgement::Doubtful`]: the pod gets nothing new while its kernel is asked |
+//! | 200 ms, or two round trips | [`Judgement::Doubtful`]: the pod gets no new requests while its kernel is checked |
 //! | 500 ms, or four round trips ([`silence_max`]) | [`Judgement::Silent`]: the connection is given up |
 //!
 //! # Cost
 //!
-//! The kernel is asked only about connections on which something was written since all was last known to be
-//! acknowledged, and from which nothing came since the last look: those that wait. A connection that idles, or
-//! answers, costs two loads.
+//! The kernel is queried only for waiting connections: those with writes that are not known to be acknowledged, and
+//! without reads since the last look. An idle connection, or one that receives, costs two loads.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - While a pod has no room our kernel asks whether it has some again, ever more seldom (up to every two minutes): a
-//!   pod that vanishes then is noticed when two such questions have stayed unanswered. One may: Linux answers at most
-//!   every 500 ms (`tcp_invalid_ratelimit`).
-//! - What was dropped for want of room is sent again in the same rhythm, and heard about each time.
-//! - The end of our direction (FIN) is sent and acknowledged as bytes are, but the kernel does not say when. Its
-//!   silence begins with the first look at which nothing else waits for an acknowledgement. A pod without room may drop it
-//!   and say so: then it begins with the next time that it is sent.
+//! - While a pod has no room, our kernel sends window probes at growing intervals (up to two minutes). If the pod
+//!   vanishes then, it is noticed when two probes are unanswered. One may be: Linux answers at most every 500 ms
+//!   (`tcp_invalid_ratelimit`).
+//! - Bytes that were dropped for lack of room are retransmitted at growing intervals too, each with a reaction.
+//! - Our FIN is sent and acknowledged like bytes, but the kernel does not report when. Its silence begins with the
+//!   first look at which it alone is unacknowledged. A pod without room may drop it and say so: then its silence begins
+//!   with the next retransmission.
 
 use crate::tcp::state::TcpState;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Shortest silence that makes a pod doubtful: no shorter than the kernel's shortest retransmission timeout.
+/// Minimum silence that makes a pod doubtful: the kernel's minimum retransmission timeout.
 const DOUBT_MIN: Duration = Duration::from_millis(200);
 
-/// The same for a question of keep-alive, which is sent once a second has been silent already.
+/// Minimum silence for a keep-alive probe, which is sent after a second of silence.
 const DOUBT_CLOSELY: Duration = Duration::from_millis(80);
 
-/// The kernel's clock may be off by so much, and the time between a look's begin and its question.
+/// Tolerance for the kernel's clock, and for the time from the start of a look to its system call.
 const CLOCK: Duration = Duration::from_millis(10);
 
-/// Round trips that an acknowledgement may take before the pod is doubtful.
+/// Number of round trips without an acknowledgement before the pod is doubtful.
 const DOUBT_ROUND_TRIPS: u32 = 2;
 
-/// Bounds of what comes out of [`silence_max`]. The upper one is for round trips that were measured wrongly.
+/// Bounds of [`silence_max`]. The upper one is for round trips that were measured incorrectly.
 const SILENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 
-/// Round trips that a pod's kernel may take.
+/// Number of round trips for which a pod's kernel may be silent.
 const SILENCE_ROUND_TRIPS: u32 = 4;
 
-/// How long a pod's kernel may be silent, given the round trip to it.
+/// Returns the maximum silence of a pod's kernel for this round trip.
 pub(crate) fn silence_max(round_trip: Duration) -> Duration {
     round_trip.saturating_mul(SILENCE_ROUND_TRIPS).clamp(SILENCE.0, SILENCE.1)
 }
 
-/// How long it may be silent until its pod is doubtful.
+/// Returns the silence after which a pod is doubtful.
 pub(crate) fn doubt_after(round_trip: Duration) -> Duration {
     DOUBT_MIN.max(round_trip.saturating_mul(DOUBT_ROUND_TRIPS))
 }
 
-/// What a look at a connection says.
+/// Result of a look at a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
     Fine,
-    /// Its pod may be gone.
+    /// The pod may be gone.
     Doubtful,
-    /// It will not come back.
+    /// The connection is dead.
     Silent,
 }
 
-/// What is remembered of a connection between two looks.
+/// State of a connection between two looks.
 #[derive(Debug, Default)]
 pub(crate) struct SilenceDetector {
-    /// Writes when all of them were known to be acknowledged.
+    /// Number of writes when all of them were last known to be acknowledged.
     settled: u32,
-    /// Reads at the last look.
+    /// Number of reads at the last look.
     reads: u32,
-    /// Since when nothing has been heard of what was sent.
+    /// Start of the current silence.
     unheard_since: Option<Instant>,
-    /// When it was looked at last while nothing had been read, or else first.
+    /// Time of the last look without new reads, or of the first look.
     looked: Option<Instant>,
-    /// What had been sent again when something was heard while the end of our direction waited alone.
+    /// Number of retransmissions when the pod last reacted while only our FIN was unacknowledged.
     end_answered: Option<u32>,
 }
 
 impl SilenceDetector {
-    /// Looks at a connection that was written to and read from so often. `state` asks the kernel. `closely`: a connect
-    /// to the same pod has just stayed unanswered, so that the first question of keep-alive counts.
+    /// Judges a connection with these counts of writes and reads. `state` queries the kernel. `closely` is set if a
+    /// connect to the same pod has just been unanswered, so that the first keep-alive probe counts.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -95,7 +94,7 @@ impl SilenceDetector {
         if std::mem::replace(&mut self.reads, reads) != reads {
             self.unheard_since = None;
             self.looked.get_or_insert(now);
-            return Judgement::Fine; // What was heard is noted by the next look.
+            return Judgement::Fine; // The next look records the reaction.
         }
         let last_look = self.looked.replace(now);
         if self.is_settled(writes) && !closely {
@@ -115,7 +114,7 @@ impl SilenceDetector {
         }
         let since = match self.unheard_since {
             Some(since) if since >= heard => since,
-            _ if state.questions > 0 || state.stuck || !unheard => now, // Since when is not known.
+            _ if state.questions > 0 || state.stuck || !unheard => now, // The start is unknown.
             _ => ago(state.sent_ago),
         };
         self.unheard_since = Some(since);
@@ -130,20 +129,20 @@ impl SilenceDetector {
         }
     }
 
-    /// Whether all of so many writes are known to be acknowledged.
+    /// Reports whether all of `writes` writes are known to be acknowledged.
     pub(crate) fn is_settled(&self, writes: u32) -> bool {
         writes == self.settled
     }
 
-    /// Whether the end of our direction is all that waits, and nothing has been heard since that was seen, or since it was
-    /// sent again. `heard` is when anything was, last.
+    /// Reports whether only our FIN is unacknowledged, and the pod has not reacted since that was noticed, or since the
+    /// FIN was retransmitted. `heard` is the time of the last reaction.
     fn is_end_unheard(&mut self, last_look: Option<Instant>, heard: Instant, state: &TcpState) -> bool {
         if !state.end_alone {
             self.end_answered = None;
             return false;
         }
         if last_look.is_some_and(|last| heard + CLOCK > last) {
-            self.end_answered = Some(state.repeats); // Which of both came first is not known.
+            self.end_answered = Some(state.repeats); // It is unknown which of the two came first.
             return false;
         }
         let is_older = self.unheard_since.is_some_and(|since| since >= heard);
@@ -151,14 +150,14 @@ impl SilenceDetector {
     }
 }
 
-/// Whether nothing has been heard since the latest bytes, or question, were sent.
+/// Reports whether the pod has not reacted since the latest bytes or probe.
 ///
-/// A kernel without room drops what comes and says so; what was dropped is sent again, ever more seldom, and heard
-/// about each time. The clock is too coarse to tell what came first of two things at once: what was sent for the first
-/// time counts as the later one, since an answer ends its wait anyway, and what was repeated as the earlier one.
+/// A kernel without room drops bytes and reports that. They are retransmitted at growing intervals, each with a
+/// reaction. The clock is too coarse to order two events at the same time. Then a first transmission counts as later
+/// than the reaction, because an acknowledgement of it ends the silence anyway. A retransmission counts as earlier.
 fn is_unheard(state: &TcpState) -> bool {
     let after = if state.repeated { state.heard_ago > state.sent_ago } else { state.heard_ago >= state.sent_ago };
-    // Of an end alone the kernel does not say when it was sent: that has a rule of its own.
+    // The kernel does not report when a FIN was sent, so `is_end_unheard` handles a FIN alone.
     state.questions > 1 || state.stuck || (state.unacknowledged && !state.end_alone && after)
 }
 
@@ -171,7 +170,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Sent so long ago for the first time, and nothing heard since.
+    /// Returns a state with bytes sent once, `sent_ago` ms ago, without a reaction.
     fn unheard(sent_ago: u64, round_trip: u64) -> TcpState {
         TcpState {
             unacknowledged: true,
@@ -182,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Looks in a row, each at a time in milliseconds, with what was written, read, and what the kernel would say.
+    /// Makes a series of looks: time in milliseconds, counts of writes and reads, kernel state, and expected judgement.
     fn looks(rows: &[(u64, (u32, u32), TcpState, Judgement)]) {
         let (start, mut detector) = (Instant::now(), SilenceDetector::default());
         for (at, counts, state, expected) in rows {
@@ -195,7 +194,7 @@ mod tests {
         looks(&[
             (1000, (1, 0), unheard(70, 1), Fine),
             (1100, (1, 0), unheard(170, 1), Fine),
-            (1200, (2, 0), unheard(10, 1), Doubtful), // More was sent: the first bytes are as old as they were.
+            (1200, (2, 0), unheard(10, 1), Doubtful), // More was sent, but the silence began with the first bytes.
             (1400, (2, 0), TcpState { repeated: true, ..unheard(20, 1) }, Doubtful),
             (1430, (2, 0), unheard(50, 1), Silent),
         ]);
@@ -206,9 +205,9 @@ mod tests {
         let heard = |ago| TcpState { heard_ago: ms(ago), ..unheard(290, 1) };
         looks(&[
             (1000, (1, 0), unheard(190, 1), Fine),
-            (1100, (1, 0), heard(20), Fine),       // An acknowledgement of other bytes.
-            (1300, (1, 1), unheard(480, 1), Fine), // An answer.
-            (1500, (1, 1), TcpState::default(), Fine), // All acknowledged.
+            (1100, (1, 0), heard(20), Fine),           // Another acknowledgement arrived.
+            (1300, (1, 1), unheard(480, 1), Fine),     // A response arrived.
+            (1500, (1, 1), TcpState::default(), Fine), // Everything is acknowledged.
             (1900, (2, 1), unheard(100, 1), Fine),
             (2100, (2, 1), unheard(300, 1), Doubtful),
         ]);
@@ -216,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_pod_without_room_is_not_silent() {
-        // Bytes are dropped, sent again at growing intervals, and heard about at once.
+        // Bytes are dropped and retransmitted at growing intervals, each with an immediate reaction.
         let dropped = |ago| TcpState { repeated: true, heard_ago: ms(ago), ..unheard(ago, 1) };
         let asked = TcpState { questions: 2, unsent: true, heard_ago: ms(5_000), ..TcpState::default() };
         let full = TcpState { questions: 1, ..asked };
@@ -227,17 +226,17 @@ mod tests {
             (1900, (9, 0), dropped(900), Fine),
             (2000, (9, 0), full, Fine),
             (4000, (9, 0), full, Fine),
-            (4100, (9, 0), asked, Fine), // Asked whether it has room, and no answer: now it counts.
+            (4100, (9, 0), asked, Fine), // The second unanswered window probe counts.
             (4300, (9, 0), asked, Doubtful),
             (4600, (9, 0), asked, Silent),
             (5000, (9, 0), full, Fine),
-            (5100, (9, 0), no_way, Fine), // It has room, and nothing leaves.
+            (5100, (9, 0), no_way, Fine), // The pod has room, but nothing leaves.
             (5300, (9, 0), no_way, Doubtful),
         ]);
     }
 
-    /// Goal: an end that is not acknowledged is a silence, although the last bytes were acknowledged long ago. Bytes
-    /// before it that are dropped for want of room, and heard about each time, are none.
+    /// Goal: an unacknowledged FIN is a silence, although the last bytes were acknowledged long ago. Bytes before it
+    /// that are dropped for lack of room, each with a reaction, are not.
     #[test]
     fn an_end_of_which_nothing_is_heard_is_a_silence() {
         let end = TcpState { unacknowledged: true, end_alone: true, sent_ago: ms(5_010), ..TcpState::default() };
@@ -248,29 +247,29 @@ mod tests {
         let just = TcpState { sent_ago: ms(2_000), heard_ago: ms(2_000), ..end };
         looks(&[(1000, (2, 0), just, Fine), (1190, (2, 0), just, Fine), (1200, (2, 0), TcpState::default(), Fine)]);
         looks(&[
-            (1000, (2, 0), again, Fine), // Seen late.
+            (1000, (2, 0), again, Fine), // Noticed late.
             (1200, (2, 0), again, Doubtful),
             (1300, (2, 0), heard(20, 1), Fine), // The peer has no room for it.
             (1400, (2, 0), heard(120, 1), Fine),
             (1900, (2, 0), heard(620, 1), Fine),
-            (2000, (2, 0), heard(20, 2), Fine), // It was sent again, and heard about.
+            (2000, (2, 0), heard(20, 2), Fine), // It was retransmitted, with a reaction.
             (2100, (2, 0), heard(120, 2), Fine),
-            (3500, (2, 0), heard(1520, 3), Fine), // And now it is not.
+            (3500, (2, 0), heard(1520, 3), Fine), // This time there is no reaction.
             (3700, (2, 0), heard(1720, 3), Doubtful),
             (4000, (2, 0), heard(2020, 3), Silent),
         ]);
         looks(&[
-            (1000, (2, 1), again, Fine), // It sends, and has no room.
+            (1000, (2, 1), again, Fine), // The peer sends, and has no room.
             (1100, (2, 2), again, Fine),
             (1200, (2, 2), heard(110, 2), Fine),
             (1700, (2, 2), heard(610, 2), Fine),
-            (1800, (2, 2), heard(105, 3), Fine), // Heard as the last look began.
+            (1800, (2, 2), heard(105, 3), Fine), // The reaction came as the last look began.
             (2400, (2, 2), heard(705, 3), Fine),
         ]);
         let dropped = |ago| TcpState { end_alone: false, sent_ago: ms(ago), ..heard(ago, 1) };
         looks(&[
             (1000, (2, 0), TcpState { repeated: false, heard_ago: ms(45), ..dropped(50) }, Fine),
-            (1300, (2, 0), dropped(90), Fine), // Sent again, and heard about.
+            (1300, (2, 0), dropped(90), Fine), // Retransmitted, with a reaction.
             (1700, (2, 0), dropped(490), Fine),
             (2400, (2, 0), dropped(1190), Fine),
         ]);

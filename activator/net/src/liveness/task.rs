@@ -1,4 +1,4 @@
-//! The task that looks at every connection to pods, and asks pods that are in doubt.
+//! Task that looks at every connection to pods, and checks doubted pods.
 
 use super::link::{Link, is_silence};
 use super::silence::{Judgement, SilenceDetector};
@@ -15,20 +15,20 @@ use tokio_util::sync::CancellationToken;
 /// Time between two looks at every connection.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The same while a pod has left our connect unanswered.
+/// Time between two looks while a pod has left our connect unanswered.
 const TICK_CLOSELY: Duration = Duration::from_millis(20);
 
-/// Keep-alive's first question where an answer is waited for: the shortest that the kernel knows.
+/// Idle time before keep-alive's first probe if a response is pending: the kernel's minimum.
 const KEEPALIVE_WAITING: Duration = Duration::from_secs(1);
 
-/// After an unanswered connect, longest time in which a connection may prove to be silent. Until then the pod gets
-/// nothing new.
+/// Maximum time, after an unanswered connect, for a connection to prove the pod's silence. Until then the pod gets no
+/// new requests.
 const PROOF_MAX: Duration = Duration::from_millis(300);
 
-/// Room for so many connections is kept; what a burst needed beyond that is given back.
+/// Number of connections for which memory is kept. Memory for larger bursts is freed.
 const ENTRIES_KEPT: usize = 64;
 
-/// Looks after all connections until `shutdown`.
+/// Monitors all connections until `shutdown`.
 pub(crate) async fn run(liveness: Arc<Liveness>, shutdown: CancellationToken) {
     Task::new(liveness).run(shutdown).await;
 }
@@ -36,7 +36,7 @@ pub(crate) async fn run(liveness: Arc<Liveness>, shutdown: CancellationToken) {
 struct Entry {
     tracked: Arc<Tracked>,
     detector: SilenceDetector,
-    /// Keep-alive asks early.
+    /// Keep-alive probes early.
     asks_early: bool,
 }
 
@@ -45,7 +45,7 @@ impl Entry {
         Self { tracked, detector: SilenceDetector::default(), asks_early: false }
     }
 
-    /// `closely`: a connect to its pod has just stayed unanswered.
+    /// Judges the connection. `closely` is set if a connect to its pod has just been unanswered.
     fn look(&mut self, now: Instant, closely: bool) -> Judgement {
         let counts = self.tracked.counts();
         let judgement = self.detector.look(now, counts, closely, || self.tracked.socket.state());
@@ -62,7 +62,7 @@ struct Task {
     liveness: Arc<Liveness>,
     entries: Vec<Entry>,
     asked: JoinSet<(Arc<Link>, io::Result<()>)>,
-    /// Pods that did not answer a connect, and until when a connection may prove that they are gone.
+    /// Pods that did not answer a connect, with the deadline for a connection's proof that they are gone.
     unproven: Vec<(Arc<Link>, Instant)>,
 }
 
@@ -96,16 +96,16 @@ impl Task {
         }
     }
 
-    /// Takes over what is new. Says whether there is nothing to look at: no connection, and no pod that is to be trusted
-    /// again unless one proves to be silent.
+    /// Takes new connections and orders. Returns whether no look is needed: there is no connection, and no pod that
+    /// regains trust at a deadline.
     fn take_in(&mut self) -> bool {
         self.take_opened();
         let doubted = std::mem::take(&mut self.liveness.inbox.lock().doubted);
         doubted.into_iter().for_each(|link| self.ask(link));
         let to_cut = std::mem::take(&mut self.liveness.inbox.lock().to_cut);
         for link in to_cut {
-            // At all its ports, each of which has a link of its own. Where pods have the address of their node, all
-            // pods there lose theirs.
+            // Each port has its own link. If pods share their node's address, all pods of the node lose their
+            // connections.
             self.cut(&link, |other| other.address.ip() == link.address.ip());
         }
         self.entries.is_empty() && self.unproven.is_empty()
@@ -117,7 +117,7 @@ impl Task {
         inbox.sleeping = self.entries.is_empty();
     }
 
-    /// Looks at every connection. Says whether the next look is to come soon.
+    /// Looks at every connection. Returns whether the next look must come soon.
     fn sweep(&mut self) -> bool {
         let now = Instant::now();
         self.entries.retain(|entry| Arc::strong_count(&entry.tracked) > 1);
@@ -152,7 +152,7 @@ impl Task {
         closely
     }
 
-    /// Asks a pod's kernel whether it is there, once at a time. Until it has answered, it gets nothing new.
+    /// Checks a pod's kernel, unless a check is running. Until it answers, the pod gets no new requests.
     fn ask(&mut self, link: Arc<Link>) {
         if link.asking.swap(true, Ordering::Relaxed) {
             return;
@@ -184,7 +184,7 @@ impl Task {
         }
     }
 
-    /// Whether a connection to it is silent at this moment.
+    /// Reports whether a connection to the pod is silent at this moment.
     fn is_silent(&mut self, link: &Arc<Link>) -> bool {
         let now = Instant::now();
         let here = |entry: &Entry| entry.tracked.link.address == link.address;
@@ -192,7 +192,7 @@ impl Task {
         self.entries.iter_mut().any(|entry| here(entry) && entry.look(now, closely) != Judgement::Fine)
     }
 
-    /// The pod is gone.
+    /// Declares the pod gone.
     fn lose(&mut self, link: &Arc<Link>) {
         self.unproven.retain(|(unproven, _)| !Arc::ptr_eq(unproven, link));
         link.answered();
@@ -202,10 +202,10 @@ impl Task {
         self.cut(link, |other| other.address == link.address);
     }
 
-    /// Whoever waits for an answer over `link` is told, and all connections end whose link `is_of_it`.
+    /// Fails the requests that wait for an answer over `link`, and ends all connections whose link `is_of_it`.
     fn cut(&mut self, link: &Link, is_of_it: impl Fn(&Link) -> bool) {
         link.lose();
-        // Also those of a moment ago, and those of a pool that was there before this one.
+        // This includes recent connections, and those of an earlier pool.
         self.take_opened();
         for entry in self.entries.iter().filter(|entry| is_of_it(&entry.tracked.link)) {
             entry.tracked.cut(Broken::Lost);
@@ -220,7 +220,7 @@ mod tests {
     use parking_lot::Mutex;
     use std::net::SocketAddr;
 
-    /// What was told, and when.
+    /// Notifications, with their times.
     struct Told(Mutex<Vec<(&'static str, Instant)>>);
 
     impl Told {
@@ -243,8 +243,8 @@ mod tests {
         }
     }
 
-    /// Goal: a pod that left our connect unanswered is trusted again if no connection proves that it is gone, also where
-    /// there is none. Method: the connect's answer is given by hand; a paused clock.
+    /// Goal: a pod that left our connect unanswered is trusted again if no connection proves that it is gone, even
+    /// without connections. Method: the connect's result is given by hand; a paused clock.
     #[tokio::test(start_paused = true)]
     async fn a_pod_in_doubt_is_trusted_again_where_no_connection_is_open() {
         let (liveness, shutdown) = (Arc::new(Liveness::default()), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! One connection to a pod, as those see it that do not own it.
+//! Shared view of one connection to a pod, for users that do not own it.
 
 use super::link::Link;
 use crate::tcp::state::SharedSocket;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use tokio::net::TcpStream;
 
-/// A connection that is looked after.
+/// A monitored connection.
 #[derive(Debug)]
 pub(crate) struct Tracked {
     pub(super) link: Arc<Link>,
@@ -16,30 +16,30 @@ pub(crate) struct Tracked {
     reads: AtomicU32,
     /// The last bytes were ours.
     pub(super) waiting: AtomicBool,
-    /// Our direction was ended: the last of the writes is its end.
+    /// FIN was sent. It counts as the last write.
     ended: AtomicBool,
     broken: AtomicU8,
 }
 
-/// Why a connection was broken from this side.
+/// Reason why a connection was closed by this side.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum Broken {
-    /// What was sent is not acknowledged.
+    /// Sent bytes are not acknowledged.
     Silent = 1,
-    /// Its pod is gone.
+    /// The pod is gone.
     Lost = 2,
 }
 
 impl Tracked {
-    /// A new one to this address.
+    /// Wraps a new connection to this address.
     ///
     /// # Safety
-    /// As of [`SharedSocket::new`], by [`Tracked::close`] and [`Tracked::moved`].
+    /// See [`SharedSocket::new`]; [`Tracked::close`] and [`Tracked::moved`] take the place of its methods.
     pub(super) unsafe fn new(stream: &TcpStream, link: &Arc<Link>) -> Self {
         Self {
             link: link.clone(),
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             socket: unsafe { SharedSocket::new(stream) },
             writes: AtomicU32::new(0),
             reads: AtomicU32::new(0),
@@ -49,14 +49,14 @@ impl Tracked {
         }
     }
 
-    /// Something was written. The one writer is the connection's owner.
+    /// Counts a write. The connection's owner is its only writer.
     pub(crate) fn wrote(&self) {
         self.count_write();
         self.waiting.store(true, Ordering::Relaxed);
     }
 
-    /// The direction towards the pod was ended, by the owner, who writes nothing more. Its end counts as a write: it is
-    /// sent, and acknowledged, as bytes are.
+    /// Counts our FIN, which the owner has sent and after which it writes nothing. It counts as a write, because it is
+    /// sent and acknowledged like bytes.
     pub(crate) fn ended(&self) {
         if !self.ended.swap(true, Ordering::Relaxed) {
             self.count_write();
@@ -67,31 +67,31 @@ impl Tracked {
         self.writes.store(self.writes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Something was read, by the owner.
+    /// Counts a read by the owner.
     pub(crate) fn read(&self) {
         self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         self.waiting.store(false, Ordering::Relaxed);
     }
 
-    /// Whether nothing has come from the pod, its end included, as the kernel knows.
+    /// Reports whether nothing has arrived from the pod, including its FIN, according to the kernel.
     pub(crate) fn is_quiet(&self) -> bool {
         self.socket.is_quiet()
     }
 
-    /// Its owner closes it next.
+    /// Ends the sharing, because the owner is about to close the socket.
     pub(crate) fn close(&self) {
         self.socket.close();
     }
 
-    /// Its owner does something to its socket, which counts as closed if that fails.
+    /// Runs an operation of the owner on its socket, which counts as closed if that fails.
     ///
     /// # Errors
-    /// Those of `moving`.
+    /// Returns the error of `moving`.
     pub(crate) fn moved<T>(&self, moving: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.socket.moved(moving)
     }
 
-    /// Why the connection was broken from this side, if it was.
+    /// Returns the reason why this side closed the connection, if it did.
     pub(crate) fn why_broken(&self) -> Option<io::Error> {
         match self.broken.load(Ordering::Acquire) {
             0 => None,
@@ -102,15 +102,15 @@ impl Tracked {
         }
     }
 
-    /// Breaks it off. What waits to be sent is lost once its owner has closed it: else the kernel would try for a
-    /// minute or two to bring it to a pod that is gone.
+    /// Closes the connection. Unsent bytes are lost once the owner has closed it: otherwise the kernel would retransmit
+    /// for a minute or two to a pod that is gone.
     pub(super) fn cut(&self, why: Broken) {
         self.broken.store(why as u8, Ordering::Release);
         self.socket.reset_on_close();
         self.socket.shut_down();
     }
 
-    /// Its peer sees a reset, not an end, once its owner has closed it.
+    /// Makes the owner's close send a reset instead of FIN.
     pub(crate) fn reset_on_close(&self) {
         self.socket.reset_on_close();
     }
@@ -128,8 +128,8 @@ mod tests {
     use std::time::Duration;
     use tokio::net::TcpListener;
 
-    /// Goal: nothing of a connection that was cut stays in the kernel when its owner has closed it. Method: a peer that
-    /// is there, and closes nothing, sees a reset, not an end alone.
+    /// Goal: nothing of a cut connection stays in the kernel when its owner has closed it. Method: a live peer that
+    /// closes nothing sees a reset, not only FIN.
     #[tokio::test]
     async fn a_connection_that_was_cut_is_reset_when_it_is_closed() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

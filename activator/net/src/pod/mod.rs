@@ -1,4 +1,4 @@
-//! A connection to a pod, below HTTP: in plain, and encrypted.
+//! Connections to pods below HTTP: plain and TLS.
 
 pub(crate) mod stream;
 pub(crate) mod tls;

@@ -1,26 +1,27 @@
-//! A connection to a pod, and noticing that the pod is gone.
+//! A connection to a pod, which detects that the pod is gone.
 //!
 //! # The rule
 //!
-//! A pod's kernel answers a connect, and acknowledges what it was sent, within a round trip, however slow the program
-//! behind it is. One that does not for [`silence_max`] is taken for gone: the connection is broken off, and requests go
-//! elsewhere or fail at once. Nothing here measures how long an answer takes. It is [`crate::liveness`] that looks at
-//! what is unacknowledged.
+//! A pod's kernel answers a connect and acknowledges bytes within a round trip, however slow the pod's program is. A
+//! pod whose kernel does neither for [`silence_max`] is considered gone: the connection is closed, and requests go
+//! elsewhere or fail at once. The duration of a response is not measured. [`crate::liveness`] monitors unacknowledged
+//! bytes.
 //!
 //! # Connections without traffic
 //!
-//! Nothing is unacknowledged on a tunnel that says nothing, or between two parts of a body. Keep-alive asks after 5 s
-//! of that, and again a second later; after another second without an answer the connection is over. Bytes that are
-//! lost on the way are sent again, a question is not: one that stays unanswered says nothing.
+//! Nothing is unacknowledged on an idle tunnel, or between two parts of a body. Keep-alive sends a probe after 5 s, and
+//! another a second later. If that is not answered within a second, the connection ends. Lost bytes are retransmitted,
+//! a lost probe is not, so one unanswered probe proves nothing.
 //!
-//! # TCP's user timeout
+//! # TCP user timeout
 //!
-//! It is set only where [`crate::liveness`] does not look: where the connection is a probe's to another port. With it, Linux ends a connection at the first question that stays unanswered. Without it,
-//! Linux would go on with what was broken off for a minute or two after it is closed: so that is reset then.
+//! It is set only if [`crate::liveness`] does not monitor the connection: for probes to another port. With it, Linux
+//! ends a connection at the first unanswered probe. Without it, Linux would retransmit for a minute or two after a
+//! connection is closed, so such a connection is reset.
 //!
-//! It counts also the time in which the peer acknowledges but has no room, and a program may well pause reading an
-//! upload. So it holds only for bytes that surely find room ([`SURE_ROOM`]): once more has been written than that
-//! without the peer having taken it, it is lifted, until it has.
+//! The timeout also runs while the peer acknowledges but has no room, and a program may pause reading an upload. So it
+//! is active only for bytes that surely fit ([`SURE_ROOM`]). If more was written that the peer has not taken, the
+//! timeout is switched off until it has.
 
 use crate::liveness::silence::silence_max;
 use crate::liveness::{KEEPALIVE, Link, Liveness, Tracked};
@@ -38,7 +39,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Time until a keep-alive probe must be answered, and how many are sent: more than one, since a packet may be lost.
+/// Time until a keep-alive probe must be answered, and their number: more than one, because a packet may be lost.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const KEEPALIVE_RETRIES: u32 = 2;
 
@@ -46,25 +47,26 @@ const KEEPALIVE_RETRIES: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct PodStream {
     stream: Rebindable,
-    /// From the connect's start to its answer, as the kernel saw it.
+    /// Time from the connect's start to its answer, as measured by the kernel.
     pub(crate) round_trip: Duration,
-    /// What comes back says that the peer has taken all that was written: HTTP/2, whose peers always read.
+    /// Received bytes show that the peer has taken everything written: HTTP/2, whose peers always read.
     read_says_taken: bool,
-    /// The owner says so. Heeded with the next write: until then nothing is to be bounded.
+    /// The owner reported that everything was taken. Applied at the next write, because the timeout is not needed
+    /// before.
     told_taken: bool,
-    /// Bytes written that the peer may not have taken.
+    /// Number of written bytes that the peer may not have taken.
     pending: usize,
     /// The user timeout is set.
     bounded: bool,
-    /// Whoever looks after it, in place of the user timeout.
+    /// Liveness tracking, which replaces the user timeout.
     tracked: Option<Arc<Tracked>>,
 }
 
 impl PodStream {
-    /// Takes over what is connected.
+    /// Wraps a new connection.
     ///
     /// # Errors
-    /// It is so no longer.
+    /// It is no longer connected.
     pub(crate) fn new(connected: Connected) -> io::Result<Self> {
         let Connected { stream, round_trip } = connected;
         stream.set_nodelay(true)?;
@@ -84,46 +86,46 @@ impl PodStream {
         Ok(stream)
     }
 
-    /// Has it looked after, as one to this address.
+    /// Tracks the stream as a connection to the address of `link`.
     pub(crate) fn track(&mut self, liveness: &Liveness, link: &Arc<Link>) {
-        // SAFETY: whoever owns the stream, this or the `TcpEnd` that it becomes, closes what tracks it before its own fields
-        // are dropped, and moves the stream to another worker while nobody looks (`before_write`).
+        // SAFETY: the owner of the stream, this or the `TcpEnd` that it becomes, closes `tracked` before its own fields
+        // are dropped. It moves the stream to another worker only while no other thread uses it (`before_write`).
         self.tracked = self.stream.get().map(|stream| unsafe { liveness.open(stream, link) }).ok();
         if self.tracked.is_some() {
-            // An error says that it is not connected any more, which is told by whoever reads or writes next.
+            // An error means that the socket is no longer connected. The next read or write reports that.
             let _ = self.set_bounded(false);
         }
     }
 
-    /// The same as nothing but bytes, of which none has been sent yet.
+    /// Converts the stream to a byte stream. Nothing must have been sent.
     ///
     /// # Errors
-    /// It is connected no longer.
+    /// It is no longer connected.
     pub(crate) fn into_end(mut self) -> io::Result<TcpEnd> {
         let stream = self.stream.take()?;
         let bound = self.tracked.is_none().then(|| silence_max(self.round_trip));
         Ok(TcpEnd::new(stream, UserTimeout::new(bound), self.tracked.take()))
     }
 
-    /// The pod's end.
+    /// Returns the pod's address.
     ///
     /// # Errors
-    /// It is connected no longer.
+    /// It is no longer connected.
     pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
         self.stream.get()?.peer_addr()
     }
 
-    /// Whoever looks after it.
+    /// Returns the liveness tracking.
     pub(crate) fn tracked(&self) -> Option<Arc<Tracked>> {
         self.tracked.clone()
     }
 
-    /// From now on only [`PodStream::taken`] says that the peer has taken all that was written: HTTP/1.1.
+    /// From now on, only [`PodStream::taken`] reports that the peer has taken everything written: HTTP/1.1.
     pub(crate) fn takes_until_told(&mut self) {
         self.read_says_taken = false;
     }
 
-    /// The peer has answered, and is taken to have taken all that was written.
+    /// Records a response, which implies that the peer has taken everything written.
     pub(crate) fn taken(&mut self) {
         self.told_taken = true;
     }
@@ -164,7 +166,7 @@ impl PodStream {
     }
 }
 
-/// The connection ends with this, whoever looks after it.
+/// Closes the connection for its liveness tracking too.
 impl Drop for PodStream {
     fn drop(&mut self) {
         if let Some(tracked) = &self.tracked {
@@ -178,7 +180,7 @@ impl AsyncRead for PodStream {
         let before = buffer.filled().len();
         let read = std::task::ready!(Pin::new(self.stream.get_mut()?).poll_read(cx, buffer));
         if read.is_err() || buffer.filled().len() == before {
-            // What we broke off ourselves must not look like the pod's end.
+            // A connection that we closed ourselves must not look like the pod's end.
             let broken = self.tracked.as_ref().and_then(|tracked| tracked.why_broken());
             return Poll::Ready(broken.map_or(read, Err));
         }

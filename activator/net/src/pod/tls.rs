@@ -1,11 +1,11 @@
-//! TLS towards queue-proxies and the private Service, where system-internal TLS is on (knative mode).
+//! TLS to queue-proxies and the private Service, if system-internal TLS is enabled (knative mode).
 //!
-//! - Pods listen on 8112, the Service on 443, besides their plain ports. Probes stay plain, as upstream's.
-//! - The name asked for is `data-plane.knative.dev`, whatever the pod; no protocol is negotiated, since a queue-proxy
-//!   tells HTTP/2 by its preface.
-//! - The certificate must also bear `kn-user-NAMESPACE`, exactly so: a pod of one namespace cannot pass for another's.
-//!   That is checked for each connection, and a pool of connections belongs to one namespace.
-//! - What is wrong with a certificate is no reason to try another pod, or to take this one out: the client is told.
+//! - Pods listen on 8112, the Service on 443, besides their plain ports. Probes stay plain, as upstream.
+//! - The server name is `data-plane.knative.dev` for every pod. There is no ALPN, because a queue-proxy recognizes
+//!   HTTP/2 by its preface.
+//! - The certificate must also contain exactly `kn-user-NAMESPACE`, so that a pod cannot pose as one of another
+//!   namespace. This is checked for each connection, and a pool of connections belongs to one namespace.
+//! - A certificate error is no reason to try another pod, or to take this one out. The client gets the error.
 
 use crate::pod::stream::PodStream;
 use common::names::{
@@ -21,35 +21,36 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How the pods of one namespace are reached.
+/// TLS settings for the pods of one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct PodTls {
     roots: Roots,
-    /// The second name that their certificates must bear.
+    /// Second name that their certificates must contain.
     pub(crate) user_name: String,
 }
 
 /// A connection to a pod, encrypted or not.
 #[derive(Debug)]
 pub(crate) enum PodIo {
-    /// As the pod's kernel carries it.
+    /// Plain TCP.
     Plain(PodStream),
-    /// Within TLS.
+    /// TLS.
     Tls(Box<TlsStream<PodStream>>),
 }
 
 impl PodTls {
-    /// For pods of `namespace`, signed by `roots`.
+    /// Creates settings for pods of `namespace`, with certificates signed by `roots`.
     pub(crate) fn new(roots: Roots, namespace: &str) -> Self {
         Self { roots, user_name: format!("{DATA_PLANE_USER_PREFIX}{}", namespace.to_lowercase()) }
     }
 
-    /// For activators: their certificate bears the name of whoever routes.
+    /// Creates settings for activators, whose certificates contain the routing name.
     pub(crate) fn of_activator(roots: Roots) -> Self {
         Self { roots, user_name: DATA_PLANE_ROUTING_NAME.to_owned() }
     }
 
-    /// Where TLS is spoken by who listens on `plain`. A queue-proxy has one of two ports; all else is a Service's.
+    /// Returns the TLS address for the plain address `plain`. Queue-proxies use two known plain ports; all other ports
+    /// are a Service's.
     pub(crate) fn address(plain: SocketAddr) -> SocketAddr {
         let port = match plain.port() {
             ACTIVATOR_HTTP1_PORT | ACTIVATOR_H2C_PORT => HTTPS_PORT,
@@ -58,10 +59,10 @@ impl PodTls {
         SocketAddr::new(plain.ip(), port)
     }
 
-    /// Shakes hands over a connection.
+    /// Performs the handshake over a connection.
     ///
     /// # Errors
-    /// The pod broke off; or ([`io::ErrorKind::InvalidData`]) its certificate is not what it must be.
+    /// The pod closed the connection, or its certificate is invalid ([`io::ErrorKind::InvalidData`]).
     pub(crate) async fn handshake(&self, stream: PodStream) -> io::Result<PodIo> {
         let name = ServerName::try_from(DATA_PLANE_NAME).map_err(io::Error::other)?;
         let stream = TlsConnector::from(self.roots.config()).connect(name, stream).await?;
@@ -81,7 +82,7 @@ impl PodTls {
 }
 
 impl PodIo {
-    /// The kernel's part.
+    /// Returns the TCP stream.
     pub(crate) fn stream_mut(&mut self) -> &mut PodStream {
         match self {
             Self::Plain(stream) => stream,

@@ -1,10 +1,10 @@
-//! Dialling a pod: how long a connect may take, how many are under way, and what one that fails says of the pod.
+//! Dials pods: timeouts of connects, their concurrency, and the evidence of a failed connect.
 //!
-//! - A connect is given [`silence_max`] of the fastest one so far: the pod's kernel answers it, not its program. If it
-//!   answers others meanwhile, its queue was full, which says nothing of the pod: the request tries again, after
-//!   [`BUSY_AFTER`].
-//! - At most [`DIALS_MAX`] connects are under way: released at once, thousands of held requests would overflow the pod's
-//!   accept queue and wait for retransmissions.
+//! - A connect may take [`silence_max`] of the fastest one so far, because the pod's kernel answers it, not its
+//!   program. If the pod answers others meanwhile, its queue was full, which is no evidence against the pod: the
+//!   request tries again after [`BUSY_AFTER`].
+//! - At most [`DIALS_MAX`] connects run at the same time. Thousands of released requests would otherwise overflow the
+//!   pod's accept queue and wait for retransmissions.
 
 use crate::liveness::silence::{doubt_after, silence_max};
 use crate::liveness::{Link, Liveness, Lost, is_silence};
@@ -18,24 +18,24 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Connects under way to one address. Half of the smallest accept queue in common use (128).
+/// Maximum number of concurrent connects to one address: half of the smallest common accept queue (128).
 const DIALS_MAX: usize = 64;
 
-/// Longest wait for a connect to an address where none has succeeded: long enough for one retransmission (1 s).
+/// Maximum wait for a connect to an address without an earlier success: long enough for one retransmission (1 s).
 const DIAL_UNMEASURED: Duration = Duration::from_millis(1500);
 
-/// When a connect that is not answered is taken for one that its pod's full queue has swallowed, if others are answered
-/// meanwhile; and in round trips. The kernel would send it again after a second.
+/// Time after which an unanswered connect counts as dropped by the pod's full queue, if others are answered meanwhile:
+/// a minimum, and a number of round trips. The kernel would retransmit after a second.
 const BUSY_AFTER: Duration = Duration::from_millis(50);
 const BUSY_ROUND_TRIPS: u32 = 4;
 
-/// Longest wait for a TLS handshake, once the connection stands.
+/// Maximum wait for a TLS handshake after the connect.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 
 pub(super) struct Dialler {
-    /// Where plain requests go.
+    /// Address of plain requests.
     address: SocketAddr,
-    /// How requests are encrypted; none: not at all.
+    /// TLS settings of requests; `None` if they are plain.
     tls: Option<PodTls>,
     permits: Semaphore,
     link: Arc<Link>,
@@ -47,62 +47,62 @@ impl Dialler {
         Self { address, tls, permits: Semaphore::new(DIALS_MAX), link: Link::new(address), liveness }
     }
 
-    /// How requests are encrypted.
+    /// Returns the TLS settings of requests.
     pub(super) fn tls(&self) -> Option<&PodTls> {
         self.tls.as_ref()
     }
 
-    /// Where connections are looked after.
+    /// Returns the liveness monitor of the connections.
     pub(super) fn liveness(&self) -> &Arc<Liveness> {
         &self.liveness
     }
 
-    /// Where requests are dialled.
+    /// Returns the address that requests are sent to.
     pub(super) fn target(&self) -> SocketAddr {
         if self.tls.is_some() { PodTls::address(self.address) } else { self.address }
     }
 
-    /// The fastest connect so far.
+    /// Returns the duration of the fastest connect so far.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.link.round_trip()
     }
 
-    /// The pod's being found gone from now on. Made before a request is sent, so that none is missed.
+    /// Returns a signal that the pod was found gone from now on. Create it before sending a request, so that no signal
+    /// is missed.
     pub(super) fn lost(&self) -> Lost<'_> {
         self.link.lost()
     }
 
-    /// Every connection to the pod is to end.
+    /// Ends every connection to the pod.
     pub(super) fn cut(&self) {
         self.liveness.cut(&self.link);
     }
 
-    /// The kernel has given up on a connection, or on the way there: whether the pod is there at all is to be found
-    /// out.
+    /// Starts a check if the pod exists, because the kernel has given up a connection or the route.
     pub(super) fn doubt(&self) {
         self.liveness.doubt(&self.link);
     }
 
-    /// Waits for leave to dial.
+    /// Waits for a permit to dial.
     ///
     /// # Errors
-    /// Never: the semaphore is not closed.
+    /// None: the semaphore is never closed.
     pub(super) async fn permit(&self) -> io::Result<SemaphorePermit<'_>> {
         self.permits.acquire().await.map_err(io::Error::other)
     }
 
-    /// Nobody waits behind a connect that stays unanswered, to do the same.
+    /// Fails if a connect was left unanswered, so that waiting requests do not repeat it.
     ///
     /// # Errors
-    /// One has, since `start`.
+    /// A connect was left unanswered since `start`.
     pub(super) fn answers_since(&self, start: Instant) -> io::Result<()> {
         self.link.answers_since(start)
     }
 
-    /// Takes a new connection to the address, and has it looked after.
+    /// Wraps a new connection to the address, and tracks it.
     ///
     /// # Errors
-    /// It is connected no longer.
+    /// It is no longer connected.
     pub(super) fn connected(&self, connected: Connected) -> io::Result<PodStream> {
         let mut stream = PodStream::new(connected)?;
         self.link.connected_in(stream.round_trip);
@@ -110,14 +110,14 @@ impl Dialler {
         Ok(stream)
     }
 
-    /// Connects, and shakes hands if requests are encrypted.
+    /// Connects, with a TLS handshake if requests are encrypted.
     ///
     /// # Errors
     /// The pod could not be connected to. [`io::ErrorKind::ResourceBusy`]: it had no room for this connect.
     pub(super) async fn dial(&self) -> io::Result<PodIo> {
         let stream = self.dial_plain(self.target()).await?;
         let Some(tls) = &self.tls else { return Ok(stream.into()) };
-        // The pod's program takes part in this one, and a held request may meet it while it starts.
+        // The handshake involves the pod's program, which may still be starting when a held request arrives.
         match tokio::time::timeout(HANDSHAKE_MAX, tls.handshake(stream)).await {
             Ok(shaken) => shaken,
             Err(_) => {
@@ -151,7 +151,7 @@ impl Dialler {
             Err(error) => {
                 self.link.not_connected(&error);
                 if error.kind() == io::ErrorKind::NetworkUnreachable {
-                    self.doubt(); // There is no way to it from here: not for what is in flight either.
+                    self.doubt(); // There is no route from here, so requests in flight are affected too.
                 }
                 Err(error)
             }

@@ -1,14 +1,14 @@
 //! Idle HTTP/1.1 connections to one address.
 //!
-//! The most recently used one is taken first, so that a falling load lets the others grow old; those of the caller's
-//! worker go before others, which move to it ([`crate::tcp::rebind`]).
+//! The most recently used connection is taken first, so that the others age when the load falls. Connections of the
+//! caller's worker go before others, which move to that worker ([`crate::tcp::rebind`]).
 //!
 //! # Memory
 //!
-//! - At most `idle_max` are kept (upstream: 100 for each address); the surplus is closed on return.
-//! - One that is idle for 90 s is closed (upstream's figure).
-//! - Each sweep also closes three in four of those that nobody has needed since the one before, the youngest, a few
-//!   aside: a burst leaves little behind.
+//! - At most `idle_max` are kept (upstream: 100 for each address). The surplus is closed on return.
+//! - A connection that is idle for 90 s is closed, as upstream.
+//! - Each sweep also closes three in four of the connections beyond `IDLE_KEPT` that were unused since the previous
+//!   sweep, the youngest first. So a burst leaves little memory behind.
 
 #![expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
 
@@ -18,19 +18,19 @@ use parking_lot::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a connection may stay idle.
+/// Maximum idle time of a connection.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// Longest idle time of a connection that is used for a request which must not run twice. The pod may be closing an idle
-/// connection, and then nothing tells whether it has read the request. Programs keep connections for longer than this;
-/// and with this, at most 200 connections a second are made in place of idle ones.
+/// Maximum idle time of a connection that is used for a request that must not run twice. The pod may be closing an idle
+/// connection, and then it is unknown if it has read the request. Programs keep connections longer than this. At most
+/// 200 connections per second are created instead of reused.
 const FRESH_MAX: Duration = Duration::from_millis(5);
 
-/// Idle connections to one address that stay for all their time, however seldom they are needed: the next request finds
-/// one. Each keeps a few of the allocator's pages, of which a burst may have left it the only tenant.
+/// Number of idle connections per address that stay for all of `IDLE_MAX` even if unused, so that the next request
+/// finds one. Each may pin a few pages of the allocator that a burst has filled.
 pub(super) const IDLE_KEPT: usize = 1;
 
-/// What is idle.
+/// Idle connections.
 pub(super) struct Http1Pool {
     idle_max: usize,
     pub(super) idle: Mutex<Vec<Box<Http1>>>,
@@ -41,8 +41,8 @@ impl Http1Pool {
         Self { idle_max, idle: Mutex::default() }
     }
 
-    /// Takes one that the pod has not closed: of the caller's worker, else of any. With `once`, for a request that must
-    /// not run twice: one that the pod is not about to close ([`FRESH_MAX`]).
+    /// Takes a connection that the pod has not closed, preferably of the caller's worker. With `once`, for a request
+    /// that must not run twice: one that the pod is not about to close ([`FRESH_MAX`]).
     pub(super) fn take(&self, once: bool) -> Option<Box<Http1>> {
         let now = once.then(Instant::now);
         let is_fresh =
@@ -60,7 +60,7 @@ impl Http1Pool {
         }
     }
 
-    /// Takes one in, if there is room.
+    /// Adds a connection, if there is room.
     pub(super) fn put(&self, mut connection: Box<Http1>) {
         connection.was_idle = true;
         let mut idle = self.idle.lock();
@@ -69,33 +69,34 @@ impl Http1Pool {
         }
     }
 
-    /// Closes one that is not fresh: a program that serves one connection at a time accepts no other before.
+    /// Closes one connection that is not fresh, because a program that serves one connection at a time accepts no other
+    /// before.
     pub(super) fn close_one(&self) {
         let closed = self.idle.lock().pop();
         drop(closed);
     }
 
-    /// Closes all of it.
+    /// Closes all connections.
     pub(super) fn clear(&self) {
         self.idle.lock().clear();
     }
 
-    /// Whether nothing is idle.
+    /// Reports whether there are no connections.
     pub(super) fn is_empty(&self) -> bool {
         self.idle.lock().is_empty()
     }
 
-    /// Since when each is idle.
+    /// Returns the time since when each connection is idle.
     pub(super) fn idle_since(&self) -> Vec<Instant> {
         self.idle.lock().iter().map(|connection| connection.idle_since).collect()
     }
 
-    /// Takes out what is idle since before `then`.
+    /// Removes and returns the connections that are idle since before `then`.
     pub(super) fn idle_before(&self, then: Instant) -> Vec<Box<Http1>> {
         self.idle.lock().extract_if(.., |connection| connection.idle_since < then).collect()
     }
 
-    /// Takes out what is old, what nobody needs, and what the pod has closed.
+    /// Removes and returns connections that are old, surplus, or closed by the pod.
     pub(super) fn sweep(&self, now: Instant) -> Vec<Box<Http1>> {
         let mut idle = self.idle.lock();
         let idle_for = |connection: &Http1| now.saturating_duration_since(connection.idle_since);
@@ -105,8 +106,8 @@ impl Http1Pool {
         unneeded.sort_unstable();
         let surplus = unneeded.len().saturating_sub(IDLE_KEPT);
         let mut surplus = surplus - surplus / 4;
-        // The oldest ones stay: those of one burst have its memory to themselves, and an allocator gives nothing back
-        // of what is shared with one that stays.
+        // The oldest stay: connections of one burst share memory pages, and an allocator frees no page that is shared
+        // with a connection that stays.
         let youngest = unneeded.get(unneeded.len() - surplus).copied();
         let goes = |connection: &mut Box<Http1>| {
             let is_young = youngest.is_some_and(|youngest| connection.made >= youngest);

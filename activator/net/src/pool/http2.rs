@@ -1,37 +1,37 @@
 //! HTTP/2 connections to one address.
 //!
-//! The first connection of the caller's worker whose pod permits one more stream takes the request; where none does,
-//! another is dialled. There are at most [`HTTP2_MAX`]: beyond that, requests wait for a stream. Those that stand idle
-//! beside another are closed by the sweep.
+//! A request takes the first connection of its worker on which the pod permits another stream. If there is none,
+//! another is dialled. There are at most [`HTTP2_MAX`]; beyond that, requests wait for a stream. The sweep closes idle
+//! connections except one.
 //!
-//! A new connection takes one request at once; others wait, before they dial, for the pod to say how many it permits
-//! there ([`crate::http2::connection`]).
+//! A new connection carries one request at once. Other requests, before they dial, wait for the pod's stream limit on
+//! it ([`crate::http2::connection`]).
 //!
-//! The first of each worker has few streams with large windows, and is preferred as long as it has room; the others have
-//! many with small ones ([`Windows`]). So what lies here of answers that nobody reads is 4 MiB for each worker and pod,
-//! and 20 KiB for each stream beyond those.
+//! The first connection of each worker has few streams with large windows, and is preferred while it has room. The
+//! others have many streams with small windows ([`Windows`]). So unread responses occupy at most 4 MiB for each worker
+//! and pod, plus 20 KiB for each stream beyond those.
 
 use crate::http2::connection::{Alive, Http2, Stream, Windows};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// HTTP/2 connections to one address. A pod that permits one stream on each is no worse off than one that speaks
-/// HTTP/1.1 to a client with this many connections.
+/// Maximum number of HTTP/2 connections to one address. A pod that permits one stream on each is no worse off than an
+/// HTTP/1.1 pod with a client that opens as many connections.
 const HTTP2_MAX: usize = 256;
 
 #[derive(Default)]
 pub(super) struct Http2Pool {
     pub(super) connections: Mutex<Vec<Http2>>,
-    /// Those of large windows; also those that take no more requests.
+    /// Connections with large windows, including those that accept no more requests.
     wide: Mutex<Vec<Alive>>,
-    /// Connections so far.
+    /// Number of connections made so far.
     made: AtomicUsize,
-    /// Held by whoever dials another.
+    /// Held while another connection is dialled.
     pub(super) dialling: tokio::sync::Mutex<()>,
 }
 
 impl Http2Pool {
-    /// How the window of the caller's next connection is divided.
+    /// Returns the window division for the caller's next connection.
     pub(super) fn next_windows(&self) -> Windows {
         let mut wide = self.wide.lock();
         wide.retain(Alive::is_alive);
@@ -49,8 +49,9 @@ impl Http2Pool {
         }
     }
 
-    /// A place on the first connection of the caller's worker that has room. On the last of any worker whether or not,
-    /// where there may be no more: of those whose limit is known, so that what is beyond it waits.
+    /// Reserves a place on the first connection of the caller's worker that has room. If there may be no more
+    /// connections, reserves one on the last connection of any worker whose limit is known, regardless of the limit, so
+    /// that the request waits there.
     pub(super) fn open(&self) -> Option<Stream> {
         let mut connections = self.connections.lock();
         let mut here = connections.iter().filter(|connection| connection.is_here() && !connection.is_closed());
@@ -63,45 +64,46 @@ impl Http2Pool {
         })
     }
 
-    /// Connections so far.
+    /// Returns the number of connections made so far.
     pub(super) fn made(&self) -> usize {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// A place on the newest connection of the caller's worker, if it was made after so many, and has room.
+    /// Reserves a place on the newest connection of the caller's worker, if its number is at least `made` and it has
+    /// room.
     pub(super) fn open_since(&self, made: usize) -> Option<Stream> {
         self.newest_since(made)?.try_reserve()
     }
 
-    /// The newest connection of the caller's worker, if it was made after so many, and the pod has not said yet how many
-    /// streams it takes there.
+    /// Returns the newest connection of the caller's worker, if its number is at least `made` and the pod has not sent
+    /// its stream limit there yet.
     pub(super) fn unsettled_since(&self, made: usize) -> Option<Http2> {
         self.newest_since(made).filter(|newest| !newest.is_settled())
     }
 
-    /// The newest connection of the caller's worker, if it was made after so many, and is open.
+    /// Returns the newest connection of the caller's worker, if its number is at least `made` and it is open.
     fn newest_since(&self, made: usize) -> Option<Http2> {
         let connections = self.connections.lock();
         let newest = connections.iter().rfind(|connection| connection.is_here() && connection.number >= made)?;
         (!newest.is_closed()).then(|| newest.clone())
     }
 
-    /// New requests take another connection than that of `left`, on which others may still run.
+    /// Removes the connection of `left`, so that new requests take another one. Its streams continue.
     pub(super) fn leave(&self, left: &Stream) {
         self.connections.lock().retain(|connection| !connection.is_of(left));
     }
 
-    /// Lets go of all. What is in flight runs on.
+    /// Removes all connections. Requests in flight continue.
     pub(super) fn clear(&self) {
         self.connections.lock().clear();
     }
 
-    /// Whether there is none that is open.
+    /// Reports whether no connection is open.
     pub(super) fn is_empty(&self) -> bool {
         self.connections.lock().iter().all(Http2::is_closed)
     }
 
-    /// Takes out those that stand idle beside another.
+    /// Removes and returns idle connections, except the first.
     pub(super) fn sweep(&self) -> Vec<Http2> {
         let mut connections = self.connections.lock();
         connections.retain(|connection| !connection.is_closed());

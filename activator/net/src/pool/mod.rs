@@ -1,16 +1,16 @@
-//! Connections to pods, shared by every request that goes to the same address.
+//! Connections to pods, shared by all requests to the same address.
 //!
-//! | file | has |
+//! | file | content |
 //! |---|---|
-//! | [`dialling`] | new connections: how long, how many at once, TLS |
-//! | [`probe_connect`] | those of probes |
-//! | [`spoken`] | what the pod has been found to speak |
-//! | [`http1`], [`http2`] | what may be used again |
-//! | [`sweep`] | what is closed, and when |
+//! | [`dialling`] | new connections: timeouts, concurrency, TLS |
+//! | [`probe_connect`] | connects of probes |
+//! | [`spoken`] | detected HTTP version of the pod |
+//! | [`http1`], [`http2`] | reusable connections |
+//! | [`sweep`] | closing idle connections |
 //!
-//! Whoever waits for leave to dial takes a connection that came back meanwhile. Idle HTTP/1.1 connections to all
-//! addresses are bounded too (upstream: 1000) by the sweep: a count that every request moved would be the one thing that
-//! all cores share.
+//! A request that waits for a permit to dial takes a connection that is returned meanwhile. The sweep also bounds the
+//! idle HTTP/1.1 connections to all addresses (upstream: 1000). An exact count would be changed by every request, and
+//! would be the only data shared by all cores.
 
 mod dialling;
 mod http1;
@@ -54,25 +54,25 @@ use tokio_util::sync::CancellationToken;
 pub struct Pool {
     /// The address.
     pub address: SocketAddr,
-    /// The address that requests go to, as a `Host` header.
+    /// Address of requests, as a `Host` header.
     pub(crate) host: HeaderValue,
     dialler: Dialler,
     probes: ProbeConnects,
     http1: Http1Pool,
     http2: Http2Pool,
-    /// Whether the pod is sent connections that are no HTTP.
+    /// The pod receives relayed connections without HTTP.
     relays: AtomicBool,
-    /// HTTP that the pod has been found to speak.
+    /// Detected HTTP version of the pod.
     pub(crate) spoken: PodHttp,
-    /// When its last failure was told of.
+    /// Time of its last logged failure.
     told: Mutex<Option<Instant>>,
 }
 
-/// A pod's failures are told of no more often.
+/// Minimum time between two logged failures of a pod.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
-/// How long a pod nearby may take to say how many streams it permits on a new HTTP/2 connection. Until then it has one
-/// request there, which no pod answers before it has said that.
+/// Maximum wait for a nearby pod's stream limit on a new HTTP/2 connection. Until then the connection carries one
+/// request, and a pod sends its settings before it responds.
 const SETTLES_WITHIN: Duration = Duration::from_millis(500);
 
 impl Pool {
@@ -84,18 +84,18 @@ impl Pool {
         Self { address, host, dialler, probes, http1, http2, relays, spoken, told }
     }
 
-    /// Connections to another port of the same pod: a probe's.
+    /// Creates a pool for probes to another port of the same pod.
     pub(crate) fn beside(&self, address: SocketAddr) -> Self {
         let liveness = self.dialler.liveness().clone();
         Self { probes: self.probes.clone(), ..Self::new(address, None, 0, liveness) }
     }
 
-    /// Whether anything was connected to there, ever.
+    /// Reports whether any connect to the address has ever succeeded.
     pub fn has_connected(&self) -> bool {
         self.dialler.round_trip().is_some()
     }
 
-    /// Whether requests are encrypted. Probes never are.
+    /// Reports whether requests are encrypted. Probes never are.
     pub fn is_encrypted(&self) -> bool {
         self.dialler.tls().is_some()
     }
@@ -103,7 +103,7 @@ impl Pool {
     /// Connects for a probe to a plain port, within `timeout`.
     ///
     /// # Errors
-    /// The pod could not be connected to: how the probe ended.
+    /// Returns the probe's outcome if the pod could not be connected to.
     pub(crate) async fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<PodStream, Outcome> {
         let connected = self.probes.connect(address, timeout).await?;
         let own = address == self.address;
@@ -111,45 +111,46 @@ impl Pool {
         stream.map_err(|_| Outcome::Unanswered)
     }
 
-    /// How long an answer may take that is given `timeout` from a pod nearby: some round trips in any case.
+    /// Extends `timeout`, which is meant for a nearby pod, to at least a few round trips.
     pub(crate) fn answer_timeout(&self, timeout: Duration) -> Duration {
         timeout.max(self.dialler.round_trip().map_or(timeout, answer_min))
     }
 
-    /// The pod's being found gone from now on. Made before a request is sent, so that none is missed.
+    /// Returns a signal that the pod was found gone from now on. Create it before sending a request, so that no signal
+    /// is missed.
     pub(crate) fn lost(&self) -> Lost<'_> {
         self.dialler.lost()
     }
 
-    /// The kernel has given up on a connection, or on the way there: whether the pod is there at all is to be found
-    /// out.
+    /// Starts a check if the pod exists, because the kernel has given up a connection or the route.
     pub fn doubt(&self) {
         self.dialler.doubt();
     }
 
-    /// Closes what is idle, and has every connection to the pod end.
+    /// Ends every connection to the pod, idle or not.
     fn cut(&self) {
         self.close();
         self.dialler.cut();
     }
 
-    /// An idle HTTP/1.1 connection that the pod has not closed. With `once`, for a request that must not run twice.
+    /// Returns an idle HTTP/1.1 connection that the pod has not closed. `once` is set for a request that must not run
+    /// twice.
     #[inline]
     pub(crate) fn idle(&self, once: bool) -> Option<Box<Http1>> {
         self.http1.take(once)
     }
 
-    /// Whether the pod is sent connections that are no HTTP, and none is to be kept for a first request.
+    /// Reports whether the pod receives connections without HTTP, so that no connection is kept for a first request.
     pub(crate) fn relays(&self) -> bool {
         self.relays.load(Ordering::Relaxed)
     }
 
-    /// Takes in an HTTP/1.1 connection over which nothing was sent yet: a probe's.
+    /// Adds a probe's HTTP/1.1 connection on which nothing was sent yet.
     pub(crate) fn put_fresh(&self, connection: Box<Http1>) {
         self.http1.put(connection);
     }
 
-    /// An HTTP/1.1 connection: [idle](Self::idle) or new.
+    /// Returns an HTTP/1.1 connection: [idle](Self::idle) or new.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -169,7 +170,7 @@ impl Pool {
         self.dial_http1().await
     }
 
-    /// A new HTTP/1.1 connection, idle ones aside: that the pod accepts one tells that it is there.
+    /// Returns a new HTTP/1.1 connection, even if others are idle: that the pod accepts one proves that it is alive.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -180,7 +181,7 @@ impl Pool {
         self.dial_http1().await
     }
 
-    /// A new HTTP/1.1 connection: for an upgrade, which does not give it back and must not meet a stale one.
+    /// Dials an HTTP/1.1 connection for an upgrade, which does not return it and must not get a stale one.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -188,14 +189,15 @@ impl Pool {
         Ok(Http1::new(self.dialler.dial().await?))
     }
 
-    /// A connection of its own to the pod, as nothing but bytes.
+    /// Dials a dedicated connection for plain bytes.
     ///
     /// # Errors
-    /// The pod could not be connected to. [`io::ErrorKind::ResourceBusy`]: it had no room for this connect, which says
-    /// nothing of the pod.
+    /// The pod could not be connected to. [`io::ErrorKind::ResourceBusy`]: it had no room for this connect, which is no
+    /// evidence against the pod.
     pub async fn connect_tcp(&self) -> io::Result<TcpEnd> {
         if !self.relays.swap(true, Ordering::Relaxed) {
-            self.close(); // A probe's connection: the pod may serve one client only, and wait for what this one says.
+            // This closes a probe's connection: the pod may serve only one client, and wait for input on that one.
+            self.close();
         }
         let start = Instant::now();
         let lost = self.lost();
@@ -205,30 +207,31 @@ impl Pool {
             self.dialler.dial_plain(self.address).await?.into_end()
         };
         tokio::select! {
-            biased; // What has come counts.
+            biased; // A connection that is established counts.
             connected = connecting => connected,
             () = lost.happened() => Err(io::ErrorKind::HostUnreachable.into()),
         }
     }
 
-    /// A connection of its own to another activator, which is told by `mark` what to do with it, and that one's word.
+    /// Dials a dedicated connection to another activator, sends `mark`, and returns the connection and the activator's
+    /// answer.
     ///
     /// # Errors
-    /// It could not be connected to, or broke the connection before its word.
+    /// It could not be connected to, or closed the connection before its answer.
     pub async fn connect_marked(&self, mark: &str) -> io::Result<(TcpEnd, u8)> {
         let mut end = self.connect_tcp().await?;
         let lost = self.lost();
         tokio::select! {
-            biased; // What has come counts.
+            biased; // An answer that has arrived counts.
             said = mark::ask(&mut end, mark) => said.map(|said| (end, said)),
             () = lost.happened() => Err(io::ErrorKind::HostUnreachable.into()),
         }
     }
 
-    /// Returns whether the pod sends something on a new connection before its client does, within this time.
+    /// Reports whether the pod sends bytes on a new connection before its client does, within this time.
     ///
     /// # Errors
-    /// The pod could not be connected to, or broke the connection.
+    /// The pod could not be connected to, or closed the connection.
     pub async fn speaks_first(&self, within: Duration) -> io::Result<bool> {
         let start = Instant::now();
         let permit = self.dialler.permit().await?;
@@ -243,7 +246,7 @@ impl Pool {
         }
     }
 
-    /// A place on an HTTP/2 connection: one that has room, or a new one.
+    /// Reserves a place on an HTTP/2 connection: one with room, or a new one.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -254,8 +257,8 @@ impl Pool {
         }
     }
 
-    /// A place on an HTTP/2 connection that was made after this was asked for, for whichever of the worker's requests:
-    /// that the pod accepts one tells that it is there.
+    /// Reserves a place on an HTTP/2 connection that was created after this call, for any of the worker's requests:
+    /// that the pod accepts one proves that it is alive.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -264,9 +267,9 @@ impl Pool {
         self.http2_since(made, || self.http2.open_since(made)).await
     }
 
-    /// A place that `open` finds, or one on a new connection. Before it dials, it waits until it is known how many
-    /// streams the pod takes on the newest connection of the caller's worker, if that was made after so many: it may
-    /// have room. Not under the lock, which the dials of all workers take.
+    /// Reserves a place that `open` finds, or one on a new connection. Before it dials, it waits for the pod's stream
+    /// limit on the worker's newest connection with a number of at least `made`, which may have room. It does not hold
+    /// the lock meanwhile, because the dials of all workers take that.
     async fn http2_since(&self, made: usize, open: impl Fn() -> Option<Stream>) -> io::Result<Stream> {
         let start = Instant::now();
         loop {
@@ -281,8 +284,8 @@ impl Pool {
         }
     }
 
-    /// Returns whether the pod speaks HTTP/2. If that is not known, a new connection tells: the pod answers it with its
-    /// settings. A pod that says nothing is taken to be slow.
+    /// Reports whether the pod speaks HTTP/2. If that is unknown, a new connection shows it: an HTTP/2 pod sends its
+    /// settings. A pod that sends nothing is assumed to be slow.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -315,7 +318,7 @@ impl Pool {
         Ok(place)
     }
 
-    /// An HTTP/2 connection over a stream that is connected.
+    /// Creates an HTTP/2 connection over a connected stream.
     ///
     /// # Errors
     /// The pod has closed it.
@@ -323,23 +326,23 @@ impl Pool {
         Http2::new(stream, self.http2.next_windows()).await
     }
 
-    /// Takes in an HTTP/2 connection.
+    /// Adds an HTTP/2 connection.
     pub(crate) fn put_http2(&self, connection: Http2) {
         self.http2.put(connection);
     }
 
-    /// A place on an HTTP/2 connection that is there.
+    /// Reserves a place on an existing HTTP/2 connection.
     #[inline]
     pub(crate) fn open_http2(&self) -> Option<Stream> {
         self.http2.open()
     }
 
-    /// New requests take another HTTP/2 connection than that of `left`, on which others may still run.
+    /// Makes new requests take another HTTP/2 connection than that of `left`. Its streams continue.
     pub(crate) fn leave_http2(&self, left: &Stream) {
         self.http2.leave(left);
     }
 
-    /// Whether another failure of the pod is worth a line of the log: one each minute is.
+    /// Reports whether another failure of the pod should be logged: at most one per minute.
     pub fn is_told_again(&self, now: Instant) -> bool {
         let mut told = self.told.lock();
         let again = told.is_none_or(|last| now.saturating_duration_since(last) >= TOLD_EVERY);
@@ -349,7 +352,7 @@ impl Pool {
         again
     }
 
-    /// Closes every idle connection, because the pod failed or is no more. What is in flight runs on.
+    /// Closes every idle connection, because the pod failed or is gone. Requests in flight continue.
     pub fn close(&self) {
         self.http1.clear();
         self.http2.clear();
@@ -371,19 +374,19 @@ impl ReturnIdle for Pool {
     }
 }
 
-/// The pools of all addresses.
+/// Pools of all addresses.
 pub struct Pools {
     idle_max: usize,
     idle_total_max: usize,
-    /// The authorities of pods' certificates, where requests to them are encrypted.
+    /// Certificate authorities of the pods, if requests are encrypted.
     roots: Option<Roots>,
     liveness: Arc<Liveness>,
     by_address: DashMap<SocketAddr, Arc<Pool>, RandomState>,
 }
 
 impl Pools {
-    /// None yet. At most so many connections are idle: to one address, and to all. Sweeps for as long as the returned
-    /// value lives, and until `shutdown`.
+    /// Starts without pools. The limits are the idle connections to one address, and to all. Sweeps until the returned
+    /// value is dropped, or `shutdown`.
     pub fn start(
         (idle_max, idle_total_max): (usize, usize),
         roots: Option<Roots>,
@@ -396,7 +399,7 @@ impl Pools {
         pools
     }
 
-    /// The pool of an address for requests to pods of `namespace`, made if there is none.
+    /// Returns the pool of an address for requests to pods of `namespace`, and creates it if needed.
     pub fn get(&self, address: SocketAddr, namespace: &str) -> Arc<Pool> {
         let Some(roots) = &self.roots else {
             if let Some(pool) = self.by_address.get(&address) {
@@ -411,13 +414,13 @@ impl Pools {
         {
             return pool.clone();
         }
-        // None, or that of a pod of another namespace, which had the address before.
+        // There is no pool, or it belongs to a pod of another namespace that had the address before.
         let pool = Arc::new(Pool::new(address, Some(tls), self.idle_max, self.liveness.clone()));
         self.by_address.insert(address, pool.clone());
         pool
     }
 
-    /// The pool of another activator's address.
+    /// Returns the pool of another activator's address.
     pub fn of_activator(&self, address: SocketAddr) -> Arc<Pool> {
         if let Some(pool) = self.by_address.get(&address) {
             return pool.clone();
@@ -427,35 +430,35 @@ impl Pools {
         self.by_address.entry(address).or_insert_with(new).clone()
     }
 
-    /// Forgets an address that no revision lists any more.
+    /// Removes an address that no revision lists any more.
     pub fn remove(&self, address: SocketAddr) {
         if let Some((_, pool)) = self.by_address.remove(&address) {
             pool.close();
         }
     }
 
-    /// Ends every connection to the pod at this address at once, whichever of its ports they go to, and what runs on
-    /// them. Where pods have the address of their node, those to all pods there end.
+    /// Ends every connection to the pod at this address at once, on any of its ports, with the requests on them. If
+    /// pods share their node's address, the connections to all pods of the node end.
     pub fn cut(&self, pod: IpAddr) {
         let of_pod = self.by_address.iter().filter(|entry| entry.key().ip() == pod);
         let of_pod: Vec<Arc<Pool>> = of_pod.map(|entry| entry.value().clone()).collect();
-        of_pod.iter().for_each(|pool| pool.cut()); // Under none of the table's locks.
-        // Some may be of no pool any more: the sweep forgets one whose last connection is a tunnel.
+        of_pod.iter().for_each(|pool| pool.cut()); // The table's locks are not held here.
+        // Some connections may have no pool any more: the sweep removes a pool whose last connection is a tunnel.
         self.liveness.cut(&Link::new(SocketAddr::new(pod, 0)));
     }
 
-    /// Has `observer` told what connections to an address say of the pod there.
+    /// Notifies `observer` of evidence from connections to an address.
     pub fn observe(&self, address: SocketAddr, observer: Weak<dyn PodObserver>) {
         self.liveness.observe(address, observer);
     }
 
-    /// Has it told no longer.
+    /// Stops the notifications.
     pub fn unobserve(&self, address: SocketAddr, observer: &Weak<dyn PodObserver>) {
         self.liveness.unobserve(address, observer);
     }
 
-    /// Closes what is old, and forgets addresses that nobody uses and nothing is kept for: a late request may have made
-    /// a pool for a pod that was removed just before.
+    /// Closes old connections, and removes unused pools without connections: a late request may have created a pool for
+    /// a pod that was just removed.
     fn sweep(&self, now: Instant) {
         let all: Vec<Arc<Pool>> = self.by_address.iter().map(|entry| entry.value().clone()).collect();
         for pool in &all {
@@ -463,7 +466,7 @@ impl Pools {
         }
         sweep::bound_idle(&all, self.idle_total_max);
         drop(all);
-        // Under the entry's lock nobody can get the pool, so a count of one stays one.
+        // While the entry is locked, the pool cannot be cloned, so a count of one stays one.
         self.by_address.retain(|_, pool| Arc::strong_count(pool) > 1 || !pool.is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! Connects for probes: one that is not answered in time goes on, and the next probe finds it.
+//! Connects for probes. A connect that is not answered in time continues, and the next probe can use it.
 //!
-//! However far the pod is, it is reached; and however short the time in which the network was not there, that connect
-//! is not waited for, since a new one runs beside it.
+//! So a distant pod is reached despite a short timeout. After a short network failure, no probe has to wait for the old
+//! connect's retransmission, because a new one runs beside it.
 
 use crate::tcp::connect::{Connected, Connecting};
 use activator_core::backends::Outcome;
@@ -11,13 +11,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a connect may go on beside others: until the kernel has repeated itself twice.
+/// Maximum time that a connect continues beside others: the kernel has retransmitted twice by then.
 const HELD_MAX: Duration = Duration::from_secs(4);
 
-/// The connects of one pod's probes, to any of its ports. Clones are the same.
+/// Connects of one pod's probes, to any of its ports. Clones share their state.
 #[derive(Clone, Default)]
 pub(super) struct ProbeConnects {
-    /// One that was given up, and may be answered yet.
+    /// A connect that timed out, but may still be answered.
     held: Arc<Mutex<Option<Connecting>>>,
 }
 
@@ -25,7 +25,7 @@ impl ProbeConnects {
     /// Connects within `timeout`.
     ///
     /// # Errors
-    /// The pod could not be connected to: how the probe ended.
+    /// Returns the probe's outcome if the pod could not be connected to.
     pub(super) async fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<Connected, Outcome> {
         let held = self.held.lock().take().filter(|held| held.address == address && held.start.elapsed() < HELD_MAX);
         let begun = Connecting::begin(address).map_err(|_| Outcome::Unanswered)?;
@@ -33,7 +33,7 @@ impl ProbeConnects {
         let ended = futures::future::select_all(connecting.iter().map(|connecting| Box::pin(connecting.ended())));
         let _ = tokio::time::timeout(timeout, ended).await;
         let Some(ended) = connecting.iter().position(Connecting::has_ended) else {
-            *self.held.lock() = connecting.into_iter().next(); // The older one.
+            *self.held.lock() = connecting.into_iter().next(); // Keep the older one.
             return Err(Outcome::Unanswered);
         };
         let ended = connecting.into_iter().nth(ended).ok_or(Outcome::Unanswered)?;

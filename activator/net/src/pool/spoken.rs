@@ -1,14 +1,14 @@
-//! HTTP that the pod at an address has been found to speak.
+//! Detected HTTP versions of the pod at an address.
 
 use common::backend::Protocol;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// For each protocol: whether the pod speaks it, if that was found out.
+/// Support of each protocol by the pod, as far as it was detected.
 #[derive(Debug, Default)]
 pub(crate) struct PodHttp(AtomicU8);
 
 impl PodHttp {
-    /// Returns whether the pod speaks `protocol`; none if that is not known yet.
+    /// Reports whether the pod speaks `protocol`; `None` if that is unknown.
     pub(crate) fn knows(&self, protocol: Protocol) -> Option<bool> {
         let [does, does_not] = bits(protocol);
         match self.0.load(Ordering::Relaxed) & (does | does_not) {
@@ -17,7 +17,7 @@ impl PodHttp {
         }
     }
 
-    /// Notes whether it does.
+    /// Records whether the pod speaks `protocol`.
     pub(crate) fn note(&self, protocol: Protocol, speaks: bool) {
         let [does, does_not] = bits(protocol);
         let (set, unset) = if speaks { (does, does_not) } else { (does_not, does) };

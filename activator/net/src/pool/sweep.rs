@@ -1,4 +1,4 @@
-//! Closing what nobody needs, every few seconds: by age and need at each address, and by number over all of them.
+//! Periodic closing of idle connections: by age and need at each address, and by number over all addresses.
 
 use super::{Pool, Pools};
 use std::sync::{Arc, Weak};
@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two looks at the idle connections.
+/// Time between two sweeps.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Sweeps for as long as there are pools, and until `shutdown`.
+/// Sweeps until all pools are dropped, or `shutdown`.
 pub(super) async fn run(pools: Weak<Pools>, shutdown: CancellationToken) {
     loop {
         tokio::select! {
@@ -22,14 +22,14 @@ pub(super) async fn run(pools: Weak<Pools>, shutdown: CancellationToken) {
 }
 
 impl Pool {
-    /// Closes what is old, and what a burst has left.
+    /// Closes connections that are old, or left by a burst.
     pub(super) fn sweep(&self, now: Instant) {
-        // Closing a socket is a system call: not under the locks.
+        // Closing a socket is a system call, so the locks are not held here.
         drop((self.http1.sweep(now), self.http2.sweep()));
     }
 }
 
-/// Closes the connections beyond `total_max` that have been idle for longest.
+/// Closes the connections beyond `total_max` that were idle for longest.
 pub(super) fn bound_idle(all: &[Arc<Pool>], total_max: usize) {
     let mut since: Vec<Instant> = all.iter().flat_map(|pool| pool.http1.idle_since()).collect();
     if since.len() <= total_max {

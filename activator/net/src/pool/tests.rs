@@ -1,4 +1,4 @@
-//! The pools against listeners of this machine.
+//! Tests of the pools with local listeners.
 
 use super::http1::{IDLE_KEPT, IDLE_MAX};
 use super::sweep::SWEEP_INTERVAL;
@@ -17,14 +17,14 @@ async fn listen() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port")
 }
 
-/// Goal: a probe's connect says that nobody listens, and how long it took to hear that; silence says nothing.
+/// Goal: a probe's connect reports a refusal with its duration; silence is not reported as a refusal.
 #[tokio::test]
 async fn a_refusal_is_told_from_silence() {
     let listener = listen().await;
     let address = listener.local_addr().expect("bound");
     let pool = Pool::new(address, None, 2, Arc::default());
     let from_there = |outcome| matches!(outcome, Outcome::Refused(took) if took > Duration::ZERO);
-    // From here on its kernel drops what comes before TCP sees it.
+    // From here on, the kernel drops incoming packets before TCP sees them.
     SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
     let silent = pool.connect(address, Duration::from_millis(5)).await.expect_err("dropped");
     assert_eq!(silent, Outcome::Unanswered);
@@ -33,8 +33,8 @@ async fn a_refusal_is_told_from_silence() {
     assert!(from_there(refused), "{refused:?}");
 }
 
-/// Goal: a program that starts again at its old address is found at once, although a first segment from a port that
-/// its former self remembers is not answered as it should be for some 10 ms. Method: the second connect's beside it.
+/// Goal: a program that restarts at its old address is found at once, although the kernel does not answer a reused port
+/// correctly for some 10 ms. Method: a second connect runs beside the hanging one.
 #[tokio::test]
 async fn a_connect_that_hangs_delays_no_other() {
     let listener = listen().await;
@@ -44,7 +44,7 @@ async fn a_connect_that_hangs_delays_no_other() {
     pool.connect(address, Duration::from_millis(1)).await.expect_err("dropped");
     SockRef::from(&listener).detach_filter().expect("permitted");
     let stream = pool.connect(address, Duration::from_secs(60)).await.expect("beside the one that hangs");
-    // As the kernel saw it; the first would have been answered only once it was repeated, after a second.
+    // As measured by the kernel. The first connect would need a retransmission, after a second.
     assert!(stream.round_trip < Duration::from_secs(1), "{:?}", stream.round_trip);
 }
 
@@ -65,8 +65,8 @@ async fn idle_connections_are_taken_again_latest_first_and_bounded() {
     assert!(pool.idle(false).is_none(), "the third was closed");
 }
 
-/// Goal: a worker takes what it has used, and others' only when it has none.
-/// Method: one connection on each of two workers, the second worker's on top.
+/// Goal: a worker takes its own idle connections first, and others' only if it has none. Method: one connection on each
+/// of two workers, the second worker's on top.
 #[tokio::test]
 async fn a_worker_takes_its_own_connections_first() {
     let listener = listen().await;
@@ -89,7 +89,8 @@ async fn a_worker_takes_its_own_connections_first() {
     assert_eq!(taking.await.expect("no panic"), [Some(true), Some(false), None]);
 }
 
-/// Goal: what a burst has opened goes, three in four at a time; a few stay, and those go at the end of their time.
+/// Goal: each sweep closes three in four of the connections left by a burst; a few stay, and are closed when they are
+/// old.
 #[tokio::test]
 async fn most_of_what_nobody_needs_goes_with_each_sweep() {
     let listener = listen().await;
@@ -123,7 +124,7 @@ async fn a_connection_that_the_pod_closed_is_not_taken() {
     pool.return_idle(connection);
     accepted.shutdown().await.expect("open");
     drop(accepted);
-    // The close has arrived once the kernel says that there is something to read.
+    // The close has arrived once the kernel reports input.
     tokio::time::timeout(Duration::from_secs(30), async {
         while pool.http1.idle.lock().first_mut().is_some_and(|connection| connection.is_alive(false)) {
             tokio::task::yield_now().await;
@@ -143,7 +144,7 @@ async fn all_addresses_together_are_bounded() {
         let pool = pools.get(listener.local_addr().expect("bound"), "ns");
         pool.return_idle(pool.http1(false).await.expect("accepted"));
         kept.push((pool, listener));
-        tokio::time::sleep(Duration::from_millis(2)).await; // So that none is idle since the same instant.
+        tokio::time::sleep(Duration::from_millis(2)).await; // So that no two became idle at the same instant.
     }
     pools.sweep(Instant::now());
     let left: Vec<bool> = kept.iter().map(|(pool, _)| pool.idle(false).is_some()).collect();
@@ -167,8 +168,7 @@ async fn old_connections_are_closed_and_unused_addresses_forgotten() {
     assert_eq!(accepted.read(&mut [0]).await.expect("closed, not reset"), 0);
 }
 
-/// Goal: a pod that is cut loses what runs at each of its ports, also where the port's pool is forgotten, as that of a tunnel
-/// is.
+/// Goal: cutting a pod ends the connections to each of its ports, even if the port's pool was removed, as for a tunnel.
 #[tokio::test]
 async fn a_pod_is_cut_at_all_its_ports() {
     let pools = Pools::start((2, 10), None, CancellationToken::new());
@@ -190,7 +190,7 @@ async fn a_pod_is_cut_at_all_its_ports() {
     }
 }
 
-/// Goal: a pod's failure is worth a line of the log once a minute, whatever other pods do.
+/// Goal: a pod's failures are logged once a minute, independently of other pods.
 #[tokio::test]
 async fn a_pods_failures_are_told_of_once_a_minute() {
     let address = ([127, 0, 0, 1], 1).into();
@@ -204,7 +204,7 @@ async fn a_pods_failures_are_told_of_once_a_minute() {
     assert!(other.is_told_again(start));
 }
 
-/// Goal: one connection of a worker has large windows, until nobody has it any more, also if no more requests take it.
+/// Goal: one connection of each worker has large windows, until it is closed, even if it accepts no more requests.
 #[tokio::test]
 async fn one_http2_connection_of_a_worker_has_large_windows() {
     let listener = listen().await;
@@ -222,8 +222,8 @@ async fn one_http2_connection_of_a_worker_has_large_windows() {
     assert_eq!(pool.http2.next_windows(), Windows::Wide);
 }
 
-/// Goal: a new HTTP/2 connection has one request at once, and further ones up to what its pod permits, once that is known.
-/// One that breaks off before it is known holds up nobody. Where threads stood still, it is done again.
+/// Goal: a new HTTP/2 connection carries one request at once, and more up to the pod's limit once that is known. A
+/// connection that fails before that does not delay others. The test repeats if the machine was too slow.
 #[tokio::test]
 async fn a_new_http2_connection_is_shared_once_its_pod_has_said_how_far() {
     for _ in 0..10 {
@@ -234,7 +234,7 @@ async fn a_new_http2_connection_is_shared_once_its_pod_has_said_how_far() {
     panic!("threads stand still each time");
 }
 
-/// Whether it could be seen; not: so much time passed that the pod may have been waited for no longer.
+/// Runs the scenario. Returns false if the machine was so slow that the wait for the pod's settings may have ended.
 async fn shares_a_new_http2_connection() -> bool {
     const IN_TIME: Duration = Duration::from_millis(400);
     let listener = listen().await;
@@ -269,8 +269,8 @@ async fn shares_a_new_http2_connection() -> bool {
     true
 }
 
-/// Goal: a request that waits until a pod has said how many streams it permits keeps no other worker from dialling.
-/// Method: the pod never says so, and the request that waits is not polled again.
+/// Goal: a request that waits for a pod's stream limit does not prevent other workers from dialling. Method: the pod
+/// never sends its settings, and the waiting request is not polled again.
 #[tokio::test]
 async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dialling() {
     let listener = listen().await;
@@ -278,7 +278,7 @@ async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dial
     let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
     let _first = pool.http2().await.expect("accepted");
     let mut waiting = Box::pin(pool.http2());
-    // Ready only where threads stood still for so long that the pod was waited for no longer.
+    // Ready only if the machine was so slow that the wait for the settings ended.
     let _ = futures::poll!(&mut waiting);
     let elsewhere = pool.clone();
     let dialled = workers.next().spawn(async move { elsewhere.http2().await });
@@ -286,8 +286,8 @@ async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dial
     dialled.expect("no panic").expect("accepted");
 }
 
-/// Goal: a connection that is asked for anew is new, also where another worker has made one meanwhile: the caller's own may
-/// be older than the question.
+/// Goal: a requested new connection is newer than the request, even if another worker has dialled meanwhile: the
+/// caller's own connection may be older.
 #[tokio::test]
 async fn a_new_http2_connection_is_new_for_its_worker() {
     let listener = listen().await;
@@ -306,7 +306,7 @@ async fn a_new_http2_connection_is_new_for_its_worker() {
     drop(dialling);
     let new = asked.await.expect("accepted");
     assert!(!is_old(&new), "its own, which is older");
-    // What was made since then for the same worker will do.
+    // A connection made since then by the same worker suffices.
     let dialling = pool.http2.dialling.lock().await;
     let mut asked = Box::pin(pool.new_http2());
     assert!(futures::poll!(&mut asked).is_pending());

@@ -1,14 +1,14 @@
 //! One direction of a relayed connection.
 //!
-//! What comes is copied through a buffer that all connections of a thread share. A connection keeps only what the other
-//! side had no room for, at most [`COPIED_MAX`]. Once a read has filled the buffer, bytes stream: they go through a
-//! [pipe](super::pipe), which moves them without a copy, until the pipe was less than half as full as the buffer. With
-//! many bytes that costs a fraction of copying, with few it costs more.
+//! Bytes are copied through a buffer that all connections of a thread share. A connection keeps only the bytes that the
+//! other side had no room for, at most [`COPIED_MAX`]. Once a read has filled the buffer, the direction streams: a
+//! [pipe](super::pipe) moves the bytes without a copy, until a read fills less than half of the buffer's size. For many
+//! bytes that costs a fraction of copying, for few it costs more.
 //!
-//! What a client sends may be watched for a request line ([`Direction::without_requests`]). Its bytes are copied until it is
-//! known that there is none. A request's end of line never reaches the pod, nor does anything behind it.
+//! A client's bytes may be checked for a request line ([`Direction::without_requests`]). They are copied until it is
+//! known that there is none. The end of a request's line, and anything after it, never reaches the pod.
 //!
-//! A direction that goes on and on lets others of its thread have their turn after [`TURN`].
+//! A busy direction yields to other tasks of its thread after [`TURN`] bytes.
 
 use super::Broken;
 use super::end::TcpEnd;
@@ -19,50 +19,50 @@ use std::io::ErrorKind;
 use std::task::{Context, Poll, ready};
 use tokio::io::ReadBuf;
 
-/// Most bytes that are copied at once.
+/// Maximum number of bytes that are copied at once.
 pub(crate) const COPIED_MAX: usize = 16 * 1024;
 
-/// Fewer bytes at once do not stream.
+/// Minimum number of bytes per read for streaming.
 const STREAM_MIN: usize = COPIED_MAX / 2;
 
-/// Bytes after which others have their turn: some tens of microseconds.
+/// Number of bytes after which other tasks run: some tens of microseconds.
 const TURN: usize = 1024 * 1024;
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; COPIED_MAX].into());
 }
 
-/// What flows from one end to the other.
+/// Flow of bytes from one end to the other.
 #[derive(Debug, Default)]
 pub(crate) struct Direction {
-    /// Read, and not taken by the other side yet.
+    /// Bytes that were read, but not accepted by the other side yet.
     unsent: Vec<u8>,
-    /// While bytes stream.
+    /// Pipe, while bytes stream.
     pipe: Option<Pipe>,
-    /// While it is not known whether a request begins.
+    /// Set while it is unknown if a request begins.
     watched: Option<Box<RequestLine>>,
-    /// The end has been passed on.
+    /// FIN was forwarded.
     ended: bool,
     passed: u64,
 }
 
 impl Direction {
-    /// Passes on what is no HTTP request.
+    /// Forwards anything but HTTP requests.
     pub(crate) fn without_requests() -> Self {
         Self { watched: Some(Box::default()), ..Self::default() }
     }
 
-    /// Bytes passed on so far.
+    /// Returns the number of forwarded bytes.
     pub(crate) fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// Whether all has been passed on, the end included.
+    /// Reports whether everything was forwarded, including the end.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Passes on what has come. Ready when the end has been.
+    /// Forwards available bytes. Ready when the end was forwarded.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -94,7 +94,7 @@ impl Direction {
         Poll::Pending
     }
 
-    /// Hands on what was read before.
+    /// Forwards bytes that were read before.
     fn poll_unsent(&mut self, cx: &mut Context<'_>, sink: &mut TcpEnd) -> Poll<Result<(), Broken>> {
         while !self.unsent.is_empty() {
             let written = ready!(sink.poll_write(cx, &self.unsent)).map_err(|_| Broken::Sink)?;
@@ -116,7 +116,8 @@ impl Direction {
         Poll::Ready(Ok(()))
     }
 
-    /// Copies once. What the sink has no room for is kept. `InvalidData`: a request has begun.
+    /// Copies once, and keeps the bytes that the sink has no room for. The error `InvalidData` means that a request has
+    /// begun.
     fn poll_copy(
         &mut self,
         cx: &mut Context<'_>,
@@ -135,7 +136,7 @@ impl Direction {
                 Some(Some(false)) => self.watched = None,
                 Some(None) | None => {}
             }
-            // An error of the sink is told again when the rest is handed on.
+            // The next write reports an error of the sink again.
             let written = match sink.poll_write(cx, bytes) {
                 Poll::Ready(Ok(written)) => written,
                 _ => 0,

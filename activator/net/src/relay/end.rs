@@ -1,4 +1,4 @@
-//! One end of a relayed connection: a socket, and what looks after it.
+//! One end of a relayed connection: a socket with its timeout and its monitoring.
 
 use crate::liveness::Tracked;
 use crate::tcp::state::tcp_state;
@@ -14,22 +14,22 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// A connection as nothing but bytes. Closed in order when dropped.
+/// A connection as plain bytes. Dropping it closes the connection in order.
 #[derive(Debug)]
 pub struct TcpEnd {
     stream: TcpStream,
     timeout: UserTimeout,
-    /// Whoever looks after it; of connections to pods.
+    /// Liveness tracking, for connections to pods.
     tracked: Option<Arc<Tracked>>,
 }
 
 impl TcpEnd {
-    /// Of a socket.
+    /// Wraps a socket.
     pub(crate) fn new(stream: TcpStream, timeout: UserTimeout, tracked: Option<Arc<Tracked>>) -> Self {
         Self { stream, timeout, tracked }
     }
 
-    /// Reads, by a call that takes what has come. Zero bytes: the peer has ended its direction.
+    /// Reads available bytes into a buffer. Zero bytes mean that the peer has ended its direction.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buffer));
@@ -37,7 +37,7 @@ impl TcpEnd {
         Poll::Ready(self.after_read(read))
     }
 
-    /// Reads by `read`, which must not wait.
+    /// Reads with `read`, which must not block.
     pub(crate) fn poll_read_with(
         &mut self,
         cx: &mut Context<'_>,
@@ -52,14 +52,14 @@ impl TcpEnd {
         }
     }
 
-    /// Writes what there is room for.
+    /// Writes as many bytes as there is room for.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.timeout.before_write(&self.stream, bytes.len());
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
         Poll::Ready(self.after_write(written))
     }
 
-    /// Writes at most `length` bytes by `write`, which must not wait.
+    /// Writes at most `length` bytes with `write`, which must not block.
     pub(crate) fn poll_write_with(
         &mut self,
         cx: &mut Context<'_>,
@@ -76,10 +76,10 @@ impl TcpEnd {
         }
     }
 
-    /// Ends the direction towards it.
+    /// Ends the direction towards the peer.
     ///
     /// # Errors
-    /// It is connected no longer.
+    /// It is no longer connected.
     pub(crate) fn finish(&self) -> io::Result<()> {
         SockRef::from(&self.stream).shutdown(Shutdown::Write)?;
         if let Some(tracked) = &self.tracked {
@@ -88,12 +88,12 @@ impl TcpEnd {
         Ok(())
     }
 
-    /// Breaks it off: the peer sees a reset, not an end. Also what waits to be sent is lost.
+    /// Resets the connection instead of closing it in order. Unsent bytes are lost.
     pub(crate) fn reset(self) {
         reset(&self.stream);
     }
 
-    /// Returns whether the connection has been reset or given up, for one from which nothing is read any more.
+    /// Reports whether the connection was reset or given up, if it is no longer read.
     pub(crate) fn is_broken(&self) -> bool {
         tcp_state(self.stream.as_fd()).is_ok_and(|state| state.closed)
     }
@@ -101,7 +101,7 @@ impl TcpEnd {
     fn after_read(&self, read: io::Result<usize>) -> io::Result<usize> {
         match (&read, &self.tracked) {
             (Ok(1..), Some(tracked)) => tracked.read(),
-            // What was broken off on this side must not look like the peer's end.
+            // A connection that this side has closed must not look like the peer's end.
             (Ok(0) | Err(_), Some(tracked)) => tracked.why_broken().map_or(Ok(()), Err)?,
             _ => {}
         }
@@ -119,7 +119,7 @@ impl TcpEnd {
     }
 }
 
-/// Whoever looks after it does so no longer.
+/// Ends the monitoring.
 impl Drop for TcpEnd {
     fn drop(&mut self) {
         if let Some(tracked) = &self.tracked {
@@ -128,8 +128,8 @@ impl Drop for TcpEnd {
     }
 }
 
-/// Has a socket's peer see a reset when it is closed.
+/// Makes the close of a socket send a reset.
 pub(crate) fn reset(socket: &TcpStream) {
-    // An error says that it is connected no longer.
+    // An error means that the socket is no longer connected.
     let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
 }

@@ -1,8 +1,8 @@
-//! What begins a connection that one activator relays to another: a line that no protocol begins
-//! with, and whose mark the caller proves.
+//! First line of a connection that one activator relays to another. No protocol begins with such a line. The caller
+//! authenticates its mark.
 //!
 //! ```text
-//! ▶ NUL "zeroscale " mark LF      ◀ CONNECTED: from here on it is the pod's    ◀ another byte: it has to go elsewhere
+//! ▶ NUL "zeroscale " mark LF      ◀ CONNECTED: the rest belongs to the pod     ◀ another byte: go elsewhere
 //! ```
 
 use super::end::TcpEnd;
@@ -15,7 +15,7 @@ use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-/// What a pod's being there is told by.
+/// Byte that reports a connected pod.
 pub const CONNECTED: u8 = b'+';
 
 /// Begin of the line.
@@ -23,21 +23,21 @@ pub(crate) const BEGINS: &[u8] = b"\0zeroscale ";
 const LINE_MAX: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The first bytes of a connection.
+/// First bytes of a connection.
 enum Begins {
-    /// A whole mark, and its length with what surrounds it.
+    /// A complete mark, and the length of its line.
     Mark(String, usize),
-    /// No mark.
+    /// Bytes that are not a mark.
     Client,
-    /// So many bytes, which may become one.
+    /// Number of bytes that may become a mark.
     Part(usize),
 }
 
-/// The mark that a connection begins with, if it does: it is taken, and nothing else. From another activator's address
-/// (`is_sibling`) it is waited for; a client may say nothing at all.
+/// Takes the mark at the start of a connection, if there is one, and nothing else. From another activator's address
+/// (`is_sibling`) it waits for a mark; a client may send nothing at all.
 ///
 /// # Errors
-/// It is broken, or no whole mark comes in time where there has to be one: nothing of it may reach a pod.
+/// The connection is broken, or a required mark is not complete in time. None of its bytes may then reach a pod.
 pub(crate) async fn taken(stream: &TcpStream, is_sibling: impl Fn() -> bool) -> io::Result<Option<String>> {
     let until = Instant::now() + PATIENCE;
     let mut is_last = false;
@@ -57,12 +57,12 @@ pub(crate) async fn taken(stream: &TcpStream, is_sibling: impl Fn() -> bool) -> 
             Ok(ready) => ready?.is_read_closed(),
             Err(_) => true,
         };
-        // Looked at again when more comes.
+        // Clear the readiness, so that the next wait ends with new bytes.
         let _ = stream.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
     }
 }
 
-/// Looks at what has come, without taking it.
+/// Peeks at the received bytes.
 fn look(stream: &TcpStream) -> io::Result<Begins> {
     let mut line = [0; LINE_MAX];
     let read = match recv(stream, &mut line, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -79,7 +79,7 @@ fn look(stream: &TcpStream) -> io::Result<Begins> {
     }
 }
 
-/// Tells whoever relays a connection.
+/// Sends a byte to the relaying activator.
 pub(crate) async fn say(stream: &TcpStream, byte: u8) -> io::Result<()> {
     loop {
         stream.writable().await?;
@@ -90,10 +90,10 @@ pub(crate) async fn say(stream: &TcpStream, byte: u8) -> io::Result<()> {
     }
 }
 
-/// Marks a new connection to another activator, and waits for its word.
+/// Marks a new connection to another activator, and waits for its answer.
 ///
 /// # Errors
-/// It is broken, or has ended.
+/// The connection is broken or closed.
 pub(crate) async fn ask(end: &mut TcpEnd, mark: &str) -> io::Result<u8> {
     let line = [BEGINS, mark.as_bytes(), b"\n"].concat();
     let mut left = &line[..];
@@ -121,7 +121,7 @@ mod tests {
         (client, listener.accept().await.expect("accepted").0)
     }
 
-    /// Goal: a mark in parts is taken whole, and what follows it stays.
+    /// Goal: a mark that arrives in parts is taken completely, and the bytes after it stay.
     #[tokio::test]
     async fn a_late_mark_is_waited_for() {
         let (mut client, server) = pair().await;
@@ -133,14 +133,15 @@ mod tests {
         };
         let (mark, ()) = tokio::join!(taken(&server, || true), sends);
         assert_eq!(mark.expect("a mark").as_deref(), Some("the mark"));
-        // As whoever serves it does: what lies there is told again.
+        // Registered anew, as the server does, so that buffered bytes are reported again.
         let mut server = TcpStream::from_std(server.into_std().expect("open")).expect("open");
         let mut rest = [0; 5];
         server.read_exact(&mut rest).await.expect("open");
         assert_eq!(&rest, b"hello");
     }
 
-    /// Goal: what is no mark is a client's, and stays; but nothing that may be the begin of an activator's mark is.
+    /// Goal: bytes that are not a mark belong to a client, and stay. The begin of an activator's mark never counts as a
+    /// client's bytes.
     #[tokio::test]
     async fn half_a_mark_is_no_clients() {
         for (said, is_sibling, is_client) in [

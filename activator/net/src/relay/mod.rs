@@ -1,21 +1,22 @@
-//! Two connections made one: bytes both ways, as they are, until both sides have said goodbye or one has broken off.
+//! Joins two connections: bytes are forwarded unchanged in both directions, until both sides have ended theirs or one
+//! has failed.
 //!
-//! # What each side sees of the other
+//! # Propagation
 //!
 //! | one side | the other side |
 //! |---|---|
-//! | ends its direction (FIN) | the end of that direction, once all bytes before it have been passed on |
+//! | ends its direction (FIN) | the end of that direction, after all bytes before it |
 //! | resets, or is found gone by the kernel or by [`crate::liveness`] | a reset |
-//! | has no room | nothing more is read from it |
+//! | has no room | is not read |
 //!
-//! So nobody takes a broken exchange for a complete one. A pod that resets after it has ended its direction has said all
-//! that it had to say: its client is not reset, which could lose what is still on its way, but closed. The way from a side
-//! that has ended its own direction is not read any more; whether such a side is reset meanwhile is asked of the kernel
-//! ([`TcpEnd::is_broken`]), first after [`WATCHED_AFTER`], and then ever more seldom.
+//! So a broken exchange never looks complete. A pod that resets after it has ended its direction has sent everything.
+//! Its client is closed, not reset, because a reset could lose bytes that are still in transit. After a side has ended
+//! its direction, that direction is not read any more. The kernel is asked if such a side was reset
+//! ([`TcpEnd::is_broken`]), first after [`WATCHED_AFTER`], then at growing intervals.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! Nothing but the sockets and a kilobyte while nothing flows: [`direction`] says what moves the bytes.
+//! An idle relay costs only its sockets and a kilobyte. [`direction`] describes the transfer of bytes.
 
 pub(crate) mod direction;
 pub(crate) mod end;
@@ -30,40 +31,40 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// After one side has ended its direction, and the other has not: the time to the first look whether that side is reset.
+/// Time from one side's end of its direction to the first check if that side was reset.
 const WATCHED_AFTER: Duration = Duration::from_millis(20);
 
-/// Longest time between two looks.
+/// Maximum time between two checks.
 const WATCHED_EVERY: Duration = Duration::from_millis(500);
 
-/// How a relayed connection ended.
+/// Reason why a relayed connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Both directions, in order.
+    /// Both directions ended in order.
     Closed,
-    /// The client broke it off, or has gone.
+    /// The client reset the connection, or is gone.
     Client,
-    /// The pod broke it off, or has gone.
+    /// The pod reset the connection, or is gone.
     Pod,
-    /// The client sent what a pod could read as an HTTP request, on a port that carries HTTP as such.
+    /// The client sent bytes that a pod could read as an HTTP request, on a port that also serves HTTP.
     Request,
-    /// Nothing moved for as long as that is allowed.
+    /// No byte moved during the idle timeout.
     Idle,
-    /// It was cut from outside: a drain's time was up.
+    /// The connection was cut by its owner: a drain's deadline passed.
     Cut,
 }
 
-/// Which side broke off.
+/// Side that failed.
 pub(crate) enum Broken {
-    /// The one that is read from.
+    /// The side that is read from.
     Source,
-    /// The one that is written to.
+    /// The side that is written to.
     Sink,
-    /// Neither: an HTTP request has begun, which is not passed on.
+    /// Neither: an HTTP request has begun, which is not forwarded.
     Request,
 }
 
-/// Both ends and what flows between them.
+/// Both ends and the flow between them.
 pub(crate) struct Relay {
     client: TcpEnd,
     pod: TcpEnd,
@@ -71,17 +72,17 @@ pub(crate) struct Relay {
     up: Direction,
     down: Direction,
     idle: Option<Idle>,
-    /// Since one side has ended its direction.
+    /// Set once one side has ended its direction.
     half_closed: Option<HalfClosed>,
 }
 
-/// One side has ended its direction, the other not yet.
+/// State after one side has ended its direction, and the other has not.
 struct HalfClosed {
     pause: Duration,
     next_look: Pin<Box<Sleep>>,
 }
 
-/// When the last byte moved.
+/// State of the idle timeout.
 struct Idle {
     bound: Duration,
     moved: Instant,
@@ -90,7 +91,7 @@ struct Idle {
 }
 
 impl Relay {
-    /// Of two connections; at most `idle` may pass without a byte.
+    /// Joins two connections. `idle` is the maximum time without a byte.
     pub(crate) fn new(client: TcpEnd, pod: TcpEnd, idle: Option<Duration>) -> Self {
         let idle = idle.map(|bound| {
             let moved = Instant::now();
@@ -99,12 +100,12 @@ impl Relay {
         Self { client, pod, up: Direction::default(), down: Direction::default(), idle, half_closed: None }
     }
 
-    /// Breaks off if the client sends what a pod could read as an HTTP request.
+    /// Ends the relay if the client sends bytes that a pod could read as an HTTP request.
     pub(crate) fn without_requests(self) -> Self {
         Self { up: Direction::without_requests(), ..self }
     }
 
-    /// Passes on until the end. What is done with the connections then is [`Relay::close`]'s.
+    /// Forwards until the end. Call [`Relay::close`] afterwards.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -112,12 +113,12 @@ impl Relay {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Bytes passed on so far, to the pod and from it.
+    /// Returns the number of bytes forwarded to the pod and from it.
     pub(crate) fn passed(&self) -> [u64; 2] {
         [self.up.passed(), self.down.passed()]
     }
 
-    /// Closes both connections: in order, or else by a reset.
+    /// Closes both connections: in order, or with a reset.
     pub(crate) fn close(self, how: Ended) {
         if how == Ended::Closed {
             return;
@@ -165,7 +166,7 @@ impl HalfClosed {
         Self { pause: WATCHED_AFTER, next_look: Box::pin(sleep(WATCHED_AFTER)) }
     }
 
-    /// Ready when the side that has `ended` its direction is reset.
+    /// Becomes ready when the side that has `ended` its direction is reset.
     fn poll(&mut self, cx: &mut Context<'_>, ended: &TcpEnd) -> Poll<()> {
         loop {
             ready!(self.next_look.as_mut().poll(cx));
@@ -179,12 +180,12 @@ impl HalfClosed {
 }
 
 impl Idle {
-    /// Ready when nothing has moved for too long. `passed` is what has moved so far.
+    /// Becomes ready when no byte has moved for too long. `passed` is the number of bytes moved so far.
     fn poll(&mut self, cx: &mut Context<'_>, passed: u64) -> Poll<()> {
         if std::mem::replace(&mut self.passed, passed) != passed {
             self.moved = Instant::now();
         }
-        // The timer is moved when it fires, not with each byte.
+        // The timer is reset when it fires, not with each byte.
         while self.timer.as_mut().poll(cx).is_ready() {
             let until = self.moved + self.bound;
             if self.timer.deadline() >= until {

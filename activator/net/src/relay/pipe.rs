@@ -1,8 +1,8 @@
-//! Pipes that bytes are moved through from socket to socket without a copy (`splice(2)`).
+//! Pipes that move bytes between sockets without a copy (`splice(2)`).
 //!
-//! A pipe belongs to a direction only while bytes stream through it; one that is empty again goes back to its thread,
-//! which keeps a few. So connections on which little happens have none, and who gets none goes on by copies. There are at
-//! most [`PIPES_MAX`]: clients that read nothing of what streams to them must not use up the descriptors.
+//! A pipe belongs to a direction only while bytes stream through it. An empty pipe returns to its thread, which keeps a
+//! few. So connections with little traffic have none, and a direction that gets none continues with copies. There are
+//! at most [`PIPES_MAX`], so that clients that do not read their streams cannot use up the descriptors.
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
@@ -11,15 +11,15 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Pipes that a thread keeps.
+/// Maximum number of spare pipes of a thread.
 const KEPT_MAX: usize = 16;
 
-/// Pipes of the process, of two descriptors each.
+/// Maximum number of pipes of the process, with two descriptors each.
 pub(crate) const PIPES_MAX: usize = 128;
 
 static PIPES: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes moved at once. A pipe's slots hold less, unless the network's pieces are as large as they can be.
+/// Maximum number of bytes moved at once. A pipe's slots hold fewer, unless network packets have the maximum size.
 pub(super) const MOVED_MAX: usize = 512 * 1024;
 
 const FLAGS: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
@@ -28,25 +28,25 @@ thread_local! {
     static KEPT: RefCell<Vec<Pipe>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A pipe that is empty, or whose bytes are on their way.
+/// A pipe that is empty, or whose bytes are in transit.
 #[derive(Debug)]
 pub(super) struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
     filled: usize,
-    /// Bytes that came last.
+    /// Number of bytes that were moved in last.
     came: usize,
     _counted: Counted,
 }
 
-/// One of the pipes that there may be.
+/// Counts one pipe of the process.
 #[derive(Debug)]
 struct Counted;
 
 impl Counted {
     fn new() -> Option<Self> {
         let before = PIPES.fetch_add(1, Ordering::Relaxed);
-        let counted = Self; // Dropped, and not counted any more, if it is one too many.
+        let counted = Self; // If there are too many, dropping it corrects the count.
         (before < PIPES_MAX).then_some(counted)
     }
 }
@@ -58,7 +58,7 @@ impl Drop for Counted {
 }
 
 impl Pipe {
-    /// An empty one; none if there are as many as there may be, or no descriptors.
+    /// Returns an empty pipe, or `None` if there are too many pipes or no descriptors.
     pub(super) fn get() -> Option<Self> {
         KEPT.with_borrow_mut(Vec::pop).or_else(|| {
             let counted = Counted::new()?;
@@ -67,7 +67,7 @@ impl Pipe {
         })
     }
 
-    /// Gives it back, if it is empty.
+    /// Returns the pipe to the thread, if it is empty.
     pub(super) fn put(mut self) {
         self.came = 0;
         if self.filled == 0 {
@@ -79,30 +79,30 @@ impl Pipe {
         }
     }
 
-    /// Bytes in it.
+    /// Returns the number of bytes in the pipe.
     pub(super) fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Bytes that were moved in last; none if it is new to its direction.
+    /// Returns the number of bytes that were moved in last; zero if the pipe is new to its direction.
     pub(super) fn came(&self) -> usize {
         self.came
     }
 
-    /// Moves what has come into the empty pipe, so that only the socket can be what has nothing.
+    /// Moves received bytes into the pipe. The pipe is empty, so `WouldBlock` means that the socket has no input.
     ///
     /// # Errors
-    /// The socket's.
+    /// Returns the socket's error.
     pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.filled = retried(|| splice(socket, None, &self.write, None, MOVED_MAX, FLAGS))?;
         self.came = self.filled;
         Ok(self.came)
     }
 
-    /// Moves out what the socket has room for.
+    /// Moves out as many bytes as the socket has room for.
     ///
     /// # Errors
-    /// The socket's.
+    /// Returns the socket's error.
     pub(super) fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let moved = retried(|| splice(&self.read, None, socket, None, self.filled, FLAGS))?;
         self.filled = self.filled.saturating_sub(moved);

@@ -1,8 +1,8 @@
-//! Accepts for workers.
+//! Accepts connections for workers.
 //!
-//! A runtime's own listener has its reactor wait for the input of each connection that it accepts. Where a worker serves
-//! the connection, that is undone at once, and done again by the worker's reactor: two calls to the kernel and a
-//! registration for nothing. Here the connection is left alone until somebody serves it.
+//! A tokio listener registers each accepted connection with its own reactor. If a worker serves the connection, that is
+//! undone at once, and repeated by the worker's reactor: two system calls and a registration for nothing. Here a
+//! connection is registered only by the worker that serves it.
 
 use common_runtime::descriptor::registered;
 use rustix::io::Errno;
@@ -20,18 +20,19 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Takes it over.
+    /// Wraps a listener.
     ///
     /// # Errors
-    /// The runtime's reactor does not take it.
+    /// The runtime's reactor rejects the listener.
     pub(super) fn new(listener: TcpListener) -> io::Result<Self> {
         Ok(Self { listener: registered(listener.into_std()?.into(), Interest::READABLE)? })
     }
 
-    /// The next connection, which does not block, and whose it is. However many come, others have their turns meanwhile.
+    /// Accepts the next connection, in non-blocking mode, and returns it with the client's address. Yields to other
+    /// tasks during bursts.
     ///
     /// # Errors
-    /// As of `accept`: the process or the system has no room for more, for instance.
+    /// Returns the error of `accept`, for example if the process or the system has no resources.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
@@ -46,8 +47,8 @@ impl Acceptor {
                         return Ok((stream.into(), address));
                     }
                 }
-                Ok((_, None)) => {} // Of no family that has addresses.
-                // It had failed before it was accepted.
+                Ok((_, None)) => {} // Its address family has no addresses.
+                // The connection failed before it was accepted.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::CONNABORTED) => {}
                 Err(error) => return Err(error),
             }
@@ -61,9 +62,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Goal: whoever waits has a turn long before a burst of connections has been accepted.
-    /// Method: on one thread, a thousand connections are in the queue before the first is accepted; a task that is ready
-    /// all the time counts its turns meanwhile.
+    /// Goal: other tasks run long before a burst of connections is accepted. Method: on one thread, a thousand
+    /// connections are queued before the first is accepted; a task that is always ready counts its turns meanwhile.
     #[tokio::test]
     async fn a_burst_leaves_turns_to_others() {
         const BURST: usize = 1000;

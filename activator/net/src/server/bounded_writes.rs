@@ -1,10 +1,10 @@
-//! Noticing that a client has vanished: its machine died, or the way to it is gone, and no packet says so.
+//! Detects a client that vanished without a packet: its machine died, or the route to it is gone.
 //!
-//! Only the kernel asks, and nothing is written for it. A connection on which nothing is under way is asked by
-//! keep-alive. While sent bytes are unacknowledged keep-alive is silent, and TCP's user timeout bounds the time for them.
-//! Both are set on the listener, whose connections inherit them.
+//! Only the kernel probes, and nothing is written. Keep-alive probes a connection without traffic. While sent bytes are
+//! unacknowledged, keep-alive does not probe, and TCP's user timeout bounds the time. Both are set on the listener, and
+//! its connections inherit them.
 //!
-//! The user timeout holds only for bytes that surely find room ([`UserTimeout`]). Meanwhile the revision's own timeout
+//! The user timeout is active only for bytes that surely fit ([`UserTimeout`]). Otherwise the revision's own timeout
 //! bounds the exchange.
 
 use super::client_io::ClientStream;
@@ -18,20 +18,20 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// When a client that says nothing is asked whether it is there, by its kernel.
+/// Keep-alive settings for silent clients. The kernel sends the probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// After so long without a packet, and then again: whole seconds, as the kernel has it.
+    /// Time without a packet before the first probe, and between probes. The kernel uses whole seconds.
     pub every: Duration,
-    /// After so many questions without an answer it is gone.
+    /// Number of unanswered probes after which the client is gone.
     pub questions: u32,
 }
 
 impl KeepAlive {
-    /// Has it hold for every connection that `listener` accepts.
+    /// Applies the settings to every connection that `listener` accepts.
     ///
     /// # Errors
-    /// The kernel does not take it.
+    /// The kernel rejects the settings.
     pub(super) fn set(&self, listener: &impl AsFd) -> io::Result<()> {
         let socket = SockRef::from(listener);
         let asking = TcpKeepalive::new().with_time(self.every).with_interval(self.every).with_retries(self.questions);
@@ -39,25 +39,25 @@ impl KeepAlive {
         socket.set_tcp_user_timeout(Some(self.gone_after()))
     }
 
-    /// How long a client may be silent.
+    /// Returns the maximum silence of a client.
     pub(super) fn gone_after(&self) -> Duration {
         self.every.saturating_mul(self.questions.saturating_add(1))
     }
 }
 
-/// A client's connection whose writes are bounded in time while they surely find room.
+/// A client's connection whose writes have a timeout while they surely fit.
 pub(super) struct BoundedWrites<S> {
     stream: S,
     timeout: UserTimeout,
 }
 
 impl<S: ClientStream> BoundedWrites<S> {
-    /// A connection that was accepted with this.
+    /// Wraps an accepted connection.
     pub(super) fn new(stream: S, keepalive: Option<KeepAlive>) -> Self {
         Self { stream, timeout: UserTimeout::new(keepalive.map(|keepalive| keepalive.gone_after())) }
     }
 
-    /// So many bytes are to be written.
+    /// Adjusts the timeout before a write of `length` bytes.
     fn before_write(&mut self, length: usize) {
         self.timeout.before_write(self.stream.socket(), length);
     }

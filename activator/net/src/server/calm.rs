@@ -1,46 +1,47 @@
-//! Limits the frames of a client that carry nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, frames of unknown
-//! kinds, and DATA without data.
+//! Limits a client's frames that carry no request or data: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, RST_STREAM, frames
+//! of unknown types, and empty DATA frames.
 //!
-//! Such a frame is cheap to send and costs some work. Each takes one from the connection's credit, which starts at [`MOST`]
-//! and which time fills up to that again. Requests and data in either direction add to the credit, up to [`CEILING`], since
-//! well-behaved clients send these frames because of them. A client that has used up its credit gets GOAWAY with
-//! ENHANCE_YOUR_CALM, as from Envoy and HAProxy, and its connection ends. The clock is read only when the credit is used up.
+//! Such a frame is cheap to send and costs some work. Each takes one from the connection's credit, which starts at
+//! [`MOST`] and is refilled up to that over time. Requests and data in either direction add to the credit, up to
+//! [`CEILING`], because they make well-behaved clients send such frames. A client without credit gets GOAWAY with
+//! ENHANCE_YOUR_CALM, as from Envoy and HAProxy, and its connection ends. The clock is read only when the credit is
+//! used up.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The credit at the start, and as far as time fills it.
+/// Initial credit, and the maximum that time refills.
 const MOST: u32 = 1000;
 
-/// The most credit that requests and data add up to: WINDOW_UPDATE frames for 32 MiB in flight to a client that sends two of
-/// them for each 4 KiB.
+/// Maximum credit from requests and data: WINDOW_UPDATE frames for 32 MiB in flight to a client that sends two for each
+/// 4 KiB.
 const CEILING: u32 = 16 * 1024;
 
-/// What comes back with a second.
+/// Credit per second.
 const A_SECOND: u32 = 200;
 
-/// With a request: Envoy allows 100 PRIORITY frames, of which none is in use any more.
+/// Credit per request. Envoy allows 100 PRIORITY frames, which are obsolete.
 const A_REQUEST: u32 = 20;
 
-/// With a frame of data from the client.
+/// Credit per frame of data from the client.
 const DATA_IN: u32 = 2;
 
-/// With 16 KiB of data to the client, for which it may send WINDOW_UPDATE frames for its stream and for the connection: as
-/// Envoy allows for a frame of data.
+/// Credit per 16 KiB of data to the client, which may send WINDOW_UPDATE frames for its stream and for the connection.
+/// Envoy allows as many per frame of data.
 pub(super) const DATA_OUT: u32 = 10;
 
-/// A connection's credit.
+/// Credit of a connection.
 #[derive(Debug)]
 pub(super) struct Calm {
     credit: u32,
-    /// When time gave something back last.
+    /// Time of the last refill.
     since: Option<Instant>,
 }
 
-/// Frames that have come.
+/// Counts of received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Came {
-    /// Those that carry nothing.
+    /// Frames that carry no request or data.
     pub(super) control: u32,
     pub(super) requests: u32,
     pub(super) data: u32,
@@ -53,7 +54,8 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// Takes the frames that came from the credit, and adds `given` for what went out. Returns false if the credit is used up.
+    /// Subtracts the received frames from the credit, and adds `given` for sent data. Returns false if the credit is
+    /// used up.
     pub(super) fn takes(&mut self, came: Came, given: u32) -> bool {
         let back = (came.requests.saturating_mul(A_REQUEST)).saturating_add(came.data.saturating_mul(DATA_IN));
         self.credit = self.credit.saturating_add(back).saturating_add(given).min(CEILING);
@@ -78,7 +80,7 @@ mod tests {
         Came { control, ..Came::default() }
     }
 
-    /// How many of these steps are taken before it is too much.
+    /// Returns the number of such steps until the credit is used up.
     fn taken(step: Came, given: u32) -> usize {
         let mut calm = Calm::default();
         (0..20_000).take_while(|_| calm.takes(step, given)).count()
@@ -86,7 +88,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn frames_that_carry_nothing_use_up_the_credit() {
-        // At the first look some time has passed in any case.
+        // The first refill counts as one second.
         assert_eq!(taken(control(1), 0), (MOST + A_SECOND) as usize);
         assert_eq!(taken(Came { control: A_REQUEST, requests: 1, data: 0 }, 0), 20_000, "as requests allow");
         assert_eq!(taken(Came { control: 2, requests: 0, data: 1 }, 0), 20_000, "as uploads allow");
@@ -94,12 +96,12 @@ mod tests {
         assert!(taken(Came { control: 2 * A_REQUEST, requests: 1, data: 0 }, 0) < 500);
     }
 
-    /// Goal: what a client reads is answered by updates later, in bursts, and none of what it is allowed is lost until then.
+    /// Goal: credit for data lasts until the client reads and sends its updates, in bursts.
     #[tokio::test(start_paused = true)]
     async fn credit_for_data_lasts_until_the_updates_come() {
         let mut calm = Calm::default();
         for round in 0..100 {
-            let windows = 4096 / 16; // Of 4 MiB, sent before the client reads.
+            let windows = 4096 / 16; // A window of 4 MiB, sent before the client reads.
             assert!((0..windows).all(|_| calm.takes(Came::default(), DATA_OUT)));
             let updates = 2 * 4096 / 4;
             assert!((0..updates).all(|_| calm.takes(control(1), 0)), "round {round}");

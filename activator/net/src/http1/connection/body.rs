@@ -1,4 +1,4 @@
-//! A response's body, which reads from its connection and gives it back at its end.
+//! Body of a response. It reads from its connection and returns it to the pool at its end.
 
 use super::input::Input;
 use super::{Http1, Http1Error, ReturnIdle};
@@ -12,30 +12,30 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadHalf};
 use tokio::sync::oneshot;
 
-/// The body of a pod's response.
+/// Body of a pod's response.
 pub(crate) struct Http1Body<P> {
-    /// All of it, if it came with the head.
+    /// Complete body, if it arrived with the head.
     whole: Option<Bytes>,
     decoder: Decoder,
     source: Source<P>,
 }
 
-/// Where the rest comes from.
+/// Source of the rest of a body.
 pub(super) enum Source<P> {
     None,
     Own {
         connection: Box<Http1>,
         pool: Arc<P>,
     },
-    /// One side of it: the request is not complete yet. It ends with this.
+    /// Read half of a connection whose request is not complete yet. The connection ends with the body.
     Half(Box<Half>),
 }
 
-/// The side of a connection that is read.
+/// Read half of a connection.
 pub(super) struct Half {
     pub(super) read: ReadHalf<PodIo>,
     pub(super) input: Input,
-    /// Whoever writes to the other side is told, by the loss of this, when the response is complete or given up.
+    /// Dropping it tells the upload task that the response is complete or given up.
     pub(super) _over: oneshot::Sender<()>,
 }
 
@@ -44,7 +44,7 @@ impl<P: ReturnIdle> Http1Body<P> {
         Self { whole, decoder, source }
     }
 
-    /// The connection of a 101, for what it changes to; none if it is in use.
+    /// Returns the connection after a 101, or `None` if it is in use.
     pub(crate) fn into_tunnel(self) -> Option<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
         let Source::Own { connection, .. } = self.source else { return None };
         let Http1 { io, input, .. } = *connection;
@@ -100,7 +100,7 @@ impl<P: ReturnIdle> Body for Http1Body<P> {
         }
         let frame = ready!(this.poll_source(cx));
         if matches!(frame, Some(Err(_))) {
-            this.source = Source::None; // Which closes it.
+            this.source = Source::None; // This closes the connection.
         }
         Poll::Ready(frame)
     }

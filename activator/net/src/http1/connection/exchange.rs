@@ -1,4 +1,4 @@
-//! A request on its way to a pod, until the head of its response is there.
+//! A request to a pod, until the head of its response arrives.
 
 use super::body::{Half, Http1Body, Source};
 use super::expected::{Expected, ToActivator};
@@ -15,33 +15,33 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
-/// Most bytes that may come before an answer's head is complete, answers on the way (1xx) included.
+/// Maximum number of bytes before the head of a response is complete, including interim responses (1xx).
 const BEFORE_ANSWER_MAX: usize = 1024 * 1024;
 
-/// An exchange. By hand rather than an async function, so that nothing is moved into a future.
+/// An exchange. Written by hand instead of an async function, so that nothing is moved into a future.
 pub(crate) struct Exchange<'a, P> {
-    /// None once it is over.
+    /// `None` once it is over.
     under_way: Option<UnderWay<'a, P>>,
 }
 
-/// What belongs to it until the response's head.
+/// State of an exchange until the response's head.
 struct UnderWay<'a, P> {
     connection: Box<Http1>,
     method: &'a Method,
     body: &'a mut RequestBody,
     sending: Sending,
-    /// Why nothing more can be written.
+    /// Reason why no more can be written.
     stopped: Option<io::Error>,
     is_to_activator: bool,
     expected: Option<Expected>,
-    /// Bytes that came so far.
+    /// Number of bytes received so far.
     received: usize,
-    /// As many of them as are known not to end a head.
+    /// Number of them that are known not to end a head.
     looked_at: usize,
     polled: bool,
-    /// Who gets answers on the way.
+    /// Client that receives interim responses.
     client: Option<&'a Peer>,
-    /// The one that it is about to get. Nothing more is read before.
+    /// Interim response that is being written to the client. Nothing more is read before that.
     passing: Option<Passing<'a>>,
     pool: &'a Arc<P>,
 }
@@ -102,7 +102,7 @@ impl<P: ReturnIdle> Future for Exchange<'_, P> {
 
 impl<P: ReturnIdle> UnderWay<'_, P> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Http1Error>> {
-        // What comes before a request is not its answer. Where the connection was idle, it has just been looked at.
+        // Bytes that arrive before the request are not its response. A connection that was idle has just been checked.
         let was_idle = self.connection.was_idle && !std::mem::replace(&mut self.polled, true);
         if !self.sending.has_begun() && !was_idle && !self.connection.is_alive(false) {
             return Poll::Ready(Err(Http1Error::Closed));
@@ -134,7 +134,7 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
                 }
                 Poll::Ready(Ok(read)) => read,
                 Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(Http1Error::Io(error))); // It knows why we broke it, if we did.
+                    return Poll::Ready(Err(Http1Error::Io(error))); // If we closed the connection, the error says why.
                 }
                 Poll::Pending => return Poll::Pending,
             };
@@ -142,7 +142,8 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
         }
     }
 
-    /// 100 is the pod's word to us, and the client's own follows from it; any other is for the client.
+    /// Handles an interim response. 100 answers our own `Expect`, and the client's own 100 follows from it. All others
+    /// are for the client.
     fn interim(&mut self, interim: Interim) {
         match (interim.status, self.client) {
             (StatusCode::CONTINUE, _) => self.expected.iter_mut().for_each(Expected::open),
@@ -158,7 +159,7 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
         match self.sending.poll(cx, self.body, &mut self.connection.io) {
             Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
             Poll::Ready(Err(Stopped::Io(error))) if self.sending.has_begun() && is_of_peer(&error) => {
-                // Its answer may be there, and to read ends in any case.
+                // The response may have arrived, and reading will end in any case.
                 self.stopped = Some(error);
                 Ok(())
             }
@@ -168,7 +169,8 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
         }
     }
 
-    /// The next head, if it is whole. One that comes in many parts is not read from its start with each of them.
+    /// Returns the next head, if it is complete. A head that arrives in many parts is not parsed from its start with
+    /// each part.
     fn head(&mut self) -> Result<Option<Head>, Malformed> {
         let input = &mut self.connection.input.bytes;
         let news = &input[self.looked_at.saturating_sub(2).min(input.len())..];
@@ -178,14 +180,14 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
         Ok(head)
     }
 
-    /// Who reads on, and who writes on, from the response's head on.
+    /// Splits the work after the response's head: the body reads on, and an unfinished upload writes on.
     fn answered(self, answer: Answer) -> Response<Http1Body<P>> {
         let Self { mut connection, body, sending, stopped, expected, pool, .. } = self;
         let Answer { mut head, body: mut decoder, keep_alive } = answer;
         let uploads = !sending.is_over();
         connection.spent |= uploads || !keep_alive || head.status() == StatusCode::SWITCHING_PROTOCOLS;
         let whole = decoder.take_whole(&mut connection.input.bytes);
-        // Nothing is to be sent of a body that waits for a 100, and its client is told that nobody will ask for it.
+        // A body that still waits for a 100 is not sent, and its client is told that it will not be read.
         let is_refused = uploads && expected.is_some_and(|expected| expected.is_waiting());
         if is_refused {
             head.extensions_mut().insert(EndsConnection);
@@ -212,8 +214,8 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
     }
 }
 
-/// Gives the rest of an upload a task of its own, which needs nobody to read the response. Returns the part that is
-/// read, with which the upload ends.
+/// Moves the rest of an upload to its own task, so that it does not depend on the response being read. Returns the read
+/// half. Dropping that ends the upload.
 fn upload_on(connection: Http1, mut sending: Sending, mut body: RequestBody) -> Half {
     let (read, mut write) = tokio::io::split(connection.io);
     let (over, response) = oneshot::channel::<()>();
@@ -230,13 +232,13 @@ fn upload_on(connection: Http1, mut sending: Sending, mut body: RequestBody) -> 
     Half { read, input: connection.input, _over: over }
 }
 
-/// Whether the pod, or the kernel for it, has ended the connection: whoever reads is told so too, after what came
-/// before.
+/// Reports whether the pod, or its kernel, has ended the connection. A read reports the same, after the bytes that were
+/// received.
 fn is_of_peer(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::TimedOut)
 }
 
-/// Whether there is a line end behind another one.
+/// Reports whether a line end follows another one.
 fn has_empty_line(bytes: &[u8]) -> bool {
     let mut ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     ends.any(|(end, _)| matches!(&bytes[end + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))

@@ -1,4 +1,4 @@
-//! An upload that waits for the pod's word (`Expect: 100-continue`; RFC 9110, 10.1.1).
+//! An upload that waits for the pod's 100 (`Expect: 100-continue`; RFC 9110, 10.1.1).
 
 use crate::body::{Gate, RequestBody};
 use http::header::EXPECT;
@@ -9,23 +9,23 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
-/// How long the pod's 100 is waited for, as upstream.
+/// Maximum wait for the pod's 100, as upstream.
 const EXPECT_WAIT: Duration = Duration::from_secs(1);
 
-/// Marks a head that goes to another activator. Its 100 is waited for as long as it takes, since there will be one; and
-/// where nobody waits for its answer any more, the connection is reset, which no half-closed one could be taken for.
+/// Marks a head that goes to another activator, which always sends a 100: the wait for it is unlimited. If the exchange
+/// is dropped before the response, the connection is reset, because a plain close could be taken for a half-close.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToActivator;
 
 pub(super) struct Expected {
     gate: Arc<Gate>,
-    /// None: it is waited for however long.
+    /// `None`: the wait is unlimited.
     patience: Option<Pin<Box<Sleep>>>,
     open: bool,
 }
 
 impl Expected {
-    /// If a request with this head expects a 100: its body is closed until one comes.
+    /// Closes the body until a 100, if the head expects one.
     pub(super) fn of(head: &request::Parts, body: &mut RequestBody) -> Option<Self> {
         let expects = head.headers.get(EXPECT)?.as_bytes().eq_ignore_ascii_case(b"100-continue");
         let gate = expects.then(|| body.hold_back()).flatten()?;
@@ -34,18 +34,18 @@ impl Expected {
         Some(Self { gate, patience, open: false })
     }
 
-    /// Whether nothing may be sent of it yet.
+    /// Reports whether the body must not be sent yet.
     pub(super) fn is_waiting(&self) -> bool {
         !self.open
     }
 
-    /// The pod wants it, or has been asked for long enough.
+    /// Opens the body: the pod asked for it, or the wait is over.
     pub(super) fn open(&mut self) {
         self.open = true;
         self.gate.open();
     }
 
-    /// Opens it when it has waited for long enough.
+    /// Opens the body when the wait is over.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) {
         if self.is_waiting()
             && let Some(patience) = &mut self.patience

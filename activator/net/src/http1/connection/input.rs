@@ -1,9 +1,9 @@
-//! What was read from a pod and not looked at yet.
+//! Input from a pod that was not parsed yet.
 //!
-//! Answers are small in most cases and passed on as soon as they are read, so all connections of a thread read into one
-//! buffer, from which each takes what it got; the buffer is used again when nobody has any of it. Who finds more than
-//! fits reads into buffers of its own, larger each time, and goes back when less comes. Whoever asks may say that he has
-//! room for less ([`reading`]).
+//! Most responses are small and forwarded as soon as they are read. So all connections of a thread read into one buffer
+//! and take what they read; the buffer is reused when none of it is held. A connection that reads more than fits uses
+//! its own buffer, larger each time, and returns to the shared one when it reads less. The poller may limit the size of
+//! a read ([`reading`]).
 
 use crate::body::reading;
 use bytes::{BufMut, BytesMut};
@@ -14,27 +14,27 @@ use std::task::{Context, Poll, ready};
 use tokio::io::AsyncRead;
 use tokio_util::io::poll_read_buf;
 
-/// A thread's buffer, and how much of it must be left for another read, in bytes.
+/// Size of a thread's buffer, and the room it must have for another read, in bytes.
 const SHARED: usize = 8 * 1024;
 const SHARED_MIN: usize = 4 * 1024;
 
-/// The largest buffer of one connection, in bytes.
+/// Maximum buffer of one connection, in bytes.
 const OWN_MAX: usize = 64 * 1024;
 
 thread_local! {
     static BUFFER: Cell<Option<BytesMut>> = const { Cell::new(None) };
 }
 
-/// One connection's input.
+/// Input of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     pub(super) bytes: BytesMut,
-    /// How much is offered to the next read; zero: what the thread's buffer has.
+    /// Room offered to the next read; zero means the thread's buffer.
     offered: usize,
 }
 
 impl Input {
-    /// Reads more. Says how many bytes; none: the pod has ended its side.
+    /// Reads more. Returns the number of bytes; zero if the pod has ended its side.
     pub(super) fn poll_more<R: AsyncRead + Unpin>(
         &mut self,
         cx: &mut Context<'_>,
@@ -55,7 +55,7 @@ impl Input {
         Poll::Ready(Ok(read))
     }
 
-    /// Has room for so many bytes, and not for many more: a buffer that is kept with little in it costs all of it.
+    /// Makes room for `bytes`, but not much more: a nearly empty buffer costs its full size while any part is held.
     fn make_room(&mut self, bytes: usize) {
         if self.bytes.is_empty() && (self.bytes.capacity() > 2 * bytes || !self.bytes.try_reclaim(bytes)) {
             self.bytes = BytesMut::with_capacity(bytes);
@@ -65,7 +65,7 @@ impl Input {
     }
 
     fn poll_shared<R: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, io: &mut R) -> Poll<io::Result<usize>> {
-        self.bytes = BytesMut::new(); // Even an empty part keeps a buffer from being used again.
+        self.bytes = BytesMut::new(); // Even an empty part prevents the reuse of a buffer.
         let mut buffer = BUFFER.take().unwrap_or_default();
         if buffer.capacity() < SHARED_MIN {
             buffer.reserve(SHARED);
@@ -87,8 +87,8 @@ mod tests {
     use std::collections::BTreeSet;
     use tokio_test::{assert_pending, assert_ready_ok, task};
 
-    /// Goal: everything that is read is there, once and in order, whether it is little or much.
-    /// Method: a source of known bytes; what was read is taken at once, or grows.
+    /// Goal: everything that is read is there, once and in order, in small and large amounts. Method: a source of known
+    /// bytes; the input is taken at once, or grows.
     #[test]
     fn what_is_read_is_there_in_order() {
         for takes in [true, false] {
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Goal: two connections of a thread do not see each other's bytes, however long these are kept.
+    /// Goal: two connections of a thread do not see each other's bytes, however long they are held.
     #[test]
     fn bytes_that_are_kept_stay_as_they_are() {
         let mut kept = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
         assert!(kept.iter().all(|(bytes, source)| bytes == source));
     }
 
-    /// Goal: those that wait for input have no part of the buffer, which else could not be used again.
+    /// Goal: connections that wait for input hold no part of the buffer, which could otherwise not be reused.
     #[test]
     fn who_waits_keeps_no_buffer() {
         let (_pod, mut silent) = tokio::io::duplex(1);
@@ -145,7 +145,7 @@ mod tests {
         assert!(last - first < SHARED, "{first:x} to {last:x}");
     }
 
-    /// Goal: who has little room gets no more, and no large buffer with it, also after much was read.
+    /// Goal: a read with little room gets no more, and no large buffer, even after large reads.
     #[test]
     fn no_more_is_read_than_there_is_room_for() {
         let (large, mut input) = (vec![0; 1 << 20], Input::default());
@@ -166,7 +166,7 @@ mod tests {
         drop(kept);
     }
 
-    /// Goal: after a large answer, small ones are read into the common buffer again.
+    /// Goal: after a large response, small ones are read into the shared buffer again.
     #[test]
     fn a_connection_that_reads_little_has_no_buffer_of_its_own() {
         let (large, mut input) = (vec![0; 1 << 20], Input::default());

@@ -1,25 +1,25 @@
-//! One HTTP/1.1 connection to a pod, driven by whoever uses it.
+//! One HTTP/1.1 connection to a pod, driven by its user.
 //!
-//! No task of its own: the request's task writes and reads while it waits for the head ([`exchange`]), and the
-//! response's body reads while it streams ([`body`]). That saves two hand-overs between tasks for each request, and
-//! closes the pod's connection the moment a client goes away, since dropping the exchange drops the connection.
+//! The connection has no task. The request's task writes and reads until the head arrives ([`exchange`]), then the
+//! response's body reads while it is streamed ([`body`]). That saves two task switches per request. It also closes the
+//! pod's connection as soon as a client disconnects, because dropping the exchange drops the connection.
 //!
-//! Most answers arrive whole with their head. Then the connection is idle again before the head is passed on, and goes
-//! back to its pool at once. An idle connection has no buffer.
+//! Most responses arrive complete with their head. Then the connection returns to its pool before the head is
+//! forwarded. An idle connection has no buffer.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A pod that answers before the upload is complete: the rest of the upload gets a task, because response and upload
-//!   must make progress independently of each other. It ends with the response, and the connection with both: else it
-//!   would run on where nobody counts or bounds it.
-//! - A pod that takes no more of an upload may have said why: its answer is looked for before the upload's failure
-//!   counts.
-//! - `Expect: 100-continue`: the upload stays with the client until the pod says 100, or a second has passed, so that a
-//!   pod may refuse it unread: then the client's connection ends with the answer, which says so (RFC 9110, 10.1.1). The
-//!   client's own 100 follows from its body being read.
-//! - Other answers on the way (1xx) are passed on, one by one: no more is read before the client has it.
-//! - An idle connection is looked at only when it is taken: what the pod closed meanwhile is found then, without a
-//!   system call on those that are fine and of the same worker.
+//! - A pod responds before the upload is complete: the rest of the upload moves to its own task, because response and
+//!   upload must progress independently. The upload ends with the response, and the connection with both: otherwise it
+//!   would go on uncounted and without limits.
+//! - A pod that stops reading an upload may have said why: its response is read before the upload's failure counts.
+//! - `Expect: 100-continue`: the upload stays with the client until the pod sends 100, or a second has passed. So a pod
+//!   may reject it unread. Then the client's connection ends with the response, which says so (RFC 9110, 10.1.1). The
+//!   client's own 100 follows when its body is read.
+//! - Other interim responses (1xx) are forwarded one by one: nothing more is read before the client has the previous
+//!   one.
+//! - An idle connection is checked only when it is taken. That detects a close by the pod, without a system call for
+//!   healthy connections of the same worker.
 
 mod body;
 mod exchange;
@@ -44,7 +44,7 @@ use std::task::{Context, Waker};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
-/// Where a connection goes that another exchange may follow on.
+/// Pool that accepts a connection after an exchange.
 pub(crate) trait ReturnIdle: Send + Sync + 'static {
     fn return_idle(&self, connection: Box<Http1>);
 }
@@ -52,49 +52,50 @@ pub(crate) trait ReturnIdle: Send + Sync + 'static {
 /// A connection between two exchanges, or in one.
 pub(crate) struct Http1 {
     io: PodIo,
-    /// Read, and not looked at.
+    /// Bytes that were read, but not parsed.
     input: Input,
-    /// Whether a response came through it before.
+    /// A response came over this connection before.
     pub(crate) reused: bool,
-    /// Whether it was kept for a request to come: the pod may have closed it meanwhile.
+    /// The connection was idle in the pool, so the pod may have closed it.
     pub(crate) was_idle: bool,
-    /// Since when it is there, and since when idle.
+    /// Time of creation, and of the last return to the pool.
     pub(crate) made: Instant,
     pub(crate) idle_since: Instant,
-    /// Where it was used last.
+    /// Worker that used it last.
     worker: Option<usize>,
-    /// Whoever looks after it.
+    /// Liveness tracking of the connection.
     tracked: Option<Arc<Tracked>>,
-    /// Not to be used again: its pod says so, what was sent is not complete, or the answer's end is in doubt.
+    /// The connection must not be reused: the pod says so, the request was not sent completely, or the end of the
+    /// response is ambiguous.
     pub(crate) spent: bool,
 }
 
-/// Why an exchange brought no response, or only a part of one.
+/// Reason why an exchange has no response, or only a part of one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Http1Error {
-    /// It ended in order, and too early.
+    /// The connection was closed in order, but too early.
     #[error("the connection ended before its answer was complete")]
     Closed,
     #[error("connection error")]
     Io(#[source] io::Error),
-    /// The pod speaks something else.
+    /// The pod's bytes are not HTTP/1.1.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The client's part broke off.
+    /// The client's body failed.
     #[error("the request's body broke off")]
     Upload(#[source] BodyError),
-    /// The client's part has another length than was told.
+    /// The client's body differs in length from its head.
     #[error("the request's body has another length than its head says")]
     Length,
 }
 
 impl Http1Error {
-    /// Returns whether the pod answered in HTTP/2.
+    /// Reports whether the pod answered in HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self, Self::Malformed(problem) if *problem == Malformed::HTTP2)
     }
 
-    /// Whether the connection is to blame, rather than what was said over it.
+    /// Reports whether the connection failed, rather than the messages on it.
     fn is_of_connection(&self) -> bool {
         matches!(self, Self::Closed | Self::Io(_))
     }
@@ -103,14 +104,14 @@ impl Http1Error {
 /// An exchange without a response.
 pub(crate) struct Failed {
     pub(crate) error: Http1Error,
-    /// Whether the request is as it was, and the pod has seen nothing of it.
+    /// The request is unchanged, and the pod has received nothing of it.
     pub(crate) unsent: bool,
-    /// Whether something of an answer came.
+    /// A part of a response arrived.
     pub(crate) begun: bool,
 }
 
 impl Http1 {
-    /// Takes over a connected stream. Sends nothing.
+    /// Wraps a connected stream. Sends nothing.
     pub(crate) fn new(stream: impl Into<PodIo>) -> Box<Self> {
         let mut io = stream.into();
         let stream = io.stream_mut();
@@ -121,12 +122,12 @@ impl Http1 {
         Box::new(Self { io, input, reused, was_idle, made, idle_since: made, worker, tracked, spent })
     }
 
-    /// Whether it was used where the caller runs.
+    /// Reports whether the connection was last used by the caller's worker.
     pub(crate) fn is_here(&self) -> bool {
         self.worker == worker::current()
     }
 
-    /// Notes that an exchange is over and the connection idle.
+    /// Records that an exchange is over and the connection is idle.
     pub(crate) fn exchange_over(&mut self) {
         self.reused = true;
         self.worker = worker::current();
@@ -134,11 +135,11 @@ impl Http1 {
         self.input = Input::default();
     }
 
-    /// Looks whether the pod has closed the connection, or says something that nobody asked for. Nobody waits on an
-    /// idle connection, so nobody is woken.
+    /// Reports whether the connection is open and has no unexpected input. No task waits on an idle connection, so none
+    /// is woken.
     ///
-    /// Workers look for input only between their tasks. `surely`, and of a connection of another worker, the kernel is
-    /// asked.
+    /// Workers poll for input only between their tasks. So the kernel is asked too if `surely` is set, or if the
+    /// connection belongs to another worker.
     pub(crate) fn is_alive(&mut self, surely: bool) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
         let mut byte = [0];
@@ -146,17 +147,17 @@ impl Http1 {
         is_quiet && (!surely && self.is_here() || self.tracked.as_ref().is_none_or(|tracked| tracked.is_quiet()))
     }
 
-    /// Gives it back, if another exchange may follow.
+    /// Returns the connection to its pool, if another exchange may follow.
     fn idle_again(self: Box<Self>, pool: &impl ReturnIdle) {
-        // What came without being asked for would be taken for the next answer.
+        // Unexpected bytes would be taken for the next response.
         if !self.spent && self.input.bytes.is_empty() {
             pool.return_idle(self);
         }
     }
 
-    /// Sends a request; the future waits for the response's head. Dropping it closes the connection. After
-    /// [`Failed::unsent`], `body` is as it was. Answers on the way go to `client`, which
-    /// speaks HTTP/1.1; without one nobody gets them.
+    /// Sends a request. The future completes with the response's head; dropping it closes the connection. After
+    /// [`Failed::unsent`], `body` is unchanged. Interim responses go to `client`, which uses HTTP/1.1; without a client
+    /// they are discarded.
     pub(crate) fn exchange<'a, P: ReturnIdle>(
         self: Box<Self>,
         head: &'a request::Parts,
