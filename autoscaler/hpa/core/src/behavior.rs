@@ -2,31 +2,33 @@
 //!
 //! # Without a behavior
 //!
-//! The largest recommendation of the last window counts (age up to and including its length), the new one among them. One
-//! reconciliation may grow to twice the current replicas, or to [`FREE_REPLICAS`] if that is more, and may shrink to
-//! `minReplicas` at once. Unlike a behavior, this may grow the target on old demand: a recommendation that was limited
-//! when it was made goes on counting for the whole window. Event texts then say "All metrics below target" while the
-//! target grows, as upstream's do.
+//! The largest recommendation of the last window counts, the new one included; the window includes its full length. One
+//! reconciliation may double the current replicas, or reach [`FREE_REPLICAS`] if that is more. It may scale down to
+//! `minReplicas` at once. Unlike a behavior, this may scale up for old demand: a recommendation that was limited when
+//! it was made still counts for the whole window. Events then say "All metrics below target" while the target grows, as
+//! upstream's do.
 //!
 //! # Stabilization
 //!
-//! Two windows look back, one for each direction; only what is younger than a window counts, so one of 0 sees nothing.
-//! With `up` the lowest recommendation of the up window and `down` the highest of the down window, the new one in both,
-//! the current replicas are raised to `up` if below it, and then lowered to `down` if above it. So nothing moves while
-//! the recent past disagrees with the present, and old demand never grows what is there.
+//! There is one window for each direction. Only recommendations younger than a window count, so a window of 0 has no
+//! effect. Let `up` be the lowest recommendation of the up window and `down` the highest of the down window, both
+//! including the new one. The current replicas are raised to `up` if they are below it, and then lowered to `down` if
+//! they are above it. The scale therefore holds while recent recommendations disagree with the present one, and old
+//! demand never causes a scale-up.
 //!
 //! # Limits
 //!
-//! Each policy starts from the replicas at the start of its period (those there are, without what was added and with
-//! what was removed since) and goes `value` pods or percent from there; up rounds up, down drops the fraction.
-//! `selectPolicy` picks the largest change (`Max`, and any word that is not known), the smallest (`Min`), or none
-//! (`Disabled`). `minReplicas` is only looked at on the way down and `maxReplicas` on the way up.
+//! Each policy starts from the replicas at the start of its period: the current ones, minus those added and plus those
+//! removed since. It allows a change of `value` pods or percent from there; scale-ups round up, scale-downs drop the
+//! fraction. `selectPolicy` picks the largest change (`Max`, and any unknown word), the smallest (`Min`), or none
+//! (`Disabled`). `minReplicas` limits only scale-downs and `maxReplicas` only scale-ups.
 //!
-//! # Odd cases, kept
+//! # Edge cases kept from upstream
 //!
-//! Percentages are floating-point: 10 % up from 100 is 111. Upwards from 0 a percentage leads nowhere. A limit that
-//! lies behind the current replicas stops, it does not turn back. A policy of unknown type repeats the one before it,
-//! or allows 0; validation admits none.
+//! - Percentages are floating-point: 10 % up from 100 is 111.
+//! - A percentage of 0 replicas allows no scale-up.
+//! - A limit on the wrong side of the current replicas stops the change but does not reverse it.
+//! - A policy of unknown type repeats the previous policy, or allows 0. Validation rejects such policies.
 
 use std::time::Duration;
 
@@ -36,10 +38,10 @@ use super::decision::{Decision, Demand, Limit, Stabilization};
 use super::memory::{Memory, Recommendation};
 use super::spec::{Behavior, ScalingRules};
 
-/// Replicas that may be reached at once without a behavior, however few there are.
+/// Replicas that may be reached at once without a behavior, however few are running.
 const FREE_REPLICAS: i32 = 4;
 
-/// Decides without a behavior, and remembers the proposal.
+/// Decides without a behavior, and records the proposal.
 pub fn decide_without(memory: &mut Memory, demand: &Demand, window: Duration, now: Timestamp) -> Decision {
     let is_old = |recommendation: &Recommendation| recommendation.at < now - window;
     let recent = memory.recommendations.iter().filter(|recommendation| !is_old(recommendation));
@@ -57,24 +59,24 @@ pub fn decide_without(memory: &mut Memory, demand: &Demand, window: Duration, no
     Decision { replicas, stabilized, stabilization, limit }
 }
 
-/// Returns how far one reconciliation may grow without a behavior.
+/// Returns the maximum number of replicas after one reconciliation without a behavior.
 pub fn scale_up_limit_without(current: i32) -> i32 {
     current.saturating_mul(2).max(FREE_REPLICAS)
 }
 
-/// A behavior as the rules read it: all defaults filled in.
+/// Behavior in the form of the rules, with all defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Upwards.
+    /// Rules of scale-ups.
     pub up: Direction,
-    /// Downwards.
+    /// Rules of scale-downs.
     pub down: Direction,
 }
 
 /// One direction of a behavior.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Direction {
-    /// How far back recommendations count.
+    /// Age up to which recommendations count.
     pub window: Duration,
     select: Select,
     policies: Vec<Policy>,
@@ -97,13 +99,13 @@ struct Policy {
 enum Change {
     Pods(i32),
     Percent(i32),
-    /// Of a type that does not exist.
+    /// Change of an unknown type.
     Unknown,
 }
 
 impl Rules {
-    /// Of a behavior, defaulted or not. A scale-down window that is not set is `downscale_stabilization`, in whole
-    /// seconds.
+    /// Converts a behavior, with or without defaults. An unset scale-down window becomes `downscale_stabilization` in
+    /// whole seconds.
     pub fn of(behavior: &Behavior, downscale_stabilization: Duration) -> Self {
         let mut behavior = behavior.clone();
         super::defaults::fill_behavior(&mut behavior);
@@ -114,7 +116,7 @@ impl Rules {
         }
     }
 
-    /// Decides, and remembers the proposal.
+    /// Decides, and records the proposal.
     pub fn decide(&self, memory: &mut Memory, demand: &Demand, now: Timestamp) -> Decision {
         let stabilized = self.stabilize(memory, demand, now);
         let stabilization = if stabilized == demand.proposed {
@@ -162,7 +164,7 @@ impl Rules {
         (proposed, Limit::WithinRange)
     }
 
-    /// How far up the policies allow to go now, which may be less than the current replicas.
+    /// Returns the most replicas that the policies allow now; it may be less than the current replicas.
     pub fn scale_up_limit(&self, memory: &Memory, current: i32, now: Timestamp) -> i32 {
         let grown = |start: i32, change| match change {
             Change::Pods(pods) => Some(start.wrapping_add(pods)),
@@ -177,7 +179,7 @@ impl Rules {
         }
     }
 
-    /// How far down the policies allow to go now, which may be more than the current replicas, or less than none.
+    /// Returns the fewest replicas that the policies allow now; it may be more than the current replicas, or negative.
     pub fn scale_down_limit(&self, memory: &Memory, current: i32, now: Timestamp) -> i32 {
         let shrunk = |start: i32, change| match change {
             Change::Pods(pods) => Some(start.wrapping_sub(pods)),
@@ -215,12 +217,12 @@ impl Direction {
         }
     }
 
-    /// The longest period of a policy: older changes cannot matter any more.
+    /// Returns the longest period of a policy; older changes have no effect.
     pub fn longest_period(&self) -> Duration {
         self.policies.iter().map(|policy| policy.period).max().unwrap_or_default()
     }
 
-    /// Where each policy allows to go.
+    /// Returns the replicas that each policy allows.
     fn allowed<'a>(
         &'a self,
         memory: &'a Memory,
@@ -237,7 +239,7 @@ impl Direction {
     }
 }
 
-/// Remembers a change of the scale, if there is a behavior to use it.
+/// Records a change of the scale if there is a behavior to use it.
 pub fn remember(memory: &mut Memory, rules: Option<&Rules>, from: i32, to: i32, at: Timestamp) {
     if let Some(rules) = rules {
         let direction = if to > from { &rules.up } else { &rules.down };

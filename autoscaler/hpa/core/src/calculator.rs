@@ -1,22 +1,24 @@
-//! Replicas from values of pods: Resource, ContainerResource and Pods metrics.
+//! Computes replicas from values of pods: Resource, ContainerResource and Pods metrics.
 //!
 //! # The rule
 //!
-//! With `ratio` the usage over the target, of the pods that count ([`super::groups`]):
+//! Let `ratio` be usage divided by target, over the pods that count ([`super::groups`]):
 //!
-//! 1. No pod is missing, and none unready while `ratio > 1`: within tolerance the current replicas, otherwise
+//! 1. If no pod is missing, and none is unready while `ratio > 1`: within tolerance the current replicas, otherwise
 //!    `⌈ratio × ready pods⌉`.
-//! 2. Otherwise be cautious. Missing pods use their full request, or the target if that is higher (a plain value: the
-//!    target), when `ratio < 1`, and nothing when `ratio > 1`; unready pods use nothing when `ratio > 1`. The ratio of
-//!    all that now have a value decides: the current replicas if it is within tolerance or on the other side of 1 than
-//!    `ratio`, otherwise `⌈ratio × values⌉`, unless that would go the other way than the ratio says.
+//! 2. Otherwise the result is conservative. If `ratio < 1`, missing pods count with their full request, or with the
+//!    target if that is higher (for a plain value: with the target). If `ratio > 1`, missing and unready pods count as
+//!    0. The ratio of all pods that now have a value decides. The result is the current replicas if that ratio is
+//!    within tolerance, or on the other side of 1 than `ratio`. Otherwise it is `⌈ratio × values⌉`, unless that
+//!    contradicts the direction of the ratio.
 //!
-//! What is reported is always the first, uncorrected measurement. A count too large for 32 bits is the largest one.
+//! The reported value is always the first, uncorrected measurement. A count too large for 32 bits becomes the largest
+//! one.
 //!
-//! # Odd cases, kept
+//! # Edge cases kept from upstream
 //!
-//! Step 1 does not check its direction: four replicas of which one exists, at twice its target, become two. At exactly
-//! 1 missing pods are left out. Values of pods that nobody knows count in plain averages and in step 2.
+//! Step 1 does not check the direction: four replicas of which one exists, at twice its target, become two. If `ratio`
+//! is exactly 1, missing pods are left out. Values of unknown pods count in plain averages and in step 2.
 
 use std::collections::BTreeMap;
 
@@ -26,41 +28,41 @@ use super::pod::{self, Pod};
 use super::tolerance::Tolerances;
 use super::usage::{self, Sample, Samples};
 
-/// What a calculation starts from.
+/// Inputs of a calculation.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
     /// `spec.replicas` of the scale.
     pub current: i32,
-    /// How far off target nothing happens.
+    /// Tolerances of the ratio.
     pub tolerances: Tolerances,
-    /// The pods that the selector finds.
+    /// Pods that the selector matches.
     pub pods: &'a [&'a Pod],
 }
 
-/// Replicas for a utilization.
+/// Replicas for a target utilization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UtilizationAnswer {
-    /// Replicas wanted.
+    /// Proposed replicas.
     pub replicas: i32,
-    /// Percent of the requests in use.
+    /// Used percentage of the requests.
     pub percent: i32,
     /// Average usage.
     pub average: i64,
 }
 
-/// Replicas for a value.
+/// Replicas for a target value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueAnswer {
-    /// Replicas wanted.
+    /// Proposed replicas.
     pub replicas: i32,
-    /// What is reported: an average or a total.
+    /// Reported value: an average or a total.
     pub value: i64,
 }
 
-/// Replicas that bring `resource` to `target_percent` of the requests.
+/// Returns the replicas that bring `resource` to `target_percent` of the requests.
 ///
 /// # Errors
-/// No pods, no usable values, or a missing request.
+/// Returns an error if there are no pods or usable values, or a request is missing.
 pub fn utilization(
     situation: &Situation<'_>,
     judge: &Judge<'_>,
@@ -81,10 +83,10 @@ pub fn utilization(
     Ok(answer(situation.cautious(first.ratio, second.ratio, samples.len())))
 }
 
-/// Replicas that bring the average value of a pod to `target`.
+/// Returns the replicas that bring the average value of a pod to `target`.
 ///
 /// # Errors
-/// No pods, or no usable values.
+/// Returns an error if there are no pods or no usable values.
 pub fn average(
     situation: &Situation<'_>,
     judge: &Judge<'_>,
@@ -103,7 +105,7 @@ pub fn average(
     Ok(answer(situation.cautious(ratio, second, samples.len())))
 }
 
-/// Groups the pods, and drops values that do not count.
+/// Groups the pods, and drops the values that do not count.
 fn prepare<'a, 's>(
     situation: &Situation<'a>,
     judge: &Judge<'_>,
@@ -127,11 +129,11 @@ fn request_share(requests: &BTreeMap<&str, i64>, pod: &str, percent: i64) -> i64
     requests.get(pod).map_or(0, |request| request.wrapping_mul(percent) / 100)
 }
 
-/// What must be assumed before a ratio can be trusted.
+/// Assumptions about pods that have no usable value.
 struct Doubts {
     /// Missing pods are busy (true), idle (false), or left out.
     missing: Option<bool>,
-    /// Unready pods are idle.
+    /// Set if unready pods count as idle.
     unready: bool,
 }
 
@@ -151,7 +153,7 @@ impl Doubts {
         Some(Self { missing, unready })
     }
 
-    /// Adds what is assumed to the samples.
+    /// Adds the assumed values to the samples.
     fn dispel<'s, 'a: 's>(&self, groups: &Groups<'a>, samples: &mut Samples<'s>, busy: impl Fn(&str) -> i64) {
         let sample = |value| Sample { value, ..Sample::default() };
         if let Some(is_busy) = self.missing {
@@ -164,12 +166,12 @@ impl Doubts {
 }
 
 impl Situation<'_> {
-    /// Nothing had to be assumed.
+    /// Returns the replicas if no assumption was needed.
     fn trusting(&self, ratio: f64, ready: usize) -> i32 {
         if self.tolerances.admits(ratio) { self.current } else { times(ratio, ready) }
     }
 
-    /// `second` is what `first` became by assumptions.
+    /// Returns the replicas if assumptions changed the ratio from `first` to `second`.
     fn cautious(&self, first: f64, second: f64, pods: usize) -> i32 {
         let flipped = (first < 1.0 && second > 1.0) || (first > 1.0 && second < 1.0);
         if flipped || self.tolerances.admits(second) {
@@ -181,7 +183,7 @@ impl Situation<'_> {
     }
 }
 
-/// `⌈ratio × pods⌉`, saturating.
+/// Returns `⌈ratio × pods⌉`, saturating.
 pub(super) fn times(ratio: f64, pods: usize) -> i32 {
     (ratio * pods as f64).ceil() as i32
 }

@@ -1,52 +1,52 @@
-//! All metrics of a spec together.
+//! Combines all metrics of a spec.
 //!
-//! Every metric is tried. The largest proposal wins, the earlier one among equals; while none is above 0, the last.
-//! If some fail, the others may scale up or hold, but not down: then all count as failed, for the reason of the first
-//! that did.
+//! Every metric is evaluated. The largest proposal wins, the earlier one among equals; while none is above 0, the last
+//! one. If some metrics fail, the others may scale up or hold the scale, but not scale down. In that case all count as
+//! failed, with the reason of the first failure.
 
 use super::measure::{Failure, Proposal, Scene, measure};
 use super::request::Reading;
 use super::spec::MetricSpec;
 use super::status::MetricStatus;
 
-/// What a spec's metrics ask for.
+/// Combined result of a spec's metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Combined {
-    /// The winner, or none.
+    /// Winning proposal, if there is one.
     pub outcome: Outcome,
-    /// One for each metric.
+    /// Status of each metric.
     pub statuses: Vec<MetricStatus>,
-    /// Each that failed, in order.
+    /// All failures, in order.
     pub failures: Vec<Failure>,
-    /// Each metric's proposal; none if it failed.
+    /// Proposal of each metric; `None` if it failed.
     pub proposals: Vec<Option<i32>>,
 }
 
-/// What came out of it.
+/// Result of the combination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A metric won.
+    /// Some metric won.
     Proposed {
-        /// Replicas it asks for.
+        /// Proposed replicas.
         replicas: i32,
-        /// What it is called.
+        /// Name of the winning metric.
         metric: String,
     },
-    /// There are no metrics, which defaulting prevents: taken for a proposal of 0.
+    /// There are no metrics, which defaulting prevents. Counts as a proposal of 0.
     NoMetrics,
-    /// Too many failed.
+    /// Too many metrics failed.
     Failed,
 }
 
 impl Combined {
-    /// What to say of the failures, if there are any.
+    /// Returns the error text about the failures, if there are any.
     pub fn error(&self) -> Option<String> {
         let (first, failed, all) = (self.failures.first()?, self.failures.len(), self.proposals.len());
         Some(format!("invalid metrics ({failed} invalid out of {all}), first error is: {}", first.outer))
     }
 }
 
-/// Measures all, and picks the winner. A metric without a reading was not asked.
+/// Evaluates all metrics and picks the winner. A metric without a reading was not requested.
 pub fn combine(scene: &Scene<'_>, metrics: &[MetricSpec], readings: &[Reading]) -> Combined {
     let (mut statuses, mut failures, mut proposals) = (Vec::new(), Vec::new(), Vec::new());
     let mut best: Option<(i32, String)> = None;
@@ -83,7 +83,7 @@ mod tests {
     use crate::tests::scenario::{NOW, bogus, external};
     use crate::tolerance::Tolerances;
 
-    /// External metrics, each with an average of 1 and this total in thousandths; none: its API fails.
+    /// Combines external metrics, each with a target average of 1 and this total in thousandths; `None`: its API fails.
     fn combined(spec_replicas: i32, totals: &[Option<i64>]) -> Combined {
         let options = Options::default();
         let tolerances = Tolerances { up: 0.0, down: 0.0 };
@@ -110,12 +110,12 @@ mod tests {
         for (replicas, totals, outcome) in [
             (3, &[two, four][..], proposed(4, "m1")),
             (3, &[four, two], proposed(4, "m0")),
-            (3, &[two, two], proposed(2, "m0")), // The earlier among equals.
+            (3, &[two, two], proposed(2, "m0")), // The earlier one among equals.
             (3, &[none, two], proposed(2, "m1")),
-            (3, &[none, none], proposed(0, "m1")), // While none is above 0, the last.
+            (3, &[none, none], proposed(0, "m1")), // No proposal is above 0, so the last one wins.
             (3, &[two, None], Outcome::Failed),
             (3, &[None, four], proposed(4, "m1")),
-            (2, &[None, two], proposed(2, "m1")), // Neither up nor down: believed.
+            (2, &[None, two], proposed(2, "m1")), // Neither up nor down, so it is accepted.
             (3, &[None, None], Outcome::Failed),
             (3, &[], Outcome::NoMetrics),
         ] {

@@ -1,27 +1,27 @@
 //! Conditions of an autoscaler's status.
 //!
-//! A list keeps the order in which types were first set. The time of a condition moves when its status changes and only
-//! then; reason and message are always the latest.
+//! The list keeps the order in which types were first set. The time of a condition changes only with its status; reason
+//! and message are always the latest.
 
 use common::time::Timestamp;
 
-/// What a condition is about.
+/// Type of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionType {
     /// The scale can be read and written.
     AbleToScale,
-    /// Metrics can be had, and scaling is not disabled.
+    /// Metrics are available, and scaling is not disabled.
     ScalingActive,
     /// A limit changed the recommendation.
     ScalingLimited,
-    /// This controller, and nobody else, scaled to zero.
+    /// This controller scaled to zero.
     ScaledToZero,
-    /// One that this controller did not set.
+    /// Type that this controller does not set.
     Other(String),
 }
 
 impl ConditionType {
-    /// As in the API.
+    /// Returns the name in the API.
     pub fn as_str(&self) -> &str {
         match self {
             Self::AbleToScale => "AbleToScale",
@@ -45,22 +45,22 @@ impl From<&str> for ConditionType {
     }
 }
 
-/// A condition.
+/// Condition of a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What it is about.
+    /// Type of the condition.
     pub kind: ConditionType,
-    /// None: Unknown, which this controller never writes.
+    /// Status; `None` is Unknown, which this controller never writes.
     pub status: Option<bool>,
-    /// One word.
+    /// Machine-readable reason.
     pub reason: String,
-    /// For people.
+    /// Message for users.
     pub message: String,
-    /// When the status last changed.
+    /// Time of the last change of the status.
     pub last_transition: Option<Timestamp>,
 }
 
-/// Sets one, in its place or at the end.
+/// Sets a condition, in its present place or at the end of the list.
 pub fn set(
     list: &mut Vec<Condition>,
     kind: ConditionType,
@@ -83,7 +83,7 @@ pub fn set(
     condition.message = message;
 }
 
-/// Whether one of that type is True.
+/// Reports whether a condition of this type is True.
 pub fn is_true(list: &[Condition], kind: &ConditionType) -> bool {
     list.iter().any(|condition| condition.kind == *kind && condition.status == Some(true))
 }

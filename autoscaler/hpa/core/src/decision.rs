@@ -1,38 +1,38 @@
-//! What stabilization and limits make of a proposal, whichever rules apply.
+//! Result of stabilization and limits, common to autoscalers with and without a behavior.
 
-/// The replicas decided on, and how they came about.
+/// Decided replicas and their derivation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Replicas to scale to.
     pub replicas: i32,
-    /// The recommendation after stabilization, before limits.
+    /// Recommendation after stabilization, before limits.
     pub stabilized: i32,
-    /// What stabilization did.
+    /// Effect of stabilization.
     pub stabilization: Stabilization,
-    /// What limited the stabilized recommendation.
+    /// Limit on the stabilized recommendation.
     pub limit: Limit,
 }
 
 impl Decision {
-    /// Whether a limit changed the recommendation.
+    /// Reports whether a limit changed the recommendation.
     pub fn is_limited(&self) -> bool {
         self.replicas != self.stabilized
     }
 }
 
-/// What stabilization did: the reason of AbleToScale.
+/// Effect of stabilization, and reason of AbleToScale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stabilization {
-    /// Nothing.
+    /// No effect.
     Ready,
-    /// It kept a lower number on the way up.
+    /// A recent lower recommendation replaced the present one during a scale-up.
     Up,
-    /// It kept a higher number on the way down.
+    /// A recent higher recommendation replaced the present one during a scale-down.
     Down,
 }
 
 impl Stabilization {
-    /// The condition's reason.
+    /// Returns the condition's reason.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Ready => "ReadyForNewScale",
@@ -41,7 +41,7 @@ impl Stabilization {
         }
     }
 
-    /// The condition's message.
+    /// Returns the condition's message.
     pub fn message(self) -> &'static str {
         match self {
             Self::Ready => "recommended size matches current size",
@@ -53,23 +53,23 @@ impl Stabilization {
     }
 }
 
-/// What limits: the reason of ScalingLimited.
+/// Limit that applied, and reason of ScalingLimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// Nothing.
+    /// No limit.
     WithinRange,
-    /// `minReplicas`.
+    /// Limited by `minReplicas`.
     TooFew,
-    /// `maxReplicas`.
+    /// Limited by `maxReplicas`.
     TooMany,
-    /// How fast it may grow.
+    /// Limited by the maximum rate of scale-ups.
     ScaleUp,
-    /// How fast it may shrink.
+    /// Limited by the maximum rate of scale-downs.
     ScaleDown,
 }
 
 impl Limit {
-    /// The condition's reason.
+    /// Returns the condition's reason.
     pub fn reason(self) -> &'static str {
         match self {
             Self::WithinRange => "DesiredWithinRange",
@@ -80,7 +80,7 @@ impl Limit {
         }
     }
 
-    /// The condition's message.
+    /// Returns the condition's message.
     pub fn message(self) -> &'static str {
         match self {
             Self::WithinRange => "the desired count is within the acceptable range",
@@ -92,16 +92,16 @@ impl Limit {
     }
 }
 
-/// Replicas there are and replicas asked for, within bounds.
+/// Current and proposed replicas, and their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Replicas there are (`spec.replicas` of the scale).
+    /// Current replicas (`spec.replicas` of the scale).
     pub current: i32,
-    /// Replicas asked for.
+    /// Proposed replicas.
     pub proposed: i32,
-    /// Fewest replicas.
+    /// Minimum number of replicas.
     pub min: i32,
-    /// Most replicas.
+    /// Maximum number of replicas.
     pub max: i32,
 }
 
@@ -109,7 +109,7 @@ pub struct Demand {
 mod tests {
     use super::*;
 
-    /// Goal: reasons and messages are Kubernetes', to the letter: scripts compare them.
+    /// Goal: reasons and messages equal those of Kubernetes exactly, because scripts compare them.
     #[test]
     fn conditions_speak_kubernetes_words() {
         for (what, reason, message) in [

@@ -1,22 +1,22 @@
-//! What the API server fills in before an object is stored.
+//! Defaults that the API server sets before it stores an object.
 //!
-//! | Field | If none |
+//! | Field | Default |
 //! |---|---|
 //! | `minReplicas` | 1 |
 //! | `metrics` (empty) | Resource `cpu`, Utilization 80 |
-//! | `behavior` | stays none |
+//! | `behavior` | stays unset |
 //! | within a `behavior`: `scaleUp` | window 0, `Max`, 4 pods or 100 % in 15 s |
-//! | `scaleDown` | `Max`, 100 % in 15 s; the window stays none: the controller's option takes its place |
+//! | `scaleDown` | `Max`, 100 % in 15 s; the window stays unset: the controller's option replaces it |
 //!
-//! A direction that is set is filled field by field. An explicit empty list of policies stays, for validation to
-//! reject, and tolerances stay none.
+//! A direction that is set is completed field by field. An explicit empty list of policies stays, so that validation
+//! rejects it. Tolerances stay unset.
 
 use super::spec::{Behavior, MetricSpec, MetricTarget, Policy, ResourceSource, ScalingRules, Spec};
 
-/// Percent of the request that a spec without metrics aims for.
+/// Target of a spec without metrics, in percent of the request.
 const CPU_UTILIZATION: i32 = 80;
 
-/// Fills in a whole spec.
+/// Sets the defaults of a whole spec.
 pub fn fill(spec: &mut Spec) {
     spec.min_replicas.get_or_insert(1);
     if spec.metrics.is_empty() {
@@ -33,7 +33,7 @@ pub fn fill(spec: &mut Spec) {
     }
 }
 
-/// Fills in both directions of a behavior.
+/// Sets the defaults of both directions of a behavior.
 pub fn fill_behavior(behavior: &mut Behavior) {
     let up = behavior.scale_up.get_or_insert_default();
     up.stabilization_window_seconds.get_or_insert(0);
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!((resource.name.as_str(), resource.target.average_utilization), ("cpu", Some(80)));
     }
 
-    /// Method: give one direction or a part of it, and see the rest appear.
+    /// Method: set one direction or a part of it, and check that the rest appears.
     #[test]
     fn a_behavior_is_filled_field_by_field() {
         let mut behavior = Behavior {

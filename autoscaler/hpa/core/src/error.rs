@@ -1,8 +1,8 @@
-//! Why a metric has no answer. The texts are Kubernetes': users meet them in conditions and events.
+//! Reasons why a metric yields no result. The texts are those of Kubernetes, which appear in conditions and events.
 
 use thiserror::Error;
 
-/// The three metrics APIs.
+/// Metrics API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Api {
     /// `metrics.k8s.io`.
@@ -14,7 +14,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// As texts call it.
+    /// Returns the name used in texts.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Resource => "resource",
@@ -24,57 +24,57 @@ impl Api {
     }
 }
 
-/// Why a metrics API gave nothing to work with.
+/// Error of a metrics API.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum FetchError {
     /// The request failed.
     #[error("unable to fetch metrics from {} metrics API: {why}", api.as_str())]
     Failed {
-        /// Which was asked.
+        /// API that failed.
         api: Api,
-        /// What it said.
+        /// Error text.
         why: String,
     },
-    /// There is nothing in the answer.
+    /// The response is empty.
     #[error("no metrics returned from {} metrics API", .0.as_str())]
     Empty(Api),
 }
 
-/// Why replicas could not be computed.
+/// Reason why replicas could not be computed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CalculationError {
-    /// Of a resource metric.
+    /// A resource metric is not available.
     #[error("unable to get metrics for resource {resource}: {why}")]
     NoResourceMetrics {
-        /// The resource.
+        /// Name of the resource.
         resource: String,
-        /// Why.
+        /// Cause.
         why: FetchError,
     },
-    /// Of a metric of pods.
+    /// A metric of pods is not available.
     #[error("unable to get metric {metric}: {why}")]
     NoPodsMetric {
-        /// The metric.
+        /// Name of the metric.
         metric: String,
-        /// Why.
+        /// Cause.
         why: FetchError,
     },
-    /// Of a metric of an object. Upstream prints object and error in this order.
+    /// A metric of an object is not available. Upstream prints object and error in this order.
     #[error("unable to get metric {metric}: {object}/{why}")]
     NoObjectMetric {
-        /// The metric.
+        /// Name of the metric.
         metric: String,
         /// `KIND on NAMESPACE NAME`.
         object: String,
-        /// Why.
+        /// Cause.
         why: FetchError,
     },
-    /// Of an external metric.
+    /// An external metric is not available.
     #[error("unable to get external metric {metric}: {why}")]
     NoExternalMetric {
         /// `NAMESPACE/METRIC/SELECTOR`.
         metric: String,
-        /// Why.
+        /// Cause.
         why: FetchError,
     },
     /// The pods could not be listed.
@@ -83,7 +83,7 @@ pub enum CalculationError {
     /// There are no pods.
     #[error("no pods returned by selector while calculating replica count")]
     NoPods,
-    /// There are no pods, where ready ones are counted.
+    /// There are no pods among which to count the ready ones.
     #[error("unable to calculate ready pods: no pods returned by selector while calculating replica count")]
     NoPodsToCount,
     /// No pod that counts has a value.
@@ -95,27 +95,27 @@ pub enum CalculationError {
     /// A container that counts has no request.
     #[error("missing request for {resource} in container {container} of Pod {pod}")]
     NoRequest {
-        /// The resource.
+        /// Name of the resource.
         resource: String,
-        /// The container.
+        /// Name of the container.
         container: String,
-        /// Its pod.
+        /// Name of the pod.
         pod: String,
     },
     /// Neither the pod nor one of its containers has a request.
     #[error("missing pod-level request for {resource} in Pod {pod}")]
     NoPodRequest {
-        /// The resource.
+        /// Name of the resource.
         resource: String,
-        /// The pod.
+        /// Name of the pod.
         pod: String,
     },
     /// A pod has no such container.
     #[error("container {container} not found in Pod {pod}")]
     NoContainer {
-        /// The container.
+        /// Name of the container.
         container: String,
-        /// The pod.
+        /// Name of the pod.
         pod: String,
     },
     /// The metric's selector is malformed.

@@ -1,4 +1,4 @@
-//! Which pods count in what way. The first row that fits:
+//! Groups pods by the way they count. The first matching row applies:
 //!
 //! | Pod | Group |
 //! |---|---|
@@ -8,16 +8,16 @@
 //! | measured in cpu, and unready by the rule below | unready |
 //! | any other | ready |
 //!
-//! A fresh pod's cpu says little, so for `cpu` its readiness is looked at:
+//! The cpu usage of a new pod says little about its load, so for `cpu` its readiness is checked:
 //!
 //! | Situation | Unready if |
 //! |---|---|
 //! | no Ready condition or no start time | always |
 //! | started less than the initialization period ago | not ready, or the sample's window began before the condition changed |
-//! | started longer ago | not ready, and so since less than the readiness delay after the start: it never was ready |
+//! | started longer ago | not ready since less than the readiness delay after the start: it never was ready |
 //!
-//! A condition of status Unknown is not "not ready". The values of ignored and unready pods are dropped; values of pods
-//! that nobody knows stay.
+//! A condition of status Unknown does not count as "not ready". Values of ignored and unready pods are dropped; values
+//! of unknown pods stay.
 
 use std::collections::BTreeSet;
 
@@ -27,32 +27,32 @@ use super::options::Options;
 use super::pod::{Phase, Pod};
 use super::usage::{Sample, Samples};
 
-/// Pods by how they count.
+/// Pods by group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups<'a> {
-    /// How many count fully.
+    /// Number of pods that count fully.
     pub ready: usize,
-    /// Not up yet: count as idle when growing, not at all when shrinking.
+    /// Pods that have not started yet. They count as idle for a scale-up, and not at all for a scale-down.
     pub unready: BTreeSet<&'a str>,
-    /// Up but not measured: count as idle when growing, as busy when shrinking.
+    /// Started pods without a measurement. They count as idle for a scale-up, and as busy for a scale-down.
     pub missing: BTreeSet<&'a str>,
-    /// Do not count.
+    /// Pods that do not count.
     pub ignored: BTreeSet<&'a str>,
 }
 
-/// How readiness is judged.
+/// Rule that judges readiness.
 #[derive(Clone, Copy, Debug)]
 pub struct Judge<'a> {
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
-    /// The controller's.
+    /// Options of the controller.
     pub options: &'a Options,
-    /// The resource measured is cpu.
+    /// Set if the measured resource is cpu.
     pub cpu: bool,
 }
 
 impl Judge<'_> {
-    /// Sorts `pods` by how they count.
+    /// Groups `pods` by the way they count.
     pub fn group<'a>(&self, pods: &[&'a Pod], samples: &Samples<'_>) -> Groups<'a> {
         let mut groups = Groups::default();
         for pod in pods {
@@ -94,7 +94,7 @@ mod tests {
 
     const NOW: i64 = 1_700_000_000;
 
-    /// Seconds before now.
+    /// Returns the time this many seconds ago.
     fn ago(seconds: i64) -> Timestamp {
         Timestamp::from_secs(NOW - seconds)
     }

@@ -1,26 +1,26 @@
-//! The HorizontalPodAutoscaler controller of Kubernetes 1.36, as rules: the same decisions, conditions and events.
+//! Rules of the HorizontalPodAutoscaler controller of Kubernetes 1.36: the same decisions, conditions and events.
 //!
 //! ```text
-//! spec ─▶ defaults ─▶ validate                          (what a user wrote)
-//! request ─▶ measure ─▶ combine                         (what the metrics ask for)
+//! spec ─▶ defaults ─▶ validate                          (input of the user)
+//! request ─▶ measure ─▶ combine                         (proposals of the metrics)
 //!            ├ usage, groups, calculator                  values of pods
-//!            └ totals                                     values for all
-//! behavior, with memory ─▶ decision                     (what stabilization and limits make of it)
-//! reconcile                                             (the pass that does all of this, step by step)
+//!            └ totals                                     one value for all pods
+//! behavior, with memory ─▶ decision                     (stabilization and limits)
+//! reconcile                                             (the whole pass, step by step)
 //! ```
 //!
-//! [`reconcile::start`] is the way in. The shell keeps one [`memory::Memory`] for each autoscaler and one
-//! [`selectors::Selectors`] for all, and answers the steps of a pass.
+//! [`reconcile::start`] is the entry point. The shell keeps one [`memory::Memory`] for each autoscaler and one
+//! [`selectors::Selectors`] for all, and responds to the steps of a pass.
 //!
-//! Amounts are in thousandths of their unit in 64 bits, as the controller computes; [`quantity`] reads and writes them.
-//! Where upstream turns a floating-point number into an integer that cannot hold it, what comes out depends on the
-//! processor; here it is the nearest integer.
+//! Amounts are in thousandths of their unit in 64 bits, as the controller computes; [`quantity`] parses and formats
+//! them. If a floating-point number does not fit an integer, the result upstream depends on the processor; here it is
+//! the nearest integer.
 //!
 //! # Not here
 //!
-//! All I/O: watching, the queue and its period, the scale subresource, the metrics APIs, status writes. The conversion
-//! to and from `autoscaling/v1`. The API server's side of updates (what a stored object may keep that a new one may
-//! not).
+//! All I/O: watches, the queue and its period, the scale subresource, the metrics APIs, status writes. The conversion
+//! to and from `autoscaling/v1`. The rules of the API server for updates, which let a stored object keep values that a
+//! new object may not have.
 
 pub mod behavior;
 pub mod calculator;

@@ -1,8 +1,8 @@
-//! One metric of a spec: from the answer of its API to a proposal, or to the reason why there is none.
+//! Evaluates one metric of a spec: from the response of its API to a proposal or a failure.
 //!
-//! Only `Object` metrics are governed by the type of their target. The others go by which field is set, `averageValue`
-//! first. A proposal carries the name that conditions and event texts use; that an object's average is called
-//! "external metric" there is upstream's.
+//! Only `Object` metrics depend on the type of their target. Other metrics depend on the fields that are set,
+//! `averageValue` first. A proposal carries the metric's name as used in conditions and events. The name "external
+//! metric" for an object's average is upstream's.
 
 use common::time::Timestamp;
 
@@ -18,51 +18,51 @@ use super::tolerance::Tolerances;
 use super::{totals, usage};
 use common::labels::LabelSelector;
 
-/// What all metrics of a spec share.
+/// Inputs shared by all metrics of a spec.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
-    /// The time.
+    /// Current time.
     pub now: Timestamp,
-    /// The controller's.
+    /// Options of the controller.
     pub options: &'a Options,
-    /// How far off target nothing happens.
+    /// Tolerances of the ratio.
     pub tolerances: Tolerances,
-    /// The autoscaler's namespace.
+    /// Namespace of the autoscaler.
     pub namespace: &'a str,
     /// `spec.replicas` of the scale.
     pub spec_replicas: i32,
     /// `status.replicas` of the scale.
     pub status_replicas: i32,
-    /// The pods that the scale's selector finds.
+    /// Pods that the scale's selector matches.
     pub pods: &'a [&'a Pod],
 }
 
-/// What one metric asks for.
+/// Proposal of one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proposal {
-    /// Replicas; may be negative.
+    /// Proposed replicas; may be negative.
     pub replicas: i32,
-    /// What the metric is called.
+    /// Name of the metric in texts.
     pub name: String,
-    /// What it measured.
+    /// Measurement of the metric.
     pub status: MetricStatus,
 }
 
-/// Why one metric asks for nothing.
+/// Failure of one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Reason of the condition and of the event.
     pub reason: &'static str,
-    /// Text of both.
+    /// Text of condition and event.
     pub inner: String,
-    /// The text with all that upstream puts before it.
+    /// Text with all prefixes that upstream adds.
     pub outer: String,
 }
 
-/// The proposal of one metric.
+/// Returns the proposal of one metric.
 ///
 /// # Errors
-/// The metric is malformed or its API failed.
+/// Returns a failure if the metric is malformed or its API failed.
 pub fn measure(scene: &Scene<'_>, metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure> {
     match metric.source() {
         Source::Resource(source) => {
@@ -143,7 +143,7 @@ impl Scene<'_> {
     fn pods(&self, source: &PodsSource, reading: &Reading) -> Result<Proposal, String> {
         let metric = &source.metric;
         check(metric)?;
-        // Validation asks for this target; upstream does not survive its absence.
+        // Validation requires this target; upstream panics without it.
         let target =
             source.target.average_value.ok_or("invalid pods metric source: no average value target was set")?;
         let fail = |why: FetchError| CalculationError::NoPodsMetric { metric: metric.name.clone(), why };
@@ -236,7 +236,7 @@ fn printed(metric: &Metric) -> String {
     metric.selector.as_ref().map_or_else(|| "nil".to_owned(), ToString::to_string)
 }
 
-/// Whether the metric's selector can be asked with.
+/// Checks that the metric's selector can be sent to the API.
 fn check(metric: &Metric) -> Result<(), String> {
     metric.selector.as_ref().map_or(Ok(String::new()), LabelSelector::text).map(drop)
 }

@@ -1,63 +1,63 @@
-//! What is remembered of an autoscaler between reconciliations: recommendations and changes of the scale.
+//! Memory of an autoscaler between reconciliations: recommendations and changes of the scale.
 //!
-//! Both lists recycle one entry that no longer matters for each new one, the last of them, so they hold about as many
-//! entries as fit their windows and are not in order of time. Their order can be seen in [`Memory`] alone.
+//! Each new entry of a list replaces the last entry that no longer matters. The lists therefore hold about as many
+//! entries as fit their windows, and are not sorted by time.
 //!
-//! The memory starts empty: after a restart the first recommendation is the scale as it is found, and no change counts
-//! against any limit. The memory of an autoscaler that is removed, or that somebody else acts on for a time, is its
-//! keeper's to drop: recommendations from before that time would count as old ones, and a scale down would not be
+//! The memory starts empty: after a restart the first recommendation is the present scale, and no earlier change counts
+//! against a limit. The owner of the memory must drop it if the autoscaler is removed, or another controller acts on it
+//! for a time. Otherwise recommendations from before that time would count as old, and a scale-down would not be
 //! stabilized.
 
 use std::time::Duration;
 
 use common::time::Timestamp;
 
-/// Everything remembered of one autoscaler.
+/// Memory of one autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// What the metrics asked for, before stabilization and limits.
+    /// Recommendations of the metrics, before stabilization and limits.
     pub recommendations: Vec<Recommendation>,
-    /// Changes upwards. Only kept with a behavior.
+    /// Scale-ups. Kept only with a behavior.
     pub scale_ups: Vec<ScaleEvent>,
-    /// Changes downwards. Only kept with a behavior.
+    /// Scale-downs. Kept only with a behavior.
     pub scale_downs: Vec<ScaleEvent>,
 }
 
-/// What the metrics asked for.
+/// Recommendation of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recommendation {
-    /// How many replicas.
+    /// Recommended replicas.
     pub replicas: i32,
-    /// When.
+    /// Time of the recommendation.
     pub at: Timestamp,
 }
 
-/// A change of the scale by this controller.
+/// Change of the scale by this controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaleEvent {
-    /// By how many replicas; never negative.
+    /// Number of added or removed replicas; never negative.
     pub change: i32,
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
-    /// It was older than the longest period when another was stored, so its place may be taken. It counts by its age
-    /// all the same.
+    /// Set if the change was older than the longest period when a later one was stored, so that it may be replaced. Its
+    /// age alone decides whether it still counts.
     pub outdated: bool,
 }
 
 impl Memory {
-    /// Remembers the scale as it is found first.
+    /// Records the present scale as the first recommendation.
     pub fn seed(&mut self, replicas: i32, at: Timestamp) {
         if self.recommendations.is_empty() {
             self.recommendations.push(Recommendation { replicas, at });
         }
     }
 
-    /// Remembers a recommendation, in the place of the last one that is `old`.
+    /// Records a recommendation, replacing the last one that is `old`.
     pub(super) fn recommend(&mut self, new: Recommendation, old: impl Fn(&Recommendation) -> bool) {
         recycle(&mut self.recommendations, new, old);
     }
 
-    /// Remembers a change of the scale; `longest` is the longest period of its direction's policies.
+    /// Records a change of the scale. `longest` is the longest period of the policies in its direction.
     pub fn scaled(&mut self, from: i32, to: i32, at: Timestamp, longest: Duration) {
         let events = if to > from { &mut self.scale_ups } else { &mut self.scale_downs };
         for event in events.iter_mut().filter(|event| event.at < at - longest) {
@@ -67,7 +67,7 @@ impl Memory {
         recycle(events, ScaleEvent { change, at, outdated: false }, |event| event.outdated);
     }
 
-    /// Replicas added and removed less than `period` ago.
+    /// Returns the replicas added and removed less than `period` ago.
     pub(super) fn changes(&self, now: Timestamp, period: Duration) -> (i32, i32) {
         let sum = |events: &[ScaleEvent]| {
             let young = events.iter().filter(|event| event.at > now - period);
@@ -98,13 +98,13 @@ mod tests {
         list.iter().map(|(change, age)| ScaleEvent { change: *change, at: ago(*age), outdated: false }).collect()
     }
 
-    /// Each row stores a change of 5 after what is there; the sum is of the last 60 s, before storing.
+    /// Each row stores a change of 5 after the existing ones; the sum covers the last 60 s before that.
     #[test]
     fn a_change_takes_the_place_of_the_last_outdated_one() {
         for (before, longest, after, sum) in [
             (&[][..], 60, &[5][..], 0),
             (&[(7, 61)], 60, &[5], 0),
-            (&[(7, 60)], 60, &[7, 5], 0), // As old as the period: it counts no more, and keeps its place once more.
+            (&[(7, 60)], 60, &[7, 5], 0), // As old as the period: it no longer counts, but is not replaced yet.
             (&[(7, 58)], 60, &[7, 5], 7),
             (&[(7, 61), (6, 59)], 60, &[5, 6], 6),
             (&[(8, 29), (6, 59), (7, 61), (9, 61)], 60, &[8, 6, 7, 5], 14),

@@ -1,17 +1,18 @@
-//! What governs all autoscalers: the controller's options and its feature gates.
+//! Settings of all autoscalers: the controller's options and its feature gates.
 
 use std::time::Duration;
 
 /// Options of the controller, named like its flags.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Share of the target that a metric may be off, either way.
+    /// Share of the target by which a metric may differ in either direction.
     pub tolerance: f64,
-    /// Window of objects without a behavior, and of a behavior whose scale-down window is not set. Whole seconds count there.
+    /// Scale-down window of objects without a behavior, and of a behavior that does not set one. A behavior uses its
+    /// whole seconds.
     pub downscale_stabilization: Duration,
-    /// How long after its start a pod's cpu is judged by its readiness.
+    /// Time after its start during which a pod's cpu counts only if the pod is ready.
     pub cpu_initialization_period: Duration,
-    /// How long after its start a pod that turned unready counts as never having been ready.
+    /// Time after its start during which a pod that became unready counts as never ready.
     pub initial_readiness_delay: Duration,
 }
 
@@ -29,9 +30,9 @@ impl Default for Options {
 /// Feature gates; the defaults are those of Kubernetes 1.36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gates {
-    /// `HPAScaleToZero`: `minReplicas` may be 0, and what this controller put to zero it may wake.
+    /// `HPAScaleToZero`: `minReplicas` may be 0, and the controller may wake targets that it scaled to zero.
     pub scale_to_zero: bool,
-    /// `HPAConfigurableTolerance`: a behavior's tolerances are honoured.
+    /// `HPAConfigurableTolerance`: tolerances of a behavior take effect.
     pub configurable_tolerance: bool,
 }
 

@@ -1,16 +1,16 @@
-//! The pods of a target, and what they request.
+//! Pods of a target, and their resource requests.
 //!
 //! # Requests
 //!
-//! A utilization is a share of what pods request, so every pod that the selector finds needs a request, dead ones
-//! included; one without fails the metric. Containers and sidecars (init containers that restart) count, other init
-//! containers do not.
+//! A utilization is a share of the requests of the pods. Every pod that the selector matches needs a request, even a
+//! failed or finished one; a pod without a request fails the metric. Containers and sidecars (init containers that
+//! restart) count, other init containers do not.
 //!
-//! - With requests for the pod as a whole (cpu, memory or huge pages), and unless one container is measured: that
-//!   request, or without one for this resource what the scheduler would reserve for the containers (the sum, or an init
-//!   container with the sidecars started before it, if larger), plus the pod's overhead. Containers may lack a request
-//!   here.
-//! - Otherwise the sum over all containers, or over those of one name; each must have a request.
+//! - If the pod as a whole has requests (cpu, memory or huge pages), and the metric is not about one container: the
+//!   pod's own request for the resource, or else the amount that the scheduler reserves for the containers. That amount
+//!   is the sum of all containers, or an init container with the sidecars started before it if that is larger. The
+//!   pod's overhead is added. Containers may lack a request in this case.
+//! - Otherwise the sum over all containers, or over those with one name; each must have a request.
 //!
 //! Amounts are in thousandths, rounded up for each container before they are added; sums wrap.
 
@@ -21,23 +21,23 @@ use common::time::Timestamp;
 use super::error::CalculationError;
 use common::labels::Labels;
 
-/// Amounts of resources, in thousandths: 250 is 250m of cpu, one byte is 1000.
+/// Amounts of resources in thousandths: 250 is 250m of cpu, one byte is 1000.
 pub type Resources = BTreeMap<String, i64>;
 
-/// A pod of the target's namespace.
+/// Pod in the target's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its labels.
+    /// Labels of the pod.
     pub labels: Labels,
     /// `status.phase`.
     pub phase: Phase,
-    /// It has a deletion timestamp.
+    /// Set if the pod has a deletion timestamp.
     pub deleting: bool,
     /// `status.startTime`.
     pub start_time: Option<Timestamp>,
-    /// The Ready condition.
+    /// Ready condition.
     pub ready: Option<Readiness>,
     /// Ordinary containers.
     pub containers: Vec<Container>,
@@ -49,59 +49,59 @@ pub struct Pod {
     pub overhead: Resources,
 }
 
-/// Where a pod is in its life.
+/// Lifecycle phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Not all containers run.
+    /// Some containers do not run yet.
     Pending,
-    /// Running.
+    /// The containers run.
     Running,
-    /// All containers are done, well.
+    /// All containers ended successfully.
     Succeeded,
-    /// All containers are done, one badly.
+    /// All containers ended, and at least one failed.
     Failed,
-    /// Nobody can say.
+    /// The phase is unknown.
     #[default]
     Unknown,
 }
 
-/// The Ready condition.
+/// Ready condition of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// Its status; none: Unknown.
+    /// Status; `None` is Unknown.
     pub status: Option<bool>,
-    /// When the status last changed.
+    /// Time of the last change of the status.
     pub last_transition: Timestamp,
 }
 
-/// A container and its requests.
+/// Container and its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// Its requests.
+    /// Requests of the container.
     pub requests: Resources,
 }
 
-/// An init container.
+/// Init container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InitContainer {
-    /// The container.
+    /// Container and its requests.
     pub container: Container,
-    /// It is a sidecar: its restart policy is Always.
+    /// Set for a sidecar, whose restart policy is Always.
     pub restarts: bool,
 }
 
 impl Pod {
-    /// Whether it runs and is ready. A pod on its way out may be.
+    /// Reports whether the pod runs and is ready. A terminating pod may be ready.
     pub fn is_ready(&self) -> bool {
         self.phase == Phase::Running && self.ready.is_some_and(|ready| ready.status == Some(true))
     }
 
-    /// The request of `resource`, of one container or of the pod.
+    /// Returns the request of `resource`, for one container or for the pod.
     ///
     /// # Errors
-    /// Something that counts has no request, or no container has that name.
+    /// Returns an error if a counted container or the pod has no request, or no container has this name.
     pub fn request(&self, container: Option<&str>, resource: &str) -> Result<i64, CalculationError> {
         match container {
             None if self.requests.keys().any(|name| counts_for_pods(name)) => self.whole_request(resource),
@@ -133,7 +133,7 @@ impl Pod {
         sum.ok_or_else(|| CalculationError::NoPodRequest { resource: resource.to_owned(), pod: self.name.clone() })
     }
 
-    /// What the scheduler reserves for the containers, if one of them requests the resource.
+    /// Returns the amount that the scheduler reserves for the containers, if one of them requests the resource.
     fn reserved(&self, resource: &str) -> Option<i64> {
         let add = |sum: Option<i64>, request: Option<i64>| match (sum, request) {
             (Some(sum), Some(request)) => Some(sum.wrapping_add(request)),
@@ -156,15 +156,15 @@ impl Pod {
     }
 }
 
-/// Whether a resource can be requested for a pod as a whole.
+/// Reports whether a resource can be requested for a pod as a whole.
 fn counts_for_pods(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
-/// The request of each pod, by name.
+/// Returns the request of each pod, by name.
 ///
 /// # Errors
-/// The first pod's that has none.
+/// Returns the error of the first pod without a request.
 pub fn requests<'a>(
     pods: &[&'a Pod],
     container: Option<&str>,
@@ -219,7 +219,7 @@ mod tests {
         assert!(pod.request(Some("setup"), "cpu").is_err(), "not one that counts");
     }
 
-    /// Goal: a pod-level request of one resource changes how the others are found.
+    /// Goal: a pod-level request for one resource changes how requests for the other resources are found.
     #[test]
     fn with_a_request_for_the_pod_the_rest_is_what_the_scheduler_reserves() {
         let init = |name, cpu, restarts| InitContainer { container: container(name, Some(cpu)), restarts };

@@ -1,40 +1,40 @@
-//! Kubernetes' quantities: exact decimal numbers with a suffix, like `250m`, `1.5Gi` or `2e3`.
+//! Kubernetes quantities: exact decimal numbers with a suffix, such as `250m`, `1.5Gi` or `2e3`.
 //!
-//! A quantity is kept in billionths, its finest unit; what is finer is rounded away from zero when read. The replica
-//! arithmetic works in thousandths ([`Quantity::milli`]), again rounded away from zero, and a tolerance is a
-//! floating-point number made from the canonical mantissa times a power of ten ([`Quantity::approximate`]), which is
-//! not always the nearest one: 0.57 becomes 0.5700000000000001.
+//! A quantity is stored in billionths, its finest unit; finer digits are rounded away from zero when parsed. The
+//! replica arithmetic uses thousandths ([`Quantity::milli`]), also rounded away from zero. A tolerance is a
+//! floating-point number: the canonical mantissa times a power of ten ([`Quantity::approximate`]). The product is not
+//! always the nearest floating-point number: 0.57 becomes 0.5700000000000001.
 //!
-//! Two quantities are equal if their values are, whatever they were written with.
+//! Two quantities are equal if their values are equal, whatever their notation.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// Billionths in one.
+/// Number of billionths in one.
 const ONE: i128 = 1_000_000_000;
-/// Largest whole number a quantity holds; larger ones become this.
+/// Largest whole number of a quantity; larger numbers are capped.
 const LARGEST: i128 = i64::MAX as i128;
 
-/// How a quantity is written.
+/// Notation of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// `n u m`, none, `k M G T P E`: powers of 1000.
+    /// Suffixes `n u m`, none, `k M G T P E`: powers of 1000.
     #[default]
     Decimal,
-    /// `Ki Mi Gi Ti Pi Ei`: powers of 1024; decimal below 1024 and for what is not whole.
+    /// Suffixes `Ki Mi Gi Ti Pi Ei`: powers of 1024. Decimal below 1024 and for fractions.
     Binary,
 }
 
-/// An exact number and how it is written.
+/// Exact number with its notation.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nanos: i128,
     format: Format,
 }
 
-/// A text that is no quantity.
+/// Error: the text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no quantity: a decimal number with one of the suffixes n u m k M G T P E Ki Mi Gi Ti Pi Ei is expected"
@@ -42,28 +42,28 @@ pub struct Quantity {
 pub struct NotAQuantity(String);
 
 impl Quantity {
-    /// From thousandths.
+    /// Converts from thousandths.
     pub const fn from_milli(milli: i64, format: Format) -> Self {
         Self { nanos: milli as i128 * 1_000_000, format }
     }
 
-    /// In thousandths, rounded away from zero and capped to 64 bits.
+    /// Returns thousandths, rounded away from zero and capped to 64 bits.
     pub fn milli(self) -> i64 {
         let (quotient, rest) = (self.nanos / 1_000_000, self.nanos % 1_000_000);
         (quotient + rest.signum()).clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }
 
-    /// Whether it is greater than zero.
+    /// Reports whether the quantity is greater than zero.
     pub fn is_positive(self) -> bool {
         self.nanos > 0
     }
 
-    /// Whether it is less than zero.
+    /// Reports whether the quantity is less than zero.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
 
-    /// As a floating-point number: the canonical mantissa times its power of ten, in that order.
+    /// Returns a floating-point number: the canonical mantissa times its power of ten, in that order.
     pub fn approximate(self) -> f64 {
         for (unit, factor) in [(ONE, None), (1_000_000, Some(1e-3)), (1_000, Some(1e-6))] {
             if self.nanos % unit == 0 {
@@ -115,7 +115,7 @@ impl FromStr for Quantity {
 }
 
 impl<'de> Deserialize<'de> for Quantity {
-    /// As the API takes it: a text, or a bare number.
+    /// Accepts the forms of the API: a text, or a bare number.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
 
@@ -159,7 +159,7 @@ fn read(text: &str) -> Option<Quantity> {
         return None;
     }
     let (multiplier, power, format) = scale(suffix)?;
-    // digits * multiplier * 10^power billionths.
+    // The value is digits * multiplier * 10^power billionths.
     let digits = whole.trim_start_matches('0').to_owned() + fraction;
     let power = power.saturating_add(9).saturating_sub(i32::try_from(fraction.len()).ok()?);
     let nanos = billionths(&digits, multiplier, power);
@@ -167,7 +167,7 @@ fn read(text: &str) -> Option<Quantity> {
     Some(Quantity { nanos: if negative { -capped } else { capped }, format })
 }
 
-/// A suffix as a factor, a power of ten, and a format.
+/// Returns the factor, power of ten and format of a suffix.
 fn scale(suffix: &str) -> Option<(i128, i32, Format)> {
     let binary = |rank: u32| Some((1_i128 << (10 * rank), 0, Format::Binary));
     let decimal = |power: i32| Some((1, power, Format::Decimal));
@@ -192,13 +192,13 @@ fn scale(suffix: &str) -> Option<(i128, i32, Format)> {
     }
 }
 
-/// `digits * multiplier * 10^power`, rounded up, saturating.
+/// Returns `digits * multiplier * 10^power`, rounded up, saturating.
 fn billionths(digits: &str, multiplier: i128, power: i32) -> i128 {
     let digits = digits.trim_start_matches('0');
     if digits.is_empty() {
         return 0;
     }
-    // Digits past the 38th are far beyond a billionth of the largest quantity, or count as one more in the last place.
+    // Digits past the 38th either exceed the largest quantity anyway, or are rounded up in the last place.
     let Ok(mantissa) = digits.parse::<i128>() else {
         let (head, rest) = digits.split_at(30);
         let lifted = i32::try_from(rest.len()).unwrap_or(i32::MAX);
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is finer than a billionth is rounded away from zero, however many digits say so.
+    /// Goal: digits finer than a billionth are rounded away from zero, however many there are.
     #[test]
     fn billionths_are_rounded_away_from_zero() {
         let tenth = |digits: usize, last: char| format!("0.1{}{last}", "0".repeat(digits - 2));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Goal: any text is read or refused, and what is written is read back.
+        /// Goal: any text is parsed or rejected, and a formatted quantity parses to the same value.
         #[test]
         fn what_is_written_is_read_back(text in r"[-+]?[0-9]{0,45}(\.[0-9]{0,45})?([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]{1,10})?") {
             if let Ok(quantity) = text.parse::<Quantity>() {

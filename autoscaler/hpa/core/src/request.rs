@@ -1,62 +1,63 @@
-//! What the metrics APIs are to be asked, and what they answered.
+//! Requests to the metrics APIs, and their responses.
 
 use super::error::{Api, FetchError};
 use super::spec::{Metric, MetricSpec, MetricTarget, ObjectReference, Source};
 use super::usage::{PodUsage, PodValue};
 use common::labels::LabelSelector;
 
-/// One question for one metric of a spec. Selectors are texts, empty where nothing is required.
+/// Request for one metric of a spec. Selectors are texts, empty if nothing is required.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// The usage of all pods that the target's selector finds. The same for every resource and container: ask once.
+    /// Usage of all pods that the target's selector matches. It is the same for every resource and container, so one
+    /// request is enough.
     Usage {
-        /// Of the target's pods.
+        /// Selector of the target's pods.
         selector: String,
     },
-    /// A custom metric of those pods.
+    /// Custom metric of those pods.
     Pods {
-        /// The metric's name.
+        /// Name of the metric.
         metric: String,
-        /// Of the target's pods.
+        /// Selector of the target's pods.
         selector: String,
-        /// Of the metric's series.
+        /// Selector of the metric's series.
         metric_selector: String,
     },
-    /// A custom metric of an object.
+    /// Custom metric of an object.
     Object {
-        /// The object; none: the autoscaler's own namespace.
+        /// Described object; `None`: the autoscaler's own namespace.
         object: Option<ObjectReference>,
-        /// The metric's name.
+        /// Name of the metric.
         metric: String,
-        /// Of the metric's series.
+        /// Selector of the metric's series.
         metric_selector: String,
     },
-    /// An external metric.
+    /// External metric.
     External {
-        /// The metric's name.
+        /// Name of the metric.
         metric: String,
-        /// Of the metric's series.
+        /// Selector of the metric's series.
         metric_selector: String,
     },
 }
 
-/// The answer to a [`Request`]. A failure says what went wrong.
+/// Response to a [`Request`], or the error text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Nothing was asked.
+    /// No request was sent.
     None,
-    /// To [`Request::Usage`].
+    /// Response to [`Request::Usage`].
     Usage(Result<Vec<PodUsage>, String>),
-    /// To [`Request::Pods`].
+    /// Response to [`Request::Pods`].
     Pods(Result<Vec<PodValue>, String>),
-    /// To [`Request::Object`], in thousandths; exactly one value is expected.
+    /// Response to [`Request::Object`], in thousandths; exactly one value is expected.
     Object(Result<Vec<i64>, String>),
-    /// To [`Request::External`], in thousandths.
+    /// Response to [`Request::External`], in thousandths.
     External(Result<Vec<i64>, String>),
 }
 
 impl Request {
-    /// The answer that it failed, and why.
+    /// Returns the failed response for this request.
     pub fn failed(&self, why: String) -> Reading {
         match self {
             Self::Usage { .. } => Reading::Usage(Err(why)),
@@ -68,7 +69,7 @@ impl Request {
 }
 
 impl Reading {
-    /// Keeps of what was measured at pods those that `is_wanted`, by their names.
+    /// Keeps only measurements of pods for whose name `is_wanted` returns true.
     #[must_use]
     pub fn of_pods(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         match &mut self {
@@ -79,34 +80,34 @@ impl Reading {
         self
     }
 
-    /// Pods' usage; there is at least one.
+    /// Returns the usage of at least one pod.
     ///
     /// # Errors
-    /// The request failed, or nothing was in the answer.
+    /// Returns an error if the request failed, or the response is empty.
     pub fn usage(&self) -> Result<&[PodUsage], FetchError> {
         some(Api::Resource, if let Self::Usage(answer) = self { Some(answer) } else { None })
     }
 
-    /// Values of a pods metric; there is at least one.
+    /// Returns at least one value of a pods metric.
     ///
     /// # Errors
-    /// The request failed, or nothing was in the answer.
+    /// Returns an error if the request failed, or the response is empty.
     pub fn pods(&self) -> Result<&[PodValue], FetchError> {
         some(Api::Custom, if let Self::Pods(answer) = self { Some(answer) } else { None })
     }
 
-    /// Values of an external metric; there is at least one.
+    /// Returns at least one value of an external metric.
     ///
     /// # Errors
-    /// The request failed, or nothing was in the answer.
+    /// Returns an error if the request failed, or the response is empty.
     pub fn external(&self) -> Result<&[i64], FetchError> {
         some(Api::External, if let Self::External(answer) = self { Some(answer) } else { None })
     }
 
-    /// The value of an object's metric.
+    /// Returns the value of an object's metric.
     ///
     /// # Errors
-    /// The request failed, or there is not exactly one value.
+    /// Returns an error if the request failed, or there is not exactly one value.
     pub fn object(&self) -> Result<i64, FetchError> {
         let values = all(Api::Custom, if let Self::Object(answer) = self { Some(answer) } else { None })?;
         match values {
@@ -134,7 +135,7 @@ fn some<T>(api: Api, answer: Option<&Result<Vec<T>, String>>) -> Result<&[T], Fe
     if values.is_empty() { Err(FetchError::Empty(api)) } else { Ok(values) }
 }
 
-/// The question to ask for a metric; none if it is malformed, and fails whatever the answer.
+/// Returns the request for a metric. Returns `None` if the metric is malformed and fails whatever the response.
 pub fn request(metric: &MetricSpec, selector: &str) -> Option<Request> {
     let text = |metric: &Metric| metric.selector.as_ref().map_or(Ok(String::new()), LabelSelector::text).ok();
     let share = |target: &MetricTarget| target.average_value.is_some() || target.average_utilization.is_some();
@@ -158,7 +159,7 @@ pub fn request(metric: &MetricSpec, selector: &str) -> Option<Request> {
     }
 }
 
-/// Whether a metric describes a namespace; which one is not looked at, the autoscaler's own is meant.
+/// Reports whether a metric describes a namespace. The named namespace is ignored: it is always the autoscaler's own.
 fn is_namespace(object: &ObjectReference) -> bool {
     object.kind == "Namespace" && object.group() == Ok("")
 }
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(request(&MetricSpec { kind: "Bogus".into(), ..metric }, "app=web"), None);
     }
 
-    /// Goal: only what has a target of its kind is asked, and each asks its own API.
+    /// Goal: a metric is requested only if it has a target of its kind, each from its own API.
     #[test]
     fn a_metric_is_asked_for_if_it_has_a_target() {
         let one = || "1".parse().ok();

@@ -1,19 +1,19 @@
-//! Whose pods are whose: the selectors of all autoscalers, so that no two act on the same pods.
+//! Pod selectors of all autoscalers, kept so that no two autoscalers act on the same pods.
 //!
-//! An autoscaler is registered when it is first seen, and selects nothing until its own first pass has read its scale;
-//! what it last selected counts until it is removed, or until somebody else acts on it. A pod that two select blocks
-//! both, and not only the younger.
+//! An autoscaler is registered when it first appears. It selects nothing until its own first pass has read its scale.
+//! Its last selector counts until the autoscaler is removed, or another controller acts on it. If two autoscalers
+//! select the same pod, both are blocked, not only the younger one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use common::labels::{Labels, Selector};
 
-/// The selectors of all autoscalers, by namespace and name.
+/// Selectors of all autoscalers, by namespace and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selectors(BTreeMap<String, BTreeMap<String, Option<Selector>>>);
 
 impl Selectors {
-    /// Makes an autoscaler known; nothing happens if it is. Says whether it was new.
+    /// Registers an autoscaler unless it is known. Returns whether it was new.
     pub fn register(&mut self, namespace: &str, name: &str) -> bool {
         let names = self.0.entry(namespace.to_owned()).or_default();
         let new = !names.contains_key(name);
@@ -21,14 +21,14 @@ impl Selectors {
         new
     }
 
-    /// What an autoscaler has selected counts no more, if it is known, until it selects again.
+    /// Clears the selector of a known autoscaler until it selects again.
     pub fn clear(&mut self, namespace: &str, name: &str) {
         if let Some(place) = self.0.get_mut(namespace).and_then(|names| names.get_mut(name)) {
             *place = None;
         }
     }
 
-    /// Forgets an autoscaler. Says whether it was known.
+    /// Forgets an autoscaler. Returns whether it was known.
     pub fn remove(&mut self, namespace: &str, name: &str) -> bool {
         let Some(names) = self.0.get_mut(namespace) else { return false };
         let known = names.remove(name).is_some();
@@ -38,15 +38,15 @@ impl Selectors {
         known
     }
 
-    /// What an autoscaler selects now, if it is known.
+    /// Sets the selector of an autoscaler, if it is known.
     pub fn put(&mut self, namespace: &str, name: &str, selector: Selector) {
         if let Some(place) = self.0.get_mut(namespace).and_then(|names| names.get_mut(name)) {
             *place = Some(selector);
         }
     }
 
-    /// Names of the autoscalers of a namespace that select pods with one of these label sets, in order. Pods of one
-    /// ReplicaSet have the same labels.
+    /// Returns the sorted names of the autoscalers of a namespace that select pods with one of these label sets. Pods
+    /// of one ReplicaSet have the same labels.
     pub fn selecting(&self, namespace: &str, pods: &BTreeSet<&Labels>) -> Vec<&str> {
         let names = self.0.get(namespace).into_iter().flatten();
         let selects = |selector: &Selector| pods.iter().any(|labels| selector.matches(labels));

@@ -1,64 +1,64 @@
-//! What a user writes: the `spec` of an `autoscaling/v2` HorizontalPodAutoscaler, as plain data.
+//! `spec` of an `autoscaling/v2` HorizontalPodAutoscaler as plain data.
 //!
-//! The shape is the API's, so that every spec that can be written can be held, [validated](super::validate) and, if it
-//! is reconciled all the same, fail as it does upstream. Hence a metric's `kind` is text, its sources are all optional,
-//! and a policy's name is text. [`MetricSpec::source`] is where the rules read it.
+//! The shape is that of the API, so every spec that a user can write can be parsed and [validated](super::validate); if
+//! an invalid spec is reconciled, it fails as it does upstream. Hence a metric's `kind` and a policy's name are text,
+//! and the sources of a metric are all optional. [`MetricSpec::source`] interprets them for the rules.
 //!
-//! It is read from the API's JSON or YAML as it is written there. A field that there is not is an error: what an API
-//! server has stored has none, and what a person writes by hand should not be half believed.
+//! The spec is parsed from the API's JSON or YAML. An unknown field is an error: objects stored by an API server have
+//! none, and a manifest written by hand must not be applied in part.
 
 use serde::{Deserialize, Serialize};
 
 use super::quantity::Quantity;
 use common::labels::LabelSelector;
 
-/// The spec of an autoscaler.
+/// Spec of an autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Spec {
-    /// What is scaled.
+    /// Object to scale.
     #[serde(rename = "scaleTargetRef")]
     pub scale_target: ObjectReference,
-    /// Fewest replicas; none: 1.
+    /// Minimum number of replicas; unset: 1.
     pub min_replicas: Option<i32>,
-    /// Most replicas.
+    /// Maximum number of replicas.
     pub max_replicas: i32,
-    /// What decides. The largest answer wins.
+    /// Metrics; the largest proposal wins.
     pub metrics: Vec<MetricSpec>,
-    /// Stabilization and rate limits; none: see [`super::behavior`].
+    /// Stabilization and rate limits; if unset see [`super::behavior`].
     pub behavior: Option<Behavior>,
 }
 
 impl Spec {
-    /// Fewest replicas, 1 if the spec does not say.
+    /// Returns the minimum number of replicas, by default 1.
     pub fn min(&self) -> i32 {
         self.min_replicas.unwrap_or(1)
     }
 
-    /// Whether some metric can be measured without pods: one of type `Object` or `External`.
+    /// Reports whether some metric needs no pods: one of type `Object` or `External`.
     pub fn has_pod_independent_metric(&self) -> bool {
         self.metrics.iter().any(|metric| matches!(metric.kind.as_str(), "Object" | "External"))
     }
 }
 
-/// An object of the same namespace.
+/// Reference to an object of the same namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ObjectReference {
     /// `group/version`, or `version` alone for the core group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
-    /// Like `Deployment`.
+    /// Kind, such as `Deployment`.
     pub kind: String,
-    /// The object's name.
+    /// Name of the object.
     pub name: String,
 }
 
 impl ObjectReference {
-    /// The API group; empty is the core group.
+    /// Returns the API group; empty is the core group.
     ///
     /// # Errors
-    /// More than one slash.
+    /// Returns an error if the version has more than one slash.
     pub fn group(&self) -> Result<&str, String> {
         match (self.api_version.split_once('/'), self.api_version.as_str()) {
             (None, _) | (_, "/") => Ok(""),
@@ -70,26 +70,26 @@ impl ObjectReference {
     }
 }
 
-/// One entry of `metrics`.
+/// Entry of `metrics`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct MetricSpec {
     /// `Resource`, `ContainerResource`, `Pods`, `Object` or `External`. The API calls this `type`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// For `Resource`.
+    /// Source for type `Resource`.
     pub resource: Option<ResourceSource>,
-    /// For `ContainerResource`.
+    /// Source for type `ContainerResource`.
     pub container_resource: Option<ContainerResourceSource>,
-    /// For `Pods`.
+    /// Source for type `Pods`.
     pub pods: Option<PodsSource>,
-    /// For `Object`.
+    /// Source for type `Object`.
     pub object: Option<ObjectSource>,
-    /// For `External`.
+    /// Source for type `External`.
     pub external: Option<ExternalSource>,
 }
 
-/// What a metric is computed from.
+/// Source from which a metric is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source<'a> {
     /// A resource of the pods.
@@ -102,12 +102,12 @@ pub enum Source<'a> {
     Object(&'a ObjectSource),
     /// A metric of something outside the cluster.
     External(&'a ExternalSource),
-    /// A type that does not exist, or whose field is absent. Validation admits neither.
+    /// Unknown type, or a type whose field is absent. Validation rejects both.
     Unknown,
 }
 
 impl MetricSpec {
-    /// The field that `kind` names.
+    /// Returns the source in the field that `kind` names.
     pub fn source(&self) -> Source<'_> {
         let found = match self.kind.as_str() {
             "Resource" => self.resource.as_ref().map(Source::Resource),
@@ -121,125 +121,126 @@ impl MetricSpec {
     }
 }
 
-/// A resource of the pods, summed over their containers.
+/// Resource of the pods, summed over their containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ResourceSource {
-    /// Like `cpu`.
+    /// Resource name, such as `cpu`.
     pub name: String,
-    /// `averageUtilization` or `averageValue`.
+    /// Target: `averageUtilization` or `averageValue`.
     pub target: MetricTarget,
 }
 
-/// A resource of one container of each pod.
+/// Resource of one container of each pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ContainerResourceSource {
-    /// Like `cpu`.
+    /// Resource name, such as `cpu`.
     pub name: String,
-    /// The container's name.
+    /// Name of the container.
     pub container: String,
-    /// `averageUtilization` or `averageValue`.
+    /// Target: `averageUtilization` or `averageValue`.
     pub target: MetricTarget,
 }
 
-/// A custom metric of the pods.
+/// Custom metric of the pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PodsSource {
-    /// Which.
+    /// Identifier of the metric.
     pub metric: Metric,
-    /// `averageValue`.
+    /// Target: `averageValue`.
     pub target: MetricTarget,
 }
 
-/// A custom metric of one object.
+/// Custom metric of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ObjectSource {
-    /// The object.
+    /// Described object.
     pub described_object: ObjectReference,
-    /// Which.
+    /// Identifier of the metric.
     pub metric: Metric,
-    /// `value` or `averageValue`, as its type says.
+    /// Target: `value` or `averageValue`, selected by its type.
     pub target: MetricTarget,
 }
 
-/// An external metric.
+/// External metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ExternalSource {
-    /// Which.
+    /// Identifier of the metric.
     pub metric: Metric,
-    /// `value` or `averageValue`.
+    /// Target: `value` or `averageValue`.
     pub target: MetricTarget,
 }
 
-/// Names a metric.
+/// Identifier of a metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Metric {
-    /// Its name.
+    /// Name of the metric.
     pub name: String,
-    /// Which of its series.
+    /// Selector of its series.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
 }
 
-/// What a metric should be.
+/// Target of a metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct MetricTarget {
-    /// `Utilization`, `Value` or `AverageValue`. The API calls this `type`. Only `Object` metrics are governed by it.
+    /// Type: `Utilization`, `Value` or `AverageValue`. The API calls this `type`. It has an effect only in `Object`
+    /// metrics.
     #[serde(rename = "type")]
     pub kind: String,
-    /// In total.
+    /// Target total.
     pub value: Option<Quantity>,
-    /// For each pod.
+    /// Target average per pod.
     pub average_value: Option<Quantity>,
-    /// Percent of the request.
+    /// Target percentage of the request.
     pub average_utilization: Option<i32>,
 }
 
-/// Stabilization and rate limits, both ways.
+/// Stabilization and rate limits in both directions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Behavior {
-    /// Upwards.
+    /// Rules of scale-ups.
     pub scale_up: Option<ScalingRules>,
-    /// Downwards.
+    /// Rules of scale-downs.
     pub scale_down: Option<ScalingRules>,
 }
 
-/// Stabilization and rate limits, one way. What is none is for [defaulting](super::defaults) to fill.
+/// Stabilization and rate limits in one direction. [Defaulting](super::defaults) sets unset fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ScalingRules {
-    /// Seconds of recommendations that count.
+    /// Length of the stabilization window in seconds.
     pub stabilization_window_seconds: Option<i32>,
-    /// `Max`, `Min` or `Disabled`: which policy wins.
+    /// Choice among the policies: `Max`, `Min` or `Disabled`.
     pub select_policy: Option<String>,
-    /// How fast.
+    /// Rate limits.
     pub policies: Option<Vec<Policy>>,
-    /// In place of the controller's tolerance.
+    /// Replacement of the controller's tolerance.
     pub tolerance: Option<Quantity>,
 }
 
-/// How much may change in a period.
+/// Maximum change within a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Policy {
-    /// `Pods` or `Percent`. The API calls this `type`.
+    /// Type: `Pods` or `Percent`. The API calls this `type`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Pods, or percent of the replicas at the start of the period.
+    /// Number of pods, or percentage of the replicas at the start of the period.
     pub value: i32,
-    /// The period's length in seconds.
+    /// Length of the period in seconds.
     pub period_seconds: i32,
 }
 
 impl Policy {
-    /// A policy.
+    /// Builds a policy.
     pub fn new(kind: &str, value: i32, period_seconds: i32) -> Self {
         Self { kind: kind.to_owned(), value, period_seconds }
     }

@@ -1,8 +1,7 @@
-//! The `status` of an autoscaler, and the events beside it.
+//! `status` of an autoscaler, and its events.
 //!
-//! A pass that has read the scale rebuilds the status; one that could not changes a condition of it and nothing else.
-//! Either is written only if it says something else than what is stored. A metric that failed leaves an empty entry in
-//! its place.
+//! A pass that has read the scale rebuilds the status. A pass that could not read it changes only one condition. The
+//! status is written only if it differs from the stored one. A failed metric leaves an empty entry in its place.
 
 use common::time::Timestamp;
 
@@ -11,98 +10,98 @@ use super::quantity::{Format, Quantity};
 use super::spec::ObjectReference;
 use serde::{Deserialize, Serialize};
 
-/// What is written.
+/// Status to write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// `spec.replicas` of the scale.
     pub current_replicas: i32,
-    /// Replicas decided on.
+    /// Desired replicas.
     pub desired_replicas: i32,
-    /// When this controller last changed the scale.
+    /// Time of this controller's last change of the scale.
     pub last_scale_time: Option<Timestamp>,
-    /// One for each metric of the spec, in order; empty if metrics were not looked at.
+    /// Status of each metric in the spec, in order; empty if the metrics were not evaluated.
     pub current_metrics: Vec<MetricStatus>,
-    /// In the order in which they were first set.
+    /// Conditions, in the order in which they were first set.
     pub conditions: Vec<Condition>,
-    /// Never set by this controller. What others have put there goes when the status is rebuilt.
+    /// Never set by this controller. A value set by another client is removed when the status is rebuilt.
     pub observed_generation: Option<i64>,
 }
 
-/// What a metric measured. Written, it is what the API has in the field of its type.
+/// Measurement of a metric. Its serialized form is the API's field for its type.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum MetricStatus {
-    /// It failed.
+    /// The metric failed.
     Failed,
     /// A resource of the pods.
     Resource {
-        /// Like `cpu`.
+        /// Resource name, such as `cpu`.
         name: String,
-        /// Measured.
+        /// Measured value.
         current: Current,
     },
     /// A resource of one container of the pods.
     ContainerResource {
-        /// Like `cpu`.
+        /// Resource name, such as `cpu`.
         name: String,
-        /// The container's name.
+        /// Name of the container.
         container: String,
-        /// Measured.
+        /// Measured value.
         current: Current,
     },
     /// A custom metric of the pods.
     Pods {
-        /// The metric.
+        /// Identifier of the metric.
         metric: super::spec::Metric,
-        /// Measured.
+        /// Measured value.
         current: Current,
     },
     /// A custom metric of an object.
     Object {
-        /// The metric.
+        /// Identifier of the metric.
         metric: super::spec::Metric,
-        /// The object.
+        /// Described object.
         described_object: ObjectReference,
-        /// Measured.
+        /// Measured value.
         current: Current,
     },
     /// An external metric.
     External {
-        /// The metric.
+        /// Identifier of the metric.
         metric: super::spec::Metric,
-        /// Measured.
+        /// Measured value.
         current: Current,
     },
 }
 
-/// A measured value.
+/// Measured value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Current {
-    /// In total, in thousandths.
+    /// Total, in thousandths.
     #[serde(with = "amount", skip_serializing_if = "Option::is_none")]
     pub value: Option<i64>,
-    /// For each pod, in thousandths.
+    /// Average per pod, in thousandths.
     #[serde(with = "amount", skip_serializing_if = "Option::is_none")]
     pub average_value: Option<i64>,
-    /// Percent of the requests.
+    /// Percentage of the requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average_utilization: Option<i32>,
 }
 
 impl Current {
-    /// A total.
+    /// Returns a measured total.
     pub fn total(value: i64) -> Self {
         Self { value: Some(value), ..Self::default() }
     }
 
-    /// An average.
+    /// Returns a measured average.
     pub fn average(value: i64) -> Self {
         Self { average_value: Some(value), ..Self::default() }
     }
 }
 
-/// Thousandths as the quantity that they are.
+/// Serializes thousandths as a quantity.
 mod amount {
     use super::{Deserialize, Quantity, Serialize, quantity};
 
@@ -115,29 +114,29 @@ mod amount {
     }
 }
 
-/// A measured amount as it is written: memory in powers of 1024, all else in powers of 1000.
+/// Returns a measured amount as a quantity: memory in powers of 1024, other resources in powers of 1000.
 pub fn quantity(resource: Option<&str>, milli: i64) -> Quantity {
     Quantity::from_milli(milli, if resource == Some("memory") { Format::Binary } else { Format::Decimal })
 }
 
-/// An event about the autoscaler.
+/// Event about the autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether it is of type Warning; otherwise Normal.
+    /// Set for type Warning; otherwise the type is Normal.
     pub warning: bool,
-    /// One word.
+    /// Machine-readable reason.
     pub reason: &'static str,
-    /// For people.
+    /// Message for users.
     pub message: String,
 }
 
 impl Event {
-    /// All is well.
+    /// Returns an event of type Normal.
     pub fn normal(reason: &'static str, message: String) -> Self {
         Self { warning: false, reason, message }
     }
 
-    /// All is not well.
+    /// Returns an event of type Warning.
     pub fn warning(reason: &'static str, message: String) -> Self {
         Self { warning: true, reason, message }
     }

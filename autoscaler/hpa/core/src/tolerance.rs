@@ -1,25 +1,24 @@
-//! How far a ratio of usage to target may be from 1 without consequences: `1 − down ≤ ratio ≤ 1 + up`, both ends
-//! included.
+//! Tolerance of the ratio of usage to target: nothing happens if `1 − down ≤ ratio ≤ 1 + up`, both ends included.
 //!
-//! One tolerance of the controller governs both directions; a behavior may replace it in either, if the gate
-//! [`ConfigurableTolerance`](super::options::Gates::configurable_tolerance) is on. With `down` of 1 or more metrics
-//! never shrink anything; with 0 any other ratio than exactly 1 acts. Infinities and what is no number are never
-//! within.
+//! The controller has one tolerance for both directions. A behavior may replace it in each direction if the gate
+//! [`ConfigurableTolerance`](super::options::Gates::configurable_tolerance) is on. With `down` of 1 or more, metrics
+//! never scale down; with 0 every ratio other than exactly 1 has an effect. Infinities and NaN are never within the
+//! tolerance.
 
 use super::options::{Gates, Options};
 use super::spec::{Behavior, ScalingRules};
 
-/// Tolerances, as shares of the target.
+/// Tolerances as shares of the target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerances {
-    /// Above it.
+    /// Tolerance above the target.
     pub up: f64,
-    /// Below it.
+    /// Tolerance below the target.
     pub down: f64,
 }
 
 impl Tolerances {
-    /// What applies to an autoscaler with that behavior.
+    /// Returns the tolerances of an autoscaler with this behavior.
     pub fn of(behavior: Option<&Behavior>, options: &Options, gates: Gates) -> Self {
         let own =
             |rules: Option<&ScalingRules>| rules.and_then(|r| r.tolerance).filter(|_| gates.configurable_tolerance);
@@ -30,7 +29,7 @@ impl Tolerances {
         }
     }
 
-    /// Whether nothing should be done about a ratio.
+    /// Reports whether a ratio is within the tolerance, so that nothing happens.
     pub fn admits(self, ratio: f64) -> bool {
         1.0 - self.down <= ratio && ratio <= 1.0 + self.up
     }

@@ -1,34 +1,35 @@
-//! Replicas from one value for all: Object and External metrics.
+//! Computes replicas from one value for all pods: Object and External metrics.
 //!
-//! With target type Value, `ratio = value / target`: within tolerance the current replicas, otherwise
-//! `⌈ratio × ready pods⌉`. At zero replicas neither pods nor tolerance are looked at: `⌈ratio⌉`.
+//! With target type Value, `ratio = value / target`: within tolerance the current replicas, otherwise `⌈ratio × ready
+//! pods⌉`. At zero replicas pods and tolerance are ignored: `⌈ratio⌉`.
 //!
-//! With target type AverageValue, `ratio = value / (target × replicas)` with `status.replicas`: within tolerance those
-//! replicas (not the wanted ones: during a rollout this alone can change the scale), otherwise `⌈value / target⌉`.
-//! Reported is `⌈value / replicas⌉`.
+//! With target type AverageValue, `ratio = value / (target × replicas)` with `status.replicas`. Within tolerance the
+//! result is these replicas, not the desired ones; during a rollout this alone can change the scale. Otherwise it is
+//! `⌈value / target⌉`. The reported value is `⌈value / replicas⌉`.
 //!
-//! # Odd cases, kept
+//! # Edge cases kept from upstream
 //!
-//! - Ready pods here are those that run and are ready, on their way out or not. None ready of several: 0 replicas.
-//! - A sum of external values stops at the largest integer with Value; with AverageValue a partial sum below zero also
-//!   counts as the largest integer, even if only a value was below zero: then the answer is the largest number of
+//! - Ready pods are running and ready, even if they terminate. If none of several pods is ready, the result is 0
 //!   replicas.
-//! - An external total as large as that is reported whole, not by replica.
-//! - Replicas may be negative if the value is. Too large ones are the largest integer.
-//! - With no replicas to divide by, what is reported depends upstream on the processor. Here it is the nearest integer
-//!   to an infinity, or 0 for 0 / 0.
+//! - With Value a sum of external values is capped at the largest integer. With AverageValue a partial sum below zero
+//!   also counts as the largest integer, even if only one value was negative: the result is then the largest number of
+//!   replicas.
+//! - If an external total is that large, it is reported as is, without division by the replicas.
+//! - Replicas may be negative if the value is. Too large a number becomes the largest integer.
+//! - If the number of replicas is 0, the value that upstream reports depends on the processor. Here it is the integer
+//!   nearest to an infinity, or 0 for 0 / 0.
 
 use super::calculator::{Situation, ValueAnswer, times};
 use super::error::CalculationError;
 use super::tolerance::Tolerances;
 
-/// The largest integer, as a floating-point number: one more.
+/// Floating-point form of the largest integer, which is one more than that integer.
 const LARGEST: f64 = i64::MAX as f64;
 
-/// Replicas that bring `value` to `target`.
+/// Returns the replicas that bring `value` to `target`.
 ///
 /// # Errors
-/// There are no pods, and the answer depends on them.
+/// Returns an error if there are no pods, and the result depends on them.
 pub fn value(situation: &Situation<'_>, value: i64, target: i64) -> Result<ValueAnswer, CalculationError> {
     let ratio = value as f64 / target as f64;
     let replicas = if situation.current == 0 {
@@ -43,7 +44,8 @@ pub fn value(situation: &Situation<'_>, value: i64, target: i64) -> Result<Value
     Ok(ValueAnswer { replicas, value })
 }
 
-/// Replicas that bring each one's share of `value` to `target`; `replicas` is `status.replicas` of the scale.
+/// Returns the replicas that bring each replica's share of `value` to `target`. `replicas` is `status.replicas` of the
+/// scale.
 pub fn average_value(tolerances: Tolerances, replicas: i32, value: i64, target: i64) -> ValueAnswer {
     let (total, target) = (value as f64, target as f64);
     let ratio = total / (target * f64::from(replicas));
@@ -51,7 +53,7 @@ pub fn average_value(tolerances: Tolerances, replicas: i32, value: i64, target: 
     ValueAnswer { replicas: wanted, value: (total / f64::from(replicas)).ceil() as i64 }
 }
 
-/// The sum of external values, for a target of type Value.
+/// Returns the sum of external values for a target of type Value.
 pub fn sum(values: &[i64]) -> i64 {
     let mut sum = 0_i64;
     for value in values {
@@ -63,14 +65,14 @@ pub fn sum(values: &[i64]) -> i64 {
     sum
 }
 
-/// [`average_value`] of external values.
+/// Returns the [`average_value`] of external values.
 pub fn average_of(tolerances: Tolerances, replicas: i32, values: &[i64], target: i64) -> ValueAnswer {
     let sum = sum_for_average(values);
     let answer = average_value(tolerances, replicas, sum, target);
     if sum as f64 >= LARGEST { ValueAnswer { value: i64::MAX, ..answer } } else { answer }
 }
 
-/// The sum of external values, for a target of type AverageValue.
+/// Returns the sum of external values for a target of type AverageValue.
 fn sum_for_average(values: &[i64]) -> i64 {
     let mut sum = 0_i64;
     for value in values {

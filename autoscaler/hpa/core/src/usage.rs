@@ -1,7 +1,7 @@
-//! What the pods use, and its ratio to what they should.
+//! Usage of the pods, and its ratio to the target.
 //!
-//! All amounts are in thousandths and whole. Divisions drop the fraction, so a utilization of 110.9 % is 110 %: it is
-//! the whole percent that is held against target and tolerance. Sums wrap at 64 bits.
+//! All amounts are whole thousandths. Divisions drop the fraction, so a utilization of 110.9 % is 110 %; this whole
+//! percentage is compared with target and tolerance. Sums wrap at 64 bits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,48 +11,48 @@ use common::time::Timestamp;
 use super::error::CalculationError;
 use super::pod::Resources;
 
-/// What the resource metrics API says of a pod.
+/// Usage of a pod according to the resource metrics API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodUsage {
-    /// The pod's name.
+    /// Name of the pod.
     pub pod: String,
-    /// When it was measured: the end of the window.
+    /// Time of the measurement: the end of the window.
     pub timestamp: Timestamp,
-    /// Over what time.
+    /// Length of the measured window.
     pub window: Duration,
-    /// Each container and its usage.
+    /// Usage of each container.
     pub containers: Vec<(String, Resources)>,
 }
 
-/// What the custom metrics API says of a pod.
+/// Value of a pod according to the custom metrics API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodValue {
-    /// The pod's name.
+    /// Name of the pod.
     pub pod: String,
-    /// When it was measured.
+    /// Time of the measurement.
     pub timestamp: Timestamp,
-    /// Over what time; nothing depends on it.
+    /// Length of the measured window; it has no effect.
     pub window: Option<Duration>,
-    /// The value.
+    /// Measured value.
     pub value: i64,
 }
 
-/// One pod's value.
+/// Value of one pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// The value.
+    /// Measured value.
     pub value: i64,
-    /// When it was measured.
+    /// Time of the measurement.
     pub timestamp: Timestamp,
-    /// Over what time.
+    /// Length of the measured window.
     pub window: Duration,
 }
 
-/// The values of pods, by name; of a name that is there twice the last counts.
+/// Values of pods by name. If a name occurs twice, its last value counts.
 pub type Samples<'a> = BTreeMap<&'a str, Sample>;
 
-/// The usage of `resource`, of one container or summed over all that report. A pod without a container that reports,
-/// or with one that lacks the resource, has no value.
+/// Returns the usage of `resource`, for one container or summed over all reported containers. A pod has no value if it
+/// reports no container, or one of its containers lacks the resource.
 pub fn of_resource<'a>(usages: &'a [PodUsage], container: Option<&str>, resource: &str) -> Samples<'a> {
     let value = |usage: &PodUsage| match container {
         Some(name) => usage.containers.iter().find(|(n, _)| n == name).and_then(|(_, r)| r.get(resource)).copied(),
@@ -66,33 +66,33 @@ pub fn of_resource<'a>(usages: &'a [PodUsage], container: Option<&str>, resource
     usages.iter().filter_map(sample).collect()
 }
 
-/// The values of a custom metric.
+/// Returns the values of a custom metric.
 pub fn of_pods(values: &[PodValue]) -> Samples<'_> {
     const UNSAID: Duration = Duration::from_secs(60);
     let sample = |v: &PodValue| Sample { value: v.value, timestamp: v.timestamp, window: v.window.unwrap_or(UNSAID) };
     values.iter().map(|v| (v.pod.as_str(), sample(v))).collect()
 }
 
-/// When the first was measured: the time that a proposal goes by.
+/// Returns the time of the first measurement, which is used as the time of a proposal.
 pub fn measured_at(usages: &[PodUsage]) -> Option<Timestamp> {
     usages.first().map(|usage| usage.timestamp)
 }
 
-/// Usage against requests.
+/// Usage relative to the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Utilization {
-    /// Percent of the requests, over the percent aimed for.
+    /// Percentage of the requests divided by the target percentage.
     pub ratio: f64,
-    /// Percent of the requests.
+    /// Percentage of the requests.
     pub percent: i32,
     /// Average usage.
     pub average: i64,
 }
 
-/// Usage as a share of the requests of the pods that have both.
+/// Returns the usage as a share of the requests, over the pods with both.
 ///
 /// # Errors
-/// No such pod, or their requests are 0 in sum.
+/// Returns an error if there is no such pod, or the sum of their requests is 0.
 pub fn utilization(
     samples: &Samples<'_>,
     requests: &BTreeMap<&str, i64>,
@@ -108,11 +108,11 @@ pub fn utilization(
     if requested == 0 {
         return Err(CalculationError::NoKnownPods);
     }
-    let percent = used.wrapping_mul(100).wrapping_div(requested) as i32; // Wraps.
+    let percent = used.wrapping_mul(100).wrapping_div(requested) as i32; // The conversion wraps.
     Ok(Utilization { ratio: f64::from(percent) / f64::from(target_percent), percent, average: used.wrapping_div(pods) })
 }
 
-/// Average of at least one value.
+/// Returns the average of at least one value.
 pub fn average(samples: &Samples<'_>) -> i64 {
     let sum = samples.values().fold(0_i64, |sum, sample| sum.wrapping_add(sample.value));
     sum.wrapping_div(i64::try_from(samples.len()).unwrap_or(i64::MAX).max(1))

@@ -1,4 +1,4 @@
-//! What a behavior makes of recommendations, case by case; and properties.
+//! Tests of the effect of a behavior on recommendations: tables and properties.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// `P4/15 %100/60`: pods or percent in a period.
+/// Parses `P4/15 %100/60`: pods or percent in a period.
 fn policies(text: &str) -> Option<Vec<Spec>> {
     let policy = |word: &str| {
         let (amount, period) = word[1..].split_once('/').expect(word);
@@ -35,7 +35,7 @@ fn rules(up: &str, down: &str, windows: (i32, i32), select: Option<&str>) -> Rul
     Rules::of(&behavior, Duration::ZERO)
 }
 
-/// Changes and their ages.
+/// Builds events from changes and their ages.
 fn events(list: &[(i32, u64)]) -> Vec<ScaleEvent> {
     list.iter().map(|&(change, age)| ScaleEvent { change, at: ago(age), outdated: false }).collect()
 }
@@ -80,12 +80,12 @@ fn policies_limit_the_change_of_a_period() {
         ((10, 1), (1, 1000), "", "%50/180", &[(2, 60)], &[(4, 60)], 6, ScaleDown),
         ((100, 0), (1, 1000), "", "%10/120", &[], &[(10, 100), (10, 60), (10, 20)], 100, ScaleDown),
         ((10, 5), (1, 1000), "", "%1000/120", &[], &[(10, 100), (10, 60), (10, 20)], 5, WithinRange),
-        // As far as may be, and no farther, is within range; of two limits at one place the bound is named.
+        // Exactly at a limit is within range. If two limits coincide, the bound is named.
         ((10, 20), (1, 1000), "", "", &[], &[], 20, WithinRange),
         ((10, 500), (1, 20), "", "", &[], &[], 20, TooMany),
         ((100, 80), (1, 1000), "", "P20/60", &[], &[], 80, WithinRange),
         ((100, 2), (80, 1000), "", "P20/60", &[], &[], 80, TooFew),
-        // Who asks for what is there is not limited, be it beyond the bounds.
+        // A proposal of the current replicas is not limited, even outside the bounds.
         ((5, 5), (1, 3), "", "", &[], &[], 5, WithinRange),
         ((1, 1), (3, 10), "", "", &[], &[], 1, WithinRange),
     ] {
@@ -126,7 +126,7 @@ fn recommendations_of_the_window_hold() {
         (&[(10, 6000), (6, 60), (5, 120), (9, 180)], 1, 100, (300, 0), 5, &[100, 6, 5, 9]),
         (&[(2, 6000), (3, 180)], 2, 1, (300, 300), 2, &[1, 3]),
         (&[(2, 6000), (1, 180)], 2, 3, (300, 300), 2, &[3, 1]),
-        // Exactly as old as a window: it counts no more, and keeps its place once more.
+        // Exactly as old as a window: it no longer counts, but is not replaced yet.
         (&[(10, 300)], 100, 3, (300, 60), 3, &[10, 3]),
         (&[(10, 300)], 100, 3, (60, 300), 3, &[10, 3]),
     ] {
@@ -153,7 +153,7 @@ fn floating_point_operations_keep_upstreams_order() {
     }
 }
 
-/// Decides every `interval` for a proposal that does not change, carrying out what is decided.
+/// Decides every `interval` for a constant proposal, and carries out each decision.
 fn course(rules: &Rules, start: i32, proposed: i32, interval: u64, steps: u64) -> Vec<i32> {
     let (mut memory, mut current) = (Memory::default(), start);
     let step = |i: u64| {
@@ -196,7 +196,8 @@ fn a_change_is_kept_as_long_as_its_direction_looks_back() {
     assert_eq!(none, Memory::default(), "without a behavior nothing is limited");
 }
 
-/// Goal: the expectations of upstream's end-to-end tests: a window delays by more than itself, Disabled for ever.
+/// Goal: as upstream's end-to-end tests expect, a window delays a change by more than its length, and Disabled prevents
+/// it.
 #[test]
 fn a_window_delays_a_change_by_its_length() {
     let first_change = |rules: &Rules, start: i32, proposed: i32| {
@@ -215,7 +216,7 @@ fn a_window_delays_a_change_by_its_length() {
     assert_eq!((first_change(&disabled, 5, 2), first_change(&disabled, 2, 5)), (None, None));
 }
 
-/// Goal: the odd case that the module names.
+/// Goal: the edge case in the module header.
 #[test]
 fn a_percentage_leads_nowhere_from_zero() {
     assert_eq!(course(&rules("%900/15", "", (0, 0), None), 0, 50, 15, 2), [0, 0]);
@@ -262,7 +263,7 @@ fn without_a_behavior_the_largest_recommendation_of_the_window_counts() {
     }
 }
 
-/// Goal: without a behavior, demand that was limited when it came goes on growing the target.
+/// Goal: without a behavior, a limited recommendation keeps scaling up the target later.
 #[test]
 fn without_a_behavior_a_stale_recommendation_goes_on_growing_the_target() {
     let mut memory = Memory::default();
@@ -274,7 +275,7 @@ fn without_a_behavior_a_stale_recommendation_goes_on_growing_the_target() {
 }
 
 proptest! {
-    /// Goal: whatever is asked for, no period sees more change than each of its policies allows, if the strictest wins.
+    /// Goal: if the strictest policy wins, no period sees more change than each policy allows, whatever the proposals.
     #[test]
     fn a_policys_limit_is_never_exceeded_in_its_period(
         policies in prop::collection::vec((1_i32..8, prop::sample::select(vec![15_u64, 30, 60, 120])), 1..4),

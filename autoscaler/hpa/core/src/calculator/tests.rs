@@ -1,4 +1,4 @@
-//! What values of pods ask for, case by case; and properties.
+//! Tests of replicas from values of pods: tables and properties.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn options() -> Options {
     Options { cpu_initialization_period: two_minutes, initial_readiness_delay: ten_seconds, ..Options::default() }
 }
 
-/// Pod `i`, by a letter: ready, unready, hot (not ready and started now), pending, failed or deleting.
+/// Builds pod `i` with a state letter: ready, unready, hot (not ready and started now), pending, failed or deleting.
 fn pod(i: usize, state: char, request: Option<i64>) -> Pod {
     let age = Duration::from_secs(if state == 'h' { 0 } else { 180 });
     Pod {
@@ -39,7 +39,7 @@ fn pod(i: usize, state: char, request: Option<i64>) -> Pod {
     }
 }
 
-/// A missing value is below zero.
+/// Builds usages; a negative value means a missing one.
 fn usages(values: &[i64]) -> Vec<PodUsage> {
     let usage = |(i, value): (usize, &i64)| PodUsage {
         pod: format!("p{i}"),
@@ -57,7 +57,7 @@ struct Case<'a> {
     current: i32,
     states: &'a str,
     values: &'a [i64],
-    /// The last counts for all further pods.
+    /// Requests of the pods; the last one applies to all further pods.
     requests: &'a [i64],
     tolerances: Tolerances,
     container: Option<&'a str>,
@@ -110,7 +110,8 @@ fn utilization_counts_pods_by_their_state() {
         (24, 2, "rrr", &[200, 200], &[2000], 50, 10, 200, 2),
         (25, 10, "rrrrrrrrrr", &[300; 10], R25, 56, 50, 300, 9),
         (26, 10, "rrrrrrrrrr", &[300; 10], R25, 55, 50, 300, 10),
-        // Ours. At exactly the target a missing pod is left out; above it, it is idle, which here is just enough.
+        // Our own rows. At exactly the target a missing pod is left out. Above it, the pod counts as idle, which is
+        // just enough here.
         (27, 2, "rr", &[1000], &[2000], 50, 50, 1000, 2),
         (28, 2, "rrr", &[6000], &[2000], 100, 300, 6000, 2),
     ] {
@@ -132,7 +133,7 @@ fn a_utilization_that_cannot_be_computed_says_why() {
     }
 }
 
-/// One container of each pod is measured, and its request alone counts.
+/// Goal: one container of each pod is measured, and only its request counts.
 #[test]
 fn one_container_of_each_pod_can_be_measured() {
     for (current, states, values, target, percent, average, replicas) in [
@@ -166,7 +167,7 @@ fn up_and_down_have_tolerances_of_their_own() {
     }
 }
 
-/// Goal: the order of floating-point operations is upstream's. Exact arithmetic would give one less.
+/// Goal: the order of floating-point operations is upstream's. Exact arithmetic would yield one less.
 #[test]
 fn floating_point_operations_keep_upstreams_order() {
     for (pods, percent, target, replicas) in [
@@ -186,28 +187,28 @@ fn floating_point_operations_keep_upstreams_order() {
     }
 }
 
-/// Goal: assumptions may hold a scale back, and never turn it round.
+/// Goal: assumptions may hold a change back, but never reverse it.
 #[test]
 fn an_assumption_never_turns_a_change_round() {
     let cautious =
         |current, first, second, pods| Situation { current, tolerances: EVEN, pods: &[] }.cautious(first, second, pods);
     // (current, ratio as measured, ratio with assumptions, values) -> replicas
     for (current, first, second, pods, expected) in [
-        (3, 0.5, 1.5, 4, 3), // From below to above: stay.
-        (3, 1.5, 0.5, 4, 3), // From above to below: stay.
-        (3, 1.0, 1.5, 4, 6), // From exactly on target there is no side to change.
+        (3, 0.5, 1.5, 4, 3), // From below to above: hold.
+        (3, 1.5, 0.5, 4, 3), // From above to below: hold.
+        (3, 1.0, 1.5, 4, 6), // Exactly on target there is no side to change.
         (3, 1.0, 0.5, 4, 2),
         (3, 1.5, 1.1, 4, 3), // Within tolerance now.
         (3, 1.5, 1.2, 4, 5),
         (3, 0.5, 0.8, 3, 3),
-        (10, 1.5, 1.5, 2, 10), // More load, and fewer replicas by the count of values: stay.
-        (1, 0.5, 0.5, 8, 1),   // Less load, and more replicas: stay.
+        (10, 1.5, 1.5, 2, 10), // More load, but fewer replicas by the number of values: hold.
+        (1, 0.5, 0.5, 8, 1),   // Less load, but more replicas: hold.
     ] {
         assert_eq!(cautious(current, first, second, pods), expected, "{current}, {first} to {second}, {pods} values");
     }
 }
 
-/// Goal: the odd case that the module names.
+/// Goal: the edge case in the module header.
 #[test]
 fn few_existing_pods_shrink_a_large_target_at_twice_its_load() {
     let case = Case { current: 4, states: "r", values: &[200], requests: &[200], tolerances: EVEN, container: None };
@@ -246,7 +247,8 @@ fn metrics_of_pods_are_plain_values() {
 }
 
 proptest! {
-    /// Settled: all pods are ready, measured, and as many as the scale says.
+    /// Goal: for settled pods, that is ready, measured and as many as the scale says, more load never lowers the
+    /// result.
     #[test]
     fn more_load_never_means_fewer_pods(
         values in prop::collection::vec(0_i64..5000, 1..40), more in 0_i64..5000, at in any::<prop::sample::Index>(),
@@ -267,7 +269,7 @@ proptest! {
             <= plain(current, &states, &busier, target, tolerances).1);
     }
 
-    /// Settled pods, whose average is within tolerance of the target.
+    /// Goal: settled pods with an average within tolerance of the target keep their scale.
     #[test]
     fn within_tolerance_nothing_moves(
         count in 1_usize..30, target in 10_i64..1000, off in -0.1..0.1_f64, tolerance in 0.11..0.5_f64,

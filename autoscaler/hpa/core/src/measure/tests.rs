@@ -1,4 +1,4 @@
-//! What each kind of metric proposes, is called and reports; and how it fails.
+//! Tests of the proposal, name and status of each kind of metric, and of its failures.
 
 use super::*;
 use crate::request::{Request, request};
@@ -8,7 +8,7 @@ use common::labels::Expression;
 
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
 
-/// Measures one metric of two ready pods, which request 1000 and use 500 and 700.
+/// Evaluates one metric for two ready pods that request 1000 and use 500 and 700.
 fn measured(metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure> {
     let pods = scenario((1, 9), 2, Vec::new()).using(&[500, 700]).objects();
     let pods: Vec<&Pod> = pods.iter().collect();
@@ -26,12 +26,12 @@ fn measured(metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure>
     measure(&scene, metric, reading)
 }
 
-/// The pods' usage, as the API answers.
+/// Returns the pods' usage as the API responds.
 fn usage() -> Reading {
     scenario((1, 9), 2, Vec::new()).using(&[500, 700]).read(Some(Request::Usage { selector: String::new() }))
 }
 
-/// `cpu` at an average value.
+/// Returns `cpu` with a target average value.
 fn cpu_value(milli: i64) -> MetricSpec {
     let mut metric = cpu(0);
     if let Some(resource) = &mut metric.resource {
@@ -154,7 +154,7 @@ fn a_metric_with_a_selector_is_called_by_it() {
     assert_eq!(name, format!("external metric queue({printed})"));
 }
 
-/// Goal: a selector that cannot be asked with fails its metric, says why, and is not asked.
+/// Goal: an invalid selector fails its metric with a reason, and is not sent to the API.
 #[test]
 fn a_broken_selector_fails_its_metric() {
     let (mut pods, mut object, mut external) = (pods_metric(1_000), object("Value", 1_000), external(1_000, 0));

@@ -1,19 +1,19 @@
-//! The end of a pass: what to write, what to say, and what to count.
+//! End of a pass: the status to write, the events, and the metrics.
 
 use super::Pass;
 use crate::status::{Event, Status};
 
-/// A pass that has decided. Write [`Finish::status`] if there is one, then [conclude](Finish::conclude).
+/// Pass that has decided. Write [`Finish::status`] if there is one, then [conclude](Finish::conclude).
 #[derive(Debug)]
 pub struct Finish {
     name: String,
-    /// The status to write; none: it is already written like this.
+    /// Status to write; `None`: the stored status is up to date.
     status: Option<Status>,
     events: Vec<Event>,
-    /// What is said after the status was written.
+    /// Event that follows the write of the status.
     last_event: Option<Event>,
     error: Option<String>,
-    /// The status' error is worth more than the pass'.
+    /// Set if a failed write of the status replaces the error of the pass.
     complete: bool,
     spec_error: bool,
     action: Action,
@@ -21,32 +21,32 @@ pub struct Finish {
     runs: Vec<MetricRun>,
 }
 
-/// What a pass came to.
+/// Result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conclusion {
     /// Events, in order.
     pub events: Vec<Event>,
-    /// What went wrong; the next pass is not hurried by it. It may have scaled all the same.
+    /// Error of the pass. It does not bring the next pass forward. The pass may have scaled nevertheless.
     pub error: Option<String>,
-    /// Label of `reconciliations_total` and its duration.
+    /// Label of `reconciliations_total` and of its duration.
     pub action: Action,
-    /// Label of the same.
+    /// Second label of these metrics.
     pub error_label: ErrorLabel,
-    /// Value of the gauge `desired_replicas`, if the pass came that far.
+    /// Value of the gauge `desired_replicas`, if the pass got that far.
     pub desired_replicas: Option<i32>,
-    /// Labels of `metric_computation_total` and its duration, one for each metric that was computed.
+    /// Labels of `metric_computation_total` and of its duration, one entry for each evaluated metric.
     pub metrics: Vec<MetricRun>,
 }
 
-/// What was done, or proposed.
+/// Change that was made or proposed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing.
+    /// No change.
     #[default]
     None,
-    /// More replicas.
+    /// Increase of the replicas.
     ScaleUp,
-    /// Fewer replicas.
+    /// Decrease of the replicas.
     ScaleDown,
 }
 
@@ -59,7 +59,7 @@ impl Action {
         }
     }
 
-    /// As a label.
+    /// Returns the label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -69,20 +69,20 @@ impl Action {
     }
 }
 
-/// Whose fault it was.
+/// Origin of an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorLabel {
-    /// Nothing went wrong.
+    /// No error.
     #[default]
     None,
-    /// The spec's.
+    /// Error in the spec.
     Spec,
-    /// Any other's.
+    /// Any other error.
     Internal,
 }
 
 impl ErrorLabel {
-    /// As a label.
+    /// Returns the label value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -92,26 +92,26 @@ impl ErrorLabel {
     }
 }
 
-/// How the computation of one metric is counted.
+/// Labels for the evaluation of one metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricRun {
-    /// The metric's type.
+    /// Type of the metric.
     pub kind: String,
-    /// The replicas that it asks for; none: it failed.
+    /// Proposed replicas; `None` if the metric failed.
     pub proposed: Option<i32>,
-    /// Where its proposal goes from the replicas of the stored status.
+    /// Direction of the proposal relative to the replicas in the stored status.
     pub action: Action,
-    /// Whether it failed.
+    /// Origin of the failure, if any.
     pub error: ErrorLabel,
 }
 
 impl Finish {
-    /// A pass that reached its end, wanting `desired` replicas.
+    /// Ends a completed pass that wants `desired` replicas.
     pub(super) fn done(pass: Pass<'_>, desired: i32, partial_error: Option<String>) -> Self {
         Self { error: partial_error, complete: true, desired: Some(desired), ..Self::of(pass) }
     }
 
-    /// A pass that broke off.
+    /// Ends a pass that failed.
     pub(super) fn failed(pass: Pass<'_>, error: String, last_event: Option<Event>) -> Self {
         Self { error: Some(error), last_event, ..Self::of(pass) }
     }
@@ -140,12 +140,12 @@ impl Finish {
         Self { spec_error: true, ..self }
     }
 
-    /// The status to write; none: nothing changed.
+    /// Returns the status to write, or `None` if it did not change.
     pub fn status(&self) -> Option<&Status> {
         self.status.as_ref()
     }
 
-    /// Ends the pass, with how writing the status went (any answer does if there was none to write).
+    /// Ends the pass with the result of the status write. The result is ignored if there was no status to write.
     pub fn conclude(self, written: Result<(), String>) -> Conclusion {
         let Self { mut events, mut error, .. } = self;
         if let (Err(e), Some(_)) = (written, &self.status) {

@@ -1,4 +1,4 @@
-//! The middle steps: whose pods, what the metrics say, and what stabilization and limits make of it.
+//! Middle steps: select the pods, evaluate the metrics, and apply stabilization and limits.
 
 use super::writing::{self, Plan};
 use super::{Action, ErrorLabel, Finish, MetricRun, Pass, Scale, Step};
@@ -16,7 +16,7 @@ use common::labels::{Labels, Selector};
 use std::collections::BTreeSet;
 use std::ops::DerefMut;
 
-/// List the pods that [`SelectPods::selector`] finds in the autoscaler's namespace.
+/// Step: list the pods that [`SelectPods::selector`] matches in the autoscaler's namespace.
 #[derive(Debug)]
 pub struct SelectPods<'a> {
     pass: Pass<'a>,
@@ -24,7 +24,7 @@ pub struct SelectPods<'a> {
     selector: Selector,
 }
 
-/// Ask [`Measure::requests`].
+/// Step: send [`Measure::requests`].
 #[derive(Debug)]
 pub struct Measure<'a> {
     pass: Pass<'a>,
@@ -32,7 +32,7 @@ pub struct Measure<'a> {
     pods: Vec<Pod>,
 }
 
-/// Reads the scale's selector.
+/// Parses the scale's selector.
 pub(super) fn select(pass: Pass<'_>, scale: Scale) -> Step<'_> {
     if scale.selector.is_empty() {
         let message = "the HPA target's scale is missing a selector";
@@ -47,7 +47,7 @@ pub(super) fn select(pass: Pass<'_>, scale: Scale) -> Step<'_> {
     }
 }
 
-/// Sets the condition that says what is wrong with the selector.
+/// Sets the condition about an unusable selector.
 fn unselected<'a>(
     mut pass: Pass<'a>,
     scale: &Scale,
@@ -60,7 +60,7 @@ fn unselected<'a>(
     Step::Finish(unmeasured(pass, scale, error, Vec::new()))
 }
 
-/// No proposal: the numbers that are known are reported, and nothing moves.
+/// Ends the pass without a proposal: known numbers are reported, and the scale stays.
 fn unmeasured(mut pass: Pass<'_>, scale: &Scale, error: &str, metrics: Vec<MetricStatus>) -> Finish {
     let desired = pass.status.desired_replicas;
     pass.report(scale.spec_replicas, desired, metrics);
@@ -71,18 +71,18 @@ fn unmeasured(mut pass: Pass<'_>, scale: &Scale, error: &str, metrics: Vec<Metri
 }
 
 impl<'a> SelectPods<'a> {
-    /// What the target's pods have in common.
+    /// Returns the selector of the target's pods.
     pub fn selector(&self) -> &Selector {
         &self.selector
     }
 
-    /// Goes on with the pods of the namespace; those that are not selected do not matter.
+    /// Continues with the pods of the namespace; pods that are not selected are ignored.
     pub fn answered(self, pods: Result<Vec<Pod>, String>, selectors: &mut Selectors) -> Step<'a> {
         self.answered_locking(pods, move || selectors)
     }
 
-    /// The same where others wait for the selectors: `lock` takes them once all that concerns the pods alone is done,
-    /// and they are given back before this returns.
+    /// Continues like `answered` if the selectors are shared: `lock` acquires them after all work on the pods alone,
+    /// and they are released before this function returns.
     pub fn answered_locking<L: DerefMut<Target = Selectors>>(
         self,
         pods: Result<Vec<Pod>, String>,
@@ -115,13 +115,13 @@ impl<'a> SelectPods<'a> {
 }
 
 impl<'a> Measure<'a> {
-    /// What to ask for each metric, in order; none where asking is of no use.
+    /// Returns the request for each metric, in order; `None` if a request is useless.
     pub fn requests(&self) -> Vec<Option<Request>> {
         let metrics = &self.pass.autoscaler.spec.metrics;
         metrics.iter().map(|metric| request::request(metric, &self.scale.selector)).collect()
     }
 
-    /// Goes on with the answers, in the order of the requests.
+    /// Continues with the responses, in the order of the requests.
     pub fn answered(self, readings: &[Reading]) -> Step<'a> {
         let Self { mut pass, scale, pods } = self;
         let combined = measured(&pass, &scale, &pods, readings);
@@ -180,7 +180,7 @@ fn measured(pass: &Pass<'_>, scale: &Scale, pods: &[Pod], readings: &[Reading]) 
     combine(&scene, &spec.metrics, readings)
 }
 
-/// Stabilizes and limits, and sets the conditions that say how.
+/// Applies stabilization and limits, and sets the conditions about them.
 fn normalize(pass: &mut Pass<'_>, current: i32, proposed: i32) -> i32 {
     let spec = pass.autoscaler.spec;
     let demand = Demand { current, proposed, min: spec.min(), max: spec.max_replicas };
@@ -194,7 +194,8 @@ fn normalize(pass: &mut Pass<'_>, current: i32, proposed: i32) -> i32 {
     decision.replicas
 }
 
-/// What the controller's own metrics count: proposals go up or down from the replicas of the stored status.
+/// Returns the counts for the controller's own metrics. The direction of a proposal is relative to the replicas in the
+/// stored status.
 fn runs(pass: &Pass<'_>, combined: &Combined) -> Vec<MetricRun> {
     let before = pass.autoscaler.status.current_replicas;
     let mut failures = combined.failures.iter();

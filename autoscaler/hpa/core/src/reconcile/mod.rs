@@ -1,4 +1,4 @@
-//! One reconciliation of one autoscaler, as a state machine that asks for what it needs.
+//! One reconciliation of one autoscaler, as a state machine that requests its inputs.
 //!
 //! ```text
 //! start ─▶ ReadScale ─▶ SelectPods ─▶ Measure ─▶ WriteScale ⟲ ─▶ Finish
@@ -6,28 +6,29 @@
 //!    └─────────┴── malformed, unreadable, disabled, no metrics ────┘
 //! ```
 //!
-//! The shell answers each [`Step`] until there is a [`Finish`], writes its status if there is one, and
-//! [concludes](Finish::conclude) with how that went. Time stands still within a pass.
+//! The shell carries out each [`Step`] until there is a [`Finish`]. It then writes the status if there is one, and
+//! [concludes](Finish::conclude) with the result of that write. The time is constant within a pass.
 //!
-//! # Which replicas
+//! # Replicas
 //!
-//! With `current` the replicas of the scale's spec, the first row that fits:
+//! Let `current` be the replicas in the scale's spec. The first matching row applies:
 //!
 //! | Case | Metrics | Replicas |
 //! |---|---|---|
 //! | 0, and not ours to wake | no | 0: scaling is disabled |
 //! | above `maxReplicas` | no | `maxReplicas` |
 //! | below `minReplicas`, and not 0 | no | `minReplicas` |
-//! | any other | yes | the winner's, [stabilized](super::behavior) and limited |
+//! | any other | yes | the winning proposal, [stabilized](super::behavior) and limited |
 //!
-//! Zero is ours to wake with the gate `HPAScaleToZero`, if this controller put the target there (the ScaledToZero
-//! condition that is stored) and either a metric does without pods or `minReplicas` is above 0 by now.
+//! A target at zero is ours to wake under three conditions: the gate `HPAScaleToZero` is on, this controller scaled the
+//! target to zero (the stored ScaledToZero condition), and either a metric needs no pods or `minReplicas` is now above
+//! 0.
 //!
-//! # What survives a failure
+//! # Effects of a failure
 //!
-//! The recommendation is remembered, and conditions are set, before the scale is written. A failed write keeps the old
-//! desired replicas in the status; an unreadable scale keeps everything but its condition. A scale event is remembered
-//! only after a write that succeeded, for jumps into the bounds as well.
+//! The recommendation and the conditions are recorded before the scale is written. A failed write keeps the old desired
+//! replicas in the status. An unreadable scale keeps the whole status except its condition. A change of the scale is
+//! recorded only after a successful write, also if the bounds caused it.
 
 mod finish;
 mod measuring;
@@ -48,27 +49,27 @@ use super::options::{Gates, Options};
 use super::spec::Spec;
 use super::status::{Event, MetricStatus, Status};
 
-/// An autoscaler as it is stored.
+/// Autoscaler as stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Autoscaler<'a> {
-    /// Its namespace.
+    /// Namespace of the autoscaler.
     pub namespace: &'a str,
-    /// Its name.
+    /// Name of the autoscaler.
     pub name: &'a str,
-    /// What it should do, defaults filled in.
+    /// Spec with defaults.
     pub spec: &'a Spec,
-    /// What was last written.
+    /// Last written status.
     pub status: &'a Status,
 }
 
-/// What to do next.
+/// Next step of a pass.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// Read the target's scale.
     ReadScale(ReadScale<'a>),
-    /// List the pods that its selector finds.
+    /// List the pods that the scale's selector matches.
     SelectPods(SelectPods<'a>),
-    /// Ask the metrics APIs.
+    /// Query the metrics APIs.
     Measure(Measure<'a>),
     /// Write the target's scale.
     WriteScale(WriteScale<'a>),
@@ -76,7 +77,7 @@ pub enum Step<'a> {
     Finish(Finish),
 }
 
-/// Begins.
+/// Begins a pass.
 pub fn start<'a>(
     autoscaler: Autoscaler<'a>,
     options: &'a Options,
@@ -89,7 +90,7 @@ pub fn start<'a>(
     reading::begin(pass)
 }
 
-/// What all steps of a pass share.
+/// State shared by all steps of a pass.
 #[derive(Debug)]
 struct Pass<'a> {
     autoscaler: Autoscaler<'a>,
@@ -97,7 +98,7 @@ struct Pass<'a> {
     gates: Gates,
     memory: &'a mut Memory,
     now: Timestamp,
-    /// As it will be written.
+    /// Status to write.
     status: Status,
     events: Vec<Event>,
     runs: Vec<MetricRun>,
@@ -108,7 +109,7 @@ impl Pass<'_> {
         condition::set(&mut self.status.conditions, kind, status, reason, message.into(), self.now);
     }
 
-    /// The target, for error texts.
+    /// Returns the target for error texts.
     fn reference(&self) -> String {
         let target = &self.autoscaler.spec.scale_target;
         format!("{}/{}/{}", target.kind, self.autoscaler.namespace, target.name)
@@ -119,17 +120,17 @@ impl Pass<'_> {
         behavior.map(|behavior| Rules::of(behavior, self.options.downscale_stabilization))
     }
 
-    /// Whether this controller scaled to zero, as the stored status says.
+    /// Reports whether this controller scaled to zero, according to the stored status.
     fn is_ours_at_zero(&self) -> bool {
         self.gates.scale_to_zero && condition::is_true(&self.autoscaler.status.conditions, &ConditionType::ScaledToZero)
     }
 
-    /// Drops the ScaledToZero condition.
+    /// Removes the ScaledToZero condition.
     fn forget_zero(&mut self) {
         self.status.conditions.retain(|condition| condition.kind != ConditionType::ScaledToZero);
     }
 
-    /// The numbers of a status that is rebuilt.
+    /// Sets the numbers of a rebuilt status.
     fn report(&mut self, current: i32, desired: i32, metrics: Vec<MetricStatus>) {
         self.status.current_replicas = current;
         self.status.desired_replicas = desired;

@@ -1,4 +1,4 @@
-//! The first step: the scale, and what follows from its replicas alone.
+//! First step: reads the scale and handles its replicas.
 
 use super::measuring;
 use super::writing::{self, Plan};
@@ -7,7 +7,7 @@ use crate::condition::ConditionType;
 use crate::spec::ObjectReference;
 use crate::status::Event;
 
-/// A target's scale.
+/// Scale of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scale {
     /// `spec.replicas`.
@@ -18,16 +18,16 @@ pub struct Scale {
     pub selector: String,
 }
 
-/// Why there is no scale.
+/// Reason why there is no scale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScaleError {
-    /// Nobody knows the target's kind.
+    /// The target's kind is unknown.
     Kind(String),
-    /// It could not be read.
+    /// The scale could not be read.
     Read(String),
 }
 
-/// Read the scale of [`ReadScale::target`].
+/// Step: read the scale of [`ReadScale::target`].
 #[derive(Debug)]
 pub struct ReadScale<'a>(Pass<'a>);
 
@@ -43,12 +43,12 @@ pub(super) fn begin(pass: Pass<'_>) -> Step<'_> {
 }
 
 impl<'a> ReadScale<'a> {
-    /// What is scaled. Only the group of its API version matters.
+    /// Returns the object to scale. Only the group of its API version matters.
     pub fn target(&self) -> &'a ObjectReference {
         &self.0.autoscaler.spec.scale_target
     }
 
-    /// Goes on with the scale.
+    /// Continues with the scale.
     pub fn answered(self, scale: Result<Scale, ScaleError>) -> Step<'a> {
         let mut pass = self.0;
         let scale = match scale {
@@ -94,7 +94,7 @@ fn disabled(mut pass: Pass<'_>) -> Finish {
     Finish::done(pass, 0, None)
 }
 
-/// The status keeps all but the condition.
+/// Ends the pass with only the condition changed in the status.
 fn unreadable(mut pass: Pass<'_>, why: &str, error: String) -> Finish {
     pass.events.push(Event::warning("FailedGetScale", why.to_owned()));
     let message = format!("the HPA controller was unable to get the target's current scale: {why}");

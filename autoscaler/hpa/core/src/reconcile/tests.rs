@@ -1,4 +1,4 @@
-//! Whole passes. The limit on growth without a behavior is the real one here.
+//! Tests of whole passes. The limit on scale-ups without a behavior is in effect here.
 
 mod cases;
 
@@ -152,7 +152,7 @@ fn metrics_that_fail_leave_everything_as_it_is() {
     expect(unrequested, 1, &failed("FailedGetResourceMetric"), "none,internal");
 }
 
-/// Some metrics fail, and the others may still scale up.
+/// Goal: if some metrics fail, the others may still scale up.
 #[test]
 fn a_partial_failure_blocks_scaling_down_and_nothing_else() {
     let up = |other: MetricSpec| {
@@ -254,9 +254,9 @@ fn a_write_is_tried_five_times_against_conflicts_and_once_otherwise() {
     }
 }
 
-/// Goal: whichever way a pass ends, the one after it, which ends the same way, writes no status; it says its events all
-/// the same. But where the scale is refused: it could be read, so `AbleToScale` was True on the way, and its time moves,
-/// as upstream's does.
+/// Goal: a pass that ends like the previous one writes no status, however it ends, but repeats its events. The
+/// exception is a rejected write of the scale: the scale was readable, so `AbleToScale` was True in between and its
+/// time changes, as upstream's does.
 #[test]
 fn a_pass_that_ends_as_the_one_before_writes_no_status() {
     let low = || scenario((2, 6), 5, vec![cpu(50), external(1000, 0)]).using(&[100, 300, 500, 250, 250]);
@@ -300,8 +300,7 @@ fn a_pass_that_ends_as_the_one_before_writes_no_status() {
     }
 }
 
-/// Goal: a status is written for any difference in it, a message included, and times move with a condition's status
-/// alone.
+/// Goal: a status is written for any difference, a message included. Times change only with the status of a condition.
 #[test]
 fn a_pass_that_ends_otherwise_writes_its_status() {
     let mut scenario = scenario((2, 6), 3, vec![cpu(30)]).using(&[300, 300, 300]);
@@ -320,8 +319,8 @@ fn a_pass_that_ends_otherwise_writes_its_status() {
     assert!(scenario.pass().written, "another measurement");
 }
 
-/// Goal: what the scale's failure does not concern stays in the status, what others have put there as well; a rebuilt
-/// status has none of that, and is written for its sake.
+/// Goal: a failure of the scale keeps the unrelated parts of the status, also those set by other clients. A rebuilt
+/// status drops the latter, and is written for that reason.
 #[test]
 fn a_generation_that_others_observed_goes_when_the_status_is_rebuilt() {
     let mut scenario = scenario((2, 6), 2, vec![cpu(50)]).using(&[500, 500]);
@@ -344,7 +343,7 @@ fn an_event_names_the_size_and_the_reason() {
     assert_eq!(scenario.pass().events, [text]);
 }
 
-/// Goal: an event says what moved the scale, also where no metric did.
+/// Goal: an event names the cause of a change, even if no metric caused it.
 #[test]
 fn each_way_to_another_size_has_a_reason() {
     let value =
@@ -355,14 +354,15 @@ fn each_way_to_another_size_has_a_reason() {
         (value(1, 4, 20_000, 10_000), 2, "All metrics below target"),
         (scenario((3, 5), 2, vec![cpu(90)]), 3, "Current number of replicas below Spec.MinReplicas"),
         (scenario((3, 5), 10, vec![cpu(90)]), 5, "Current number of replicas above Spec.MaxReplicas"),
-        // From zero: the metric's own wish above the minimum, and the minimum where it wishes for nothing.
+        // From zero: the metric's proposal above the minimum, and the minimum if the metric proposes 0.
         (value(2, 0, 10_000, 40_000).with_gate().marked(), 4, above),
         (
             value(2, 0, 10_000, 0).with_gate().marked().behaving(None, None),
             2,
             "Current number of replicas below Spec.MinReplicas",
         ),
-        // Upstream's: the limits without a behavior raise it first, and leave the reason as empty as the wish was.
+        // As upstream: the limits without a behavior raise it first, and leave the reason as empty as for an unchanged
+        // proposal.
         (value(2, 0, 10_000, 0).with_gate().marked(), 2, ""),
     ] {
         let seen = scenario.pass();
@@ -371,7 +371,7 @@ fn each_way_to_another_size_has_a_reason() {
     }
 }
 
-/// Goal: what a pass asks the shell for is the autoscaler's own, and what goes wrong names it.
+/// Goal: the requests of a pass concern its own autoscaler, and its errors name that autoscaler.
 #[test]
 fn a_pass_asks_for_its_own_and_names_it() {
     let scenario = scenario((1, 9), 3, vec![cpu(30)]).using(&[300, 500, 700]);
@@ -405,7 +405,7 @@ fn a_pass_asks_for_its_own_and_names_it() {
     assert_eq!((conclusion.desired_replicas, conclusion.error_label), (Some(5), ErrorLabel::Internal));
 }
 
-/// At zero: the gate, the marker, and which metrics have a say.
+/// Goal: behavior at zero depends on the gate, the marker, and the kinds of metrics.
 #[test]
 fn zero_is_left_only_by_who_put_the_target_there() {
     let value =
@@ -422,7 +422,7 @@ fn zero_is_left_only_by_who_put_the_target_there() {
     for min in [0, 2] {
         expect(value(min, 0, 15_000, 20_000).marked(), 0, disabled, "none,none");
     }
-    // A metric of pods has no say at zero; with a minimum it is asked, and fails for want of pods.
+    // A metric of pods has no effect at zero. With a minimum it is requested, and fails because there are no pods.
     let of_pods = |min| scenario((min, 5), 0, vec![cpu(50)]).with_gate().marked();
     expect(of_pods(0), 0, "+ScaledToZero +SucceededGetScale -ScalingDisabled", "none,none");
     expect(of_pods(2), 0, "+ScaledToZero +SucceededGetScale -FailedGetResourceMetric", "none,internal");
@@ -436,7 +436,7 @@ fn zero_is_left_only_by_who_put_the_target_there() {
     expect(growing(), 5, OK, "scale_up,none");
 }
 
-/// Goal: `minReplicas` lifts a waking target even where a limit would hold it.
+/// Goal: `minReplicas` lifts a waking target even if a limit would hold it.
 #[test]
 fn waking_goes_to_the_minimum_at_once() {
     let policies = Some(vec![Policy::new("Percent", 100, 60)]);

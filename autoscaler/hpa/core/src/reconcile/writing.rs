@@ -1,28 +1,28 @@
-//! The last step: the scale is written, up to five times if others write it too.
+//! Last step: writes the scale, with up to five attempts if other clients write it too.
 
 use super::{Action, Finish, Pass, Step};
 use crate::behavior;
 use crate::condition::ConditionType;
 use crate::status::{Event, MetricStatus};
 
-/// How often a write is tried that meets conflicts.
+/// Maximum number of attempts of a write with conflicts.
 const ATTEMPTS: u32 = 5;
 
-/// What was decided.
+/// Decided change of the scale.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) current: i32,
     pub(super) desired: i32,
-    /// Why, for the event.
+    /// Reason for the event.
     pub(super) reason: String,
     pub(super) metrics: Vec<MetricStatus>,
-    /// Of metrics that failed while others sufficed.
+    /// Error of failed metrics if the other metrics sufficed.
     pub(super) partial_error: Option<String>,
 }
 
-/// Write [`WriteScale::replicas`] to `spec.replicas` of the scale.
+/// Step: write [`WriteScale::replicas`] to `spec.replicas` of the scale.
 ///
-/// After a conflict this step comes again: read the scale anew, and write the same number. The pause in between is
+/// After a conflict this step is repeated: read the scale anew and write the same number. The pause before that is
 /// [`WriteScale::PAUSE`].
 #[derive(Debug)]
 pub struct WriteScale<'a> {
@@ -31,18 +31,18 @@ pub struct WriteScale<'a> {
     attempt: u32,
 }
 
-/// How a write went.
+/// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteResult {
-    /// Written.
+    /// The scale was written.
     Written,
-    /// Somebody else wrote first.
+    /// Another client wrote first.
     Conflict(String),
-    /// It failed otherwise.
+    /// The write failed for another reason.
     Failed(String),
 }
 
-/// Writes if there is something to change.
+/// Writes the scale if it changes.
 pub(super) fn carry_out(mut pass: Pass<'_>, plan: Plan) -> Step<'_> {
     let Plan { current, desired, .. } = plan;
     if desired != current {
@@ -53,20 +53,20 @@ pub(super) fn carry_out(mut pass: Pass<'_>, plan: Plan) -> Step<'_> {
 }
 
 impl<'a> WriteScale<'a> {
-    /// How long to wait before the write after a conflict, give or take a tenth.
+    /// Pause before the write after a conflict, with a jitter of a tenth.
     pub const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
-    /// The replicas to write.
+    /// Returns the replicas to write.
     pub fn replicas(&self) -> i32 {
         self.plan.desired
     }
 
-    /// Which attempt this is, from 1.
+    /// Returns the number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// Goes on with the outcome.
+    /// Continues with the result.
     pub fn answered(self, result: WriteResult) -> Step<'a> {
         let Self { pass, plan, attempt } = self;
         match result {
@@ -103,7 +103,7 @@ fn written(mut pass: Pass<'_>, plan: Plan) -> Finish {
     Finish::done(pass, desired, partial_error).with_action(Action::between(current, desired))
 }
 
-/// Keeps the condition that says whether this controller scaled to zero.
+/// Sets the condition that records whether this controller scaled to zero.
 fn mark_zero(pass: &mut Pass<'_>, current: i32, desired: i32) {
     let spec = pass.autoscaler.spec;
     if !pass.gates.scale_to_zero {

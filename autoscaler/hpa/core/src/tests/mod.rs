@@ -1,3 +1,3 @@
-//! Parts that the tests of several modules share.
+//! Helpers shared by the tests of several modules.
 
 pub(crate) mod scenario;

@@ -1,4 +1,4 @@
-//! A cluster with one autoscaler, for tests of whole passes.
+//! Cluster with one autoscaler, for tests of whole passes.
 
 use common::time::Timestamp;
 
@@ -64,7 +64,7 @@ pub(crate) fn bogus() -> MetricSpec {
     MetricSpec { kind: "Bogus".into(), ..MetricSpec::default() }
 }
 
-/// A cluster with one autoscaler, and what its pass came to.
+/// Cluster with one autoscaler, and the result of its pass.
 pub(crate) struct Scenario {
     pub(crate) spec: Spec,
     pub(crate) status: Status,
@@ -72,8 +72,8 @@ pub(crate) struct Scenario {
     pub(crate) memory: Memory,
     pub(crate) now: Timestamp,
     pub(crate) scale: Result<Scale, ScaleError>,
-    /// Usage and request of each pod, and its letter: ready, unready, hot (started a moment ago), deleted or failed; or
-    /// gone, which leaves its usage.
+    /// State letter, usage and request of each pod. States: ready, unready, hot (started a moment ago), deleted,
+    /// failed, or gone, which leaves only its usage.
     pub(crate) pods: Vec<(char, i64, i64)>,
     pub(crate) values: Result<Vec<i64>, String>,
     pub(crate) total: Result<i64, String>,
@@ -81,11 +81,11 @@ pub(crate) struct Scenario {
     pub(crate) writes: Vec<WriteResult>,
 }
 
-/// What is looked at.
+/// Checked results of a pass.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) desired: i32,
-    /// Type, whether True, reason.
+    /// Type, True or not, and reason.
     pub(crate) conditions: Vec<String>,
     pub(crate) action: &'static str,
     pub(crate) error: &'static str,
@@ -94,7 +94,7 @@ pub(crate) struct Seen {
     pub(crate) written: bool,
 }
 
-/// An autoscaler with a memory that knows nothing, as the tables assume unless they say so.
+/// Returns an autoscaler with an empty memory, as the tables assume by default.
 pub(crate) fn scenario((min, max): (i32, i32), current: i32, metrics: Vec<MetricSpec>) -> Scenario {
     let target = ObjectReference { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() };
     let spec = Spec { scale_target: target, min_replicas: Some(min), max_replicas: max, metrics, behavior: None };
@@ -137,7 +137,7 @@ impl Scenario {
         self
     }
 
-    /// This controller scaled to zero, says the stored status.
+    /// Sets the stored status to a scaling to zero by this controller.
     pub(crate) fn marked(mut self) -> Self {
         let (reason, message) = ("ScaledToZero".to_owned(), String::new());
         let kind = ConditionType::ScaledToZero;
@@ -191,7 +191,7 @@ impl Scenario {
         }
     }
 
-    /// One pass; its status is stored.
+    /// Runs one pass and stores its status.
     pub(crate) fn pass(&mut self) -> Seen {
         let mut selectors = Selectors::default();
         selectors.register("shop", "web");

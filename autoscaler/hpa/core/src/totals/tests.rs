@@ -1,4 +1,4 @@
-//! What values for all ask for, case by case; and properties.
+//! Tests of replicas from one value for all pods: tables and properties.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! `spec.behavior`: windows up to an hour, periods up to half of one.
+//! Validates `spec.behavior`: windows of at most an hour, periods of at most half an hour.
 
 use super::Violations;
 use crate::spec::{Behavior, Policy, ScalingRules};

@@ -1,4 +1,4 @@
-//! `spec.metrics`.
+//! Validates `spec.metrics`.
 
 use super::{Core, Violations, reference, segment};
 use crate::spec::{Metric, MetricSpec, MetricTarget, Spec};
@@ -35,7 +35,7 @@ fn one(found: &mut Violations, path: &str, metric: &MetricSpec) {
         "External" => "external",
         "ContainerResource" => "containerResource",
         other => {
-            // Upstream says so a second time.
+            // Upstream reports this twice.
             found.unsupported(&format!("{path}.type"), other, &TYPES);
             ""
         }
@@ -50,7 +50,7 @@ fn one(found: &mut Violations, path: &str, metric: &MetricSpec) {
     }
 }
 
-/// Looks into the first source that is set; says which are.
+/// Validates the first source that is set. Returns the names of all sources that are set.
 fn first_source(found: &mut Violations, path: &str, metric: &MetricSpec) -> Vec<&'static str> {
     let mut present = Vec::new();
     let mut is_first = |name: &'static str| {
@@ -131,7 +131,7 @@ fn target(found: &mut Violations, path: &str, target: &MetricTarget) {
     }
 }
 
-/// The target of a resource: one of the two that there are.
+/// Validates the target of a resource: exactly one of its two fields must be set.
 fn share(found: &mut Violations, path: &str, target: &MetricTarget) {
     match (target.average_utilization, target.average_value) {
         (None, None) => {
@@ -146,7 +146,7 @@ fn share(found: &mut Violations, path: &str, target: &MetricTarget) {
     }
 }
 
-/// A resource that containers can request: a standard one, or one with a domain before it.
+/// Validates a resource that containers can request: a standard one, or one with a domain prefix.
 fn container_resource(found: &mut Violations, path: &str, name: &str) {
     let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
     if name.is_empty() {
@@ -156,7 +156,7 @@ fn container_resource(found: &mut Violations, path: &str, name: &str) {
     }
 }
 
-/// A DNS label.
+/// Validates a container name, which is a DNS label.
 fn container(found: &mut Violations, path: &str, name: &str) {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() {

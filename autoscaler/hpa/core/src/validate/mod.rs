@@ -1,14 +1,15 @@
-//! What the API server would refuse, with its paths and its words.
+//! Validation rules of the API server, with its paths and texts.
 //!
-//! A spec is validated after [defaulting](super::defaults). All violations are found at once; none is reported for what
-//! is below a field that is refused whole. Of several sources in one metric only the first is looked into, in the order
+//! A spec is validated after [defaulting](super::defaults). All violations are reported at once, except those below a
+//! field that is rejected as a whole. If one metric has several sources, only the first is validated, in the order
 //! object, external, pods, resource, containerResource.
 //!
 //! # Not checked, as upstream
 //!
-//! Whether a target's type names the field that is set: an Object metric with type `Utilization` and a `value` is
-//! accepted, and fails when it is measured. A metric's selector. An upper bound of policies' values (1000 % down) and
-//! of tolerances.
+//! - The match between a target's type and the field that is set: an Object metric with type `Utilization` and a
+//!   `value` is accepted, and fails when it is evaluated.
+//! - The selector of a metric.
+//! - An upper bound of policies' values (1000 % down) and of tolerances.
 
 mod behavior;
 mod metrics;
@@ -20,9 +21,9 @@ use super::options::Gates;
 use super::spec::{Behavior, MetricSpec, ObjectReference, Spec};
 use violation::Violations;
 
-/// Every violation of a spec, in upstream's order; empty if it would be accepted.
+/// Returns every violation of a spec in upstream's order; empty if the spec is valid.
 ///
-/// `stored_min_was_zero`: an update of an object whose `minReplicas` is 0 already, which may then stay so without the
+/// `stored_min_was_zero`: the object is updated and its stored `minReplicas` is 0, which may then stay 0 without the
 /// gate.
 pub fn validate(spec: &Spec, gates: Gates, stored_min_was_zero: bool) -> Vec<Violation> {
     let mut found = Violations::default();
@@ -46,21 +47,21 @@ pub fn validate(spec: &Spec, gates: Gates, stored_min_was_zero: bool) -> Vec<Vio
     found.into_inner()
 }
 
-/// Every violation of a list of metrics that stands alone, with `path` in place of `spec.metrics`.
+/// Returns every violation of a separate list of metrics, with `path` instead of `spec.metrics`.
 pub fn metrics(path: &str, metrics: &[MetricSpec]) -> Vec<Violation> {
     let mut found = Violations::default();
     metrics::each(&mut found, path, metrics);
     found.into_inner()
 }
 
-/// Every violation of a behavior that stands alone, with `path` in place of `spec.behavior`.
+/// Returns every violation of a separate behavior, with `path` instead of `spec.behavior`.
 pub fn behavior(path: &str, behavior: &Behavior) -> Vec<Violation> {
     let mut found = Violations::default();
     behavior::validate(&mut found, path, behavior);
     found.into_inner()
 }
 
-/// What may be of the core group.
+/// Kinds that may be in the core group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Core {
     Anything,
@@ -80,7 +81,7 @@ fn reference(found: &mut Violations, path: &str, reference: &ObjectReference, co
     }
 }
 
-/// A name that becomes part of a path.
+/// Validates a name that becomes part of a path.
 fn segment(found: &mut Violations, path: &str, name: &str, required: &str) {
     if name.is_empty() {
         found.required(path, required);

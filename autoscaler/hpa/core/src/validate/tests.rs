@@ -1,4 +1,4 @@
-//! Each rule, with its path and its words.
+//! Tests of each rule with its path and text.
 
 use super::*;
 use crate::defaults;
@@ -31,14 +31,14 @@ fn metric(name: &str) -> Metric {
     Metric { name: name.into(), selector: None }
 }
 
-/// What is said of a good spec that `change` was made to.
+/// Returns the violations of a valid spec after `change`.
 fn said(gates: Gates, change: impl FnOnce(&mut Spec)) -> Vec<String> {
     let mut spec = good();
     change(&mut spec);
     validate(&spec, gates, false).iter().map(ToString::to_string).collect()
 }
 
-/// What is said of a metric, without the path to it.
+/// Returns the violations of a metric, without its path.
 fn of_metric(metric: MetricSpec) -> Vec<String> {
     let said = said(Gates::default(), |spec| spec.metrics = vec![metric]);
     said.into_iter().map(|text| text.replacen("spec.metrics[0].", "", 1)).collect()

@@ -1,28 +1,28 @@
-//! One broken rule, as the API server words it: `PATH: KIND: VALUE: DETAIL`.
+//! Violation of a rule in the wording of the API server: `PATH: KIND: VALUE: DETAIL`.
 
 use std::fmt;
 
-/// One broken rule.
+/// Violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The field, like `spec.metrics[0].type`.
+    /// Path of the field, such as `spec.metrics[0].type`.
     pub path: String,
-    /// What kind of rule.
+    /// Kind of the rule.
     pub rule: Rule,
-    /// What would have been right; may be empty.
+    /// Expected value; may be empty.
     pub detail: String,
 }
 
-/// What kind of rule was broken.
+/// Kind of the violated rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// The field must be set.
     Required,
     /// The field must not be set.
     Forbidden,
-    /// The value is wrong; it is printed as JSON.
+    /// The value is invalid; it is printed as JSON.
     Invalid(String),
-    /// The value is none of those there are.
+    /// The value is not one of the supported ones.
     Unsupported(String),
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A value as a violation prints it.
+/// Formats a value for a violation.
 pub(super) trait Printed {
     fn printed(self) -> String;
 }
@@ -56,7 +56,7 @@ impl Printed for &str {
     }
 }
 
-/// Violations as they are found.
+/// List of violations found so far.
 #[derive(Debug, Default)]
 pub(super) struct Violations(Vec<Violation>);
 

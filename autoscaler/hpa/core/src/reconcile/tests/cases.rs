@@ -1,4 +1,4 @@
-//! Whole passes in one table: pods in all their states, other kinds of metrics, and what the last scaling changes.
+//! Whole passes in one table: pods in all states, other kinds of metrics, and the effect of the last scaling.
 
 use crate::reconcile::WriteResult;
 use crate::tests::scenario::{NOW, Scenario, Seen, bogus, cpu, external, object, pods_metric, scenario};
@@ -7,13 +7,13 @@ const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";
 const JUMP: &str = "+SucceededRescale";
 
-/// Pods by their letters and usage, each requesting so much.
+/// Builds pods from letters and usage, each with the same request.
 fn pods(mut scenario: Scenario, letters: &str, usage: &[i64], request: i64) -> Scenario {
     scenario.pods = letters.chars().zip(usage).map(|(letter, usage)| (letter, *usage, request)).collect();
     scenario
 }
 
-/// Scaled a moment ago, says the stored status.
+/// Sets the stored status to a scaling a moment ago.
 fn just_scaled(mut scenario: Scenario) -> Scenario {
     scenario.status.last_scale_time = Some(NOW);
     scenario
@@ -95,7 +95,7 @@ fn whole_passes_come_to_what_upstreams_come_to() {
     }
 }
 
-/// What was computed is reported, the wish stays what it was.
+/// The computed value is reported; the desired replicas stay.
 #[test]
 fn a_scale_that_cannot_be_written() {
     let mut scenario = pods(scenario((1, 5), 3, vec![cpu(100)]), "rrr", &[150; 3], 100);
