@@ -1,4 +1,4 @@
-//! Whether a revision is active, as its PodAutoscaler's conditions say.
+//! Decides the Active condition of a revision's PodAutoscaler.
 //!
 //! `min_ready` is [`crate::bounds::min_ready`].
 //!
@@ -9,17 +9,17 @@
 //! | unknown, inactive so far | inactive | untouched |
 //! | unknown otherwise | activating | active |
 //!
-//! Inactive is `NoTraffic`, or `TimedOut` if the revision was activating until now and needs ready pods at all. Standalone
-//! leaves `TimedOut` as it is for some minutes, or until the next wake, where this says `NoTraffic`.
-//! `ScaleTargetInitialized` becomes true, for ever, once `min_ready` pods are ready and the public Service is known;
-//! the table still uses the `min_ready` from before.
+//! The reason for inactive is `NoTraffic`, or `TimedOut` if the revision was activating until now and needs ready pods
+//! at all. In standalone mode `TimedOut` is kept for some minutes or until the next scale from zero, even if this
+//! function returns `NoTraffic`. `ScaleTargetInitialized` becomes true permanently once `min_ready` pods are ready and
+//! the public Service is known. In that call the table still uses the former `min_ready`.
 
 use std::time::Duration;
 
-/// The Active condition and how long ago it last changed in any field.
+/// Active condition, with the time since its last change in any field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Active {
-    /// There is none yet: activating, and never timing out.
+    /// No condition yet: activating, and never timing out.
     Absent,
     /// Activating.
     Unknown(Duration),
@@ -30,56 +30,56 @@ pub enum Active {
 }
 
 impl Active {
-    /// Whether the revision is on its way up.
+    /// Returns true if the revision is activating.
     pub fn is_activating(self) -> bool {
         matches!(self, Self::Absent | Self::Unknown(_))
     }
 
-    /// Whether the revision is inactive.
+    /// Returns true if the revision is inactive.
     pub fn is_inactive(self) -> bool {
         matches!(self, Self::False(_))
     }
 }
 
-/// What the conditions depend on.
+/// Input of [`decide`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// The scale that [`crate::scale_to_zero`] returned, never below 0; none: unknown.
+    /// Scale that [`crate::scale_to_zero`] returned, never below 0; `None` if unknown.
     pub want: Option<i32>,
-    /// Ready pods.
+    /// Number of ready pods.
     pub ready: u32,
-    /// Ready pods that make the revision active.
+    /// Number of ready pods that makes the revision active.
     pub min_ready: i32,
-    /// The public Service's name is in the status.
+    /// True if the status contains the name of the public Service.
     pub service_known: bool,
-    /// The condition as it is.
+    /// Present condition.
     pub active: Active,
 }
 
-/// What becomes of the conditions.
+/// Conditions to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// `ScaleTargetInitialized` becomes (or stays) true. It is never reset.
+    /// True if `ScaleTargetInitialized` becomes or stays true. It is never reset.
     pub initialized: bool,
-    /// The Active condition to set; none: leave it.
+    /// Active condition to set; `None` leaves it as it is.
     pub active: Option<ActiveCondition>,
 }
 
-/// An Active condition to set.
+/// Active condition to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActiveCondition {
     /// True.
     Active,
-    /// Unknown: pods are on their way.
+    /// Unknown: pods are starting.
     Queued,
-    /// False: nobody calls.
+    /// False: there is no traffic.
     NoTraffic,
     /// False: no pod became ready in time.
     TimedOut,
 }
 
 impl ActiveCondition {
-    /// The condition's reason; empty when active.
+    /// Returns the reason of the condition; empty when active.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Active => "",
@@ -89,7 +89,7 @@ impl ActiveCondition {
         }
     }
 
-    /// The condition's message; empty when active.
+    /// Returns the message of the condition; empty when active.
     pub fn message(self) -> &'static str {
         match self {
             Self::Active => "",
@@ -99,7 +99,7 @@ impl ActiveCondition {
         }
     }
 
-    /// The condition's status; none: Unknown.
+    /// Returns the status of the condition; `None` means Unknown.
     pub fn status(self) -> Option<bool> {
         match self {
             Self::Active => Some(true),
@@ -109,7 +109,7 @@ impl ActiveCondition {
     }
 }
 
-/// The conditions to set.
+/// Returns the conditions to set.
 pub fn decide(input: &Input) -> Outcome {
     let enough = i64::from(input.ready) >= i64::from(input.min_ready);
     let active = if input.want == Some(0) || input.min_ready == 0 {

@@ -1,14 +1,15 @@
-//! What the initial scale adds to the limits that a user sets to a revision's scale.
+//! Combines the initial scale with the limits that a user sets for a revision's scale.
 //!
-//! Until the target has been initialized, an initial scale above 1 raises the minimum (1 needs no help: a Deployment is
-//! created with it), but only if the revision is reachable. Afterwards it is ignored for ever.
+//! Until the target has been initialized, an initial scale above 1 raises the minimum, but only if the revision is
+//! reachable. (An initial scale of 1 needs no raise, because a Deployment is created with one replica.) Afterwards the
+//! initial scale is ignored permanently.
 //!
-//! Limits clamp in this order: what is below the minimum becomes the minimum, anything else is cut to the maximum. A
-//! minimum (or initial scale) above the maximum therefore wins.
+//! Limits clamp in this order: a value below the minimum becomes the minimum; any other value is cut to the maximum. If
+//! the minimum (or initial scale) exceeds the maximum, a value below the minimum therefore becomes the minimum.
 
 pub use common::scaling::Bounds;
 
-/// `bounds` with the minimum raised to the initial scale, while that counts.
+/// Returns `bounds` with the minimum raised to the initial scale while that applies.
 #[must_use]
 pub fn with_initial_scale(bounds: Bounds, initial_scale: i32, initialized: bool, reachable: bool) -> Bounds {
     if !initialized && reachable && initial_scale > 1 {
@@ -18,8 +19,9 @@ pub fn with_initial_scale(bounds: Bounds, initial_scale: i32, initialized: bool,
     }
 }
 
-/// Ready pods that make a revision active: its minimum; the initial scale too until it is initialized (even if
-/// unreachable); then at least 1. `bounds` are those *without* the initial scale.
+/// Returns the number of ready pods that makes a revision active: its minimum, and at least 1. Until the target is
+/// initialized, the initial scale replaces the 1, even if the revision is unreachable. `bounds` must not include the
+/// initial scale.
 pub fn min_ready(bounds: Bounds, initial_scale: i32, initialized: bool) -> i32 {
     bounds.min.max(if initialized { 1 } else { initial_scale })
 }
@@ -35,7 +37,7 @@ mod tests {
             (2, None, 1, 2),
             (0, Some(3), 7, 3),
             (5, Some(3), 4, 5), // Below the minimum, which wins.
-            (5, Some(3), 7, 3), // Not below the minimum, so the maximum is tested.
+            (5, Some(3), 7, 3), // Not below the minimum, so the maximum applies.
             (0, Some(3), -1, 0),
         ] {
             assert_eq!(Bounds { min, max }.clamp(desired), expected, "{desired} within {min} and {max:?}");

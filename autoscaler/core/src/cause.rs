@@ -1,48 +1,48 @@
-//! Why pods do not serve, and what helps: one value, which every surface renders in the same words.
+//! Reasons why pods do not serve, with a remedy: one value that every surface renders in the same words.
 //!
-//! | reason | from |
+//! | reason | source |
 //! |---|---|
 //! | `CrashLoop` | a container that ends again and again |
-//! | `ProgramMissing` | a command that the image does not hold |
+//! | `ProgramMissing` | a command that the image does not contain |
 //! | `ImagePull` | an image that cannot be pulled |
-//! | `SecretMissing`, `ConfigMapMissing` | what the environment refers to |
+//! | `SecretMissing`, `ConfigMapMissing` | an object that the environment refers to |
 //! | `VolumeFailed` | a volume that cannot be mounted |
-//! | `Unschedulable` | no node takes the pod |
+//! | `Unschedulable` | no node accepts the pod |
 //! | `ProbeFailing` | a readiness or startup probe that does not pass |
 //! | `PortClosed` | a port that refuses connections |
 //! | `QuotaExceeded`, `AdmissionDenied`, `PodRefused` | the API server accepts no pod |
 //!
-//! Anybody may read the words, the clients of a workload among them: they name no pod, no address and no namespace.
+//! The texts are public, since clients of a workload may read them too. They name no pod, no address and no namespace.
 
 use common::text::excerpt;
 use std::fmt;
 use std::time::Duration;
 
-/// Longest text of others in a message, in characters.
+/// Maximum length of external text in a message, in characters.
 const FOREIGN_MAX: usize = 300;
-/// Time that a container without a readiness probe runs after its first restart until it is believed; twice as long after
-/// each further one.
+/// Time that a container without a readiness probe must run after its first restart before it counts as serving.
+/// Doubles after each further restart.
 const SETTLES_IN: Duration = Duration::from_secs(10);
-/// Longest of these times.
+/// Maximum of these times.
 const SETTLES_IN_MAX: Duration = Duration::from_secs(300);
-/// A run of this length is no part of a crash loop. Kubernetes forgets its back-off as late.
+/// Length from which a run is not part of a crash loop. Kubernetes resets its back-off after the same time.
 const LONG_RUN: Duration = Duration::from_secs(600);
-/// Restarts from which on a container is taken for one that crashes in a loop.
+/// Number of restarts from which a container counts as crash looping.
 const LOOP: u32 = 2;
 
-/// Why pods do not serve.
+/// Reason why pods do not serve.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cause {
     /// One word for programs.
     pub reason: String,
-    /// Description of what is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// Description of what helps.
+    /// Description of the remedy.
     pub remedy: String,
 }
 
 impl Cause {
-    /// Returns whether the cause may be a slow start alone: a program that loads, or a node that is being added.
+    /// Returns true if the cause may be just a slow start: a program that loads, or a node that is being added.
     pub fn may_be_slow(&self) -> bool {
         matches!(self.reason.as_str(), "ProbeFailing" | "PortClosed" | "Unschedulable")
     }
@@ -57,28 +57,28 @@ impl fmt::Display for Cause {
 /// End of one run of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// Its exit code.
+    /// Exit code of the container.
     pub exit_code: i32,
     /// `Error`, `OOMKilled` and the like.
     pub reason: String,
-    /// Words of the runtime.
+    /// Message of the container runtime.
     pub message: String,
     /// Duration of the run, if known.
     pub ran: Option<Duration>,
 }
 
-/// A container as far as its failures are concerned.
+/// State of a container that is relevant to its failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerFacts {
-    /// Its name.
+    /// Name of the container.
     pub name: String,
-    /// Reason and message while it waits.
+    /// Reason and message while the container waits.
     pub waiting: Option<(String, String)>,
-    /// For how long it has been running, while it does.
+    /// Time since its start, while the container runs.
     pub running: Option<Duration>,
     /// End of the present run.
     pub ended: Option<Ended>,
-    /// End of the run before.
+    /// End of the previous run.
     pub last: Option<Ended>,
     /// Number of restarts.
     pub restarts: u32,
@@ -89,7 +89,8 @@ pub struct ContainerFacts {
 }
 
 impl ContainerFacts {
-    /// Why it will not serve by itself; none: it serves, or is merely starting.
+    /// Returns the reason why the container will not serve without a change, or `None` if it serves or is merely
+    /// starting.
     pub fn cause(&self) -> Option<Cause> {
         if let Some((reason, message)) = &self.waiting {
             let known = self.waits(reason, message);
@@ -104,7 +105,7 @@ impl ContainerFacts {
         (is_down && has_crashed).then(|| self.crashes(Some(last)))
     }
 
-    /// Why it waits; none: that is part of a normal start.
+    /// Returns the reason why the container waits, or `None` if that is part of a normal start.
     fn waits(&self, reason: &str, message: &str) -> Option<Cause> {
         let name = &self.name;
         let is = |words: &[&str]| words.iter().any(|word| message.contains(word));
@@ -157,8 +158,9 @@ impl ContainerFacts {
         cause("CrashLoop", format!("container {name:?} ends soon after each start, last with {how}{why}"))
     }
 
-    /// Returns how much longer it must run until it is believed to serve; none: it is believed, or Kubernetes says it does
-    /// not. One that was started again and has no readiness probe is ready for Kubernetes from its first moment on.
+    /// Returns the time that the container must still run before it counts as serving. Returns `None` if it already
+    /// counts, or Kubernetes reports it as not ready. Kubernetes reports a restarted container without a readiness
+    /// probe as ready from its first moment.
     pub fn settles_in(&self) -> Option<Duration> {
         let ran = self.running.filter(|_| self.restarts > 0 && self.probe.is_none() && self.ready)?;
         let is_short = self.last.as_ref().is_none_or(|last| last.ran.is_none_or(|ran| ran < LONG_RUN));
@@ -168,12 +170,12 @@ impl ContainerFacts {
     }
 }
 
-/// Why no node takes the pod, in the scheduler's words.
+/// Returns the cause of an unschedulable pod, with the scheduler's message.
 pub fn unschedulable(message: &str) -> Cause {
     cause("Unschedulable", format!("no node takes the pod: {}", foreign(message)))
 }
 
-/// Why the API server accepts no pod, in its words.
+/// Returns the cause of a pod that the API server rejects, with the API server's message.
 pub fn refused(message: &str) -> Cause {
     // `pods "hello-5d8f-x7k2p" is forbidden: exceeded quota: …`
     let why = message.split_once(" is forbidden: ").map_or(message, |(_, why)| why);
@@ -185,7 +187,7 @@ pub fn refused(message: &str) -> Cause {
     cause(reason, format!("the API server accepts no pod: {}", foreign(why)))
 }
 
-/// Why a pod that has been starting for a while does not get on, from the last warning about it.
+/// Returns the cause for a pod that has been starting for a while, from the last warning about it.
 pub fn warned(reason: &str, message: &str, starting: Option<&ContainerFacts>) -> Option<Cause> {
     match reason {
         "FailedMount" | "FailedAttachVolume" | "FailedMapVolume" => Some(cause("VolumeFailed", foreign(message))),
@@ -195,7 +197,7 @@ pub fn warned(reason: &str, message: &str, starting: Option<&ContainerFacts>) ->
     }
 }
 
-/// The probe of a container does not pass, and how it failed last.
+/// Returns the cause of a container whose probe does not pass, with its last failure.
 pub fn probe_fails(container: &ContainerFacts, last: &str) -> Cause {
     let asked = container.probe.as_deref().map(|probe| format!(" ({probe})")).unwrap_or_default();
     let last = last.split_once("probe failed: ").map_or(last, |(_, result)| result);
@@ -203,7 +205,7 @@ pub fn probe_fails(container: &ContainerFacts, last: &str) -> Cause {
     cause("ProbeFailing", format!("the readiness probe of container {:?} does not pass{asked}{last}", container.name))
 }
 
-/// A port of ready pods refuses connections.
+/// Returns the cause of ready pods whose port refuses connections.
 pub fn port_closed(port: u16) -> Cause {
     cause("PortClosed", format!("nothing listens on port {port} of the pod"))
 }
@@ -236,7 +238,7 @@ fn is_missing(message: &str) -> bool {
     words.iter().any(|words| message.contains(words))
 }
 
-/// Returns what others say as one line of bounded length.
+/// Returns external text as one line of bounded length.
 fn foreign(text: &str) -> String {
     excerpt(text.trim_end().trim_end_matches(['.', ';']), FOREIGN_MAX)
 }
@@ -266,7 +268,8 @@ mod tests {
         }
     }
 
-    /// Goal: each cause is told from what Kubernetes and the node of `local` say, and a normal start is none.
+    /// Goal: each cause is recognized from the messages of Kubernetes and of the node of `local`, and a normal start
+    /// has no cause.
     #[test]
     fn a_waiting_container_has_the_cause_that_it_names() {
         let missing = r#"exec: "x": executable file not found in $PATH: unknown"#;
@@ -298,8 +301,8 @@ mod tests {
         assert_eq!(back_off.cause().expect("a cause").reason, "ProgramMissing");
     }
 
-    /// Goal: a crash loop is one cause from its second restart on, whatever its container does at the moment; one that
-    /// crashed once, or after a long run, is none.
+    /// Goal: a crash loop has the same cause from its second restart on, whatever the state of its container. A
+    /// container that crashed once, or after a long run, has none.
     #[test]
     fn a_crash_loop_is_one_cause_through_all_its_restarts() {
         let rows = [
@@ -326,7 +329,7 @@ mod tests {
         assert_eq!(down(2).cause(), running(2, 1, 0).cause(), "it is the same cause while it runs and while it waits");
     }
 
-    /// Goal: what the API server and the events say of pods is told without their names.
+    /// Goal: messages of the API server and of events are reported without the names of pods.
     #[test]
     fn what_others_say_is_told_without_the_names_of_pods() {
         let quota = refused("pods \"hello-5d8f-x7k2p\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1");

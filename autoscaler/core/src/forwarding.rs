@@ -1,65 +1,66 @@
-//! Where a stat goes on that has reached an autoscaler: into its windows, to another one, or nowhere yet.
+//! Routes a stat that has reached an autoscaler: record it, send it to another instance, hold it or drop it.
 //!
 //! # The rule
 //!
-//! | whose the revision is, as seen from here | first-hand | forwarded once | forwarded twice |
+//! | owner of the revision, as known here | first-hand | forwarded once | forwarded twice |
 //! |---|---|---|---|
-//! | ours | recorded | recorded | recorded |
-//! | another's | sent on | sent on | dropped |
-//! | the forwarder's own | – | held for [`NEWS_WITHIN`], then sent back | held |
-//! | nobody's | held | held | held |
+//! | this instance | record | record | record |
+//! | another instance | send | send | drop |
+//! | the instance that forwarded it | – | hold for [`NEWS_WITHIN`], then send back | hold |
+//! | none | hold | hold | hold |
 //!
-//! One hop is enough while all instances agree on an owner. While a bucket changes hands they do not for a moment: the
-//! stat comes to a former owner, which knows its successor, so it takes a second hop. A third one is never needed for
-//! one change of hands, and would let instances that disagree for long bounce a stat between them.
+//! One hop is enough while all instances agree on an owner. While a bucket changes owners they briefly disagree: the
+//! stat reaches a former owner that knows its successor, and takes a second hop. One change of ownership never needs a
+//! third hop. More hops would let instances that disagree for long bounce a stat between them.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - The forwarder is said to be the owner: it has just given the bucket away, to us most likely, and the news is still
-//!   on its way. To send the stat back would use up its hops, so it waits for the news. Where there is none, it is the
-//!   other way round: the forwarder has taken the bucket over from us while the stat was on its way, so the stat goes back.
-//! - A forwarder that does not say who it is (upstream's, or an older one of ours) may get its stat back.
-//! - What is held is asked for again; what it has come by so far stays with it.
+//! - The known owner is the forwarder itself. It has most likely just handed the bucket to this instance, and the news
+//!   is still in transit. Sending the stat back would use up its hops, so it waits for the news. If no news arrives,
+//!   the opposite is true: the forwarder has taken the bucket over while the stat was in transit, so the stat goes
+//!   back.
+//! - A forwarder that does not identify itself (Knative's, or an older Zeroscale) may get its stat back.
+//! - A held stat is routed again later, with the hops that it has taken so far.
 
 use common::ownership::Owner;
 use std::time::Duration;
 
-/// How long news of a change of hands may take: some watch events and a stall.
+/// Maximum delay of the news of a change of ownership: some watch events and a stall.
 pub const NEWS_WITHIN: Duration = Duration::from_secs(3);
 
-/// A way between two autoscalers, counted from whoever had the stat first-hand.
+/// Hop between two autoscalers, counted from the instance that had the stat first-hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
-    /// From the instance that an activator has sent it to.
+    /// From the instance to which an activator sent the stat.
     First,
-    /// From one that was thought to be the owner.
+    /// From an instance that was believed to be the owner.
     Second,
 }
 
-/// How a stat that is not first-hand has come here.
+/// Path by which a forwarded stat has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forwarded<I> {
-    /// By which hop.
+    /// Hop by which it arrived.
     pub hop: Hop,
-    /// By whom, if it has said so.
+    /// Instance that forwarded it, if known.
     pub by: Option<I>,
 }
 
-/// What to do with a stat.
+/// Decision about a stat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route<I> {
-    /// It counts here.
+    /// Record the stat here.
     Record,
-    /// It goes to this instance, by this hop.
+    /// Send the stat to this instance, as this hop.
     Send(I, Hop),
-    /// Keep it until its revision has another owner.
+    /// Keep the stat until its revision has another owner.
     Hold,
-    /// It has come far enough.
+    /// Drop the stat: it has used up its hops.
     Drop,
 }
 
-/// Where a stat goes whose revision is `owner`'s; `came`: how it has come here, unless first-hand; `held`: for how long it
-/// has waited here.
+/// Routes a stat whose revision belongs to `owner`. `came` is its path unless it is first-hand; `held` is the time for
+/// which it has waited here.
 pub fn route<I: PartialEq>(owner: Owner<I>, came: Option<&Forwarded<I>>, held: Duration) -> Route<I> {
     match (owner, came) {
         (Owner::Us, _) => Route::Record,
@@ -79,7 +80,7 @@ pub fn route<I: PartialEq>(owner: Owner<I>, came: Option<&Forwarded<I>>, held: D
 mod tests {
     use super::*;
 
-    /// Goal: the table above, cell by cell; instances are numbers.
+    /// Goal: the table of the module holds, cell by cell. Instances are numbers.
     #[test]
     fn a_stat_takes_two_hops_at_most_and_never_goes_back() {
         let came = |hop, by| Some(Forwarded { hop, by });

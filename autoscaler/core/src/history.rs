@@ -1,14 +1,14 @@
-//! Why a revision has the scale it has: its latest decisions and what was made of them, as changes.
+//! History of a revision's scale: its latest decisions and their effects, stored as changes.
 //!
-//! Three voices share one ring, in the order in which they changed their minds: the decider, each tick; load and
-//! metrics together, where metrics are looked at ([`Blended`]); and the reconciler that acts on it ([`Action`]). An
-//! equal entry extends the last one of the same voice, so that an hour of calm is two entries. Equal decisions have the
-//! same desired scale, rule, mode and sign of the excess burst capacity (or the same thing unknown). Equal actions want
-//! the same for the same cause, and the later one has written nothing. An entry keeps the inputs of its first decision:
-//! they explain the change.
+//! Three sources share one ring, in the order of their changes: the decider at each tick; load and metrics combined, if
+//! metrics are measured ([`Blended`]); and the reconciler that acts on the result ([`Action`]). An equal entry extends
+//! the last one of the same source, so an hour without changes is two entries. Equal decisions have the same desired
+//! scale, rule, mode and sign of the excess burst capacity (or the same unknown input). Equal actions want the same for
+//! the same cause, and the later one has written nothing. An entry keeps the inputs of its first decision, because they
+//! explain the change.
 //!
-//! At most [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes for each revision; the oldest go first. Nothing is allocated
-//! before the first decision, and space grows by a few entries at a time.
+//! The history of a revision has at most [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes; the oldest entries are
+//! removed first. Nothing is allocated before the first decision, and the ring grows by a few entries at a time.
 
 mod action;
 mod blended;
@@ -27,35 +27,35 @@ use serde::Serialize;
 use crate::decider::{Decision, Rule, Unknown};
 use crate::engine::Answer;
 
-/// Most entries kept for a revision.
+/// Maximum number of entries for a revision.
 pub const ENTRIES_MAX: usize = 64;
-/// Most bytes kept for a revision.
+/// Maximum number of bytes for a revision.
 pub const BYTES_MAX: usize = 4096;
-/// The ring grows by so many entries.
+/// Number of entries by which the ring grows.
 const GROWTH: usize = 2;
 
 const _: () = assert!(size_of::<Entry>() * ENTRIES_MAX + size_of::<History>() <= BYTES_MAX);
 
-/// A run of equal decisions, or of equal actions.
+/// Run of equal decisions, or of equal actions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// Time of the first, Unix seconds.
+    /// Time of the first one in Unix seconds.
     pub since: i64,
-    /// Seconds from the first to the latest.
+    /// Seconds from the first to the latest one.
     pub lasted_secs: u32,
-    /// How many there were.
+    /// Number of decisions or actions in the run.
     pub decisions: u32,
-    /// What was decided, or done.
+    /// Decision or action.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// What was decided or done, in few bytes.
+/// Decision or action in few bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Outcome {
-    /// So many pods.
+    /// Recommended number of pods.
     #[serde(rename_all = "camelCase")]
     Scale {
         /// Desired pods, before bounds.
@@ -68,21 +68,21 @@ pub enum Outcome {
         stable: f32,
         /// Average over the panic window.
         panic: f32,
-        /// What one pod should see.
+        /// Target value of the metric per pod.
         target: f32,
-        /// Whether the decider panicked.
+        /// True if the decider was in panic mode.
         panicking: bool,
-        /// The rule that had the last word.
+        /// Rule that determined the result.
         rule: Rule,
     },
-    /// Nothing could be decided.
+    /// No decision was possible.
     Unknown {
-        /// Why.
+        /// Reason.
         unknown: Unknown,
     },
-    /// What became of load and metrics.
+    /// Combined result of load and metrics.
     Blended(Blended),
-    /// What the reconciler did.
+    /// Action of the reconciler.
     Action(Action),
 }
 
@@ -103,7 +103,7 @@ impl Outcome {
         }
     }
 
-    /// Whether `other`, which came later, says the same again, whatever it was decided from.
+    /// Returns true if the later outcome `other` is equal, whatever its inputs.
     fn equals(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Unknown { unknown: a }, Self::Unknown { unknown: b }) => a == b,
@@ -133,29 +133,29 @@ enum Voice {
     Reconciler,
 }
 
-/// The latest decisions and actions of one revision. See the [module](self).
+/// Latest decisions and actions of one revision. See the [module](self).
 #[derive(Clone, Debug, Default)]
 pub struct History {
     entries: VecDeque<Entry>,
 }
 
 impl History {
-    /// An empty history.
+    /// Creates an empty history.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a decision, made at `now`. Whether it was a change.
+    /// Adds a decision made at `now`. Returns true if it is a change.
     pub fn record(&mut self, now: Timestamp, decision: &Decision) -> bool {
         self.add(now, Outcome::of(decision))
     }
 
-    /// Adds what the reconciler did at `now`. Whether it was a change.
+    /// Adds an action of the reconciler at `now`. Returns true if it is a change.
     pub fn act(&mut self, now: Timestamp, action: Action) -> bool {
         self.add(now, Outcome::Action(action))
     }
 
-    /// Adds what became of load and metrics at `now`. Whether it was a change.
+    /// Adds the combined result of load and metrics at `now`. Returns true if it is a change.
     pub fn blend(&mut self, now: Timestamp, answer: &Answer) -> bool {
         Blended::of(answer).is_some_and(|blended| self.add(now, Outcome::Blended(blended)))
     }
@@ -177,7 +177,7 @@ impl History {
         true
     }
 
-    /// The entries, oldest first.
+    /// Iterates over the entries, oldest first.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> + ExactSizeIterator {
         self.entries.iter()
     }

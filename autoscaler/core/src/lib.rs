@@ -1,8 +1,8 @@
-//! The autoscaler's rules, without I/O: windows, decider, bounds, scale to zero, path mode.
+//! Rules of the autoscaler without I/O: windows, decider, bounds, scale to zero and path mode.
 //!
-//! Everything here takes time and chance as arguments and answers with a value that a shell carries out.
+//! Everything here takes time and randomness as arguments and returns values that a shell acts on.
 //!
-//! # How a decision comes about
+//! # From stats to replicas
 //!
 //! ```text
 //! stat ─▶ metrics (two windows) ─▶ decider ─▶ scale_status ─▶ bounds ─▶ scale_to_zero ─▶ replicas patch
@@ -12,16 +12,16 @@
 //!                            decider
 //! ```
 //!
-//! One [`decider::Decider`] and one [`metrics::Metrics`] per revision, one [`multiscaler::Wheel`] per process.
-//! [`history::History`] keeps why each revision has the scale it has. [`engine`] lets the HorizontalPodAutoscaler's
-//! rules ([`hpa_core`]) ask for pods beside the decider. [`scale_conflict`] says how soon a scale that somebody undoes is
-//! written again, [`forwarding`] where a stat goes that reached another instance than its revision's owner. [`ports`]
-//! gives workloads their port numbers on the activators, [`schedules`] a least and a most scale by the clock, and
-//! [`orders`] is what an operator asks for by hand.
+//! There is one [`decider::Decider`] and one [`metrics::Metrics`] per revision, and one [`multiscaler::Wheel`] per
+//! process. [`history::History`] records the reasons for each revision's scale. [`engine`] combines the decider with
+//! the rules of the HorizontalPodAutoscaler ([`hpa_core`]). [`scale_conflict`] decides how soon to rewrite a scale that
+//! another writer reverts. [`forwarding`] routes stats that reached an instance other than the owner of their revision.
+//! [`ports`] allocates port numbers on the activators to workloads, [`schedules`] computes minimum and maximum scale
+//! from the clock, and [`orders`] carries out manual requests of an operator.
 //!
 //! # Not here
 //!
-//! Who owns a revision (`common::ownership`), what an annotation means (`common::annotations`), and all I/O.
+//! The owner of a revision (`common::ownership`), the meaning of annotations (`common::annotations`), and all I/O.
 
 pub mod active;
 pub mod bounds;

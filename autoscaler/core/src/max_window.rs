@@ -1,10 +1,11 @@
-//! The largest recent decision: what holds the scale up for the scale-down delay.
+//! Sliding maximum of recent decisions: the value that the scale-down delay holds.
 //!
-//! Time is cut into slots of two seconds, the evaluation period; a value seen in slot `i` holds through slot
-//! `i + slots − 1`. The entries form a queue whose values fall from head to tail, so recording is O(1) amortised and
+//! Time is divided into slots of two seconds, the evaluation period. A value recorded in slot `i` holds through slot `i
+//! + slots − 1`. The entries form a queue with values that fall from head to tail, so recording is O(1) amortised and
 //! the maximum is the head.
 //!
-//! A clock that goes backwards records into the newest slot; the queue therefore never outgrows the window.
+//! If the clock goes backwards, values are recorded into the newest slot. The queue therefore never outgrows the
+//! window.
 
 #[cfg(test)]
 mod tests;
@@ -17,28 +18,29 @@ use common::time::Timestamp;
 /// Length of a slot in seconds in production: the evaluation period.
 const GRANULARITY_SECS: u32 = 2;
 
-/// A sliding maximum.
+/// Sliding maximum.
 #[derive(Clone, Debug)]
 pub struct MaxWindow {
-    /// (slot, value): slots rise, values fall.
+    /// (slot, value) pairs: slots rise, values fall.
     entries: VecDeque<(i64, i32)>,
     slots: i64,
     granularity_secs: u32,
 }
 
 impl MaxWindow {
-    /// A window for a scale-down delay. Delays are honoured to [`WINDOW_MAX`](crate::window::WINDOW_MAX).
+    /// Creates a window for a scale-down delay of at most [`WINDOW_MAX`](crate::window::WINDOW_MAX); longer delays are
+    /// cut.
     pub fn new(delay: Duration) -> Self {
         Self::with_granularity(delay, GRANULARITY_SECS)
     }
 
-    /// A window with slots of `granularity_secs` (at least 1).
+    /// Creates a window with slots of `granularity_secs` (at least 1).
     pub fn with_granularity(delay: Duration, granularity_secs: u32) -> Self {
         let granularity_secs = granularity_secs.max(1);
         Self { entries: VecDeque::new(), slots: slots(delay, granularity_secs), granularity_secs }
     }
 
-    /// Records `value` and answers with the maximum held.
+    /// Records `value` and returns the maximum of the window.
     pub fn record(&mut self, at: Timestamp, value: i32) -> i32 {
         let slot = at.as_secs().div_euclid(i64::from(self.granularity_secs));
         let slot = self.entries.back().map_or(slot, |(newest, _)| slot.max(*newest));
@@ -48,14 +50,14 @@ impl MaxWindow {
         while self.entries.back().is_some_and(|(_, smaller)| *smaller <= value) {
             self.entries.pop_back();
         }
-        // A larger value of the same slot covers this one for as long as this one could hold.
+        // A larger value of the same slot lasts at least as long as this one.
         if self.entries.back().is_none_or(|(newest, _)| *newest != slot) {
             self.entries.push_back((slot, value));
         }
         self.entries.front().map_or(value, |(_, largest)| *largest)
     }
 
-    /// Changes the delay; what is older goes with the next record.
+    /// Changes the delay. Values that are too old for it are removed with the next record.
     pub fn resize(&mut self, delay: Duration) {
         self.slots = slots(delay, self.granularity_secs);
     }

@@ -1,26 +1,26 @@
-//! What is known of one revision's load: a stable and a panic window, each for concurrency and for requests a second.
+//! Load of one revision: a stable and a panic window, each for concurrency and for requests per second.
 //!
 //! # Recording
 //!
-//! Each stat adds `concurrency − proxied concurrency` and `requests − proxied requests` to both windows: what came
-//! through an activator is reported by the activator itself. The difference may be negative, since the two measure at
-//! different moments; the fields themselves may not.
+//! Each stat adds `concurrency − proxied concurrency` and `requests − proxied requests` to both windows, because
+//! activators report the requests that came through them. The differences may be negative, since the two are measured
+//! at different moments. The fields themselves may not be negative.
 //!
-//! Whoever sends stats need not be authenticated. A number that would spoil the windows (infinite, not a number,
-//! negative, too large to be summed exactly) and a time stamp in the future (which would make everything after it "too
-//! old") are refused, counted, and named.
+//! Senders of stats may be unauthenticated. Numbers that would corrupt the windows (infinite, not a number, negative,
+//! too large for exact sums) are rejected, counted and named. So are time stamps in the future, which would make all
+//! later stats "too old".
 //!
 //! # Reading
 //!
-//! - Pods are scraped, and nothing lies within the stable window: [`Unknown::NoData`]. Upstream says so a second later,
-//!   and at exactly one window after the last value reads a load of zero that nobody measured.
-//! - Pods are not scraped (activators alone report): an empty window is zero load.
+//! - Pods are scraped, and the stable window is empty: [`Unknown::NoData`]. Knative returns that a second later.
+//!   Exactly one window after the last value, it reads a load of zero that was never measured.
+//! - Pods are not scraped (only activators report): an empty window is zero load.
 //!
-//! As upstream, a panic window that has fallen silent reads 0 while the stable one still holds values.
+//! As in Knative, an empty panic window reads 0 while the stable one still holds values.
 //!
 //! # Not here
 //!
-//! Who has to attest, and when; revisions that are not collected at all.
+//! Attestation by activators, and revisions that are not collected at all.
 
 #[cfg(test)]
 mod tests;
@@ -34,65 +34,64 @@ use common::time::Timestamp;
 use crate::decider::{Load, Unknown};
 use crate::window::Window;
 
-/// Furthest into the future that a time stamp may lie: clocks of well-kept machines differ by less, and the shortest
-/// panic window in use by default (6 s) survives it.
+/// Maximum distance of a time stamp into the future. Clocks of well-kept machines differ by less, and the shortest
+/// default panic window (6 s) tolerates it.
 pub const FUTURE_MAX: Duration = Duration::from_secs(5);
-/// Largest number of requests, running or arriving, that one stat may claim. Sums of such numbers are still exact to a
-/// millionth.
+/// Maximum number of requests, running or arriving, in one stat. Sums of such numbers are still exact to a millionth.
 pub const VALUE_MAX: f64 = 1e9;
 
-/// How one revision's load is collected; what a Metric object says.
+/// Collection parameters of one revision's load, as in a Metric object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricsSpec {
     /// Length of the stable window.
     pub stable_window: Duration,
     /// Length of the panic window.
     pub panic_window: Duration,
-    /// How the windows average.
+    /// Kind of average of the windows.
     pub aggregation: Aggregation,
-    /// Whether pods are scraped (a scrape target is set): then an empty window is missing data, not zero load.
+    /// True if pods are scraped (a scrape target is set). Then an empty window is missing data, not zero load.
     pub scraped: bool,
 }
 
-/// Why a stat was not recorded.
+/// Reason why a stat was not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum RejectedStat {
-    /// Infinite or not a number.
+    /// The value is infinite or not a number.
     #[error("{field} is {value}, not a finite number")]
     NotFinite {
-        /// The field, by its name on the wire.
+        /// Name of the field on the wire.
         field: &'static str,
-        /// What it held.
+        /// Value of the field.
         value: f64,
     },
-    /// Below zero.
+    /// The value is below zero.
     #[error("{field} is {value}, below 0")]
     Negative {
-        /// The field, by its name on the wire.
+        /// Name of the field on the wire.
         field: &'static str,
-        /// What it held.
+        /// Value of the field.
         value: f64,
     },
-    /// Above [`VALUE_MAX`].
+    /// The value is above [`VALUE_MAX`].
     #[error("{field} is {value}, above {VALUE_MAX}")]
     TooLarge {
-        /// The field, by its name on the wire.
+        /// Name of the field on the wire.
         field: &'static str,
-        /// What it held.
+        /// Value of the field.
         value: f64,
     },
-    /// Its time stamp is more than [`FUTURE_MAX`] ahead of our clock.
+    /// The time stamp is more than [`FUTURE_MAX`] ahead of the local clock.
     #[error("timestamp {timestamp} is {ahead_secs} s ahead of our clock, more than {} s", FUTURE_MAX.as_secs())]
     Future {
-        /// Unix seconds.
+        /// Time stamp in Unix seconds.
         timestamp: i64,
-        /// How far ahead.
+        /// Seconds ahead of the local clock.
         ahead_secs: i64,
     },
 }
 
 impl RejectedStat {
-    /// A short name for a metric's label.
+    /// Returns a short name for the label of a metric.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotFinite { .. } => "not_finite",
@@ -103,10 +102,10 @@ impl RejectedStat {
     }
 }
 
-/// The windows of one revision. See the [module](self).
+/// Windows of one revision. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Concurrency and requests a second.
+    /// Concurrency and requests per second.
     stable: Window<2>,
     panic: Window<2>,
     scraped: bool,
@@ -114,7 +113,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Empty windows.
+    /// Creates empty windows.
     pub fn new(spec: &MetricsSpec) -> Self {
         Self {
             stable: Window::new(spec.stable_window, spec.aggregation),
@@ -124,17 +123,18 @@ impl Metrics {
         }
     }
 
-    /// Follows an edited spec. What was recorded stays, as far as it fits.
+    /// Applies an edited spec. Recorded values stay as far as they fit.
     pub fn update(&mut self, spec: &MetricsSpec, now: Timestamp) {
         self.stable.resize(spec.stable_window, spec.aggregation, now);
         self.panic.resize(spec.panic_window, spec.aggregation, now);
         self.scraped = spec.scraped;
     }
 
-    /// Records a stat at its own time stamp, or `now` if it has none. One that is older than a window is ignored by it.
+    /// Records a stat at its own time stamp, or at `now` if it has none. A window ignores a stat that is older than
+    /// itself.
     ///
     /// # Errors
-    /// Says what is wrong with the stat; nothing of it was recorded.
+    /// Reports the problem of the stat; nothing of it is recorded.
     pub fn record(&mut self, stat: &Stat, now: Timestamp) -> Result<(), RejectedStat> {
         if let Err(refused) = check(stat, now) {
             self.refused = self.refused.saturating_add(1);
@@ -150,7 +150,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// The load at `now`, as far as it was reported.
+    /// Returns the reported load at `now`.
     ///
     /// # Errors
     /// [`Unknown::NoData`].
@@ -165,13 +165,13 @@ impl Metrics {
         Ok(Load { stable: self.stable.average(now)[k], panic: self.panic.average(now)[k] })
     }
 
-    /// Gives memory back that silence has made useless. Cheap; meant for every tick.
+    /// Releases memory that is no longer needed after a silence. Cheap; meant for every tick.
     pub fn release(&mut self, now: Timestamp) {
         self.stable.release(now);
         self.panic.release(now);
     }
 
-    /// How many stats were refused.
+    /// Returns the number of rejected stats.
     pub fn refused(&self) -> u32 {
         self.refused
     }

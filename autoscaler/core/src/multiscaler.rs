@@ -1,18 +1,18 @@
-//! When each revision is evaluated: every two seconds, on a phase of its own, and at once when poked.
+//! Schedules the evaluations of revisions: every two seconds, at a phase of its own, and at once after a poke.
 //!
-//! One [`Wheel`] drives all deciders of a process. A revision's phase is a hash of its key, so that thousands of
-//! evaluations spread evenly over the period and keep their order; there is no task and no timer for each of them. The
-//! shell sleeps until [`Wheel::next_due`], takes what is [`Wheel::due`], and evaluates.
+//! One [`Wheel`] drives all deciders of a process. The phase of a revision is a hash of its key, so thousands of
+//! evaluations spread evenly over the period and keep their order. There is no task or timer per revision. The shell
+//! sleeps until [`Wheel::next_due`], takes the keys from [`Wheel::due`], and evaluates them.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - The first tick comes when the phase comes round: within two seconds of the insertion (upstream: after exactly
-//!   two).
-//! - A shell that was late evaluates each revision once, not once for each period it missed.
-//! - A poke does not move the phase. Poking a revision twice before it was taken is one poke; poking an unknown one is
-//!   none. Pokes are taken in order of arrival, before ticks.
+//! - The first tick comes at the next phase of the revision: within two seconds of the insertion (in Knative: after
+//!   exactly two).
+//! - A shell that was late evaluates each revision once, not once for each missed period.
+//! - A poke does not move the phase. Two pokes before the evaluation count as one, and a poke of an unknown revision is
+//!   ignored. Pokes are taken in order of arrival, before ticks.
 //!
-//! The wheel holds one place for each key, so it is as large as the number of revisions and no larger.
+//! The wheel has one entry per key, so its size is proportional to the number of revisions.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,35 +21,35 @@ use std::time::{Duration, Instant};
 
 /// Time between two evaluations of a revision.
 pub const TICK: Duration = Duration::from_secs(2);
-/// Phases that evaluations are spread over: one every 10 ms.
+/// Number of phases that evaluations are spread over: one every 10 ms.
 const PHASES: usize = 200;
 /// Time between two phases.
 const STEP: Duration = Duration::from_millis(10);
 
 const _: () = assert!(STEP.as_millis() * PHASES as u128 == TICK.as_millis());
 
-/// A timer wheel. See the [module](self).
+/// Timer wheel. See the [module](self).
 #[derive(Debug)]
 pub struct Wheel<K> {
     phases: Vec<Vec<K>>,
-    /// What is in the wheel, and whether it was poked.
+    /// Keys in the wheel, and true for those that were poked.
     keys: HashMap<K, bool>,
-    /// In order of arrival.
+    /// Poked keys in order of arrival.
     poked: Vec<K>,
-    /// Phase 0 of round 0.
+    /// Time of phase 0 of round 0.
     epoch: Instant,
-    /// The first step since the epoch that has not been taken yet.
+    /// First step since the epoch that has not been taken yet.
     next_step: u64,
 }
 
 impl<K: Clone + Eq + Hash> Wheel<K> {
-    /// An empty wheel that begins to turn at `now`.
+    /// Creates an empty wheel that starts at `now`.
     pub fn new(now: Instant) -> Self {
         let phases = std::iter::repeat_with(Vec::new).take(PHASES).collect();
         Self { phases, keys: HashMap::new(), poked: Vec::new(), epoch: now, next_step: 0 }
     }
 
-    /// Adds a revision; again is no change.
+    /// Adds a revision. Does nothing if it is already there.
     pub fn insert(&mut self, key: K) {
         if !self.keys.contains_key(&key) {
             self.phases[phase(&key)].push(key.clone());
@@ -57,7 +57,7 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
         }
     }
 
-    /// Removes a revision. Whether it was there.
+    /// Removes a revision. Returns true if it was there.
     pub fn remove(&mut self, key: &K) -> bool {
         let Some(poked) = self.keys.remove(key) else { return false };
         self.phases[phase(key)].retain(|other| other != key);
@@ -67,7 +67,8 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
         true
     }
 
-    /// Makes a revision due at once. Whether the shell has to look: not if it is unknown, or poked already.
+    /// Makes a revision due at once. Returns true if the shell must check for due revisions: the key is known and was
+    /// not poked before.
     pub fn poke(&mut self, key: &K) -> bool {
         match self.keys.get_mut(key) {
             Some(poked) if !*poked => {
@@ -79,7 +80,8 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
         }
     }
 
-    /// When the next revision is due; none: there is none. In the past, or `now`, if something is due already.
+    /// Returns the time at which the next revision is due, or `None` if the wheel is empty. The time is `now` or
+    /// earlier if a revision is already due.
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         if !self.poked.is_empty() {
             return Some(now);
@@ -90,14 +92,14 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
             .map(|step| self.time_of(step))
     }
 
-    /// When the ticks were due that [`Wheel::due`] would take at `now`: the time of each phase with revisions in it,
-    /// the oldest first. What is done after it is late by the difference.
+    /// Returns the due times of the ticks that [`Wheel::due`] would take at `now`: one for each phase with revisions in
+    /// it, oldest first. The lateness of an evaluation is its distance from that time.
     pub fn phases_due(&self, now: Instant) -> impl Iterator<Item = Instant> + '_ {
         let steps = self.steps_due(now).filter(|step| !self.phases[phase_of_step(*step)].is_empty());
         steps.map(|step| self.time_of(step))
     }
 
-    /// Moves everything that is due at `now` to the end of `due`: pokes first, each revision once.
+    /// Appends everything that is due at `now` to `due`: pokes first, each revision once.
     pub fn due(&mut self, now: Instant, due: &mut Vec<K>) {
         let steps = self.steps_due(now);
         let end = steps.end;
@@ -114,23 +116,23 @@ impl<K: Clone + Eq + Hash> Wheel<K> {
         }
     }
 
-    /// Number of revisions.
+    /// Returns the number of revisions.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there is no revision.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The steps that have not been taken yet and are not after `now`; of more than a round, the last.
+    /// Returns the steps up to `now` that have not been taken yet, at most the last round.
     fn steps_due(&self, now: Instant) -> Range<u64> {
         let end = self.step_of(now).saturating_add(1);
         self.next_step.max(end.saturating_sub(PHASES as u64))..end
     }
 
-    /// The last step that is not after `now`.
+    /// Returns the last step that is not after `now`.
     fn step_of(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.epoch);
         u64::try_from(elapsed.as_nanos() / STEP.as_nanos()).unwrap_or(u64::MAX)
@@ -145,7 +147,7 @@ fn phase_of_step(step: u64) -> usize {
     (step % PHASES as u64) as usize
 }
 
-/// The same for a key in every process, so that an instance that takes over keeps the rhythm.
+/// Returns the phase of a key. It is the same in every process, so that an instance that takes over keeps the rhythm.
 fn phase(key: &impl Hash) -> usize {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn the_shell_sleeps_exactly_until_the_next_phase_in_use() {
         let (mut wheel, epoch) = wheel(1);
-        wheel.due(epoch, &mut Vec::new()); // So that phase 0, if it is that, lies ahead too.
+        wheel.due(epoch, &mut Vec::new()); // If the revision has phase 0, this makes its next tick lie ahead, too.
         let first = wheel.next_due(epoch).expect("one revision");
         assert_eq!(due(&mut wheel, first - Duration::from_nanos(1)), [0; 0], "just before");
         assert_eq!(wheel.next_due(epoch), Some(first));
@@ -220,11 +222,11 @@ mod tests {
         assert!(wheel.next_due(epoch).is_some_and(|next| next > epoch + 10 * TICK), "no backlog is left");
     }
 
-    /// Goal: the lateness of each phase that is used is known, of no other, and of a tick that was taken no more.
+    /// Goal: the lateness is known for each used phase and for no other, and not for a tick that was already taken.
     #[test]
     fn phases_are_late_by_as_much_as_the_shell() {
         let (mut wheel, epoch) = wheel(1);
-        wheel.due(epoch, &mut Vec::new()); // So that phase 0, if it is that, lies ahead too.
+        wheel.due(epoch, &mut Vec::new()); // If the revision has phase 0, this makes its next tick lie ahead, too.
         let first = wheel.next_due(epoch).expect("one revision");
         let late = |wheel: &Wheel<u32>, now| wheel.phases_due(now).map(|at| now - at).collect::<Vec<_>>();
         assert_eq!(late(&wheel, first - Duration::from_nanos(1)), []);

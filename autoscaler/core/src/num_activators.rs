@@ -1,14 +1,14 @@
-//! How many activators are put into a revision's path: enough for what its pods can bear and the burst on top.
+//! Computes the number of activators in a revision's path: enough for the capacity of its pods plus the burst.
 //!
-//! `max(2, ceil((ready · total_value + max(TBC, 0)) / activator_capacity))`; with a target burst capacity of 0, which
-//! needs activators at zero pods only, always 2.
+//! `max(2, ceil((ready · total_value + max(TBC, 0)) / activator_capacity))`. With a target burst capacity of 0, which
+//! needs activators only at zero pods, the number is always 2.
 
 use common::scaling::BurstCapacity;
 
-/// Fewest activators in a path.
+/// Minimum number of activators in a path.
 const ACTIVATORS_MIN: i32 = 2;
 
-/// The number of activators for `ready` pods that bear `total_value` each.
+/// Returns the number of activators for `ready` pods with a capacity of `total_value` each.
 pub fn num_activators(ready: u32, total_value: f64, burst: BurstCapacity, activator_capacity: f64) -> i32 {
     let burst = match burst {
         BurstCapacity::AtZeroOnly => return ACTIVATORS_MIN,
@@ -23,7 +23,7 @@ pub fn num_activators(ready: u32, total_value: f64, burst: BurstCapacity, activa
 mod tests {
     use super::*;
 
-    /// With a total value of 100 and an activator capacity of 100.
+    /// Goal: activators cover pods and burst. Total value and activator capacity are 100.
     #[test]
     fn pods_and_burst_share_activators() {
         let limited = BurstCapacity::Limited;

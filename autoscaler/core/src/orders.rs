@@ -1,94 +1,95 @@
-//! What an operator orders beside the load: a pause, and one wake or one sleep.
+//! Manual orders of an operator: a pause, and one request to wake or to sleep.
 //!
 //! # Pause
 //!
-//! While it lasts what there is stays: [`paused`] wants the replicas that it finds, writes none, and asks for no probe. Who
-//! changes them by hand is followed. The decider goes on measuring, so that the load is known when it ends.
+//! A pause keeps the present state: [`paused`] wants the replicas that it finds, writes none, and requests no probe.
+//! Manual changes of the replicas are accepted. The decider keeps measuring, so that the load is known when the pause
+//! ends.
 //!
 //! # A request
 //!
-//! It is carried out once, and then ordinary rules hold: who was woken sleeps again after a window without requests, who
-//! was put to sleep wakes with the next request.
+//! A request is carried out once, and then the ordinary rules apply. A workload that was woken sleeps again after a
+//! window without requests. A workload that was put to sleep wakes with the next request.
 //!
-//! | asked for | now | then |
+//! | request | state | result |
 //! |---|---|---|
-//! | either | older than [`AGE_MAX`] when it is first seen | over: [`Kept::Expired`]; it was meant for another day |
-//! | either | paused | over: [`Kept::Paused`] |
+//! | any | older than [`AGE_MAX`] when first observed | over: [`Kept::Expired`]; it was meant for another day |
+//! | any | paused | over: [`Kept::Paused`] |
 //! | awake | no pods, or the last ones are leaving | [`Step::Wake`] |
-//! | awake | pods are there, or are on their way | over: done |
+//! | awake | there are pods, running or starting | over: done |
 //! | asleep | no pods | over: done |
-//! | asleep | a minimum, or scale to zero is off | over: [`Kept::Min`] |
-//! | asleep | somebody is being served | over: [`Kept::Serving`] |
-//! | asleep | a metric, or a limit on how fast it shrinks, asks for pods | over: [`Kept::Metrics`] |
-//! | asleep | the load cannot be known, or not yet | [`Step::Wait`]; older than [`AGE_MAX`], over: [`Kept::Expired`] |
-//! | asleep | else | [`Step::Sleep`], until no pod is left |
+//! | asleep | there is a minimum, or scale to zero is off | over: [`Kept::Min`] |
+//! | asleep | requests are being served | over: [`Kept::Serving`] |
+//! | asleep | a metric, or a limit on scaling down, requires pods | over: [`Kept::Metrics`] |
+//! | asleep | the load is not known (yet) | [`Step::Wait`]; older than [`AGE_MAX`], over: [`Kept::Expired`] |
+//! | asleep | otherwise | [`Step::Sleep`], until no pod is left |
 //!
-//! Falling asleep leaves out two times of the ordinary way ([`crate::scale_to_zero`]): the stable window, whose past load is
-//! forgotten, and the retention of the last pod. The proof that activators are in the path is never left out. A request that
-//! comes meanwhile is load like any other, and the sleep is over. A workload that waits for its first ready pod, and nobody
-//! with it, falls asleep like one that is awake.
+//! A sleep skips two delays of the ordinary way to zero ([`crate::scale_to_zero`]): the stable window, whose past load
+//! is forgotten, and the retention of the last pod. The proof that activators are in the path is never skipped. A
+//! request that arrives meanwhile counts as ordinary load and ends the sleep. A workload that waits for its first ready
+//! pod, without waiting requests, falls asleep like an active one.
 
 use std::time::Duration;
 
 use crate::active::Active;
 use crate::scale_to_zero::{Input as ToZero, Outcome, ProbeNeed, Reason};
 
-/// Oldest request that is carried out when it is first seen, or that goes on waiting. Clocks of operators may be off by some
-/// minutes, and objects are applied again after months.
+/// Maximum age of a request that is carried out when first observed, or that continues to wait. Clocks of operators may
+/// be off by some minutes, and objects are applied again after months.
 pub const AGE_MAX: Duration = Duration::from_secs(600);
 
-/// What is asked for.
+/// Requested state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// A pod.
+    /// At least one pod.
     Awake,
-    /// None.
+    /// No pod.
     Asleep,
 }
 
-/// What the rule depends on.
+/// Input of [`step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// What is asked for.
+    /// Requested state.
     pub wanted: Wanted,
-    /// How long ago; zero if that is still to come.
+    /// Age of the request; zero if its time lies in the future.
     pub age: Duration,
-    /// Whether it was seen in time before. It may be carried out since, which takes as long as it takes.
+    /// True if the request was first observed in time. It may then be carried out later, however long that takes.
     pub is_begun: bool,
-    /// Whether the workload is paused.
+    /// True if the workload is paused.
     pub paused: bool,
-    /// Replicas that the target has now.
+    /// Present replicas of the target.
     pub replicas: i32,
-    /// Whether it is awake.
+    /// Active condition of the workload.
     pub active: Active,
-    /// Fewest pods, or 1 where scale to zero is off.
+    /// Minimum number of pods; at least 1 if scale to zero is off.
     pub min: i32,
-    /// Pods that the load asks for; none: unknown.
+    /// Number of pods that the load requires; `None` if unknown.
     pub load: Option<i32>,
-    /// The same, metrics included.
+    /// Number of pods that load and metrics require; `None` if unknown.
     pub desired: Option<i32>,
-    /// Whether anybody is held or served, or was within the last seconds; none: unknown.
+    /// True if requests are held or served, or were within the last seconds; `None` if unknown.
     pub serving: Option<bool>,
 }
 
-/// What to do about it.
+/// Next step for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Want a pod, whatever the load.
     Wake,
-    /// Let the last pod go without waiting for a window. `forget`: the load of the past asks for pods.
+    /// Remove the last pod without waiting for a window.
     Sleep {
-        /// Whether the load so far is to be forgotten first.
+        /// True if the past load requires pods and must be forgotten first.
         forget: bool,
     },
-    /// Nothing yet.
+    /// Do nothing yet.
     Wait,
-    /// It is over: done, or why not.
+    /// The request is over: done, or not carried out for this reason.
     Over(Result<(), Kept>),
 }
 
 impl Step {
-    /// Why the way to zero came out as it did, where this step was taken.
+    /// Returns the reason to report for an outcome of the way to zero in which this step was taken.
     #[must_use]
     pub fn reason(self, reason: Reason) -> Reason {
         match (self, reason) {
@@ -99,23 +100,23 @@ impl Step {
     }
 }
 
-/// Why a request was not carried out.
+/// Reason why a request was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It is too old.
+    /// The request is too old.
     Expired,
     /// The workload is paused.
     Paused,
-    /// So many pods have to stay.
+    /// This many pods have to stay.
     Min(i32),
-    /// Somebody is being served.
+    /// Requests are being served.
     Serving,
-    /// So many pods are asked for by something else than the load.
+    /// Metrics or a behavior require this many pods.
     Metrics(i32),
 }
 
 impl Kept {
-    /// One word for programs.
+    /// Returns one word for programs.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Expired => "Expired",
@@ -126,7 +127,7 @@ impl Kept {
         }
     }
 
-    /// Words for an operator.
+    /// Returns a text for an operator.
     pub fn explain(self) -> String {
         match self {
             Self::Expired => format!("the request was older than {} minutes", AGE_MAX.as_secs() / 60),
@@ -139,7 +140,7 @@ impl Kept {
     }
 }
 
-/// What to do about a request. See the [module](self).
+/// Returns the next step for a request. See the [module](self).
 pub fn step(input: &Input) -> Step {
     let kept = |kept| Step::Over(Err(kept));
     let is_old = input.age > AGE_MAX;
@@ -160,13 +161,13 @@ pub fn step(input: &Input) -> Step {
     }
 }
 
-/// What a workload's way to zero is decided from, where a step is taken. `activation`: how many pods it wakes with.
+/// Returns the input of the way to zero with a step applied. `activation` is the number of pods to wake with.
 #[must_use]
 pub fn applied(input: ToZero, step: Step, activation: i32) -> ToZero {
     match step {
         Step::Wake => ToZero { desired: Some(input.desired.unwrap_or(0).max(activation).max(1)), ..input },
         Step::Sleep { .. } => {
-            // What is activating is not given up on: it is inactive from now on.
+            // Treat an activating workload as inactive from now on, so that the activation timeout does not apply.
             let active = if input.active.is_activating() { Active::False(Duration::ZERO) } else { input.active };
             let (stable_window, pod_retention) = (Duration::ZERO, Duration::ZERO);
             ToZero { desired: Some(0), active, stable_window, pod_retention, ..input }
@@ -175,7 +176,7 @@ pub fn applied(input: ToZero, step: Step, activation: i32) -> ToZero {
     }
 }
 
-/// What a paused workload comes to, with so many replicas.
+/// Returns the outcome for a paused workload with this many replicas.
 pub fn paused(replicas: i32) -> Outcome {
     Outcome { want: Some(replicas), patch: None, requeue: None, probe: ProbeNeed::None, reason: Reason::Paused }
 }
@@ -207,7 +208,7 @@ mod tests {
         Input { wanted: Wanted::Asleep, load, desired: load, serving, ..wake(2, AWAKE) }
     }
 
-    /// The same, seen in time, and old by now.
+    /// Returns the request as first observed in time, but old by now.
     fn begun(input: Input) -> Input {
         Input { age: AGE_MAX + NEW, is_begun: true, ..input }
     }
@@ -263,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is asked for is what the way to zero comes to, the proof of the path included.
+    /// Goal: a step changes the outcome of the way to zero as requested, and the proof of the path is still required.
     #[test]
     fn a_step_changes_what_the_way_to_zero_comes_to() {
         use crate::path_mode::PathMode;

@@ -1,42 +1,44 @@
-//! Whether traffic goes through the activators or straight to the pods.
+//! Decides whether traffic goes through the activators or directly to the pods.
 //!
-//! `Serve` if some pods are wanted and there is capacity to spare (excess burst capacity of 0 or more); else `Proxy`.
+//! The mode is `Serve` if pods are wanted and there is spare capacity (an excess burst capacity of 0 or more), and
+//! `Proxy` otherwise.
 //!
-//! # Where we differ
+//! # Differences from Knative
 //!
-//! - Upstream turns to `Proxy` whenever the wanted scale is unknown, so each restart moves all traffic of a cluster
+//! - Knative switches to `Proxy` whenever the wanted scale is unknown, so each restart moves all traffic of a cluster
 //!   onto the activators and back. With [`Input::keep_when_unknown`] the mode stays as it is (standalone).
-//! - A decider that has just taken over does not know the load yet: the mode stays until its window is full.
+//! - A decider that has just taken over does not know the load yet. The mode stays until its window is full.
 //!
-//! Both only while pods are wanted or nothing is known: at a wanted scale of zero the mode is always `Proxy`.
+//! Both apply only while pods are wanted or the wanted scale is unknown. At a wanted scale of zero the mode is always
+//! `Proxy`.
 
 use serde::Serialize;
 
-/// Where a revision's traffic goes.
+/// Path of a revision's traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum PathMode {
     /// Through the activators.
     Proxy,
-    /// Straight to the pods.
+    /// Directly to the pods.
     Serve,
 }
 
-/// What the mode depends on.
+/// Input of [`path_mode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// The scale that [`crate::scale_to_zero`] returned; none: unknown.
+    /// Scale that [`crate::scale_to_zero`] returned; `None` if unknown.
     pub want: Option<i32>,
-    /// The decider's.
+    /// Excess burst capacity of the decider.
     pub excess_burst_capacity: i32,
-    /// The mode now; none: there is no ServerlessService yet.
+    /// Present mode; `None` if there is no ServerlessService yet.
     pub present: Option<PathMode>,
-    /// An unknown scale changes nothing.
+    /// True if an unknown scale must not change the mode.
     pub keep_when_unknown: bool,
-    /// The decider took over, and its stable window is not full yet.
+    /// True if the decider took over and its stable window is not full yet.
     pub warming: bool,
 }
 
-/// The mode to be in.
+/// Returns the mode to set.
 pub fn path_mode(input: &Input) -> PathMode {
     let keep = input.present.filter(|_| match input.want {
         None => input.keep_when_unknown || input.warming,
@@ -67,7 +69,7 @@ mod tests {
             (Some(3), 5, Some(Proxy), false, true, Proxy),
             (Some(3), -5, Some(Serve), false, true, Serve),
             (Some(3), 5, None, false, true, Serve),
-            (Some(0), 5, Some(Serve), true, true, Proxy), // At zero nothing else can answer.
+            (Some(0), 5, Some(Serve), true, true, Proxy), // At zero only the activators can respond.
         ] {
             let input = Input { want, excess_burst_capacity: ebc, present, keep_when_unknown: keep, warming };
             assert_eq!(path_mode(&input), expected, "{input:?}");

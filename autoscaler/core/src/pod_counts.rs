@@ -1,4 +1,4 @@
-//! How many of a revision's pods are ready, and what the others are doing.
+//! Counts the ready pods of a revision, and the others by state.
 //!
 //! | pod | counted as |
 //! |---|---|
@@ -6,21 +6,21 @@
 //! | Running and being deleted, even if ready | terminating and not ready |
 //! | Running and ready | ready |
 //! | Running otherwise | not ready |
-//! | Succeeded, Failed, Unknown, no phase | not at all |
+//! | Succeeded, Failed, Unknown, no phase | not counted |
 
-/// A pod's phase, as far as it matters.
+/// Phase of a pod, reduced to the cases that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Not all containers have started.
     Pending,
-    /// They have.
+    /// All containers have started.
     Running,
-    /// Succeeded, failed, unknown, or not said.
+    /// Succeeded, failed, unknown or missing.
     Other,
 }
 
 impl Phase {
-    /// From `status.phase`.
+    /// Parses `status.phase`.
     pub fn parse(phase: Option<&str>) -> Self {
         match phase {
             Some("Pending") => Self::Pending,
@@ -30,18 +30,18 @@ impl Phase {
     }
 }
 
-/// What is counted of a pod.
+/// State of a pod that decides how it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedPod {
-    /// Its phase.
+    /// Phase of the pod.
     pub phase: Phase,
-    /// It has a deletion time stamp.
+    /// True if the pod has a deletion time stamp.
     pub deleting: bool,
-    /// Its condition `Ready` is `True`.
+    /// True if the condition `Ready` is `True`.
     pub ready: bool,
 }
 
-/// Pods by what they are doing. `pending` and `terminating` are part of `not_ready`.
+/// Number of pods by state. `pending` and `terminating` are part of `not_ready`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodCounts {
     /// Running and ready.
@@ -50,7 +50,7 @@ pub struct PodCounts {
     pub not_ready: u32,
     /// Not started yet.
     pub pending: u32,
-    /// On their way out.
+    /// Being deleted.
     pub terminating: u32,
 }
 
@@ -80,7 +80,7 @@ impl FromIterator<CountedPod> for PodCounts {
 mod tests {
     use super::*;
 
-    /// A pod without conditions is not ready.
+    /// Goal: each pod is counted by phase, deletion and readiness. A pod without conditions is not ready.
     #[test]
     fn each_pod_is_counted_by_phase_deletion_and_readiness() {
         let pod = |phase, deleting, ready| CountedPod { phase, deleting, ready };

@@ -1,19 +1,20 @@
-//! Which of a revision's pods are asked for their stats, and what their answers say about all of them.
+//! Chooses the pods of a revision to scrape, and extrapolates their stats to all pods.
 //!
-//! # How many
+//! # Sample size
 //!
 //! A sample of `N·X / (N + X − 1)` pods, rounded up, estimates the mean of `N` with 95 % confidence, a standard
 //! deviation of 10 and a margin of error of 5: `X = 1.96² · 10² / 5²`. It never exceeds 16. Up to three pods are all
-//! asked.
+//! scraped.
 //!
-//! # Which
+//! # Selection
 //!
-//! Pods younger than the stable window have not seen a full window of load, so old ones are asked first. The group that
-//! is not asked as a whole is shuffled.
+//! Pods younger than the stable window have not seen a full window of load, so older pods are scraped first. The group
+//! of which only a part is scraped is shuffled.
 //!
-//! # What it means
+//! # Extrapolation
 //!
-//! Each field's sum, divided by the samples and multiplied by the population: a total of the revision, not a mean.
+//! The sum of each field is divided by the number of samples and multiplied by the number of pods. The result is a
+//! total of the revision, not a mean.
 
 use common::stat::Stat;
 use common::time::Timestamp;
@@ -21,14 +22,14 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use std::time::Duration;
 
-/// `1.96² · 10² / 5²`: the sample for an endless population.
+/// `1.96² · 10² / 5²`: sample size for an infinite population.
 const SAMPLE_ENDLESS: f64 = 1.96 * 1.96 * 100.0 / 25.0;
-/// Populations up to this size are asked as a whole.
+/// Maximum size of a population that is scraped as a whole.
 const ALL_UP_TO: usize = 3;
-/// Pod name of a combined stat. A true zero (nobody was asked) has none, and is not recorded.
+/// Pod name of a combined stat. A genuine zero (no pod was scraped) has no pod name, and is not recorded.
 pub const SCRAPER_NAME: &str = "service-scraper";
 
-/// How many of `population` pods are asked.
+/// Returns the number of pods to scrape of a `population`.
 pub fn sample_size(population: usize) -> usize {
     if population <= ALL_UP_TO {
         return population;
@@ -37,16 +38,16 @@ pub fn sample_size(population: usize) -> usize {
     (n * SAMPLE_ENDLESS / (n + SAMPLE_ENDLESS - 1.0)).ceil() as usize
 }
 
-/// Pods to ask, in order: the first [`Candidates::needed`] first, the next ones as others fail.
+/// Pods to scrape in order: first [`Candidates::needed`] pods, then further ones as those fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidates<T> {
-    /// How many answers are needed.
+    /// Number of responses needed.
     pub needed: usize,
-    /// Everybody, in the order to ask.
+    /// All pods in the order in which to scrape them.
     pub order: Vec<T>,
 }
 
-/// Chooses pods. Each comes with the time it started, if it has one; one without counts as young.
+/// Chooses pods. Each has a start time, if known; a pod without one counts as young.
 pub fn choose<T>(
     pods: impl IntoIterator<Item = (T, Option<Timestamp>)>,
     now: Timestamp,
@@ -68,7 +69,8 @@ pub fn choose<T>(
     Candidates { needed, order: old }
 }
 
-/// What `samples` say about `population` pods; none without a sample. Pod name [`SCRAPER_NAME`], no time stamp.
+/// Extrapolates `samples` to `population` pods, with pod name [`SCRAPER_NAME`] and no time stamp. Returns `None`
+/// without a sample.
 pub fn combine(samples: &[Stat], population: usize) -> Option<Stat> {
     if samples.is_empty() {
         return None;
@@ -94,7 +96,7 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_secs(60);
 
-    /// Both ends of each range of populations that have one sample size.
+    /// Goal: sample sizes are correct at both ends of each range of populations.
     #[test]
     fn samples_grow_with_the_population_up_to_sixteen() {
         let first_with = [
@@ -125,7 +127,7 @@ mod tests {
         assert_eq!(sample_size(1_000_000), 16);
     }
 
-    /// Goal: old pods are preferred, and whoever is not asked as a whole is asked at random.
+    /// Goal: older pods are preferred, and the group of which only a part is scraped is in random order.
     #[test]
     fn old_pods_are_asked_first() {
         let now = Timestamp::from_secs(1_000_000);
@@ -134,7 +136,7 @@ mod tests {
             (0..old + young).map(move |i| (i, Some(started(i))))
         };
         let mut rng = StdRng::seed_from_u64(7);
-        // (old, young) -> needed; all old ones lead in their order, or the old ones lead shuffled.
+        // (old, young) -> needed. Either all old pods lead in their order, or the old pods lead shuffled.
         let few = choose(pods(5, 20), now, WINDOW, &mut rng);
         assert_eq!((few.needed, &few.order[..5]), (10, &[0, 1, 2, 3, 4][..]));
         assert!(!few.order[5..].is_sorted(), "the young are shuffled");

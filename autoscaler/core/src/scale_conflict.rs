@@ -1,51 +1,53 @@
-//! How soon a scale is written again after another writer has changed it back.
+//! Decides how soon a scale is rewritten after another writer has reverted it.
 //!
-//! A change of replicas by another writer is undone at once: a manifest that is applied again must not keep a service
-//! small. Another autoscaler, or a controller that keeps to its manifest, would answer each write with one of its own,
-//! as fast as we write. So after [`FREE_ATTEMPTS`] writes of the same scale the next one waits for a pause.
+//! A change of replicas by another writer is reverted at once, because a manifest that is applied again must not keep a
+//! service small. Another autoscaler, or a controller that enforces its manifest, would respond to each write with a
+//! write of its own, equally fast. So after [`FREE_ATTEMPTS`] rewrites of the same scale the next one waits for a
+//! pause.
 //!
-//! While requests wait for pods, the pause is [`REASSERT_EVERY`], however long the conflict has lasted: pods may start
-//! between two reverts. Otherwise it doubles from [`PAUSE`] up to [`PAUSE_MAX`]. The count restarts when another scale is
-//! wanted, or when nobody has changed the scale for [`CALM_AFTER`].
+//! While requests wait for pods, the pause is [`REASSERT_EVERY`], however long the conflict has lasted, since pods may
+//! start between two reverts. Otherwise it doubles from [`PAUSE`] up to [`PAUSE_MAX`]. The count restarts if another
+//! scale is wanted, or if no other writer has changed the scale for [`CALM_AFTER`].
 
 use std::time::{Duration, Instant};
 
-/// How often a scale is written again without a pause.
+/// Number of rewrites without a pause.
 pub const FREE_ATTEMPTS: u32 = 3;
-/// The pause while requests wait for pods.
+/// Pause while requests wait for pods.
 pub const REASSERT_EVERY: Duration = Duration::from_secs(1);
-/// The first pause.
+/// First pause.
 pub const PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause.
+/// Longest pause.
 pub const PAUSE_MAX: Duration = Duration::from_secs(300);
-/// A scale that has stood for so long is not in conflict any more.
+/// Time without a change after which a scale is no longer in conflict.
 pub const CALM_AFTER: Duration = Duration::from_secs(600);
 
-/// When to write a scale.
+/// Time at which to write a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// At once.
+    /// Write at once.
     Now,
-    /// After so long.
+    /// Write after this time.
     After(Duration),
 }
 
-/// The last writes of one target's replicas.
+/// Last writes of one target's replicas.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScaleConflict {
-    /// What was written last, and when.
+    /// Last written scale and its time.
     written: Option<(i32, Instant)>,
-    /// How often it was changed back.
+    /// Number of times that the scale was reverted.
     undone: u32,
 }
 
 impl ScaleConflict {
-    /// Returns when to write `replicas`, which the target does not have. `is_awaited`: requests wait for them.
+    /// Returns the time at which to write `replicas`, which the target does not have. `is_awaited` is true if requests
+    /// wait for them.
     pub fn attempt(&self, replicas: i32, is_awaited: bool, now: Instant) -> Attempt {
         let Some((_, at)) = self.written.filter(|(last, at)| *last == replicas && now < *at + CALM_AFTER) else {
             return Attempt::Now;
         };
-        // This time included.
+        // Including the present revert.
         match self.undone + 1 {
             undone if undone <= FREE_ATTEMPTS => Attempt::Now,
             undone => {
@@ -62,13 +64,13 @@ impl ScaleConflict {
         self.written.map(|(replicas, _)| replicas)
     }
 
-    /// Returns whether another writer keeps changing the scale: the free attempts are used up.
+    /// Returns true if another writer keeps changing the scale: the rewrites without a pause are used up.
     pub fn is_contested(&self, now: Instant) -> bool {
         self.undone >= FREE_ATTEMPTS && self.written.is_some_and(|(_, at)| now < at + CALM_AFTER)
     }
 
-    /// Notes that `replicas` were written, and accepted. Returns whether to report the conflict: this was the last time
-    /// without a pause.
+    /// Records that `replicas` were written and accepted. Returns true if the conflict must be reported: this was the
+    /// last rewrite without a pause.
     pub fn written(&mut self, replicas: i32, now: Instant) -> bool {
         let again = self.written.is_some_and(|(last, at)| last == replicas && now < at + CALM_AFTER);
         self.undone = if again { self.undone.saturating_add(1) } else { 0 };
@@ -86,8 +88,8 @@ mod tests {
         Instant::now()
     }
 
-    /// Goal: the first times cost nothing, it is told once, and then each pause is twice as long as the one before, up
-    /// to the longest.
+    /// Goal: the first rewrites are immediate, the conflict is reported once, and then each pause is twice as long as
+    /// the last, up to the longest.
     #[test]
     fn whoever_undoes_a_scale_again_and_again_slows_it_down() {
         let (mut conflict, mut now) = (ScaleConflict::default(), origin());
@@ -109,8 +111,8 @@ mod tests {
         assert_eq!(verdicts[4..], pauses);
     }
 
-    /// Goal: while requests wait, the scale is written every second however often it was undone, and the conflict is
-    /// known until it is over.
+    /// Goal: while requests wait, the scale is rewritten every second however often it was reverted, and the conflict
+    /// stays known until it is over.
     #[test]
     fn awaited_pods_are_asked_for_every_second() {
         let (mut conflict, mut now) = (ScaleConflict::default(), origin());
@@ -129,7 +131,7 @@ mod tests {
         assert!(!conflict.is_contested(now), "another scale is wanted");
     }
 
-    /// Goal: another decision, and one that has stood for long, are asked for at once and begin anew.
+    /// Goal: another scale, and a scale that has stood for long, are written at once and restart the count.
     #[test]
     fn another_scale_and_peace_end_it() {
         let (mut conflict, now) = (ScaleConflict::default(), origin());
@@ -150,7 +152,7 @@ mod tests {
         );
     }
 
-    /// Goal: exactly [`CALM_AFTER`] is enough, a nanosecond less is not.
+    /// Goal: exactly [`CALM_AFTER`] ends the conflict, and a nanosecond less does not.
     #[test]
     fn peace_begins_when_it_is_due() {
         let (mut conflict, now) = (ScaleConflict::default(), origin());

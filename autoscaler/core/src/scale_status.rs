@@ -1,15 +1,15 @@
-//! The latest decision as the reconciler sees it, when the reconciler is notified, and when a stat must not wait for a
-//! tick.
+//! Latest decision for the reconciler, and the conditions for notifying the reconciler and for evaluating before the
+//! next tick.
 //!
 //! # Notifications
 //!
-//! The reconciler is notified of a decision only if the desired scale changed, or the *sign* of the excess burst capacity (0
-//! counts as positive). The capacity itself is stored with every decision.
+//! The reconciler is notified of a decision only if the desired scale changed, or the *sign* of the excess burst
+//! capacity (0 counts as positive). The capacity itself is stored with every decision.
 //!
 //! # Poke
 //!
-//! A stat that shows traffic makes an evaluation due at once if the desired scale is 0. That is the way from zero.
-//! Where the target is known to have no replicas, an unknown desired scale is poked too (standalone): otherwise the
+//! A stat that shows traffic makes an evaluation due at once if the desired scale is 0. This makes scale from zero
+//! fast. If the target is known to have no replicas, an unknown desired scale is poked too (standalone): otherwise the
 //! very first request after a restart would wait for a tick.
 
 #[cfg(test)]
@@ -19,33 +19,34 @@ use common::scaling::{BurstCapacity, DeciderSpec};
 
 use crate::decider::Decision;
 
-/// What was decided last for one revision.
+/// Last decision for one revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaleStatus {
-    /// Desired pods; none before the first valid decision.
+    /// Desired pods; `None` before the first valid decision.
     pub desired: Option<i32>,
     /// Spare requests beyond the target burst capacity.
     pub excess_burst_capacity: i32,
 }
 
 impl ScaleStatus {
-    /// Before any decision: nothing desired, and a burst capacity as if the initial scale were ready.
+    /// Returns the status before any decision: no desired scale, and the burst capacity of a ready initial scale.
     pub fn initial(spec: &DeciderSpec) -> Self {
         let excess_burst_capacity = match spec.target_burst_capacity {
             BurstCapacity::Always => -1,
             BurstCapacity::AtZeroOnly => 0,
-            // Truncated toward zero, unlike a decision's.
+            // Truncated toward zero, unlike the value of a decision.
             BurstCapacity::Limited(burst) => (f64::from(spec.initial_scale) * spec.total_value - burst) as i32,
         };
         Self { desired: None, excess_burst_capacity }
     }
 
-    /// A target that standalone finds with so many replicas: at none, none are desired, and the first stat wakes it.
+    /// Returns the status of a target that standalone finds with this many replicas. With none, the desired scale is 0,
+    /// so that the first stat wakes it.
     pub fn adopted(spec: &DeciderSpec, replicas: i32) -> Self {
         Self { desired: (replicas == 0).then_some(0), ..Self::initial(spec) }
     }
 
-    /// Takes a decision over. Whether the reconciler must be notified.
+    /// Stores a decision. Returns true if the reconciler must be notified.
     #[must_use]
     pub fn apply(&mut self, decision: &Decision) -> bool {
         let Some(recommendation) = decision.recommendation() else { return false };
@@ -56,8 +57,8 @@ impl ScaleStatus {
         before.desired != self.desired || !same_sign(before.excess_burst_capacity, self.excess_burst_capacity)
     }
 
-    /// Whether a stat with this concurrency makes an evaluation due at once. `target_is_empty`: the target is known to
-    /// have no replicas (standalone; the drop-in says false).
+    /// Returns true if a stat with this concurrency makes an evaluation due at once. `target_is_empty` is true if the
+    /// target is known to have no replicas (standalone; always false in Knative mode).
     pub fn wakes(&self, average_concurrency: f64, target_is_empty: bool) -> bool {
         average_concurrency != 0.0
             && match self.desired {
@@ -67,7 +68,7 @@ impl ScaleStatus {
     }
 }
 
-/// 0 counts as positive.
+/// Reports whether two numbers have the same sign. 0 counts as positive.
 fn same_sign(a: i32, b: i32) -> bool {
     (a >= 0) == (b >= 0)
 }

@@ -1,28 +1,29 @@
-//! Least and most scale by the clock.
+//! Minimum and maximum scale by the clock.
 //!
-//! A schedule is in force from each of its occurrences, or `prewarm` before it, for `duration`. Of several that are in force
-//! together the one with the largest least scale counts, and of equals the one that allows more. What it does not say stays
-//! as it is without it; a most scale below its least gives way to that.
+//! A schedule is active from each of its occurrences, or from `prewarm` before it, for `duration`. If several schedules
+//! are active, the one with the largest minimum applies; of equal ones, the one with the larger maximum. Values that
+//! the schedule omits stay unchanged. A maximum below the minimum is raised to the minimum.
 //!
-//! # Clocks that change
+//! # Clock changes
 //!
-//! Occurrences are times of a wall clock, in the schedule's time zone; `duration` and `prewarm` are times that pass. An
-//! occurrence that a clock skips is at the first minute after the gap, one that it shows twice is the first of both;
-//! those that a wildcard or a step of minutes or hours means are neither made up nor left out. These are Vixie cron's
-//! rules: `croner` has those of wildcards and steps; single times of a day, and up to 24 in a list, are found here.
-//! Time zones are those that this program was built with: which machine it runs on changes nothing.
+//! Occurrences are wall-clock times in the schedule's time zone; `duration` and `prewarm` are elapsed times. An
+//! occurrence that the clock skips happens at the first minute after the gap. One that the clock shows twice happens
+//! the first time. Occurrences from a wildcard or a step of minutes or hours are neither added nor skipped. These are
+//! the rules of Vixie cron. `croner` implements those of wildcards and steps; single times of a day, and lists of up to
+//! 24, are handled here. The time zones are built into this program, so the machine that runs it makes no difference.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! Whoever may edit one namespace writes expressions, and each pass reads and searches them: none may take long. A
-//! schedule is one expression, however many times of a day it lists; these are found here, since `croner` passes a gap
-//! second by second. What never comes it looks for up to the year 5000, day by day. So it is asked only about an
-//! expression that the calendar has a day for, and no further than [`YEARS`] ahead: every day comes again by then. To
-//! look ahead takes another search only of a schedule whose occurrence is over.
+//! Anyone with write access to one namespace can write expressions, and each reconciliation parses and searches them.
+//! So no expression may take long. A schedule is one expression, however many times of a day it lists; listed times are
+//! found here, since `croner` passes a gap second by second. For an expression that never occurs, `croner` searches up
+//! to the year 5000, day by day. So it is called only for an expression that matches a day of the calendar, and
+//! searches no further than [`YEARS`] ahead, since every day recurs by then. Looking ahead takes another search only
+//! for a schedule whose occurrence is over.
 //!
 //! # Not here
 //!
-//! The clock: time is an argument. Who looks again when [`InForce::look`] comes.
+//! The clock: time is an argument. Deciding again at the time [`InForce::look`].
 
 use common::scaling::Bounds;
 use common::time::Timestamp;
@@ -35,23 +36,23 @@ use std::cmp::Reverse;
 use std::iter::successors;
 use std::time::Duration;
 
-/// Changes of single schedules that are looked at for one that changes anything.
+/// Maximum number of changes of single schedules to examine for one with an effect.
 const LOOKAHEAD: usize = 64;
-/// Times of a day that are found one by one.
+/// Maximum number of times of a day that are found one by one.
 const TIMES_MAX: usize = 24;
-/// An expression must occur at least once after this: 2000-01-01, before a leap day.
+/// Time after which an expression must occur at least once: 2000-01-01, before a leap day.
 const EPOCH: i64 = 946_684_800;
-/// How many years a search looks at after the one in which it begins. A leap day on one day of the week is the rarest
-/// that there is: around a century without one it takes as long.
+/// Number of years that a search covers after the one in which it begins. A leap day on one day of the week is the
+/// rarest occurrence. It takes this long around a century without a leap day.
 const YEARS: i16 = 40;
-/// No change further away than this is looked at for one that changes anything: longer than any search.
+/// Limit of looking ahead for a change with an effect: longer than any search.
 const HORIZON: Duration = Duration::from_secs(41 * 366 * 86_400);
 
-/// A schedule.
+/// Schedule of a minimum and maximum scale.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     cron: Cron,
-    /// Its times of a day, in their order; none: `croner` finds them.
+    /// Times of a day in order; `None` if `croner` finds them.
     times: Option<Vec<Time>>,
     zone: TimeZone,
     duration: Duration,
@@ -60,53 +61,53 @@ pub struct Schedule {
     max: Option<i32>,
 }
 
-/// What a schedule says, as it is written.
+/// Schedule as written by the user.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Written<'a> {
-    /// Five fields, as crontab(5) has them, or a word such as `@daily`.
+    /// Five fields as in crontab(5), or a word such as `@daily`.
     pub cron: &'a str,
-    /// A name of the IANA database.
+    /// Name in the IANA time zone database.
     pub time_zone: &'a str,
-    /// How long it is in force.
+    /// Duration of each occurrence.
     pub duration: Duration,
-    /// How long before an occurrence that begins.
+    /// Time by which the schedule becomes active before an occurrence.
     pub prewarm: Duration,
-    /// Least scale.
+    /// Minimum scale.
     pub min: Option<i32>,
-    /// Most scale; 0: unlimited.
+    /// Maximum scale; 0 means unlimited.
     pub max: Option<i32>,
 }
 
-/// Why there is no such schedule.
+/// Reason why a schedule is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// The expression cannot be read.
+    /// The expression is invalid.
     #[error("{0}")]
     Cron(String),
-    /// It never occurs.
+    /// The expression never occurs.
     #[error("there is no such time, in any year")]
     Never,
-    /// The time zone is not known.
+    /// The time zone is unknown.
     #[error("there is no time zone of this name in the IANA database")]
     TimeZone,
 }
 
-/// What is in force.
+/// Bounds in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// Least and most scale.
+    /// Minimum and maximum scale.
     pub bounds: Bounds,
-    /// When these change next, and to what; none: not that anybody could see it from here.
+    /// Time of the next change and the bounds after it; `None` if no change was found within the limits of the search.
     pub next: Option<(Timestamp, Bounds)>,
-    /// When to look again; none: never.
+    /// Time at which to decide again; `None` means never.
     pub look: Option<Timestamp>,
 }
 
 impl Schedule {
-    /// Reads one.
+    /// Parses a schedule.
     ///
     /// # Errors
-    /// Expression or time zone are none.
+    /// The expression or the time zone is invalid.
     pub fn read(written: Written<'_>) -> Result<Self, ScheduleError> {
         let cron = parse(written.cron)?;
         let zone = TimeZoneDatabase::bundled().get(written.time_zone).map_err(|_| ScheduleError::TimeZone)?;
@@ -116,7 +117,7 @@ impl Schedule {
         schedule.occurs().then_some(schedule).ok_or(ScheduleError::Never)
     }
 
-    /// Whether it ever occurs. `croner` is not asked for what the calendar has no day for, or the clock no time.
+    /// Returns true if the schedule ever occurs. Does not call `croner` if no day of the calendar or no time matches.
     fn occurs(&self) -> bool {
         let pattern = &self.cron.pattern;
         let has_times = !pattern.minutes.values().is_empty() && !pattern.hours.values().is_empty();
@@ -124,12 +125,13 @@ impl Schedule {
         has_days && self.after(Timestamp::from_secs(EPOCH)).is_some()
     }
 
-    /// Its first occurrence after a time.
+    /// Returns the first occurrence after a time.
     fn after(&self, time: Timestamp) -> Option<Timestamp> {
         let time = jiff::Timestamp::from_second(time.as_secs()).ok()?;
         let from = Zoned::new(time, self.zone.clone());
         let next = match &self.times {
-            // A clock shows a later time first no sooner than an earlier one: the first that is found is the first.
+            // The clock never shows a later time for the first time before an earlier one, so the first match is the
+            // earliest.
             Some(times) => days(&self.cron.pattern, from.date())
                 .flat_map(|day| times.iter().map(move |time| day.to_datetime(*time)))
                 .filter_map(|shown| first_shown(&self.zone, shown))
@@ -151,20 +153,22 @@ fn parse(text: &str) -> Result<Cron, ScheduleError> {
     parser.parse(&expression(text)).map_err(|error| ScheduleError::Cron(error.to_string()))
 }
 
-/// What an expression means to crontab(5), in one that means the same to `croner`.
+/// Converts an expression with the meaning of crontab(5) into one with the same meaning in `croner`.
 fn expression(text: &str) -> String {
     let fields: Vec<&str> = text.split(' ').collect();
     let [minutes, hours, day, month, week_day] = fields[..] else {
         return text.replace("@midnight", "@daily");
     };
-    // Of two that are restricted either will do. One that begins with a star is not, whatever its step.
+    // If both day fields are restricted, either may match. A field that begins with a star is not restricted, whatever
+    // its step.
     let is_step = |field: &str| field.starts_with('*') && field != "*";
     let both = (is_step(day) && week_day != "*") || (is_step(week_day) && day != "*");
     let plus = if both && !week_day.starts_with('+') { "+" } else { "" };
     format!("{minutes} {hours} {day} {month} {plus}{week_day}")
 }
 
-/// An expression's times of a day, in their order; none: a wildcard or a step means them, or they are many.
+/// Returns the times of a day of an expression, in order, or `None` if a wildcard or a step yields them or there are
+/// too many.
 fn times(text: &str, cron: &Cron) -> Option<Vec<Time>> {
     let is_list = |field: &str| field.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b',' | b'-'));
     let are_named = text.split(' ').take(2).all(is_list) || cron.determine_job_type() == JobType::FixedTime;
@@ -176,12 +180,12 @@ fn times(text: &str, cron: &Cron) -> Option<Vec<Time>> {
     each.map(|(hour, minute)| Time::new(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0).ok()).collect()
 }
 
-/// The days from one on that an expression means, up to the end of the last of [`YEARS`].
+/// Returns the days that match an expression, from a day on up to the end of the last of [`YEARS`].
 fn days(pattern: &CronPattern, from: Date) -> impl Iterator<Item = Date> {
     looked_at(pattern, from).filter(move |day| is_meant(pattern, *day))
 }
 
-/// The days that are looked at for them: all of a month that is meant, and one of another.
+/// Returns the days to examine: all days of a matching month, and one day of any other.
 fn looked_at(pattern: &CronPattern, from: Date) -> impl Iterator<Item = Date> {
     let after = move |day: &Date| {
         let last = if is_month_meant(pattern, *day) { *day } else { day.last_of_month() };
@@ -201,7 +205,7 @@ fn is_month_meant(pattern: &CronPattern, day: Date) -> bool {
     pattern.month_match(u32::from(day.month().unsigned_abs())).unwrap_or(false)
 }
 
-/// When a clock shows a time first; one that it skips: when it goes on.
+/// Returns the instant at which a clock first shows a time. For a time that it skips, returns the end of the gap.
 fn first_shown(zone: &TimeZone, shown: DateTime) -> Option<jiff::Timestamp> {
     let found = zone.to_ambiguous_timestamp(shown);
     let earlier = found.earlier().ok()?;
@@ -211,16 +215,16 @@ fn first_shown(zone: &TimeZone, shown: DateTime) -> Option<jiff::Timestamp> {
     }
 }
 
-/// The first occurrence of an expression after a time, in that year or one of some after it. The calendar must have a
-/// day for it: those in a row that are not meant are passed without a look at the year.
+/// Returns the first occurrence of an expression after a time, within that year and some years after it. The calendar
+/// must have a matching day, because a series of non-matching days is passed without checking the year.
 fn search(cron: &Cron, from: &Zoned, years: i16) -> Option<jiff::Timestamp> {
     let mut within = cron.clone();
-    // A year that its pattern has no place for ends a search.
+    // A year outside the range of the pattern ends the search.
     within.pattern.years.max = u16::try_from(from.year() + years).ok()?;
     Some(within.find_next_occurrence(from, false).ok()?.timestamp())
 }
 
-/// A schedule, and its first occurrence that was not over when it was looked at last.
+/// Schedule with its first occurrence that was not over at the last look.
 struct Followed<'a> {
     schedule: &'a Schedule,
     occurs: Option<Timestamp>,
@@ -231,7 +235,7 @@ impl<'a> Followed<'a> {
         Self { schedule, occurs: schedule.after(now - schedule.duration) }
     }
 
-    /// Looks at it at a later time; whether that took a search.
+    /// Advances to a later time. Returns true if that took a search.
     fn go_on(&mut self, now: Timestamp) -> bool {
         let is_over = self.occurs.is_some_and(|occurs| occurs <= now - self.schedule.duration);
         if is_over {
@@ -240,9 +244,9 @@ impl<'a> Followed<'a> {
         is_over
     }
 
-    /// Whether it is in force then, and when that may be otherwise.
+    /// Returns whether the schedule is active, and the time at which that may change.
     fn at(&self, now: Timestamp) -> (bool, Option<Timestamp>) {
-        // If any occurrence has it in force, the first that is not over does.
+        // If any occurrence makes it active, the first one that is not over does.
         let Some(occurs) = self.occurs else { return (false, None) };
         let begins = occurs - self.schedule.prewarm;
         match begins <= now {
@@ -252,12 +256,12 @@ impl<'a> Followed<'a> {
     }
 }
 
-/// What is in force at `now`, where `own` is without a schedule.
+/// Returns the bounds at `now`. `own` are the bounds without a schedule.
 pub fn in_force(schedules: &[Schedule], own: Bounds, now: Timestamp) -> InForce {
     look_ahead(schedules, own, now).0
 }
 
-/// The same, and how many searches it took.
+/// Returns the bounds at `now` and the number of searches.
 fn look_ahead(schedules: &[Schedule], own: Bounds, now: Timestamp) -> (InForce, usize) {
     let mut all: Vec<_> = schedules.iter().map(|schedule| Followed::new(schedule, now)).collect();
     let mut searches = all.len();
@@ -276,7 +280,7 @@ fn look_ahead(schedules: &[Schedule], own: Bounds, now: Timestamp) -> (InForce, 
     (InForce { bounds, next, look }, searches)
 }
 
-/// What is in force, and when one of them may be otherwise.
+/// Returns the bounds, and the time at which a schedule may change them.
 fn at(schedules: &[Followed<'_>], own: Bounds, now: Timestamp) -> (Bounds, Option<Timestamp>) {
     let all: Vec<_> = schedules.iter().map(|followed| (followed.schedule, followed.at(now))).collect();
     let active = all.iter().filter(|(_, (is_active, _))| *is_active).map(|(schedule, _)| schedule.bounds(own));
@@ -302,14 +306,14 @@ mod tests {
         Duration::from_secs(hours * 3600)
     }
 
-    /// `cron`, zone, hours, minutes of prewarm, min.
+    /// Creates a schedule from `cron`, zone, hours, minutes of prewarm, and min.
     fn schedule(cron: &str, time_zone: &str, duration: u64, prewarm: u64, min: i32) -> Schedule {
         let (duration, prewarm) = (hours(duration), Duration::from_secs(prewarm * 60));
         Schedule::read(Written { cron, time_zone, duration, prewarm, min: Some(min), max: None }).expect(cron)
     }
 
-    /// Goal: where clocks change, and where a year has another length, occurrences are where people expect them. Each row:
-    /// expression, zone, from when, and the occurrences that follow.
+    /// Goal: occurrences are correct around clock changes and leap days. Rows: expression, zone, start time, and the
+    /// occurrences that follow.
     #[test]
     fn leap_days_and_clocks_that_change_are_right() {
         let rows: [(&str, &str, &str, &[&str]); 21] = [
@@ -324,7 +328,7 @@ mod tests {
                 "2026-10-24T23:30:00Z",
                 &["2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"],
             ),
-            // Lists are as one of each.
+            // Each time of a list follows the same rules.
             (
                 "30 2,14 * * *",
                 "Europe/Berlin",
@@ -338,7 +342,7 @@ mod tests {
                 &["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T02:00:00Z", "2026-10-25T02:30:00Z"],
             ),
             ("@midnight", "UTC", "2026-01-01T12:00:00Z", &["2026-01-02T00:00:00Z"]),
-            // An hour that is skipped at the end of a Saturday, and half an hour of one on Lord Howe Island.
+            // A skipped hour at the end of a Saturday, and a skipped half hour on Lord Howe Island.
             ("30 23 * * 6", "America/Nuuk", "2026-03-28T12:00:00Z", &["2026-03-29T01:00:00Z", "2026-04-05T00:30:00Z"]),
             (
                 "15 2 * * *",
@@ -346,7 +350,8 @@ mod tests {
                 "2026-10-03T00:00:00Z",
                 &["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"],
             ),
-            // Days: a step restricts nothing by itself, two that are restricted are either. 2026-01-03 is a Saturday.
+            // Days: a step alone does not restrict, and of two restricted fields either may match. 2026-01-03 is a
+            // Saturday.
             ("0 8 */2 * 1-5", "UTC", "2026-01-01T12:00:00Z", &["2026-01-05T08:00:00Z", "2026-01-07T08:00:00Z"]),
             ("0 8 */2 * +1-5", "UTC", "2026-01-01T12:00:00Z", &["2026-01-05T08:00:00Z", "2026-01-07T08:00:00Z"]),
             ("0 8 3 * 1", "UTC", "2026-01-01T12:00:00Z", &["2026-01-03T08:00:00Z", "2026-01-05T08:00:00Z"]),
@@ -370,8 +375,8 @@ mod tests {
         }
     }
 
-    /// Goal: both ends of what is in force, with and without prewarm, and through the night in which a clock goes back: the
-    /// duration is one that passes.
+    /// Goal: a schedule starts and ends correctly, with and without prewarm, and through the night in which a clock
+    /// goes back, since the duration is an elapsed time.
     #[test]
     fn a_schedule_is_in_force_from_its_prewarm_to_its_end() {
         let work = [schedule("0 8 * * 1-5", "Europe/Berlin", 10, 15, 3)];
@@ -393,7 +398,8 @@ mod tests {
         assert_eq!(found.next.map(|(at, _)| shown(at)).as_deref(), Some("2026-10-25T04:00:00Z"), "05:00, not 06:00");
     }
 
-    /// Goal: of those that overlap the largest least scale counts; a change that changes nothing is none.
+    /// Goal: of overlapping schedules the one with the largest minimum applies, and a change without an effect is not
+    /// reported.
     #[test]
     fn of_schedules_that_overlap_the_one_with_more_counts() {
         let day = schedule("0 6 * * *", "UTC", 12, 0, 2);
@@ -479,8 +485,8 @@ mod tests {
         }
     }
 
-    /// Goal: what never comes is refused at the cost of some years' days, and of no search if the calendar has no day
-    /// for it. Each row: an expression, and how many days of a year are looked at for it.
+    /// Goal: an expression that never occurs is rejected after examining the days of some years, and without a search
+    /// if no day of the calendar matches. Rows: expression, and number of days examined per year.
     #[test]
     fn what_never_comes_is_refused_after_the_days_of_some_years() {
         let rows = [
@@ -501,7 +507,7 @@ mod tests {
             assert_eq!(days(&pattern, from).next(), None, "{cron}");
             assert_eq!(read(cron, "UTC"), Some(ScheduleError::Never), "{cron}");
         }
-        // No time of a day, and times of a night that the clock skips each year.
+        // No time of a day, and times of a night that the clock skips every year.
         for cron in ["0 , * * *", ", * * * *", "*/10 2 25-31 3 +0"] {
             assert_eq!(read(cron, "Europe/Berlin"), Some(ScheduleError::Never), "{cron}");
         }
@@ -519,8 +525,9 @@ mod tests {
         assert!(search(&leap_day, &march, 4).is_some());
     }
 
-    /// Goal: the largest object, sixteen schedules of as many times as are found one by one, takes one search of each,
-    /// and to look ahead takes one more for each occurrence that is over: what is years away is not searched for again.
+    /// Goal: the largest object (sixteen schedules with the maximum of listed times) takes one search per schedule.
+    /// Looking ahead takes one more for each occurrence that is over: an occurrence years ahead is not searched for
+    /// again.
     #[test]
     fn what_is_in_force_takes_few_searches() {
         let minute = |cron: &str, min: i32| {

@@ -1,38 +1,38 @@
-//! Averages of the last so many seconds.
+//! Averages over a time window.
 //!
-//! A [`Window`] is a ring of slots, one for each second (granularity 1), that *sum* what is recorded into them: the
-//! design assumes that each source reports once a second. One window can hold several values that are always recorded
-//! together (concurrency and requests, say); they share the ring's bookkeeping.
+//! A [`Window`] is a ring of slots, one per second (granularity 1). A slot *sums* the values recorded into it, on the
+//! assumption that each source reports once a second. One window can hold several values that are always recorded
+//! together, such as concurrency and requests; they share the bookkeeping of the ring.
 //!
 //! # Linear
 //!
-//! The mean of the slots from the oldest to the newest that was written, rounded to six digits, because a residue such
-//! as 3.6e-17 would otherwise round up to a whole pod. A young window averages over its real age; gaps inside the
-//! data count as zero; **silence at the end does not**: the slots that have expired leave, the others are averaged, and
-//! when the last one is as old as the window the average is 0.
+//! The mean of the slots from the oldest to the newest written one, rounded to six digits. (Otherwise a residue such as
+//! 3.6e-17 would round up to a whole pod.) A young window averages over its real age. Gaps inside the data count as
+//! zero, but **silence at the end does not**: expired slots are removed and the others are averaged. When the last slot
+//! is as old as the window, the average is 0.
 //!
 //! # Weighted exponential
 //!
 //! `Σ slot · α·(1−α)^age`, neither normalised nor rounded, with `α = max(1 − 0.0001^(1/N), 0.2)` for N slots. The base
-//! is the decimal 0.0001: the difference 1 − 0.9999, taken in doubles, is off by one part in 10¹³, enough to turn a
-//! whole number's `ceil`.
+//! is the decimal 0.0001. The difference 1 − 0.9999 in doubles is off by one part in 10¹³, which is enough to change
+//! the `ceil` of a whole number.
 //!
-//! # Odd cases, kept because decisions depend on them
+//! # Edge cases, kept because decisions depend on them
 //!
-//! - A value exactly as old as the window is ignored; one that arrives exactly a window after the newest clears all.
-//! - Exactly one window after the newest value the window averages 0 and is *not* empty; a second later it is empty.
-//! - A resize moves the beginning of the data back to a full (old) window, so it dilutes a young average. If the data
-//!   is older than the old length all of it goes, yet the newest slot's time is remembered.
-//! - For granularities above a second, slots begin at multiples of it since the Unix epoch.
+//! - A value exactly as old as the window is ignored. A value exactly one window after the newest clears all others.
+//! - Exactly one window after the newest value the window averages 0 and is *not* empty. It is empty a second later.
+//! - A resize moves the start of the data back by a full (old) window, which dilutes a young average. If the data is
+//!   older than the old length, all of it is removed, but the time of the newest slot is kept.
+//! - For granularities above a second, slots begin at multiples of the granularity since the Unix epoch.
 //!
 //! # Memory
 //!
-//! The ring exists from the first value on, and goes once it has been silent for two windows ([`Window::release`]):
-//! a sleeping revision holds none.
+//! The ring exists from the first value on, and is released after a silence of two windows ([`Window::release`]): a
+//! revision at zero holds none.
 //!
 //! # Not here
 //!
-//! Which numbers are fit to be recorded ([`crate::metrics`]): a window adds whatever it is given.
+//! Validation of the numbers ([`crate::metrics`]): a window adds any value.
 
 #[cfg(test)]
 mod tests;
@@ -42,24 +42,24 @@ use std::time::Duration;
 use common::scaling::Aggregation;
 use common::time::Timestamp;
 
-/// Longest window that is honoured; what asks for more gets this. Annotations allow an hour.
+/// Maximum length of a window; longer lengths are cut to it. Annotations allow an hour.
 pub const WINDOW_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Averages are rounded to this many parts of one.
+/// Averages are rounded to multiples of one divided by this.
 const ROUNDING: f64 = 1e6;
-/// `1 − 0.9999`, as a decimal: the weight that may lie outside a weighted window.
+/// `1 − 0.9999` as a decimal: the weight that may lie outside a weighted window.
 const WEIGHT_OUTSIDE: f64 = 0.0001;
-/// Least α: about 42 slots carry the rest.
+/// Minimum of α, reached from about 42 slots on.
 const ALPHA_MIN: f64 = 0.2;
 
-/// A ring of time slots with `K` values each. See the [module](self).
+/// Ring of time slots with `K` values each. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Window<const K: usize = 1> {
-    /// Empty, or one element for each slot; slot `s` (an absolute number) lives at `s mod slots`.
+    /// Empty, or one element per slot. Slot `s` (an absolute number) is at `s mod slots`.
     ring: Vec<[f64; K]>,
-    /// The sum of the ring.
+    /// Sum of the ring.
     total: [f64; K],
-    /// Oldest slot of the data; none: older than anything.
+    /// Oldest slot of the data; `None` means older than anything.
     first: Option<i64>,
     /// Newest slot ever written.
     last: Option<i64>,
@@ -69,7 +69,7 @@ pub struct Window<const K: usize = 1> {
     averaging: Averaging,
 }
 
-/// How slots become one number.
+/// Method that reduces slots to one number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Averaging {
     Linear,
@@ -77,12 +77,13 @@ enum Averaging {
 }
 
 impl<const K: usize> Window<K> {
-    /// A window of one-second slots. Less than a second counts as one, more than [`WINDOW_MAX`] as that.
+    /// Creates a window of one-second slots. A length below a second counts as a second, and one above [`WINDOW_MAX`]
+    /// as that.
     pub fn new(length: Duration, aggregation: Aggregation) -> Self {
         Self::with_granularity(length, aggregation, 1)
     }
 
-    /// A window of slots of `granularity_secs` (at least 1).
+    /// Creates a window with slots of `granularity_secs` (at least 1).
     pub fn with_granularity(length: Duration, aggregation: Aggregation, granularity_secs: u32) -> Self {
         let granularity_secs = granularity_secs.max(1);
         let length = clamp_length(length);
@@ -91,18 +92,18 @@ impl<const K: usize> Window<K> {
         Self { ring: Vec::new(), total: [0.0; K], first: None, last: None, length, granularity_secs, slots, averaging }
     }
 
-    /// The window's length.
+    /// Returns the length of the window.
     pub fn length(&self) -> Duration {
         self.length
     }
 
-    /// Adds `values` to the slot of `at`, which may lie before the newest slot, but not a whole window before.
+    /// Adds `values` to the slot of `at`. It may lie before the newest slot, but by less than a window.
     pub fn record(&mut self, at: Timestamp, values: [f64; K]) {
         let slot = self.slot(at);
         let age = self.last.map(|last| last.saturating_sub(slot));
         if age != Some(0) {
             if age.is_some_and(|age| age >= self.span()) {
-                return; // Too old, exactly a window included.
+                return; // Too old, including by exactly a window.
             }
             if self.first.is_none_or(|first| slot < first) {
                 self.first = Some(slot);
@@ -131,7 +132,7 @@ impl<const K: usize> Window<K> {
         }
     }
 
-    /// The averages at `now`, which may lie before the newest slot.
+    /// Returns the averages at `now`, which may lie before the newest slot.
     pub fn average(&self, now: Timestamp) -> [f64; K] {
         let Some(last) = self.last else { return [0.0; K] };
         let expired = self.slot(now).saturating_sub(last).max(0);
@@ -144,7 +145,7 @@ impl<const K: usize> Window<K> {
         }
     }
 
-    /// Whether the newest slot is more than the window's length older than that of `now`.
+    /// Returns true if the newest slot is older than that of `now` by more than the window's length.
     pub fn is_empty(&self, now: Timestamp) -> bool {
         self.last.is_none_or(|last| {
             let age = self.slot(now).saturating_sub(last).saturating_mul(i64::from(self.granularity_secs));
@@ -152,12 +153,13 @@ impl<const K: usize> Window<K> {
         })
     }
 
-    /// Whether nothing lies within the window any more: a second before [`Window::is_empty`] says so.
+    /// Returns true if no value lies within the window any more, a second earlier than [`Window::is_empty`].
     pub fn is_silent(&self, now: Timestamp) -> bool {
         self.last.is_none_or(|last| self.slot(now).saturating_sub(last) >= self.span())
     }
 
-    /// Changes length and way of averaging; the way takes effect at once, the length as the [module](self) says.
+    /// Changes length and aggregation. The aggregation takes effect at once, the length as the [module](self)
+    /// describes.
     pub fn resize(&mut self, length: Duration, aggregation: Aggregation, now: Timestamp) {
         let length = clamp_length(length);
         if length != self.length {
@@ -183,7 +185,7 @@ impl<const K: usize> Window<K> {
         self.averaging = averaging(aggregation, self.slots);
     }
 
-    /// Gives the ring back if nothing it holds can be read any more: two windows of silence, so that not even a late
+    /// Releases the ring if its contents can no longer be read: after a silence of two windows, so that not even a late
     /// record can bring an old slot back into a window that reaches `now`.
     pub fn release(&mut self, now: Timestamp) {
         if !self.ring.is_empty() && self.last.is_none_or(|last| self.slot(now).saturating_sub(last) >= 2 * self.span())
@@ -193,7 +195,7 @@ impl<const K: usize> Window<K> {
         }
     }
 
-    /// Slots in memory.
+    /// Returns the number of slots in memory.
     #[cfg(test)]
     pub(crate) fn held_slots(&self) -> usize {
         self.ring.capacity()
@@ -229,7 +231,7 @@ impl<const K: usize> Window<K> {
         sum
     }
 
-    /// Empties the slots after `last` up to `slot`.
+    /// Clears the slots after `last` up to `slot`.
     fn clear_between(&mut self, last: i64, slot: i64) {
         if self.ring.is_empty() {
             return;
@@ -244,7 +246,7 @@ impl<const K: usize> Window<K> {
         }
     }
 
-    /// Takes over the newest slots of a ring of another length, each keeping its absolute number.
+    /// Copies the newest slots of a ring of another length. Each keeps its absolute number.
     fn copy_newest(&mut self, last: i64, old: &[[f64; K]]) {
         self.ring = vec![[0.0; K]; self.slots as usize];
         for slot in last - self.span().min(old.len() as i64) + 1..=last {
@@ -257,8 +259,8 @@ impl<const K: usize> Window<K> {
         }
     }
 
-    /// So many slots from `first` on, at most the whole ring, as the two runs in which they lie. One division for all
-    /// of them: it is what a slot costs most.
+    /// Returns `count` slots from `first` on, at most the whole ring, as two contiguous runs. This takes one division
+    /// for all of them, which is the largest cost of accessing a slot.
     fn run(&self, first: i64, count: usize) -> (&[[f64; K]], &[[f64; K]]) {
         let start = self.index(first);
         let end = start + count;
@@ -276,7 +278,7 @@ impl<const K: usize> Window<K> {
         slot.rem_euclid(self.span()) as usize
     }
 
-    /// Number of slots. A slot `span` older than another is at least the window's length older.
+    /// Returns the number of slots. A slot `span` older than another is at least the window's length older.
     fn span(&self) -> i64 {
         i64::from(self.slots)
     }
@@ -286,7 +288,7 @@ fn clamp_length(length: Duration) -> Duration {
     length.clamp(Duration::from_secs(1), WINDOW_MAX)
 }
 
-/// Slots that cover `length`, at least one.
+/// Returns the number of slots that cover `length`, at least one.
 fn slots(length: Duration, granularity_secs: u32) -> u32 {
     let secs = length.as_secs() + u64::from(length.subsec_nanos() > 0);
     u32::try_from(secs.div_ceil(u64::from(granularity_secs))).unwrap_or(u32::MAX).max(1)
@@ -299,7 +301,7 @@ fn averaging(aggregation: Aggregation, slots: u32) -> Averaging {
     }
 }
 
-/// The weight of the newest of `slots` slots.
+/// Returns the weight of the newest of `slots` slots.
 fn alpha(slots: u32) -> f64 {
     (1.0 - WEIGHT_OUTSIDE.powf(1.0 / f64::from(slots))).max(ALPHA_MIN)
 }

@@ -1,24 +1,24 @@
-//! What a decider is told, and what it answers.
+//! Input and output of a decider.
 
 use std::time::Duration;
 
 use common::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What one tick has seen.
+/// Observation of one tick.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// The wall clock.
+    /// Wall-clock time.
     pub now: Timestamp,
-    /// Ready pods; a target that does not exist has none.
+    /// Ready pods. A target that does not exist has none.
     pub ready: Result<u32, Unknown>,
-    /// The load.
+    /// Load of the revision.
     pub load: Result<Load, Unknown>,
-    /// Whether all who may carry load were heard. If not, `load` is a part of it.
+    /// True if every activator that may carry load has reported. If not, `load` is only a part of the load.
     pub attested: bool,
 }
 
-/// Averages over both windows, of the whole revision.
+/// Averages of the whole revision over both windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Over the stable window.
@@ -27,7 +27,7 @@ pub struct Load {
     pub panic: f64,
 }
 
-/// Why nothing can be decided.
+/// Reason why nothing can be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 pub enum Unknown {
@@ -37,25 +37,25 @@ pub enum Unknown {
     /// Nothing collects this revision's metrics.
     #[error("no metrics are being collected for the requested resource")]
     NotCollecting,
-    /// The pods are scraped, and nothing came for a stable window.
+    /// The pods are scraped, and there was no stat for a stable window.
     #[error("no data available")]
     NoData,
-    /// An activator that is ready was not heard, and what the others report asks for no more than there is.
+    /// A ready activator did not report, and the reported part of the load requires no more pods than there are.
     #[error("an activator was not heard")]
     NotAttested,
 }
 
-/// A decider's answer.
+/// Output of a decider.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
-    /// So many pods.
+    /// Scale to this many pods.
     Scale(Recommendation),
-    /// Keep everything as it is.
+    /// Keep the present scale.
     Unknown(Unknown),
 }
 
 impl Decision {
-    /// The recommendation, if there is one.
+    /// Returns the recommendation, if there is one.
     pub fn recommendation(&self) -> Option<&Recommendation> {
         match self {
             Self::Scale(recommendation) => Some(recommendation),
@@ -63,36 +63,36 @@ impl Decision {
         }
     }
 
-    /// The recommended number of pods.
+    /// Returns the recommended number of pods.
     pub fn desired(&self) -> Option<i32> {
         self.recommendation().map(|r| r.desired)
     }
 
-    /// The excess burst capacity.
+    /// Returns the excess burst capacity.
     pub fn excess_burst_capacity(&self) -> Option<i32> {
         self.recommendation().map(|r| r.excess_burst_capacity)
     }
 }
 
-/// So many pods, and why.
+/// Recommended number of pods, with its reasons.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recommendation {
-    /// Pods, 0 or more; bounds are not applied yet.
+    /// Number of pods, 0 or more. Bounds are not applied yet.
     pub desired: i32,
     /// Spare requests beyond the target burst capacity.
     pub excess_burst_capacity: i32,
-    /// Whether the decider panics after this decision.
+    /// True if the decider is in panic mode after this decision.
     pub panicking: bool,
-    /// The rule that had the last word.
+    /// Rule that determined the result.
     pub rule: Rule,
-    /// What it was decided from.
+    /// Values that the decision is based on.
     pub inputs: Inputs,
-    /// How long the stable window still needs to fill after a takeover; none: it is full. Until then nothing may
-    /// scale down or change the mode.
+    /// Time that the stable window still needs to fill after a takeover; `None` if it is full. Until then nothing may
+    /// scale down or change the path mode.
     pub warm_in: Option<Duration>,
 }
 
-/// What a decision was made from.
+/// Values that a decision is based on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Inputs {
     /// Ready pods.
@@ -101,32 +101,32 @@ pub struct Inputs {
     pub stable: f64,
     /// Average over the panic window.
     pub panic: f64,
-    /// What one pod should see.
+    /// Target value of the metric per pod.
     pub target: f64,
 }
 
-/// The rule that had the last word.
+/// Rule that determines a recommendation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Rule {
-    /// The stable window's load.
+    /// Load over the stable window.
     StableLoad,
-    /// The panic window's load.
+    /// Load over the panic window.
     PanicLoad,
-    /// More was asked for than one decision may add.
+    /// The load requires more pods than one decision may add.
     ScaleUpRate,
-    /// Less was asked for than one decision may leave.
+    /// The load requires fewer pods than one decision may leave.
     ScaleDownRate,
-    /// Fewer, but some, were asked for.
+    /// The load requires some pods, but fewer than the activation scale.
     ActivationScale,
-    /// A panic never scales down.
+    /// Panic mode never scales down.
     PanicFloor,
-    /// A larger decision is not older than the scale-down delay.
+    /// A larger decision is within the scale-down delay.
     ScaleDownDelay,
 }
 
 impl Rule {
-    /// Words for an operator.
+    /// Returns a text for an operator.
     pub fn explain(self) -> &'static str {
         match self {
             Self::StableLoad => "load over the stable window",

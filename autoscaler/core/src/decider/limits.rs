@@ -1,10 +1,10 @@
-//! Keeps a demand within what one decision may change.
+//! Limits a demand to what one decision may change.
 
 use common::scaling::DeciderSpec;
 
 use super::Rule;
 
-/// A number of pods, and the rule it came from.
+/// Number of pods, with the rule that determined it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) pods: i32,
@@ -14,7 +14,7 @@ pub(super) struct Answer {
 /// Rate limits relative to the ready pods, and the activation scale.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// The ready pods, at least 1.
+    /// Number of ready pods, at least 1.
     pub(super) ready: f64,
     up: f64,
     down: f64,
@@ -32,8 +32,8 @@ impl Limits {
         }
     }
 
-    /// The answer to a demand (whole, possibly negative or huge). The upper limit wins over the lower one, the
-    /// activation scale over both.
+    /// Returns the result for a demand (a whole number, possibly negative or huge). The upper limit overrides the lower
+    /// one, and the activation scale overrides both.
     pub(super) fn answer(&self, demand: f64, rule: Rule) -> Answer {
         let raised = demand.max(self.down);
         let pods = raised.min(self.up) as i32; // Saturates.

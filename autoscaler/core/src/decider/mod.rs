@@ -1,42 +1,44 @@
 //! Decides how many pods one revision should have.
 //!
-//! A [`Decider`] is fed one [`Observation`] per tick and answers with a [`Decision`]. It performs no I/O and reads no
-//! clock: the same observations always give the same decisions.
+//! A [`Decider`] takes one [`Observation`] per tick and returns a [`Decision`]. It performs no I/O and reads no clock:
+//! the same observations always give the same decisions.
 //!
 //! # The rule
 //!
 //! With `r = max(1, ready)`:
 //!
-//! 1. `desired = ceil(observed / target)`, for the stable and for the panic window, each raised to
-//!    `floor(r / max_scale_down_rate)` (reachable revisions only) and then cut to `ceil(r · max_scale_up_rate)`.
-//! 2. A non-zero demand is raised to the activation scale, beyond the upper limit if need be.
-//! 3. Panic begins, or goes on, when the panic window's demand is at least `panic_threshold · r`. It ends once more
-//!    than a stable window has passed since it last was.
-//! 4. Stable: the stable window's answer. Panicking: the larger of both, never less than any answer since the panic
-//!    began.
-//! 5. Reachable revisions with a scale-down delay get the largest answer of the delay.
+//! 1. `desired = ceil(observed / target)`, for the stable and for the panic window, each raised to `floor(r /
+//!    max_scale_down_rate)` (reachable revisions only) and then cut to `ceil(r · max_scale_up_rate)`.
+//! 2. A non-zero demand is raised to the activation scale, even beyond the upper limit.
+//! 3. Panic mode begins, or continues, when the demand of the panic window is at least `panic_threshold · r`. It ends
+//!    once more than a stable window has passed since that was last true.
+//! 4. In stable mode the result of the stable window counts. In panic mode the larger result counts, and never less
+//!    than any result since panic mode began.
+//! 5. Reachable revisions with a scale-down delay get the largest result within the delay.
 //!
 //! Excess burst capacity is `floor(ready · total_value − TBC − observed in the panic window)`, with the real ready
-//! count; below zero, the activators stay in the path.
+//! count. If it is below zero, the activators stay in the path.
 //!
 //! # Edge cases
 //!
-//! - Something is not known: [`Decision::Unknown`], and nothing changes. It is not a request for zero.
-//! - Not everybody was heard ([`Observation::attested`]): what is known is the least that the load can be. It can begin a
-//!   panic and raise the scale, and do nothing else. What was missed then, at more than one evaluation in a row, is missing
-//!   in the windows until they have filled anew, as after a takeover. (Once, it is somebody who has just begun.)
-//! - A restart loses history, so a decider born above one pod starts panicking and holds that scale.
+//! - An input is unknown: [`Decision::Unknown`], and nothing changes. It does not mean zero.
+//! - Not every activator has reported ([`Observation::attested`]): the known load is a lower bound. It can start panic
+//!   mode and raise the scale, and do nothing else. If that happens at more than one evaluation in a row, the windows
+//!   lack load until they have filled again, as after a takeover. (A single time is an activator that has just
+//!   started.)
+//! - A restart loses history. A decider created with more than one ready pod therefore starts in panic mode and holds
+//!   that scale.
 //! - The limits of step 1 are relative to *ready* pods, not to the previous decision.
-//! - Both window's demands are rounded up before the threshold is applied: one pod at 101 % of its target panics.
-//! - A decider that took over from another instance ([`Decider::taken_over`]) says in each answer how long its stable
-//!   window still needs to fill; until then [`crate::scale_to_zero`] does not scale down and [`crate::path_mode`] does
-//!   not change the mode.
-//! - Upstream fixes the scale-down delay when the decider is born. [`Decider::with_live_delay`] follows edits.
+//! - The demands of both windows are rounded up before the threshold is applied: one pod at 101 % of its target panics.
+//! - A decider that took over from another instance ([`Decider::taken_over`]) returns the time that its stable window
+//!   still needs to fill. Until then [`crate::scale_to_zero`] does not scale down and [`crate::path_mode`] does not
+//!   change the mode.
+//! - Knative fixes the scale-down delay when the decider is created. [`Decider::with_live_delay`] follows edits.
 //!
 //! # Not here
 //!
 //! Min and max scale ([`crate::bounds`]), the path to zero ([`crate::scale_to_zero`]), averaging ([`crate::window`]),
-//! and what makes an input unknown ([`crate::metrics`]).
+//! and the reasons for unknown inputs ([`crate::metrics`]).
 
 mod decision;
 mod limits;
@@ -51,46 +53,46 @@ use limits::{Answer, Limits};
 
 use crate::max_window::MaxWindow;
 
-/// One revision's decision loop: what it remembers between ticks.
+/// Scaling rule of one revision, with its state between ticks.
 #[derive(Clone, Debug)]
 pub struct Decider {
     mode: Mode,
-    /// Panic holds at least this scale. Outlives no panic, but is there before the first one: the ready pods at birth.
+    /// Scale that panic mode holds at least. Reset when panic mode ends; initially the number of ready pods.
     panic_floor: i32,
-    /// What the scale-down delay holds.
+    /// Decisions that the scale-down delay holds.
     delay: Option<MaxWindow>,
     delay_is_live: bool,
     warmth: Warmth,
-    /// The last answer; none before the first one.
+    /// Last result; `None` before the first one.
     desired: Option<i32>,
-    /// Evaluations in a row at which not everybody was heard.
+    /// Number of evaluations in a row at which not every activator had reported.
     missed: u32,
 }
 
-/// Which window leads.
+/// Mode that selects the leading window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The stable window's answer counts.
+    /// The result of the stable window counts.
     Stable,
-    /// The larger answer counts, and the scale never falls.
+    /// The larger result counts, and the scale never falls.
     Panicking {
-        /// The last tick at which the panic window's demand reached the threshold.
+        /// Last tick at which the demand of the panic window reached the threshold.
         last_over: Timestamp,
     },
 }
 
-/// Whether the stable window has seen its full length since a takeover, or since somebody was not heard.
+/// Progress of filling the stable window after a takeover, or after an activator did not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Warmth {
     Warm,
     /// No valid evaluation yet.
     Cold,
-    /// Since the first valid evaluation.
+    /// Since this first valid evaluation.
     Filling(Timestamp),
 }
 
 impl Decider {
-    /// A decider for a revision that has `ready` ready pods; 0 if that is not known.
+    /// Creates a decider for a revision with `ready` ready pods; pass 0 if unknown.
     pub fn new(spec: &DeciderSpec, ready: u32, now: Timestamp) -> Self {
         Self {
             mode: if ready > 1 { Mode::Panicking { last_over: now } } else { Mode::Stable },
@@ -103,31 +105,31 @@ impl Decider {
         }
     }
 
-    /// The revision was another instance's, or ours before a restart: its windows have to fill first.
+    /// Marks the revision as taken over from another instance, or from before a restart: its windows must fill first.
     #[must_use]
     pub fn taken_over(mut self) -> Self {
         self.warmth = Warmth::Cold;
         self
     }
 
-    /// Edits of the scale-down delay take effect.
+    /// Makes edits of the scale-down delay effective.
     #[must_use]
     pub fn with_live_delay(mut self) -> Self {
         self.delay_is_live = true;
         self
     }
 
-    /// Which window leads.
+    /// Returns the mode.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Whether the decider panics.
+    /// Returns true if the decider is in panic mode.
     pub fn is_panicking(&self) -> bool {
         matches!(self.mode, Mode::Panicking { .. })
     }
 
-    /// One evaluation. `spec` may differ from the last one's.
+    /// Evaluates one tick. `spec` may differ from the previous one.
     pub fn decide(&mut self, spec: &DeciderSpec, observation: &Observation) -> Decision {
         let Observation { now, ready, load, attested } = *observation;
         self.missed = if attested { 0 } else { self.missed.saturating_add(1) };
@@ -163,7 +165,7 @@ impl Decider {
         };
         let present = match self.desired {
             Some(desired) => desired,
-            // More may have been asked for than are ready, and nobody takes care yet.
+            // Initially assume that more pods were desired than are ready, since no warm-up protects the scale.
             None if self.warmth == Warmth::Warm => i32::MAX,
             None => i32::try_from(ready).unwrap_or(i32::MAX),
         };
@@ -182,7 +184,7 @@ impl Decider {
         })
     }
 
-    /// Step 3.
+    /// Applies step 3.
     ///
     /// ## `Stable => (Stable | Panicking)`, `Panicking => (Panicking | Stable)`
     fn switch_mode(&mut self, spec: &DeciderSpec, over: bool, now: Timestamp) {
@@ -196,7 +198,7 @@ impl Decider {
         }
     }
 
-    /// Step 5.
+    /// Applies step 5.
     fn delayed(&mut self, spec: &DeciderSpec, answer: Answer, now: Timestamp) -> Answer {
         if self.delay_is_live {
             match &mut self.delay {
@@ -214,7 +216,7 @@ impl Decider {
         }
     }
 
-    /// How long the stable window still needs to fill; none: it is full.
+    /// Returns the time that the stable window still needs to fill, or `None` if it is full.
     fn warm_up(&mut self, spec: &DeciderSpec, now: Timestamp) -> Option<std::time::Duration> {
         let since = match self.warmth {
             Warmth::Warm => return None,
@@ -227,12 +229,12 @@ impl Decider {
     }
 }
 
-/// Spare capacity beyond the target burst capacity; below zero the activators stay in the path.
+/// Returns the spare capacity beyond the target burst capacity. Below zero, the activators stay in the path.
 fn excess_burst_capacity(spec: &DeciderSpec, ready: u32, panic: f64) -> i32 {
     match spec.target_burst_capacity {
         BurstCapacity::AtZeroOnly => 0,
         BurstCapacity::Always => -1,
-        // Saturates. Left to right, as upstream does, for the last digit's sake.
+        // Saturates. Evaluated left to right, as in Knative, so that even the last digit is equal.
         BurstCapacity::Limited(burst) => (f64::from(ready) * spec.total_value - burst - panic).floor() as i32,
     }
 }

@@ -1,5 +1,5 @@
-//! Upstream's decisions, and ours. Rows are (inputs) -> (desired, excess burst capacity, panicking); sequences are one
-//! row per tick.
+//! Tests with Knative's decisions and with Zeroscale's own. Rows are (inputs) -> (desired, excess burst capacity,
+//! panicking). Sequences have one row per tick.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// Rates of 10, threshold 2, a window of 60 s, total three quarters above the target, reachable.
+/// Returns a spec with rates of 10, threshold 2, a window of 60 s, a total a third above the target, reachable.
 fn spec(target: f64, burst: f64) -> DeciderSpec {
     DeciderSpec {
         max_scale_up_rate: 10.0,
@@ -28,7 +28,7 @@ fn spec(target: f64, burst: f64) -> DeciderSpec {
     }
 }
 
-/// The defaults of `config-autoscaler`.
+/// Returns the defaults of `config-autoscaler`.
 fn production() -> DeciderSpec {
     DeciderSpec {
         max_scale_up_rate: 1000.0,
@@ -43,7 +43,7 @@ fn observation(after: Duration, ready: u32, stable: f64, panic: f64) -> Observat
     Observation { now: epoch() + after, ready: Ok(ready), load: Ok(Load { stable, panic }), attested: true }
 }
 
-/// One evaluation at `after`; desired, burst capacity, panicking.
+/// Makes one evaluation at `after`. Returns desired, burst capacity and panicking.
 fn tick(decider: &mut Decider, spec: &DeciderSpec, after: Duration, ready: u32, load: (f64, f64)) -> (i32, i32, bool) {
     let decision = decider.decide(spec, &observation(after, ready, load.0, load.1));
     let r = decision.recommendation().expect("a valid observation");
@@ -51,17 +51,17 @@ fn tick(decider: &mut Decider, spec: &DeciderSpec, after: Duration, ready: u32, 
     (r.desired, r.excess_burst_capacity, r.panicking)
 }
 
-/// In stable mode, whatever the number of ready pods.
+/// Creates a decider in stable mode, whatever the number of ready pods.
 fn calm(spec: &DeciderSpec) -> Decider {
     Decider::new(spec, 0, epoch())
 }
 
-/// Panicking since `ago` before the epoch, at a scale of `floor`.
+/// Creates a decider that has been in panic mode since `ago` before the epoch, at a scale of `floor`.
 fn panicking(spec: &DeciderSpec, ago: Duration, floor: u32) -> Decider {
     Decider { panic_floor: floor as i32, ..Decider::new(spec, 2, epoch() - ago) }
 }
 
-/// Single ticks of a decider that is calm.
+/// Goal: single ticks of a decider in stable mode follow the rule.
 #[test]
 fn one_evaluation_follows_the_rule() {
     let at_once = Duration::ZERO;
@@ -112,7 +112,7 @@ fn production_defaults() {
     }
 }
 
-/// What one evaluation leaves behind for the next.
+/// Goal: one evaluation leaves the correct state for the next.
 #[test]
 fn evaluations_follow_each_other() {
     type Tick = (u64, u32, f64, f64, (i32, i32, bool));
@@ -161,7 +161,7 @@ fn in_panic_the_larger_window_wins() {
     }
 }
 
-/// Panic lasts a stable window beyond the *last* tick over the threshold, and extends only then.
+/// Goal: panic mode lasts a stable window beyond the *last* tick over the threshold, and only such a tick extends it.
 #[test]
 fn panic_ends_a_stable_window_after_the_last_excess() {
     let spec = spec(1.0, 98.0);
@@ -203,7 +203,7 @@ fn a_burst_climbs_by_the_rate_and_panics_at_each_step() {
     }
 }
 
-/// A restart loses history, so the scale that is found is held for a stable window.
+/// Goal: the scale found after a restart is held for a stable window, because a restart loses history.
 #[test]
 fn a_decider_born_above_one_pod_panics() {
     let spec = production();
@@ -216,7 +216,7 @@ fn a_decider_born_above_one_pod_panics() {
     assert_eq!(tick(&mut decider, &spec, secs(61), 7, (0.0, 0.0)).0, 3);
 }
 
-/// Without a count of pods or without metrics there is no decision, and the state stays as it is.
+/// Goal: without a count of pods or without metrics there is no decision, and the state does not change.
 #[test]
 fn an_unknown_input_changes_nothing() {
     let spec = spec(10.0, 100.0);
@@ -235,7 +235,7 @@ fn an_unknown_input_changes_nothing() {
     }
 }
 
-/// A delay of 5 min (150 slots) releases a value 150 slots after its own, not a tick earlier.
+/// Goal: a delay of 5 min (150 slots) releases a value exactly 150 slots after its own.
 #[test]
 fn the_delay_holds_a_larger_decision() {
     let spec = DeciderSpec {
@@ -269,7 +269,7 @@ fn the_delay_holds_a_larger_decision() {
     assert_eq!(desired(&spec, 906, 0.0), Some(4), "what was unreachable left no trace");
 }
 
-/// Without a delay a lower decision counts at once.
+/// Goal: without a delay a lower decision counts at once.
 #[test]
 fn without_a_delay_less_is_believed_at_once() {
     let spec = DeciderSpec { panic_threshold: 100.0, stable_window: Duration::ZERO, ..spec(10.0, 0.0) };
@@ -281,7 +281,7 @@ fn without_a_delay_less_is_believed_at_once() {
 #[test]
 fn an_edited_delay_counts_only_where_it_is_live() {
     let spec = |delay| DeciderSpec { panic_threshold: 100.0, scale_down_delay: secs(delay), ..spec(10.0, 0.0) };
-    // (delay at birth, after the edit) -> desired after a fall from 4 to 0; frozen, live.
+    // (delay at creation, delay after the edit) -> desired after a fall from 4 to 0: frozen, live.
     for (born, edited, frozen, live) in [(0, 60, 0, 0), (60, 0, 4, 0), (60, 2, 4, 0), (2, 60, 0, 4)] {
         for (expected, decider) in [
             (frozen, Decider::new(&spec(born), 0, epoch())),
@@ -290,7 +290,7 @@ fn an_edited_delay_counts_only_where_it_is_live() {
             let mut decider = decider;
             tick(&mut decider, &spec(born), secs(0), 0, (40.0, 40.0));
             let (desired, ..) = tick(&mut decider, &spec(edited), secs(10), 0, (0.0, 0.0));
-            // A window of one slot lets go of the value by itself.
+            // A window of one slot releases the value in any case.
             assert_eq!(desired, expected, "from {born} s to {edited} s, live {}", decider.delay_is_live);
         }
     }
@@ -299,7 +299,8 @@ fn an_edited_delay_counts_only_where_it_is_live() {
     assert_eq!(tick(&mut decider, &spec(60), secs(10), 0, (0.0, 0.0)).0, 4, "a delay added later holds");
 }
 
-/// Goal: after a takeover each decision says how long the window still fills, counted from the first valid evaluation.
+/// Goal: after a takeover each decision contains the time until the window is full, counted from the first valid
+/// evaluation.
 #[test]
 fn a_takeover_fills_its_window_first() {
     let spec = spec(10.0, 100.0);
@@ -315,8 +316,8 @@ fn a_takeover_fills_its_window_first() {
     assert_eq!(warm_in(&mut calm(&spec), 0), None, "a new revision has nothing to remember");
 }
 
-/// Goal: what some report while others are not heard raises the scale, lowers nothing and ends no panic, and leaves a hole
-/// that the window has to fill before anything goes down.
+/// Goal: a partial load raises the scale, but lowers nothing and ends no panic. It leaves a gap that the window must
+/// fill before the scale can fall.
 #[test]
 fn a_part_of_the_load_can_only_raise_the_scale() {
     let spec = spec(10.0, 100.0);
@@ -430,7 +431,7 @@ fn any_spec() -> impl Strategy<Value = DeciderSpec> {
     )
 }
 
-/// Ticks: seconds since the last one, ready pods, and both loads.
+/// Returns ticks: seconds since the last one, ready pods, and both loads.
 fn any_history() -> impl Strategy<Value = Vec<(u64, u32, f64, f64)>> {
     prop::collection::vec((1_u64..40, 0_u32..300, 0.0..5000.0, 0.0..5000.0), 0..40)
 }
@@ -445,7 +446,7 @@ fn replay(spec: &DeciderSpec, history: &[(u64, u32, f64, f64)]) -> (Decider, Dur
 }
 
 proptest! {
-    /// More load never means fewer pods, whatever the history.
+    /// Goal: more load never means fewer pods, whatever the history.
     #[test]
     fn desired_is_monotonic_in_load(
         spec in any_spec(),
@@ -462,7 +463,7 @@ proptest! {
         prop_assert!(less.excess_burst_capacity() >= more.excess_burst_capacity());
     }
 
-    /// One decision changes the scale by no more than its rates allow, unless something older or wished for holds it
+    /// Goal: one decision changes the scale within its rates, unless an older decision or the activation scale holds it
     /// up.
     #[test]
     fn desired_stays_within_the_limits(spec in any_spec(), history in any_history(), ready in 0_u32..300, load in 0.0..1e6) {
@@ -477,7 +478,7 @@ proptest! {
         prop_assert!(r.desired <= up || held, "{r:?}");
     }
 
-    /// While panicking the scale never falls, unless what is let go is an older decision that the delay held.
+    /// Goal: without a scale-down delay, the scale never falls in panic mode.
     #[test]
     fn a_panic_never_scales_down(spec in any_spec(), history in any_history(), rest in any_history()) {
         let spec = DeciderSpec { scale_down_delay: Duration::ZERO, ..spec };

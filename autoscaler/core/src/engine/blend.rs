@@ -1,27 +1,27 @@
-//! One wish of all answers: what the load asks for and what the metrics ask for.
+//! Combines the scale that the load requires with the scale that metrics require.
 //!
-//! | Replicas | Case | Wish |
+//! | Replicas | Case | Desired |
 //! |---|---|---|
-//! | 0 | any | the load's: the first request wakes, whatever the metrics |
-//! | some | all is known | the largest answer, through the behavior |
-//! | | a metric failed, or none was taken yet | the same, but never fewer than there are: neither down nor to zero |
-//! | | the load is not known yet | the metrics', if that is more than there are; else unknown |
-//! | | the load asks for none, and the answer is 1 | 0: the last pod is the load's to let go |
+//! | 0 | any | as the load requires: the first request wakes, whatever the metrics |
+//! | some | all is known | the largest result, limited by the behavior |
+//! | | a metric failed, or was not measured yet | the same, but no fewer than there are: neither down nor to zero |
+//! | | the load is not known yet | as the metrics require, if that is more than there are; otherwise unknown |
+//! | | the load requires none, and the result is 1 | 0: only the load decides on the last pod |
 //!
-//! A metric never asks for zero, nor against it: an idle processor does not prove that nobody calls, and a busy one
-//! does not call. More than one pod it may ask for without any load (a queue is worked off). What follows on the way to
-//! zero (windows, proof, grace) is [`crate::scale_to_zero`], as for any revision.
+//! A metric never asks for zero and never prevents it. An idle processor does not prove that there are no requests, and
+//! a busy one is no request. A metric may ask for more than one pod without any load, for example to work off a queue.
+//! The rest of the way to zero (windows, proof, grace) is [`crate::scale_to_zero`], as for any revision.
 //!
 //! # Behavior
 //!
-//! A behavior that the PodAutoscaler states governs the answers together: stabilization windows and policies apply to
-//! the largest. Without one the load keeps its own pace (its windows, panic and rates), and the metrics have the one
-//! that `autoscaling/v2` fills in: up at once, by 4 pods or 100 % in 15 s; down to the highest of five minutes. The
-//! controller's older rules for objects without a behavior are not used: they limit what one look may add, and looks
-//! are not paced here but come whenever something changes.
+//! A behavior in the PodAutoscaler applies to all results together: stabilization windows and policies apply to the
+//! largest one. Without a behavior the load keeps its own pace (its windows, panic mode and rates). The metrics then
+//! have the default behavior of `autoscaling/v2`: up at once, by 4 pods or 100 % in 15 s; down to the highest result of
+//! five minutes. The older rules of the Kubernetes controller for objects without a behavior are not used. They limit
+//! the change per evaluation, and evaluations here have no fixed interval but follow each change.
 //!
-//! The memory of a behavior begins with the replicas that are found, and anew with each wake from zero. After a failed
-//! look nothing is remembered.
+//! The memory of a behavior starts with the replicas that are found, and restarts with each scale from zero. A lower
+//! recommendation is not recorded if a metric failed or the load is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,22 +34,22 @@ use hpa_core::decision::{Demand, Limit, Stabilization};
 use hpa_core::memory::Memory;
 use hpa_core::spec::Behavior;
 
-/// How long the highest recommendation holds, if a behavior does not say; upstream's.
+/// Time for which the highest recommendation holds if a behavior does not specify it; the default of Kubernetes.
 pub const DOWNSCALE_STABILIZATION: Duration = Duration::from_secs(300);
 
-/// What one look at the metrics found.
+/// Result of one measurement of the metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// The largest answer and the metric it comes from; none if there is none, or too little is known.
+    /// Largest result and the metric it comes from; `None` if there is none, or too little is known.
     pub wish: Option<(i32, Arc<str>)>,
-    /// Metrics that failed.
+    /// Number of metrics that failed.
     pub failed: u16,
-    /// Reason and words of the first failure.
+    /// Reason and message of the first failure.
     pub why: Option<(&'static str, String)>,
 }
 
 impl Measured {
-    /// Of metrics that were combined.
+    /// Converts the result of combined metrics.
     pub fn of(combined: &Combined) -> Self {
         let wish = match &combined.outcome {
             Outcome::Proposed { replicas, metric } => Some((*replicas, Arc::from(metric.as_str()))),
@@ -60,54 +60,54 @@ impl Measured {
     }
 }
 
-/// What is known at one moment.
+/// Input of [`Blend::answer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// The wall clock.
+    /// Wall-clock time.
     pub now: Timestamp,
-    /// Replicas of the target.
+    /// Present replicas of the target.
     pub current: i32,
     /// Limits.
     pub bounds: Bounds,
-    /// The decider's answer; none: not known yet.
+    /// Result of the decider; `None` if not known yet.
     pub load: Option<i32>,
-    /// What the load is called.
+    /// Name of the load metric.
     pub load_name: &'a str,
-    /// The latest look at the metrics; none before the first.
+    /// Latest measurement of the metrics; `None` before the first.
     pub measured: Option<&'a Measured>,
-    /// The behavior that was asked for.
+    /// Requested behavior.
     pub behavior: Option<&'a Behavior>,
 }
 
-/// A wish, and how it came about.
+/// Desired scale, with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Pods, bounds not applied; none: unknown.
+    /// Number of pods before bounds are applied; `None` if unknown.
     pub desired: Option<i32>,
-    /// What asked for the most.
+    /// Name of the metric or load that asked for the most pods.
     pub metric: Arc<str>,
-    /// Whether that was a metric, not the load.
+    /// True if that was a metric, not the load.
     pub measured: bool,
-    /// How many pods it asked for.
+    /// Number of pods that it asked for.
     pub asked: i32,
-    /// Metrics that failed.
+    /// Number of metrics that failed.
     pub failing: u16,
-    /// Fewer were asked for, and that is not believed.
+    /// True if fewer pods were asked for, and that is not trusted.
     pub held: bool,
-    /// What stabilization did.
+    /// Effect of the stabilization windows.
     pub stabilization: Stabilization,
-    /// What limited it.
+    /// Limit that was applied.
     pub limit: Limit,
 }
 
-/// What is remembered of one revision.
+/// Memory of one revision.
 #[derive(Clone, Debug, Default)]
 pub struct Blend {
     memory: Memory,
 }
 
 impl Blend {
-    /// One wish of all answers.
+    /// Combines all results into one desired scale.
     pub fn answer(&mut self, input: &Input<'_>) -> Answer {
         let Input { now, current, .. } = *input;
         let load = input.load;
@@ -149,7 +149,7 @@ impl Blend {
         answer
     }
 
-    /// Replicas were changed, and the API server has agreed.
+    /// Records a change of replicas that the API server has accepted.
     pub fn scaled(&mut self, behavior: Option<&Behavior>, from: i32, to: i32, at: Timestamp) {
         if from > 0 {
             let rules = rules(behavior.unwrap_or(&Behavior::default()));

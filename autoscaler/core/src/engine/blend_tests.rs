@@ -1,4 +1,4 @@
-//! The table of the [module](super), row by row, and what must hold for any input.
+//! Tests of the table of the [module](super), row by row, and of properties that hold for any input.
 
 use super::*;
 use hpa_core::spec::{Policy, ScalingRules};
@@ -11,12 +11,12 @@ fn measured(wish: i32, failed: u16) -> Measured {
     Measured { wish: Some((wish, Arc::from("cpu"))), failed, why: None }
 }
 
-/// All failed, or there are none.
+/// Returns a measurement without a result: all metrics failed, or there are none.
 fn nothing(failed: u16) -> Measured {
     Measured { wish: None, failed, why: None }
 }
 
-/// A behavior without windows, and with these policies upwards and downwards.
+/// Returns a behavior without windows, with these policies for scaling up and down.
 fn behavior(up: &[(&str, i32, i32)], down: &[(&str, i32, i32)]) -> Behavior {
     let rules = |policies: &[(&str, i32, i32)]| {
         let policies: Vec<_> =
@@ -31,35 +31,36 @@ fn input<'a>(current: i32, load: Option<i32>, measured: Option<&'a Measured>) ->
     Input { now: NOW, current, bounds: FREE, load, load_name: "concurrency", measured, behavior: None }
 }
 
-/// (replicas, load, metrics, failures) -> (wish, what won). No windows, and policies that do not bind.
+/// Goal: the largest result wins, and doubt never scales down. No windows, and policies that do not limit. Rows:
+/// (replicas, load, metrics, failures) -> (desired, winner).
 #[test]
 fn the_largest_answer_wins_and_doubt_takes_nothing_away() {
     let free = behavior(&[("Percent", 100_000, 15)], &[]);
     for ((current, load, wish, failed), (desired, metric)) in [
-        // Nothing runs: the load alone.
+        // Without replicas, only the load counts.
         ((0, Some(0), Some(7), 0), (Some(0), "concurrency")),
         ((0, Some(3), Some(7), 0), (Some(3), "concurrency")),
         ((0, Some(3), None, 2), (Some(3), "concurrency")),
         ((0, None, Some(7), 0), (None, "concurrency")),
-        // The largest.
+        // The largest result.
         ((2, Some(3), Some(5), 0), (Some(5), "cpu")),
         ((2, Some(6), Some(5), 0), (Some(6), "concurrency")),
         ((5, Some(2), Some(3), 0), (Some(3), "cpu")),
-        ((5, Some(3), Some(3), 0), (Some(3), "concurrency")), // The load among equals.
-        ((5, Some(0), Some(3), 0), (Some(3), "cpu")),         // Worked off without a request.
-        // The last pod is the load's.
+        ((5, Some(3), Some(3), 0), (Some(3), "concurrency")), // On a tie, the load.
+        ((5, Some(0), Some(3), 0), (Some(3), "cpu")),         // The metric works off a queue without a request.
+        // Only the load decides on the last pod.
         ((1, Some(0), Some(1), 0), (Some(0), "cpu")),
         ((1, Some(0), Some(0), 0), (Some(0), "cpu")),
         ((3, Some(0), Some(1), 0), (Some(0), "cpu")),
         ((1, Some(1), Some(0), 0), (Some(1), "concurrency")),
         ((1, Some(0), Some(2), 0), (Some(2), "cpu")),
-        // A failure blocks down and zero, not up.
+        // A failure prevents scaling down and to zero, but not up.
         ((3, Some(2), None, 1), (Some(3), "concurrency")),
         ((3, Some(3), None, 1), (Some(3), "concurrency")), // As many as there are: nothing is held.
         ((1, Some(0), None, 1), (Some(1), "concurrency")),
         ((3, Some(5), None, 1), (Some(5), "concurrency")),
         ((3, Some(2), Some(6), 1), (Some(6), "cpu")),
-        // So does a load that nobody knows.
+        // An unknown load has the same effect.
         ((3, None, Some(2), 0), (None, "cpu")),
         ((3, None, Some(6), 0), (Some(6), "cpu")),
         ((3, None, None, 1), (None, "concurrency")),
@@ -73,7 +74,7 @@ fn the_largest_answer_wins_and_doubt_takes_nothing_away() {
     }
 }
 
-/// Goal: a look is what its metrics came to: the winner, and how many failed for what reason first.
+/// Goal: a measurement contains the winner, the number of failures, and the first failure's reason.
 #[test]
 fn a_look_is_what_the_metrics_came_to() {
     use hpa_core::combine::{Combined, Outcome};
@@ -88,7 +89,8 @@ fn a_look_is_what_the_metrics_came_to() {
     assert_eq!(Measured::of(&combined(Outcome::Failed, failures)), expected);
 }
 
-/// Goal: a doubtful look that asks for what is there still counts among the recommendations that hold later ones up.
+/// Goal: a measurement with a failure that asks for the present replicas is recorded among the recommendations that
+/// hold up later ones.
 #[test]
 fn a_doubtful_look_is_remembered() {
     let mut blend = Blend::default();
@@ -120,7 +122,8 @@ fn without_metrics_a_behavior_governs_the_load() {
     assert_eq!(Blend::default().answer(&ask(0)).desired, Some(0));
 }
 
-/// Goal: without a behavior the metrics look back five minutes, and the load does not wait for them on the way up.
+/// Goal: without a behavior the metrics are stabilized over five minutes, and the load scales up without waiting for
+/// them.
 #[test]
 fn without_a_behavior_only_the_metrics_are_stabilized_and_limited() {
     let mut blend = Blend::default();
@@ -185,7 +188,8 @@ prop_compose! {
     }
 }
 
-/// A target that does what is wished, second by second: load and metrics at each, then (from, to) of each.
+/// Runs a target that follows the desired scale. Steps are (pause in seconds, load, measurement). Returns (second,
+/// from, to) of each step.
 fn run(
     steps: &[(u64, Option<i32>, Option<Measured>)],
     behavior: Option<&Behavior>,
@@ -212,7 +216,7 @@ fn any_steps() -> impl Strategy<Value = Vec<(u64, Option<i32>, Option<Measured>)
 }
 
 proptest! {
-    /// More load never means fewer pods, whatever happened before.
+    /// Goal: more load never means fewer pods, whatever the history.
     #[test]
     fn more_load_never_means_fewer_pods(
         steps in any_steps(), current in 0..20_i32, load in 0..20_i32, extra in 0..20_i32, last in any_measured(),
@@ -228,7 +232,7 @@ proptest! {
         prop_assert!(less.desired <= more.desired, "{less:?} {more:?}");
     }
 
-    /// A failing metric, or an unknown load, never takes a pod away; with what is known it may still add some.
+    /// Goal: a failing metric or an unknown load never removes a pod. The known results may still add some.
     #[test]
     fn doubt_never_scales_down(steps in any_steps(), behavior in proptest::option::of(any_behavior()), start in 1..20_i32) {
         for ((_, load, measured), (_, from, to)) in steps.iter().zip(run(&steps, behavior.as_ref(), start)) {
@@ -242,7 +246,8 @@ proptest! {
         }
     }
 
-    /// No change exceeds a policy's limit for the period before it, whoever asks; a wake from zero is not the policy's.
+    /// Goal: no change exceeds a policy's limit for its period, whatever the source. A scale from zero is not subject
+    /// to policies.
     #[test]
     fn policies_hold_over_all_answers(steps in any_steps(), behavior in any_behavior(), start in 1..20_i32) {
         let policy = |rules: &Option<ScalingRules>| {
@@ -257,13 +262,13 @@ proptest! {
             let net = |period| within(period).map(|(_, from, to)| to - from).sum::<i32>();
             let (_, from, to) = seen[i];
             prop_assert!(to <= from || net(up.1) <= up.0, "{seen:?}");
-            // The step from one pod to none is the load's, whatever the policy has allowed before.
+            // The step from one pod to none belongs to the load, whatever the policy has allowed before.
             let allowed = net(down.1) + i32::from(to == 0) >= -down.0;
             prop_assert!(to.max(1) >= from || allowed, "{seen:?}");
         }
     }
 
-    /// With nothing running the metrics do not matter.
+    /// Goal: without replicas the metrics do not matter.
     #[test]
     fn from_zero_the_load_alone_decides(load in proptest::option::of(0..20_i32), measured in any_measured()) {
         prop_assert_eq!(Blend::default().answer(&input(0, load, Some(&measured))).desired, load);

@@ -1,4 +1,4 @@
-//! Pods asked for by metrics, beside the pods asked for by requests: a HorizontalPodAutoscaler without an object.
+//! Scales by metrics in addition to requests: a HorizontalPodAutoscaler without an object.
 //!
 //! ```text
 //! ZeroScaler ─▶ plan (what to measure, how often, how to behave)
@@ -7,12 +7,14 @@
 //! stats ─▶ decider ─▶ load ─────────────────┴─▶ blend ─▶ desired ─▶ bounds ─▶ scale_to_zero
 //! ```
 //!
-//! [`plan`] checks what a ZeroScaler says of `metrics` and `behavior`; [`blend`] makes one wish of all answers. How a metric turns into replicas, and what a behavior allows, are [`hpa_core`]'s rules, unchanged.
+//! [`plan`] validates the `metrics` and `behavior` of a ZeroScaler. [`blend`] combines all results into one desired
+//! scale. The conversion of a metric into replicas and the limits of a behavior are the unchanged rules of
+//! [`hpa_core`].
 //!
 //! # Not here
 //!
-//! Asking the metrics APIs, the pace of it, and writing replicas. One thing that the controller in Kubernetes looks at
-//! is left out on purpose: whether two autoscalers select the same pods. Here each has a target of its own.
+//! Querying the metrics APIs and its interval, and writing replicas. One check of the Kubernetes controller is omitted
+//! on purpose: whether two autoscalers select the same pods. Here each autoscaler has its own target.
 
 pub mod blend;
 pub mod plan;

@@ -1,7 +1,7 @@
-//! What a workload asks the metrics for.
+//! Metrics and behavior that a workload requests.
 //!
-//! `metrics` and `behavior` are those of `autoscaling/v2`: what is not said is filled in, and what breaks a rule is refused,
-//! as Kubernetes does with a HorizontalPodAutoscaler's. Without a behavior that of [`super::blend`] is in force. The load of
+//! `metrics` and `behavior` are those of `autoscaling/v2`. Missing values get defaults and violations are rejected, as
+//! Kubernetes does for a HorizontalPodAutoscaler. Without a behavior the one in [`super::blend`] applies. The load of
 //! requests counts like one more metric.
 
 use common::field::FieldErrors;
@@ -10,31 +10,32 @@ use hpa_core::spec::{Behavior, MetricSpec};
 use hpa_core::validate::{self, Rule, Violation};
 use std::time::Duration;
 
-/// Time between two looks at the metrics; upstream's.
+/// Time between two measurements of the metrics; the default of Kubernetes.
 pub const PERIOD: Duration = Duration::from_secs(15);
 
-/// What to measure, and how to behave.
+/// Validated metrics and behavior.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// What is measured; empty if only a behavior was asked for.
+    /// Metrics to measure; empty if only a behavior was requested.
     pub metrics: Vec<MetricSpec>,
-    /// What was asked for, defaults filled in.
+    /// Requested behavior, with defaults filled in.
     pub behavior: Option<Behavior>,
 }
 
-/// What was written.
+/// Metrics and behavior as written in the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// `spec.metrics`; none: it is absent, or could not be read.
+    /// `spec.metrics`; `None` if absent or unreadable.
     pub metrics: Option<Vec<MetricSpec>>,
-    /// `spec.behavior`, likewise.
+    /// `spec.behavior`; `None` if absent or unreadable.
     pub behavior: Option<Behavior>,
 }
 
-/// What that asks for. None: the load alone scales it. `errors`: what could not be read.
+/// Validates the requested metrics and behavior. Returns `None` if there are none, so that the load alone scales the
+/// workload. `errors` contains the fields that could not be read.
 ///
 /// # Errors
-/// Those, and every violation, with the path within the object.
+/// These errors and every violation, with the path within the object.
 pub fn plan(written: Written, mut errors: FieldErrors) -> Result<Option<Plan>, FieldErrors> {
     let Written { metrics, mut behavior } = written;
     if let Some(metrics) = &metrics {
@@ -65,7 +66,7 @@ fn refuse(violations: Vec<Violation>, errors: &mut FieldErrors) {
 mod tests {
     use super::*;
 
-    /// `metrics` and `behavior` as JSON; empty: absent.
+    /// Plans `metrics` and `behavior` given as JSON; an empty text means absent.
     fn of(metrics: &str, behavior: &str) -> Result<Option<Plan>, FieldErrors> {
         let read = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let metrics = read(metrics).map(|text| serde_json::from_str(&text).expect("metrics"));

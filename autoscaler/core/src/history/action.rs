@@ -1,62 +1,62 @@
-//! What a reconciler made of a decision: the last step between a wish and the replicas.
+//! Action of a reconciler: the last step between a decision and the replicas.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::Bounds;
 use crate::scale_to_zero::Reason;
 
-/// What was wanted of the target, and what was done about it.
+/// Wanted scale of the target, and the action taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Action {
-    /// The scale after bounds and the way to zero; none: unknown, so nothing is changed.
+    /// Scale after bounds and the way to zero; `None` if unknown, so nothing is changed.
     pub wanted: Option<i32>,
-    /// Replicas of the target before; none: it was not looked at.
+    /// Replicas of the target before; `None` if they were not read.
     pub replicas: Option<i32>,
-    /// Whether the API server has accepted the wanted scale as a change.
+    /// True if the API server has accepted the wanted scale as a change.
     pub patched: bool,
-    /// Fewest pods allowed.
+    /// Minimum number of pods.
     pub min: i32,
-    /// Most pods allowed; none: no limit.
+    /// Maximum number of pods; `None` means no limit.
     pub max: Option<i32>,
-    /// Why so, or why not.
+    /// Reason for the action, or for its absence.
     pub because: Cause,
 }
 
 impl Action {
-    /// Nothing was wanted, since something stands in the way.
+    /// Creates an action without a wanted scale, because of an obstacle.
     pub fn refused(obstacle: Obstacle) -> Self {
         let because = Cause::Obstacle(obstacle);
         Self { wanted: None, replicas: None, patched: false, min: 0, max: None, because }
     }
 
-    /// What `outcome` asks for, which is not done yet.
+    /// Creates an action for a wanted scale that is not written yet.
     pub fn planned(want: Option<i32>, replicas: i32, bounds: Bounds, reason: Reason) -> Self {
         let (replicas, because) = (Some(replicas), Cause::Rule(reason));
         Self { wanted: want, replicas, patched: false, min: bounds.min, max: bounds.max, because }
     }
 
-    /// Whether `next` only confirms this one: nothing was written, and nothing else is wanted or in the way.
+    /// Returns true if `next` only confirms this action: nothing was written, and wanted scale and cause are the same.
     ///
-    /// The replicas are not compared: after a patch they are the wanted ones, which is no news.
+    /// The replicas are not compared: after a patch they equal the wanted scale, which is no change.
     pub(super) fn is_confirmed_by(&self, next: &Self) -> bool {
         let essence = |a: &Self| (a.wanted, a.min, a.max, a.because);
         !next.patched && essence(self) == essence(next)
     }
 }
 
-/// Why a reconciler did what it did.
+/// Reason for an action of the reconciler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cause {
-    /// A rule of the way between a decision and the replicas.
+    /// Rule between a decision and the replicas.
     Rule(Reason),
-    /// Something that stands in the way.
+    /// Obstacle to changing the replicas.
     Obstacle(Obstacle),
 }
 
 impl Cause {
-    /// Words for an operator.
+    /// Returns a text for an operator.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Rule(reason) => reason.explain(),
@@ -65,32 +65,32 @@ impl Cause {
     }
 }
 
-/// What keeps a reconciler from changing replicas. The object's status has the details.
+/// Obstacle that keeps a reconciler from changing replicas. The status of the object has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Obstacle {
-    /// The PodAutoscaler or its target breaks a rule.
+    /// The PodAutoscaler or its target violates a rule.
     Invalid,
-    /// The target does not exist, or cannot be looked at.
+    /// The target does not exist or cannot be read.
     TargetNotFound,
-    /// Another target was scaled until now, and is given back first.
+    /// Another target was scaled until now, and must be released first.
     TargetChanges,
-    /// The public Service is somebody else's.
+    /// The public Service belongs to another owner.
     ServiceNotOwned,
-    /// The public Service is not in hand yet, so it may turn out to be somebody else's.
+    /// The public Service is not adopted yet, so it may turn out to belong to another owner.
     ServicePending,
     /// There is no private Service yet, so pods cannot be found.
     NoPrivateService,
-    /// The lease may end before the write is done.
+    /// The lease may end before the write is complete.
     LeaseEnding,
     /// The API server did not accept the change, or could not be reached.
     NotAccepted,
-    /// Somebody else changes the replicas back, again and again.
+    /// Another writer changes the replicas back again and again.
     Contested,
 }
 
 impl Obstacle {
-    /// Words for an operator.
+    /// Returns a text for an operator.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Invalid => "refused: a rule is broken, see its status",

@@ -1,4 +1,4 @@
-//! What became of load and metrics together: which asked for the most, and what was made of it.
+//! Combined result of load and metrics: which one asked for the most pods, and the effect.
 
 use std::sync::Arc;
 
@@ -7,37 +7,37 @@ use serde::{Serialize, Serializer};
 use crate::engine::Answer;
 use hpa_core::decision::{Limit, Stabilization};
 
-/// An answer in few bytes; the name is shared by all entries of its metric.
+/// Combined result in few bytes. All entries of a metric share its name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Blended {
-    /// What asked for the most: a metric, or the load by its name.
+    /// Name of the metric or load that asked for the most pods.
     #[serde(serialize_with = "text")]
     pub metric: Arc<str>,
-    /// How many pods it asked for.
+    /// Number of pods that it asked for.
     pub asked: i32,
-    /// What came of it, before bounds.
+    /// Desired scale before bounds.
     pub desired: i32,
-    /// Metrics that failed.
+    /// Number of metrics that failed.
     pub failing: u16,
-    /// Fewer were asked for, and that was not believed.
+    /// True if fewer pods were asked for, and that was not trusted.
     pub held: bool,
-    /// What stabilization did.
+    /// Effect of the stabilization windows.
     #[serde(serialize_with = "stabilization")]
     pub stabilization: Stabilization,
-    /// What limited it.
+    /// Limit that was applied.
     #[serde(serialize_with = "limit")]
     pub limit: Limit,
 }
 
 impl Blended {
-    /// None as long as nothing is known.
+    /// Converts an answer. Returns `None` while the desired scale is unknown.
     pub(super) fn of(answer: &Answer) -> Option<Self> {
         let Answer { desired, metric, asked, failing, held, stabilization, limit, measured: _ } = answer.clone();
         Some(Self { metric, asked, desired: desired?, failing, held, stabilization, limit })
     }
 
-    /// Whether `next` says the same again, however much was asked for.
+    /// Returns true if `next` has the same effect, whatever number of pods was asked for.
     pub(super) fn is_confirmed_by(&self, next: &Self) -> bool {
         let essence = |b: &Self| (b.desired, b.failing > 0, b.held, b.stabilization, b.limit);
         essence(self) == essence(next) && self.metric == next.metric

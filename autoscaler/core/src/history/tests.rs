@@ -1,4 +1,4 @@
-//! The history keeps changes, extends equal decisions, and never outgrows its bound.
+//! Tests that the history stores changes, extends equal decisions, and stays within its bounds.
 
 use proptest::prelude::*;
 
@@ -157,7 +157,7 @@ fn entries_are_flat_json() {
     assert_eq!(serde_json::Value::from(json), expected);
 }
 
-/// Goal: the metric that won is named, and the same answer again is no news.
+/// Goal: the metric that asked for the most is named, and the same result again is no change.
 #[test]
 fn load_and_metrics_have_a_voice_of_their_own() {
     let answer = |desired, metric: &str, failing| Answer {
@@ -197,8 +197,8 @@ fn space_grows_with_the_entries() {
 }
 
 proptest! {
-    /// At most 64 entries and 4 KiB, whatever happens; the latest decision or action is always the last entry of its
-    /// voice.
+    /// Goal: under any sequence there are at most 64 entries and 4 KiB, and the latest decision or action is always the
+    /// last entry of its source.
     #[test]
     fn a_history_stays_within_its_bounds(
         steps in prop::collection::vec((0_i64..100, 0_i32..4, any::<bool>()), 0..300),

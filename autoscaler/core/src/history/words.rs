@@ -1,7 +1,7 @@
-//! A document about one revision as text: a few lines on the present, then a row for each change, latest first.
+//! Renders a document about one revision as text: a few lines on the present, then a row for each change, latest first.
 //!
-//! The document is what an autoscaler says of its decisions: the present, and a [`History`](super::History) as JSON. It may
-//! come from a process of another version, so nothing of it is taken for granted.
+//! The document is the report of an autoscaler: the present state, and a [`History`](super::History) as JSON. It may
+//! come from a process of another version, so no field is assumed to exist.
 
 use super::Cause;
 use crate::decider::{Rule, Unknown};
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::fmt::Write;
 
-/// The text.
+/// Renders the document.
 pub fn table(document: &Value) -> String {
     let number = |value: &Value| {
         value.as_f64().map_or_else(|| "-".to_owned(), |n| format!("{:.2}", if n.abs() < 0.005 { 0.0 } else { n }))
@@ -65,7 +65,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// Why, of one entry of a history, such as `load over the stable window`.
+/// Returns the reason of one history entry, such as `load over the stable window`.
 pub fn reason(entry: &Value) -> String {
     match entry.get("because") {
         Some(because) => said(because, |cause: Cause| cause.explain().to_owned()),
@@ -74,12 +74,12 @@ pub fn reason(entry: &Value) -> String {
     }
 }
 
-/// A word explained. An autoscaler of another version may have a word of its own, which stays as it is.
+/// Explains a word. An unknown word of another version's autoscaler stays as it is.
 fn said<T: DeserializeOwned>(word: &Value, explain: impl Fn(T) -> String) -> String {
     serde_json::from_value(word.clone()).map_or_else(|_| text(word), explain)
 }
 
-/// What the decider says.
+/// Renders the reason of a decision.
 fn decision(entry: &Value) -> String {
     let unknown = &entry["unknown"];
     if unknown.is_string() {
@@ -89,7 +89,7 @@ fn decision(entry: &Value) -> String {
     if entry["panicking"] == true { format!("{rule} (panicking)") } else { rule }
 }
 
-/// What became of load and metrics, such as `cpu resource asks for 5, ScaleUpLimit`.
+/// Renders a combined result, such as `cpu resource asks for 5, ScaleUpLimit`.
 fn blended(entry: &Value) -> String {
     let mut why = format!("{} asks for {}", text(&entry["metric"]), entry["asked"]);
     for (key, nothing) in [("stabilization", "ReadyForNewScale"), ("limit", "DesiredWithinRange")] {
@@ -106,7 +106,7 @@ fn blended(entry: &Value) -> String {
     why
 }
 
-/// What the reconciler says, such as `replicas 0 -> 1, bounds 0..9: the load asks for it`.
+/// Renders an action, such as `replicas 0 -> 1, bounds 0..9: the load asks for it`.
 fn action(entry: &Value) -> String {
     let why = reason(entry);
     let (replicas, wanted) = (&entry["replicas"], &entry["wanted"]);

@@ -1,10 +1,10 @@
-//! The running maximum against upstream's answers and a plain model.
+//! Tests of the sliding maximum against Knative's results and a simple model.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A window of `slots` slots of one second.
+/// Creates a window of `slots` slots of one second.
 fn window(slots: u64) -> MaxWindow {
     MaxWindow::with_granularity(Duration::from_secs(slots), 1)
 }
@@ -55,14 +55,15 @@ fn a_new_delay_counts_from_the_next_value() {
 }
 
 proptest! {
-    /// The head is the maximum of all values within the window, the clock goes where it will, and memory is bounded.
+    /// Goal: the head is the maximum of all values within the window, even if the clock goes backwards, and memory is
+    /// bounded.
     #[test]
     fn the_head_is_the_maximum(slots in 1_i64..12, values in prop::collection::vec((-4_i64..9, 0_i32..50), 1..80)) {
         let mut window = window(slots as u64);
         let (mut clock, mut newest, mut seen) = (1000, i64::MIN, Vec::new());
         for (step, value) in values {
             clock += step;
-            newest = newest.max(clock); // What a clock that went back counts as.
+            newest = newest.max(clock); // Slot that counts if the clock went backwards.
             seen.push((newest, value));
             let expected = seen.iter().filter(|(slot, _)| newest - slot < slots).map(|(_, v)| *v).max();
             prop_assert_eq!(Some(window.record(Timestamp::from_secs(clock), value)), expected);

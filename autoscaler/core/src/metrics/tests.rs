@@ -1,4 +1,4 @@
-//! What is recorded, what is refused, and when there is no answer.
+//! Tests of recorded and rejected stats, and of missing data.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn a_stat_counts_at_its_own_time() {
     metrics.record(&stat(10.0, 0.0, 0.0, 0.0), NOW).expect("a sane stat");
     for (age, load) in [
         (70, Load { stable: 10.0, panic: 10.0 }), // Older than both windows: ignored.
-        (9, Load { stable: 2.0, panic: 10.0 }),   // Ten seconds in the stable window alone: (10 + 10) / 10.
+        (9, Load { stable: 2.0, panic: 10.0 }),   // Ten seconds, in the stable window alone: (10 + 10) / 10.
     ] {
         let late = Stat { timestamp: NOW.as_secs() - age, ..stat(10.0, 0.0, 0.0, 0.0) };
         metrics.record(&late, NOW).expect("a sane stat");
@@ -62,7 +62,7 @@ fn a_stat_counts_at_its_own_time() {
     }
 }
 
-/// Goal: nobody can spoil a window from outside, and each refusal names field, value and rule.
+/// Goal: external input cannot corrupt a window, and each rejection names field, value and rule.
 #[test]
 fn numbers_that_would_spoil_the_windows_are_refused_whole() {
     let mut metrics = Metrics::new(&spec());
@@ -109,7 +109,7 @@ fn a_time_stamp_may_be_a_little_ahead() {
 
 #[test]
 fn silence_is_zero_only_where_nobody_is_scraped() {
-    // Whether scraped -> load of a window that was never written
+    // (scraped) -> load of a window without values
     for (scraped, expected) in [(true, Err(Unknown::NoData)), (false, Ok(Load::default()))] {
         let metrics = Metrics::new(&MetricsSpec { scraped, ..spec() });
         assert_eq!(metrics.load(ScalingMetric::Concurrency, NOW), expected, "{scraped}");

@@ -1,20 +1,23 @@
-//! Which of the ready activators carry a workload: so many as its load needs, and the same ones from day to day.
+//! Selects the ready activators that carry a workload: as many as its load needs, and a stable selection over time.
 //!
-//! A workload whose slices name every activator is written whenever one of them comes or goes, and so are all others. So
-//! each is given a few, by a hash of its name: one activator of twenty that goes touches the slices that name it, three in
-//! twenty where three are needed.
+//! If the slices of every workload named every activator, the slices of all workloads would be written whenever an
+//! activator is added or removed. So each workload gets a few activators, selected by a hash of its name. If each
+//! workload needs three of twenty activators, the removal of one activator changes the slices of three workloads in
+//! twenty.
 //!
-//! # The rule, for each address family by itself
+//! # The rule, for each address family separately
 //!
-//! 1. **How many.** As many as are needed, two at least ([`count`]). More at once, when more are needed; fewer once half
-//!    of what the slices have is enough, so that pods that come and go by the dozen do not write slices each time.
-//! 2. **Which.** Those that the hash names first ([`subset`]). Of two lists of activators that differ by one, it names the
-//!    same but for that one.
-//! 3. **Never fewer on the way.** One that is named and not proven is asked. Until then another one that the slices have
-//!    stays in its place. Whoever has come back is proven first, and takes its place back in one write.
-//! 4. **Never nobody.** While none of those that are named is proven, any that is proven takes their place.
+//! 1. **Number.** As many as needed, at least two ([`count`]). The number grows at once when more are needed. It
+//!    shrinks only when half of the activators in the slices are enough, so that frequent changes of the pods do not
+//!    rewrite slices each time.
+//! 2. **Selection.** The activators that the hash ranks first ([`subset`]). If two lists of activators differ by one,
+//!    their selections differ by at most that one.
+//! 3. **Never fewer during a change.** A selected activator that is not proven is probed. Until it is proven, another
+//!    activator in the slices stays in its place. An activator that has returned is proven first, and takes its place
+//!    back in one write.
+//! 4. **Never none.** While no selected activator is proven, any proven one takes its place.
 //!
-//! Whoever is not ready is left to the table of [`super::slices`]; it is in nobody's count.
+//! Activators that are not ready are handled by the table in [`super::slices`]; they do not count here.
 
 use super::Proofs;
 use super::slices::{Activator, Endpoints, Listed, Port, Serving, endpoints};
@@ -24,11 +27,11 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-/// Fewest activators of a workload, where there are so many: one of them may end without a warning.
+/// Minimum number of activators of a workload, if there are that many: one of them may end without a warning.
 const LEAST: usize = 2;
 
-/// Where the ports of a workload may lead, in their order. `need`: so many activators can bear its load; none: all are to
-/// carry it. `target`: what is hashed, its name.
+/// Returns the endpoints for the ports of a workload, in their order. `need` is the number of activators for its load;
+/// with `None`, all activators carry it. `target` is its name, which is hashed.
 pub fn endpoints_among(
     ports: &[Port<'_>],
     activators: &[Activator],
@@ -52,13 +55,13 @@ pub fn endpoints_among(
     all
 }
 
-/// How many are to carry a workload that needs so many, and whose slices have so many that are ready.
+/// Returns the number of activators for a workload that needs `need`, and whose slices have `have` ready ones.
 pub fn count(need: NonZeroUsize, have: usize) -> usize {
     let need = need.get().max(LEAST);
     if need < have && have < need.saturating_mul(2) { have } else { need }
 }
 
-/// Those that are to carry a workload.
+/// Returns the activators selected for a workload.
 fn named(family: &[Activator], need: Option<NonZeroUsize>, target: &str, have: usize) -> BTreeSet<IpAddr> {
     let ready: Vec<IpAddr> = family.iter().filter(|one| one.serving == Serving::Ready).map(|one| one.address).collect();
     let Some(count) = need.map(|need| count(need, have)).filter(|count| *count < ready.len()) else {
@@ -70,7 +73,8 @@ fn named(family: &[Activator], need: Option<NonZeroUsize>, target: &str, have: u
     ready.iter().zip(&names).filter(is_chosen).map(|(address, _)| *address).collect()
 }
 
-/// How many activators that are ready the slices have, of the port that has most: its ports go together.
+/// Returns the number of ready activators in the slices of the port that has most, since all ports of a workload share
+/// their activators.
 fn have(ports: &[Port<'_>], family: &[Activator]) -> usize {
     let is_ready = |address: IpAddr| family.iter().any(|one| one.address == address && one.serving == Serving::Ready);
     let of = |port: &Port<'_>| {
@@ -99,7 +103,7 @@ fn of_family(
     found
 }
 
-/// Of those that are ready, whoever is named, and others only in place of named ones that are missing.
+/// Keeps the selected activators among the ready ones, and others only in place of missing selected ones.
 fn keep(listed: &mut Vec<Listed>, named: &BTreeSet<IpAddr>) {
     let present = listed.iter().filter(|listed| named.contains(&listed.address)).count();
     let mut spare = named.len().saturating_sub(present);

@@ -1,4 +1,5 @@
-//! Tables of how many and which; and histories of activators that come, go and are proven late, for what must hold of all.
+//! Tests of number and selection in tables, and of invariants over histories of activators that are added, removed and
+//! proven late.
 
 use super::carriers::{count, endpoints_among};
 use super::slices::{Endpoints, Port};
@@ -42,7 +43,7 @@ fn proven(addresses: impl IntoIterator<Item = IpAddr>, now: Instant) -> Proofs {
     proofs
 }
 
-/// What follows for a workload of one port.
+/// Returns the endpoints of a workload with one port.
 fn look(
     listed: &[Listed],
     activators: &[Activator],
@@ -69,7 +70,8 @@ fn more_are_given_at_once_and_taken_away_when_half_is_enough() {
     }
 }
 
-/// Goal: a workload has what it needs, of each family; all where there are no more, or nobody has said how many.
+/// Goal: a workload has as many activators of each family as it needs, or all if there are no more or no number is
+/// given.
 #[test]
 fn a_workload_has_as_many_of_each_family_as_it_needs() {
     let now = epoch();
@@ -84,8 +86,8 @@ fn a_workload_has_as_many_of_each_family_as_it_needs() {
     }
 }
 
-/// Goal: whoever is named and silent keeps nobody from being served; others stand in, no more than are needed, and go in
-/// one step when the named ones are there.
+/// Goal: selected activators that do not respond leave no workload unserved. Others replace them, no more than needed,
+/// and are removed in one step once the selected ones are proven.
 #[test]
 fn others_stand_in_until_those_that_are_named_are_proven() {
     let (now, five) = (epoch(), ready((1..=5).map(four)));
@@ -105,7 +107,7 @@ fn others_stand_in_until_those_that_are_named_are_proven() {
     assert_eq!(of(&[others[0], others[1]], &[second]), set(&[others[0], second]), "one for one");
 }
 
-/// Goal: a family of which nobody is ready keeps those that it had, beside one that is served.
+/// Goal: a family without ready activators keeps its former ones, beside a family that is served.
 #[test]
 fn each_family_keeps_its_own_that_are_not_ready() {
     let now = epoch();
@@ -117,7 +119,7 @@ fn each_family_keeps_its_own_that_are_not_ready() {
     assert_eq!(found.with_unready(), [at(four(1)), at(six(1))]);
 }
 
-/// Goal: ports of a workload go together, also where one of them has more.
+/// Goal: the ports of a workload have the same activators, even if one of them has more.
 #[test]
 fn ports_of_one_workload_are_carried_by_the_same_activators() {
     let (now, five) = (epoch(), ready((1..=5).map(four)));
@@ -129,7 +131,7 @@ fn ports_of_one_workload_are_carried_by_the_same_activators() {
     assert_eq!((&found[0].listed, &found[1].listed), (&three, &three));
 }
 
-/// Goal: one activator of twenty that goes, and comes back, touches the workloads that it carries and no other.
+/// Goal: the removal and return of one of twenty activators changes only the workloads that it carries.
 #[test]
 fn one_that_goes_touches_those_that_it_carries() {
     let (now, twenty) = (epoch(), ready((1..=20).map(four)));
@@ -149,9 +151,9 @@ fn one_that_goes_touches_those_that_it_carries() {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// It is ready, on its way out, or not there.
+    /// The activator gets this state, or is removed.
     Is(u8, Option<Serving>),
-    /// It is heard of, or not any more.
+    /// The activator responds to probes.
     Heard(u8),
     Deaf(u8),
     Need(usize),
@@ -175,8 +177,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Goal: on the way from one set to another nobody is added without a proof, and no workload has fewer that are ready
-    /// than it had and needs; at rest it has exactly what it needs.
+    /// Goal: during a change no activator is added without a proof, and no workload has fewer ready activators than it
+    /// had and needs. At rest it has exactly as many as it needs.
     #[test]
     fn a_workload_never_has_fewer_than_it_had_and_needs(steps in steps()) {
         let now = epoch();

@@ -1,15 +1,16 @@
-//! Numbers that EndpointSlices name, as far as a slice may speak for its workload.
+//! Port numbers named by EndpointSlices, as far as a slice may claim them for its workload.
 //!
-//! Tenants write slices, with any label and owner. A number that a slice names is neither released nor given to another
-//! workload ([`super::plan()`]), so a slice counts only where it is the workload's own:
+//! Tenants can write slices with any label and owner. A number that a slice names is neither released nor given to
+//! another workload ([`super::plan()`]). So a slice counts only if it belongs to the workload:
 //!
 //! | the number | counts if |
 //! |---|---|
-//! | has a line in the ledger | the line is of the slice's namespace and of the uid of its owner |
-//! | has no line: it was lost, or never written | the owner is a known ZeroScaler with that uid, which names no more than [`UNRECORDED_MAX`] such numbers, or as many as its Service has ports, and its namespace has fewer than its quota |
+//! | has a line in the ledger | the line has the namespace of the slice and the uid of its owner |
+//! | has no line (lost or never written) | the owner is a known ZeroScaler with that uid, and two limits hold |
 //!
-//! Of more numbers, those count first that the owner's status shows. Ports of a workload that another process leads are not
-//! known here.
+//! The limits for numbers without a line: the ZeroScaler names no more than [`UNRECORDED_MAX`] of them, or as many as
+//! its Service has ports if that is more; and its namespace stays within its quota. If there are more numbers, those in
+//! the owner's status count first. The ports of a workload that another process owns are not known here.
 
 use super::plan::{Wanted, quota};
 use common::RevisionKey;
@@ -18,22 +19,22 @@ use common::ports::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Numbers without a line that the slices of one ZeroScaler may name: a Service has few ports.
+/// Maximum of numbers without a line that the slices of one ZeroScaler may name. A Service has few ports.
 pub const UNRECORDED_MAX: usize = 16;
 
-/// A slice that says that it leads clients of a ZeroScaler to activators.
+/// EndpointSlice that claims to lead clients of a ZeroScaler to activators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Its namespace, and the name of its owner.
+    /// Namespace of the slice and name of its owner.
     pub key: RevisionKey,
-    /// The owner's uid.
+    /// Uid of the owner.
     pub uid: Arc<str>,
-    /// The numbers that it names.
+    /// Numbers that the slice names.
     pub numbers: BTreeSet<u16>,
 }
 
-/// Returns the numbers that count. `is_known`: whether there is a ZeroScaler with this name and uid. `ports`: what one is to
-/// have, as far as that is known.
+/// Returns the numbers that count. `is_known` returns true if there is a ZeroScaler with this name and uid. `ports`
+/// returns its ports, as far as they are known.
 pub fn listed<'a, 'b>(
     claims: impl IntoIterator<Item = &'a Claim>,
     ledger: &Ledger,
@@ -87,7 +88,7 @@ mod tests {
         lines.iter().map(|(number, line)| (*number, Entry::parse(line).expect("a line"))).collect()
     }
 
-    /// Goal: a slice speaks for its own workload alone, whatever it says of its owner.
+    /// Goal: a slice counts only for its own workload, whatever owner it claims.
     #[test]
     fn a_number_counts_where_ledger_and_owner_agree() {
         let ledger = ledger(&[(100, "held shop/a ua 80 http"), (101, "released:1795000000 shop/a ua 80 http")]);
@@ -111,7 +112,7 @@ mod tests {
         }
     }
 
-    /// Goal: slices without lines take a few numbers for each workload, and never a namespace's whole range.
+    /// Goal: slices without lines claim a few numbers per workload, and never the whole range for a namespace.
     #[test]
     fn forged_slices_do_not_exhaust_the_range() {
         let one = [claim(("evil", "b"), "u", 100..=199), claim(("evil", "b"), "u", 100..=199)];
@@ -123,11 +124,11 @@ mod tests {
         assert_eq!(listed(&many, &mine, RANGE, |_, _| true, |_| &[]).len(), quota(RANGE) - 1);
     }
 
-    /// Goal: where the ledger is lost, a workload with many ports keeps the number of each.
+    /// Goal: if the ledger is lost, a workload with many ports keeps the number of each.
     #[test]
     fn numbers_without_lines_count_as_far_as_the_service_has_ports() {
         let claims = [claim(("shop", "a"), "ua", 100..=139)];
-        // Ports of the Service, the numbers that its status shows, how many count.
+        // Number of ports of the Service, numbers in its status, expected number that count.
         let rows: [(u16, std::ops::Range<u16>, usize); 4] =
             [(20, 120..140, 20), (3, 137..140, UNRECORDED_MAX), (40, 0..0, 40), (0, 0..0, UNRECORDED_MAX)];
         for (count, mut shown, expected) in rows {

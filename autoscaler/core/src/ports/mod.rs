@@ -1,4 +1,4 @@
-//! A port number of its own for each port of each workload, on every activator.
+//! Allocates a port number on every activator to each port of each workload.
 //!
 //! ```text
 //! births, edits ─▶ plan ─▶ lines of the ledger (compare and set) ─▶ activators listen
@@ -7,51 +7,54 @@
 //!                                           └─▶ endpoints ─▶ EndpointSlices ─▶ clients
 //! ```
 //!
-//! # What must hold
+//! # Guarantee
 //!
-//! A client that connects to an address and number out of a slice meets neither another workload nor a closed port:
-//! through crashes, two autoscalers that both believe to be the owner, views that lag, old statuses put back.
+//! A client that connects to an address and number from a slice reaches neither another workload nor a closed port.
+//! This holds through crashes, two autoscalers that both believe to be the owner, stale views, and restored old
+//! statuses.
 //!
 //! # The four rules
 //!
-//! 1. **One line for each number** ([`common::ports::ledger`]). A number is a key of one ConfigMap, replaced only under
-//!    the resource version that was read. The loser of a race reads and plans again. Leases decide who tries, so that two
-//!    seldom do; nothing rests on them.
-//! 2. **Activators follow the ledger alone** ([`common::ports::listeners`]): a number is open, for the workload of its
-//!    line, while that line is held and for [`OPEN_FOR`] after its release. A status moves nothing.
-//! 3. **An address is added to a slice only on a proof** ([`slices`]): the activator has answered on that very number
-//!    within [`PROOF_HOLDS`] that it listens there for this workload, and that the line is held. An address that a slice
-//!    has stays as long as nothing speaks against it. Slices too are replaced only under the version that was read.
-//! 4. **A number rests before another workload gets it** ([`plan()`]). Its line is released when no workload wants it and no
-//!    slice names it. Another workload gets it only when the range has no unused number left, and [`RESTS_FOR`] after the
-//!    last slice that named it; the number that has rested longest is first. If a slice names a released number, the time
-//!    begins anew. Tenants write slices: those that are a workload's own count ([`claims`]).
+//! 1. **One line per number** ([`common::ports::ledger`]). A number is a key of one ConfigMap, and is replaced only
+//!    under the resource version that was read. The loser of a race reads and plans again. Leases decide which
+//!    autoscaler tries, so races are rare; correctness does not depend on leases.
+//! 2. **Activators follow only the ledger** ([`common::ports::listeners`]). A number is open for the workload of its
+//!    line while that line is held, and for [`OPEN_FOR`] after its release. A status has no effect.
+//! 3. **An address is added to a slice only with a proof** ([`slices`]). The activator has responded on that very
+//!    number within [`PROOF_HOLDS`] that it listens there for this workload and that the line is held. An address in a
+//!    slice stays unless there is evidence against it. Slices too are replaced only under the version that was read.
+//! 4. **A number rests before another workload gets it** ([`plan()`]). Its line is released when no workload wants it
+//!    and no slice names it. Another workload gets it only if the range has no unused number left, and [`RESTS_FOR`]
+//!    after the last slice that named it. The number that has rested longest comes first. If a slice names a released
+//!    number, the rest starts again. Since tenants can write slices, only slices that belong to a workload count
+//!    ([`claims`]).
 //!
-//! # Why they suffice
+//! # Why the rules suffice
 //!
-//! *Two workloads never share a number.* By 1 it has one line, which names one workload. By 4 the line changes hands
-//! [`RESTS_FOR`] after the release, and by 2 activators have closed the number three minutes before. An activator or a
-//! reader of slices would have to lag by minutes to see both, and watches end and begin anew within five minutes. Clocks
-//! may differ by two.
+//! *Two workloads never share a number.* By rule 1 a number has one line, which names one workload. By rule 4 the line
+//! changes its workload [`RESTS_FOR`] after the release, and by rule 2 activators have closed the number three minutes
+//! before. An activator or a reader of slices would have to lag by minutes to see both workloads. Watches end and
+//! restart within five minutes, and clocks may differ by two.
 //!
-//! *No slice leads to a closed port.* An address gets there only by 3, so an activator saw the line held at most
-//! [`PROOF_HOLDS`] before the write began, and a write ends within ten seconds or not at all. Slices written before the
-//! release was seen are thus seen within a minute, and the number stays open for [`OPEN_FOR`]. (An activator that dies
-//! stays in slices until its Service says so, as a pod of any Service does.)
+//! *No slice leads to a closed port.* An address is added only by rule 3, so an activator saw the line held at most
+//! [`PROOF_HOLDS`] before the write began, and a write ends within ten seconds or fails. Slices written before the
+//! release was observed are thus observed within a minute, and the number stays open for [`OPEN_FOR`]. (An activator
+//! that dies stays in slices until its Service reports that, like a pod of any Service.)
 //!
-//! # Who of them
+//! # Selection of activators
 //!
-//! Every activator listens on every number; a workload's slices name so many of them as its load needs ([`carriers`]).
+//! Every activator listens on every number. The slices of a workload name as many activators as its load needs
+//! ([`carriers`]).
 //!
-//! # In nobody's way
+//! # Independence
 //!
-//! A wake needs no number: the workload has it from its birth to its end. Births are planned all together, and written
-//! one block of five hundred at a time. Replicas begin at different numbers, so that they seldom want the same block.
-//! What cannot have a number ([`Problem`]) keeps nobody else from one.
+//! A scale from zero needs no number: the workload has one from its creation to its end. All new workloads are planned
+//! together, and written in blocks of five hundred. Replicas start at different numbers, so that they rarely want the
+//! same block. A workload that cannot get a number ([`Problem`]) keeps no other from one.
 //!
 //! # Not here
 //!
-//! Sockets, objects and names of slices: those are the shell's.
+//! Sockets, objects and names of slices: those belong to the shell.
 
 pub mod carriers;
 pub mod claims;
@@ -71,15 +74,15 @@ pub use slices::{Activator, Listed, Serving, endpoints};
 pub use common::ports::ledger::OPEN_FOR;
 use std::time::Duration;
 
-/// How long an activator's answer lets its address be added to a slice.
+/// Time for which an activator's response permits adding its address to a slice.
 pub const PROOF_HOLDS: Duration = Duration::from_secs(30);
-/// Time from the last slice that named a released number to its next workload.
+/// Time from the last slice that named a released number until another workload may get it.
 pub const RESTS_FOR: Duration = Duration::from_secs(600);
-/// A released number that slices name is released anew once in this time.
+/// Interval at which a released number that slices name is released again.
 pub const NOTED_EVERY: Duration = Duration::from_secs(60);
-/// How long an activator is taken for the process that has answered last.
+/// Time for which an activator counts as the process that responded last.
 pub const IDENTIFIED_FOR: Duration = Duration::from_secs(10);
-/// A number on which something else has answered for so long is in use by another process.
+/// Time of foreign responses after which a number counts as used by another process.
 pub const FOREIGN_HOLDS: Duration = Duration::from_secs(10);
-/// So many numbers of one port may rest before another is tried in place of one that is in use.
+/// Maximum of resting numbers of one port for which a number in use is replaced by another one.
 pub const TRIES_MAX: usize = 3;

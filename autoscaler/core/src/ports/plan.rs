@@ -1,17 +1,18 @@
-//! Which lines of the ledger are to change, for all workloads of one owner at once.
+//! Plans changes of ledger lines, for all workloads of one owner at once.
 //!
-//! # Which number a port has
+//! # The number of a port
 //!
-//! Of the lines that name the workload's uid, those with the port's name are the port's, else the one that its slices
-//! lead to, else those with its number: a port that is renamed, or renumbered, or both, keeps what it has. Of those that
-//! are held and within the range, it has the one that its slices or its status show, else the lowest.
+//! Among the lines with the workload's uid, a port owns the lines with its name. Of lines whose name no port has, it
+//! owns the line that its slices lead to, or otherwise lines with its port number. So a port that is renamed,
+//! renumbered, or both keeps its line. Of the held lines within the range, the port has the one in its slices or its
+//! status, otherwise the lowest.
 //!
-//! Without one, it gets the first of these:
+//! Without such a line it gets the first of these numbers:
 //!
-//! 1. The number that its slices lead to or its status shows, if that is unused or was this port's: lines that were lost
-//!    are written again, and a restored object has its former numbers.
+//! 1. The number in its slices or its status, if that is unused or was this port's. So lost lines are written again,
+//!    and a restored object gets its former numbers.
 //! 2. Another number that was this port's.
-//! 3. The next number of the range that has no line, from [`View::start`], going round.
+//! 3. The next number of the range without a line, from [`View::start`] on, wrapping around.
 //! 4. Of all released numbers, the one that has rested longest, once it has rested for [`RESTS_FOR`].
 //!
 //! # Release
@@ -20,18 +21,19 @@
 //!
 //! # Quota
 //!
-//! A namespace gets no further number while it has nine tenths of the range, those counted that were released within
-//! [`RESTS_FOR`]. A number that a port had before is given back in any case.
+//! A namespace gets no further number while it has nine tenths of the range, including numbers released within
+//! [`RESTS_FOR`]. A number that a port had before is always given back to it.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A number outside the range (it was edited), or in use by another process on an activator: another is given first, and
-//!   the old one released after it; slices move from one to the other. If the range is exhausted, the old one stays.
-//! - In use again and again: while [`TRIES_MAX`] former ones rest the number stays, with its condition. (Something answers
-//!   on every number, a sidecar for example.)
-//! - Two lines held for one port, by two owners that did not know of each other: one is released.
-//! - A line whose object is not known, or has another uid, is released. The shell asks the API server first whether the
-//!   object exists: views lag.
+//! - A number is outside the range (after an edit), or another process uses it on an activator: first another number is
+//!   given, then the old one is released, and slices move from one to the other. If the range is exhausted, the old one
+//!   stays.
+//! - Numbers are in use repeatedly: while [`TRIES_MAX`] former ones rest, the number stays, and a condition reports it.
+//!   (Some process responds on every number, for example a sidecar.)
+//! - Two lines are held for one port, by two owners that did not know of each other: one is released.
+//! - A line whose object is unknown or has another uid is released. Views are stale, so the shell first asks the API
+//!   server if the object exists.
 
 use super::{NOTED_EVERY, RESTS_FOR, TRIES_MAX};
 use common::RevisionKey;
@@ -43,129 +45,130 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One in so many numbers of the range is not for a namespace that has all others.
+/// Divisor for the part of the range that is reserved: one in ten numbers is not available to a namespace that has all
+/// others.
 const KEPT: usize = 10;
 
-/// Numbers of the range that one namespace may have.
+/// Returns the maximum of numbers of the range for one namespace.
 pub fn quota(range: PortRange) -> usize {
     range.len() - range.len() / KEPT
 }
 
-/// A port that is to have a number.
+/// Port that needs a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The Service's port.
+    /// Port of the Service.
     pub port: PortId,
-    /// The number that its slices lead to.
+    /// Number that its slices lead to.
     pub listed: Option<u16>,
-    /// The number that its status shows.
+    /// Number in its status.
     pub shown: Option<u16>,
 }
 
-/// A ZeroScaler that exists, also one that is being deleted: it has its numbers until it is gone.
+/// ZeroScaler that exists. One that is being deleted keeps its numbers until it is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Its name.
+    /// Name of the ZeroScaler.
     pub key: RevisionKey,
-    /// Its uid.
+    /// Uid of the ZeroScaler.
     pub uid: Arc<str>,
-    /// Its ports.
+    /// Ports of the ZeroScaler.
     pub ports: Vec<Wanted>,
 }
 
-/// What an owner sees.
+/// State that an owner observes.
 pub struct View<'a> {
-    /// Numbers that may be given.
+    /// Range of numbers that may be given.
     pub range: PortRange,
-    /// Where the search for an unused one begins.
+    /// Number at which the search for an unused one begins.
     pub start: u16,
-    /// All maps.
+    /// Lines of all maps.
     pub ledger: &'a Ledger,
-    /// Numbers whose lines cannot be read. Nobody is given them.
+    /// Numbers whose lines cannot be parsed. They are never given.
     pub unreadable: &'a BTreeSet<u16>,
-    /// Numbers that slices name which count ([`super::claims`]). They are neither released nor given to another workload.
+    /// Numbers named by slices that count ([`super::claims`]). They are neither released nor given to another workload.
     pub listed: &'a BTreeSet<u16>,
-    /// Numbers that another process has on some activator.
+    /// Numbers that another process uses on some activator.
     pub in_use: &'a BTreeSet<u16>,
-    /// This owner's workloads, all of them.
+    /// All workloads of this owner.
     pub workloads: &'a [&'a Workload],
-    /// Whether a line is this owner's to change: by the key of its workload.
+    /// Returns true if a line belongs to this owner, by the key of its workload.
     pub is_mine: &'a dyn Fn(&RevisionKey) -> bool,
 }
 
 impl View<'_> {
-    /// Returns whether a number of the range can be given as far as lines and activators go.
+    /// Returns true if the number is in the range, its line is not unreadable, and no other process uses it.
     fn is_usable(&self, number: u16) -> bool {
         self.range.contains(number) && !self.unreadable.contains(&number) && !self.in_use.contains(&number)
     }
 }
 
-/// One line to change.
+/// Change of one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its number.
+    /// Number of the line.
     pub number: u16,
-    /// What it is to say.
+    /// New contents of the line.
     pub entry: Entry,
 }
 
-/// What a port has.
+/// Result for a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its number, once the ledger shows it. What is only on its way there is nobody's yet.
+    /// Number of the port, once the ledger contains it. A number that is not written yet belongs to no workload.
     pub number: Option<u16>,
-    /// Other numbers of its own that are open: slices may lead there until the new one is proven.
+    /// Other open numbers of the port. Slices may lead there until the new one is proven.
     pub former: Vec<u16>,
-    /// Why it has none, or not a good one.
+    /// Reason why the port has no number, or not a good one.
     pub problem: Option<Problem>,
 }
 
-/// A condition of one workload.
+/// Condition of one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// There is no free number.
     Exhausted {
-        /// The range.
+        /// Range of numbers.
         range: PortRange,
     },
-    /// Its namespace has as many as it may have.
+    /// The namespace has reached its quota.
     Quota {
-        /// The range.
+        /// Range of numbers.
         range: PortRange,
-        /// How many.
+        /// Quota of the namespace.
         quota: usize,
     },
-    /// Something else listens there on some activator.
+    /// Another process listens on the number on some activator.
     InUse {
         /// The number.
         number: u16,
-        /// How many others have been tried.
+        /// Number of other numbers that were tried.
         tried: usize,
     },
-    /// Its status showed another one's number.
+    /// The status contained a number of another workload.
     NotOurs {
         /// The number.
         number: u16,
-        /// Whose it is.
+        /// Workload that owns the number.
         owner: RevisionKey,
     },
-    /// It had several.
+    /// The port had several numbers.
     Duplicate {
-        /// What it keeps.
+        /// Number that it keeps.
         kept: u16,
-        /// What is released.
+        /// Numbers that are released.
         released: Vec<u16>,
     },
 }
 
-/// What is to be written, and what each port has meanwhile.
+/// Changes to write, and the present result for each port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// By map; each map is written at once, under the version that was read.
+    /// Changes by map. Each map is written at once, under the version that was read.
     pub changes: BTreeMap<Block, Vec<Change>>,
-    /// For each workload, its ports in their order.
+    /// Results for the ports of each workload, in their order.
     pub ports: BTreeMap<RevisionKey, Vec<Outcome>>,
-    /// Time after which to plan again though nothing has changed.
+    /// Time after which to plan again even without a change.
     pub again: Option<Duration>,
 }
 
@@ -192,8 +195,8 @@ pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
     planner.plan
 }
 
-/// Takes a port's lines out of its workload's: those of its name; of those whose name no port has, the one that its slices
-/// lead to, and those of its number that no port's slices lead to.
+/// Takes the lines of a port out of those of its workload. These are the lines with its name. Of lines whose name no
+/// port has, they are the one that its slices lead to, and those with its port number that no port's slices lead to.
 fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, wanted: &Wanted) -> Vec<(u16, &'a Entry)> {
     let all = &workload.ports;
     let is_its = |number: u16, entry: &Entry| match () {
@@ -206,7 +209,7 @@ fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, wanted: &
     mine
 }
 
-/// Returns the end of a released number's rest; none: it is held, or has rested.
+/// Returns the end of a released number's rest, or `None` if it is held or has rested.
 fn rest_of(entry: &Entry, now: Timestamp) -> Option<Timestamp> {
     let State::Released(at) = entry.state else { return None };
     Some(at + RESTS_FOR).filter(|until| *until > now)
@@ -215,16 +218,17 @@ fn rest_of(entry: &Entry, now: Timestamp) -> Option<Timestamp> {
 struct Planner<'a, 'v> {
     view: &'a View<'v>,
     now: Timestamp,
-    /// Numbers that this plan gives.
+    /// Numbers given by this plan.
     given: BTreeSet<u16>,
     at: u16,
-    /// A search for an unused number went all the way round for nothing: so would each after it, and there may be thousands.
+    /// True if a search for an unused number covered the whole range without success. Further searches would fail too,
+    /// and there may be thousands.
     is_used_up: bool,
     /// Numbers that have rested, longest first.
     rested: VecDeque<u16>,
-    /// When the next number has rested.
+    /// Time at which the next number has rested.
     rests_until: Option<Timestamp>,
-    /// Numbers of each namespace that count against its quota.
+    /// Numbers of each namespace that count to its quota.
     has: BTreeMap<&'a str, usize>,
     plan: Plan,
 }
@@ -255,7 +259,7 @@ impl<'a, 'v> Planner<'a, 'v> {
         Self { view, now, given, at, is_used_up: false, rested, rests_until, has, plan }
     }
 
-    /// Releases a line that nobody wants any more, or releases it anew.
+    /// Releases a line that is no longer wanted, or releases it again.
     fn release(&mut self, number: u16, entry: &Entry, is_kept: bool) {
         let is_listed = self.view.listed.contains(&number);
         let is_due = match entry.state {
@@ -304,9 +308,9 @@ impl<'a, 'v> Planner<'a, 'v> {
             }
             self.rename(lines, best, &wanted.port);
         } else {
-            // What is about to be replaced is released once its successor is held.
+            // The number to replace is released once its successor is held.
             let in_use = number.filter(|number| self.view.in_use.contains(number));
-            // Those that have rested may be free again, and other numbers are.
+            // Numbers that have rested may be usable again, and so may others.
             let of_range = lines.iter().filter(|(number, _)| self.view.range.contains(*number));
             let rests: Vec<Timestamp> = of_range.filter_map(|(_, entry)| rest_of(entry, self.now)).collect();
             let tried = rests.len();
@@ -330,7 +334,7 @@ impl<'a, 'v> Planner<'a, 'v> {
         Outcome { number, former: lines.iter().filter(is_former).map(|(other, _)| *other).collect(), problem }
     }
 
-    /// Returns the problem of a status that shows another workload's number.
+    /// Returns the problem of a status that contains another workload's number.
     fn misled(&self, workload: &Workload, wanted: &Wanted) -> Option<Problem> {
         let number = wanted.shown?;
         let is_anothers = |entry: &&Entry| entry.uid != workload.uid && entry.state == State::Held;
@@ -338,7 +342,7 @@ impl<'a, 'v> Planner<'a, 'v> {
         Some(Problem::NotOurs { number, owner: entry.key.clone() })
     }
 
-    /// The line of a number that stays says what its port is called now.
+    /// Updates the port name and number in a line that stays.
     fn rename(&mut self, lines: &[(u16, &Entry)], number: u16, port: &PortId) {
         let stale = lines.iter().find(|(other, entry)| *other == number && entry.port != *port);
         if let Some((_, entry)) = stale {
@@ -346,7 +350,8 @@ impl<'a, 'v> Planner<'a, 'v> {
         }
     }
 
-    /// Returns a number for a port: one that it had, else an unused one, else the one that has rested longest.
+    /// Returns a number for a port: one that it had, otherwise an unused one, otherwise the one that has rested
+    /// longest.
     fn free(&mut self, namespace: &'a str, wanted: &Wanted, released: &[u16]) -> Result<u16, Problem> {
         let View { range, ledger, listed, .. } = *self.view;
         let quota = quota(range);
@@ -376,7 +381,7 @@ impl<'a, 'v> Planner<'a, 'v> {
         Ok(next)
     }
 
-    /// Returns the next number of the range that has no line.
+    /// Returns the next number of the range without a line.
     fn unused(&mut self) -> Option<u16> {
         let View { range, ledger, listed, .. } = *self.view;
         if self.is_used_up {

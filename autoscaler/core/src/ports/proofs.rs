@@ -1,11 +1,12 @@
-//! What activators have answered on the numbers.
+//! Responses of activators to probes of their port numbers.
 //!
-//! An answer is remembered from the moment its question was sent: what it says was so at that moment or later. Of two
-//! answers the later question's counts, in whatever order they arrive.
+//! A response counts from the moment at which its probe was sent: its contents were true at that moment or later. Of
+//! two responses the one to the later probe counts, in whatever order they arrive.
 //!
-//! An answer belongs to the process that gave it. What was answered at an address is forgotten with an answer of another
-//! instance, and as soon as the activator there is not ready or is gone: it may be started again, or the address be given
-//! to another pod. Whoever does not hear of that in time asks each activator every [`IDENTIFIED_FOR`] who it is.
+//! A response belongs to the process that gave it. The responses at an address are discarded when another instance
+//! responds there, and as soon as the activator there is not ready or gone: it may be restarted, or its address given
+//! to another pod. In case an owner does not learn of that in time, it asks each activator every [`IDENTIFIED_FOR`] for
+//! its identity.
 
 use super::{Activator, FOREIGN_HOLDS, IDENTIFIED_FOR, PROOF_HOLDS};
 use common::ports::answer::Listening;
@@ -13,47 +14,47 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// How a probe on a number ended.
+/// Result of a probe of a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// An activator's.
+    /// An activator responded.
     Ours(Listening),
-    /// Nobody listens there.
+    /// No process listens there.
     Refused,
-    /// Something listens, and it is no activator.
+    /// A process that is not an activator listens there.
     Foreign,
-    /// Nothing came back.
+    /// There was no response.
     Silent,
 }
 
-/// What is known of an address and number, for one workload.
+/// Knowledge about an address and number, for one workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It listens there for the workload, and may be added to its slices.
+    /// The activator listens there for the workload, and may be added to its slices.
     Proven,
-    /// It listens there for the workload; that was long ago, or is coming to its end.
+    /// The activator listens there for the workload, but the response is old, or the line is released.
     Listens,
-    /// It does not.
+    /// The activator does not listen there for the workload.
     Denied,
-    /// It has not been asked, or has not answered.
+    /// There was no probe or no response.
     Unknown,
 }
 
-/// All answers of all activators.
+/// All responses of all activators.
 #[derive(Clone, Debug, Default)]
 pub struct Proofs {
     answers: BTreeMap<(IpAddr, u16), Answered>,
     processes: BTreeMap<IpAddr, Process>,
 }
 
-/// What answers at an address.
+/// Process at an address.
 #[derive(Clone, Debug)]
 struct Process {
-    /// Once it has answered.
+    /// Instance of the process, once it has responded.
     instance: Option<String>,
-    /// What was asked before concerns another one.
+    /// Time of the earliest valid probe. Earlier probes concern another process.
     since: Instant,
-    /// When it was asked last and has said which one it is.
+    /// Time of the last probe whose response identified the process.
     identified: Instant,
 }
 
@@ -61,12 +62,13 @@ struct Process {
 struct Answered {
     answer: Answer,
     sent: Instant,
-    /// Since when something else has answered.
+    /// Time since which another process has responded.
     foreign_since: Option<Instant>,
 }
 
 impl Proofs {
-    /// Takes an answer to a probe that was sent then. What is silent changes nothing: whoever asks may be cut off.
+    /// Records the result of a probe sent at `sent`. A missing response changes nothing, since the prober itself may be
+    /// disconnected.
     pub fn record(&mut self, address: IpAddr, number: u16, answer: Answer, sent: Instant) {
         let process =
             self.processes.entry(address).or_insert(Process { instance: None, since: sent, identified: sent });
@@ -89,8 +91,8 @@ impl Proofs {
         self.answers.insert((address, number), Answered { answer, sent, foreign_since });
     }
 
-    /// Follows which activators there are, and forgets what was answered by those that are not ready or gone; and
-    /// numbers that are nobody's.
+    /// Updates the list of activators. Discards responses of activators that are not ready or gone, and of numbers that
+    /// no workload has.
     pub fn follow(&mut self, activators: &[Activator], is_number: impl Fn(u16) -> bool, now: Instant) {
         let runs = |activator: &&Activator| activator.serving.is_on();
         let running: BTreeSet<IpAddr> = activators.iter().filter(runs).map(|activator| activator.address).collect();
@@ -104,8 +106,8 @@ impl Proofs {
         self.processes.retain(|address, _| exists(address));
     }
 
-    /// Whom to ask, on any number, since it has not said for [`IDENTIFIED_FOR`] which process it is: it may have been
-    /// started again without anybody having seen it not ready.
+    /// Returns probes for activators that have not identified themselves for [`IDENTIFIED_FOR`], each on any number.
+    /// They may have been restarted without being observed as not ready.
     pub fn unidentified(&self, now: Instant) -> Vec<(IpAddr, u16)> {
         let is_due = |process: &Process| process.instance.is_some() && now >= process.identified + IDENTIFIED_FOR;
         let due = self.processes.iter().filter(|(_, process)| is_due(process));
@@ -116,12 +118,12 @@ impl Proofs {
         due.filter_map(|(address, _)| number(*address)).collect()
     }
 
-    /// The process that answered last at an address.
+    /// Returns the instance that responded last at an address.
     pub fn instance(&self, address: IpAddr) -> Option<&str> {
         self.processes.get(&address)?.instance.as_deref()
     }
 
-    /// What is known, for the workload of this uid.
+    /// Returns the verdict for the workload with this uid.
     pub fn verdict(&self, address: IpAddr, number: u16, uid: &str, now: Instant) -> Verdict {
         let Some(Answered { answer, sent, .. }) = self.answers.get(&(address, number)) else { return Verdict::Unknown };
         match answer {
@@ -133,7 +135,7 @@ impl Proofs {
         }
     }
 
-    /// Numbers on which something else has answered for a while, at one of these addresses.
+    /// Returns the numbers on which another process has responded for a while, at one of these addresses.
     pub fn in_use(&self, ready: &BTreeSet<IpAddr>) -> BTreeSet<u16> {
         let foreign = self.answers.iter().filter(|((address, _), answered)| {
             let since = answered.foreign_since;

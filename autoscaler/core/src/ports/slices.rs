@@ -1,113 +1,114 @@
-//! Which activators' addresses stand in a workload's slices, and under which number.
+//! Decides which activator addresses the slices of a workload contain, and with which number.
 //!
 //! # The rule, for one port and each address
 //!
-//! | the activator | at the port's number | then |
+//! | activator | at the port's number | result |
 //! |---|---|---|
-//! | is not in its Service, or has ended serving on its way out | | no |
-//! | is ready | proven | yes |
-//! | | is in the slices now, ready, and nothing speaks against it | stays |
-//! | | else is in the slices under a former number that is still open | stays there, until the new one is proven |
-//! | | else | no; it is asked |
-//! | is on its way out and serves | is in the slices now | stays, not ready, unless a ready one is there |
-//! | is not ready, and not on its way out | is in the slices now, ready | stays where nobody else is to be had |
+//! | is not in its Service, or terminates and no longer serves | | not listed |
+//! | ready | proven | listed |
+//! | | is in the slices now, ready, without evidence against it | stays |
+//! | | else is in the slices with a former number that is still open | stays there until the new one is proven |
+//! | | else | not listed; it is probed |
+//! | terminates and serves | is in the slices now | stays, not ready, unless a ready one is listed |
+//! | not ready, and not terminating | is in the slices now, ready | stays if no other activator is available |
 //!
-//! Proxies lead clients to those that are on their way out only where nobody is ready. So beside ready ones they are taken
-//! out at once, and the end of an activator is one change of a workload's slices, not two; nor is it two if another one
-//! takes its place, and answers soon ([`may_wait_for_successor`]).
+//! Proxies send clients to terminating endpoints only if none is ready. So terminating activators are removed at once
+//! beside ready ones. The end of an activator is then one change of a workload's slices, not two. It is also one change
+//! if another activator that responds soon takes its place ([`may_wait_for_successor`]).
 //!
-//! An address that is not ready in the slices is one that was on its way out. If there is a ready activator now, it is
-//! another, and has to be proven.
+//! An address that is not ready in the slices belonged to a terminating activator. If a ready activator has it now,
+//! that is another one, which must be proven.
 //!
-//! # When no activator is ready
+//! # If no activator is ready
 //!
-//! One that had no processor for a few seconds, or is started again by its kubelet, is not ready for a moment. Its clients
-//! are better off in its listen queue than turned away, and slices that nobody writes are right as soon as it is back:
-//! of a single activator's ten thousand workloads, without a minute of writes before it and another one behind. So the
-//! slices go on naming it, as long as neither another activator nor a pod can have the traffic ([`Endpoints::with_unready`]).
-//! It is added to none, and a number that slices name is not released ([`super::plan()`]).
+//! An activator that got no processor time for a few seconds, or is restarted by its kubelet, is briefly not ready. Its
+//! clients are better off in its listen queue than rejected. Slices that are left unchanged are correct again as soon
+//! as it is back. This saves a minute of writes before and after, for the ten thousand workloads of a single activator.
+//! So the slices keep naming it as long as neither another activator nor a pod can take the traffic
+//! ([`Endpoints::with_unready`]). It is added to no slice, and a number that slices name is not released
+//! ([`super::plan()`]).
 //!
-//! # What speaks against it
+//! # Evidence against an address
 //!
-//! A refused connection, or an answer for another workload or of something else. That nothing was heard does not: who
-//! asks may be the one that is cut off.
+//! A refused connection, or a response for another workload or of another process. A missing response is no evidence,
+//! since the prober itself may be disconnected.
 //!
 //! # Several ports
 //!
-//! A slice has one list of ports for all of its addresses, so addresses whose ports lead to the same numbers share one:
-//! [`group`]. There is one such for each address family, and most of the time just that.
+//! A slice has one list of ports for all of its addresses. So addresses whose ports lead to the same numbers share a
+//! slice: [`group`]. There is at least one slice per address family, and usually only that.
 
 use super::{Proofs, Verdict};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// An activator, as its Service's slices have it.
+/// Activator as listed in the slices of its Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activator {
     /// One of its addresses.
     pub address: IpAddr,
-    /// Whether it takes requests.
+    /// State of the activator.
     pub serving: Serving,
 }
 
-/// Whether an activator takes requests.
+/// State of an activator: whether it takes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serving {
-    /// It does.
+    /// The activator takes requests.
     Ready,
-    /// It is on its way out, and still does.
+    /// The activator terminates and still takes requests.
     Terminating,
-    /// It does not, and is not on its way out: it starts, or stands still.
+    /// The activator takes no requests and does not terminate: it starts or is stalled.
     Unready,
-    /// It does not any more.
+    /// The activator no longer takes requests.
     No,
 }
 
 impl Serving {
-    /// Whether it takes requests.
+    /// Returns true if the activator takes requests.
     pub fn is_on(self) -> bool {
         matches!(self, Self::Ready | Self::Terminating)
     }
 }
 
-/// An address in a slice.
+/// Address in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listed {
-    /// The activator's.
+    /// Address of the activator.
     pub address: IpAddr,
-    /// Where it listens for the port.
+    /// Number on which it listens for the port.
     pub number: u16,
-    /// The endpoint's condition; one that is not ready serves, and terminates.
+    /// Condition of the endpoint. An endpoint that is not ready serves and terminates.
     pub ready: bool,
 }
 
-/// One port of a workload.
+/// Port of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Port<'a> {
-    /// The workload.
+    /// Uid of the workload.
     pub uid: &'a str,
-    /// Its number, if the ledger shows one.
+    /// Number of the port, if the ledger contains one.
     pub number: Option<u16>,
-    /// Numbers that it had and that are open.
+    /// Former numbers that are still open.
     pub former: &'a [u16],
-    /// Where its slices lead now, as they were read together with their version.
+    /// Present endpoints in its slices, read together with their version.
     pub listed: &'a [Listed],
 }
 
-/// What follows.
+/// Endpoints of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoints {
-    /// What the slices are to have, in order of the addresses.
+    /// Endpoints that the slices should contain, in order of the addresses.
     pub listed: Vec<Listed>,
-    /// What they have of activators that are not ready, of an address family of which `listed` has none.
+    /// Present endpoints of activators that are not ready, if `listed` has none of their address family.
     pub unready: Vec<Listed>,
-    /// Whom to ask, and on which number.
+    /// Addresses and numbers to probe.
     pub ask: Vec<(IpAddr, u16)>,
 }
 
 impl Endpoints {
-    /// What the slices are to have where no pod can have the traffic either.
+    /// Returns the endpoints that the slices should contain if no pod can take the traffic either.
     pub fn with_unready(mut self) -> Vec<Listed> {
         self.listed.append(&mut self.unready);
         self.listed.sort_unstable();
@@ -115,7 +116,7 @@ impl Endpoints {
     }
 }
 
-/// Applies the table above.
+/// Applies the table of the [module](self).
 pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now: Instant) -> Endpoints {
     let mut endpoints = Endpoints::default();
     for Activator { address, serving } in activators.iter().copied() {
@@ -155,20 +156,20 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
     endpoints
 }
 
-/// How soon a change is to be written.
+/// Urgency of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// When there is time: there is one more activator beside several.
+    /// Write when there is time: several activators get one more.
     Low,
-    /// Without a wait: there is a second activator. If the only one died, clients would be refused.
+    /// Write without a wait: a single activator gets a second one. If the only one died, clients would be refused.
     Soon,
-    /// Before that: clients are led to somebody who goes, or to nobody.
+    /// Write first: clients are led to an activator that is leaving, or to none.
     High,
 }
 
-/// How soon slices that lead to `before` are to lead to `after`. Each address family is looked at by itself: a client has
-/// one. `serves`: whether an activator still serves there ([`serves`]). One that does, and that another one replaces, misleads
-/// nobody meanwhile.
+/// Returns the urgency of changing slices from `before` to `after`. Each address family counts separately, since a
+/// client uses one. `serves` returns true if an activator still serves at an endpoint ([`serves`]). An endpoint that
+/// serves and is replaced by another one misleads no client meanwhile.
 pub fn urgency(before: &[Listed], after: &[Listed], serves: impl Fn(&Listed) -> bool) -> Urgency {
     let ready = |is_v6: bool| before.iter().filter(move |at| at.ready && at.address.is_ipv6() == is_v6).count();
     let comes = |at: &&Listed| !before.contains(at);
@@ -186,12 +187,14 @@ pub fn urgency(before: &[Listed], after: &[Listed], serves: impl Fn(&Listed) -> 
     }
 }
 
-/// Whether clients who are led there meet the workload: its activator is ready, and nothing speaks against it.
+/// Returns true if clients of the endpoint reach the workload: its activator is ready, and there is no evidence against
+/// it.
 pub fn serves(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> bool {
     is_met(at, uid, activators, proofs, now, |serving| serving == Serving::Ready)
 }
 
-/// Whether clients who are led there are answered: the same, or its activator is on its way out and serves.
+/// Returns true if clients of the endpoint get a response: like [`serves`], but its activator may also terminate and
+/// serve.
 pub fn answers(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> bool {
     is_met(at, uid, activators, proofs, now, Serving::is_on)
 }
@@ -208,28 +211,27 @@ fn is_met(
     activators.iter().any(is_there) && proofs.verdict(at.address, at.number, uid, now) != Verdict::Denied
 }
 
-/// Whether a change from `before` to `after` may wait a moment for the answer of somebody who is asked, so that who goes and
-/// who takes the place are one write: an activator goes, and clients who are led to it or to another one are answered
-/// meanwhile.
+/// Returns true if a change may wait briefly for the response of a probed activator, so that removal and replacement
+/// are one write. The condition: an activator is removed, and clients of all present endpoints get responses meanwhile.
 pub fn may_wait_for_successor(before: &[Listed], after: &[Listed], answers: impl Fn(&Listed) -> bool) -> bool {
     let led = || before.iter().filter(|at| at.ready);
     let goes = |at: &Listed| !after.iter().any(|one| one.ready && one.address == at.address);
     led().any(goes) && led().all(answers)
 }
 
-/// Numbers by the names of ports.
+/// Numbers by port name.
 pub type Leads = BTreeMap<String, u16>;
 
-/// One EndpointSlice, or as many as its addresses need.
+/// EndpointSlice, or several if it has too many addresses for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The Service's ports, and where they lead.
+    /// Ports of the Service, with their numbers.
     pub ports: Leads,
-    /// Addresses of one family, in order, and whether they are ready.
+    /// Addresses of one family in order, with their readiness.
     pub addresses: Vec<(IpAddr, bool)>,
 }
 
-/// Puts the endpoints of all ports together: by family, then by where an address's ports lead.
+/// Combines the endpoints of all ports: by address family, then by the numbers of an address's ports.
 pub fn group<'a>(ports: impl IntoIterator<Item = (&'a str, &'a [Listed])>) -> Vec<Slice> {
     let mut addresses: BTreeMap<IpAddr, (Leads, bool)> = BTreeMap::new();
     for (name, listed) in ports {

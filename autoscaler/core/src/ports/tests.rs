@@ -1,4 +1,4 @@
-//! Tables for each rule, and histories of births, deaths, edits and restores for what must hold of all of them.
+//! Tests of each rule in tables, and of invariants over histories of creations, deletions, edits and restores.
 
 use super::slices::Urgency;
 use super::*;
@@ -17,7 +17,7 @@ fn epoch() -> Instant {
     Instant::now()
 }
 
-/// The moment of a plan.
+/// Time of a plan.
 const NOW: Timestamp = Timestamp::from_secs(1_795_000_000);
 
 fn port(name: &str, port: u16) -> PortId {
@@ -32,7 +32,7 @@ fn workload(name: &str, ports: Vec<Wanted>) -> Workload {
     Workload { key: RevisionKey::new("default", name), uid: name.into(), ports }
 }
 
-/// A line as the ledger has it; the uid is the name.
+/// Parses a line of the ledger; the uid is the name.
 fn line(text: &str) -> Entry {
     Entry::parse(text).unwrap_or_else(|| panic!("{text:?}"))
 }
@@ -41,7 +41,7 @@ fn ledger(lines: &[(u16, &str)]) -> Ledger {
     lines.iter().map(|(number, text)| (*number, line(text))).collect()
 }
 
-/// What an owner sees, with nothing out of the ordinary.
+/// View of an owner, by default without special cases.
 #[derive(Clone, Default)]
 struct Sees {
     ledger: Ledger,
@@ -72,7 +72,7 @@ impl Sees {
     }
 }
 
-/// Changes as text, with `now` for [`NOW`].
+/// Returns changes as text, with `now` for [`NOW`].
 fn changes(plan: &Plan) -> Vec<String> {
     let text = |change: &Change| format!("{} {}", change.number, change.entry).replace(":1795000000", ":now");
     plan.changes.values().flatten().map(text).collect()
@@ -82,7 +82,7 @@ fn apply(ledger: &mut Ledger, plan: &Plan) {
     ledger.extend(plan.changes.values().flatten().map(|change| (change.number, change.entry.clone())));
 }
 
-/// Goal: whatever one namespace asks for, also by other names and numbers for its ports each time, one in ten numbers is
+/// Goal: whatever one namespace requests, even with new names and numbers of its ports each time, one in ten numbers is
 /// left for others.
 #[test]
 fn no_namespace_takes_all_numbers() {
@@ -112,7 +112,7 @@ fn no_namespace_takes_all_numbers() {
     }
 }
 
-/// Goal: which lines a port's number follows from. Method: one row for each case, with the changes that are planned.
+/// Goal: a port's number follows from its lines. Method: one row per case, with the planned changes.
 #[test]
 fn a_port_keeps_its_number_or_gets_one() {
     let listed = |number: u16| Wanted { listed: Some(number), ..wanted("http", 80) };
@@ -223,7 +223,7 @@ fn a_port_keeps_its_number_or_gets_one() {
     }
 }
 
-/// Goal: ports that are called otherwise, because another Service is the first, keep the numbers that slices lead to.
+/// Goal: ports that get other names because another Service comes first keep the numbers that slices lead to.
 #[test]
 fn ports_of_another_first_service_keep_their_numbers() {
     let leads = |name: &str, number: u16, to: u16| Wanted { listed: Some(to), ..wanted(name, number) };
@@ -233,7 +233,7 @@ fn ports_of_another_first_service_keep_their_numbers() {
     assert_eq!(changes(&plan), ["106 held default/a a 80 edge", "105 held default/a a 8080 also-8080"]);
 }
 
-/// Goal: what cannot have a number says why, and keeps nobody else from one.
+/// Goal: a port that cannot get a number reports the reason, and keeps no other from one.
 #[test]
 fn problems_are_the_workloads_own() {
     let a = |wanted: Wanted| workload("a", vec![wanted]);
@@ -290,7 +290,7 @@ fn problems_are_the_workloads_own() {
     assert_eq!(outcome.former, [102]);
 }
 
-/// Goal: what cannot be read, what any slice has, and what is in use elsewhere is given to nobody; the search goes round.
+/// Goal: numbers that are unreadable, named by a slice or in use elsewhere are not given. The search wraps around.
 #[test]
 fn a_free_number_is_nobodys() {
     let sees = Sees {
@@ -308,7 +308,7 @@ fn a_free_number_is_nobodys() {
     assert_eq!(changes(&elsewhere.plan((100, 110)))[0], "102 held default/a a 80");
 }
 
-/// Goal: ten thousand births are one plan of twenty maps, and what they write is what they have.
+/// Goal: ten thousand new workloads are one plan of twenty maps, and get the numbers that it writes.
 #[test]
 fn ten_thousand_births_are_twenty_writes() {
     let workloads = (0..10_000).map(|index| workload(&format!("w{index}"), vec![wanted("http", 80)])).collect();
@@ -337,23 +337,23 @@ fn activators(list: &[(IpAddr, Serving)]) -> Vec<Activator> {
     list.iter().map(|(address, serving)| Activator { address: *address, serving: *serving }).collect()
 }
 
-/// Goal: what is known of an address and number after each answer, and for how long.
+/// Goal: each response determines the knowledge about an address and number, for a limited time.
 #[test]
 fn an_answer_is_its_process_and_holds_for_a_while() {
     let (now, mut proofs) = (epoch(), Proofs::default());
     let at = |seconds: u64| now + Duration::from_secs(seconds);
     let held = |instance| ours(instance, "a", true);
-    // (sent at, answer) -> verdict for a, at the time
+    // (sent at, response) -> verdict for a, at the time
     let rows = [
         ((0, held("1")), Verdict::Proven),
         ((2, Answer::Silent), Verdict::Proven),
         ((3, ours("1", "a", false)), Verdict::Listens),
-        ((1, held("1")), Verdict::Listens), // Overtaken.
+        ((1, held("1")), Verdict::Listens), // Overtaken by a later probe.
         ((4, ours("1", "b", true)), Verdict::Denied),
         ((5, held("1")), Verdict::Proven),
         ((6, Answer::Refused), Verdict::Denied),
         ((7, held("2")), Verdict::Proven),
-        ((6, held("1")), Verdict::Proven), // Of a process that is no more.
+        ((6, held("1")), Verdict::Proven), // From a process that has ended.
         ((8, Answer::Foreign), Verdict::Denied),
     ];
     for ((sent, answer), verdict) in rows {
@@ -380,7 +380,8 @@ fn an_answer_is_its_process_and_holds_for_a_while() {
     assert_eq!(proofs.verdict(A, 101, "a", at(13)), Verdict::Proven);
 }
 
-/// Goal: a number is in use once something else has answered at a ready activator for [`FOREIGN_HOLDS`], no sooner.
+/// Goal: a number counts as in use once another process has responded at a ready activator for [`FOREIGN_HOLDS`], no
+/// sooner.
 #[test]
 fn a_number_is_in_use_only_after_a_while() {
     let (now, mut proofs) = (epoch(), Proofs::default());
@@ -399,7 +400,7 @@ fn a_number_is_in_use_only_after_a_while() {
     }
 }
 
-/// Goal: the table of [`slices`], row by row.
+/// Goal: the table of [`slices`] holds, row by row.
 #[test]
 fn an_address_is_listed_where_it_listens() {
     use Serving::{No, Ready, Terminating, Unready};
@@ -445,7 +446,7 @@ fn an_address_is_listed_where_it_listens() {
     }
 }
 
-/// Goal: who is on its way out is taken out where another is ready, and stays where none is: its end is one write.
+/// Goal: a terminating activator is removed beside a ready one, and stays if none is ready. So its end is one write.
 #[test]
 fn who_leaves_is_taken_out_beside_one_that_is_ready() {
     let (now, mut proofs) = (epoch(), Proofs::default());
@@ -459,8 +460,8 @@ fn who_leaves_is_taken_out_beside_one_that_is_ready() {
     assert_eq!(found(Serving::Terminating, Serving::No), [at(A, false)]);
 }
 
-/// Goal: activators of which none is ready stay where they are, each at one number; none is added, and whatever speaks
-/// against one counts. Whoever is ready and proven takes their place.
+/// Goal: if no activator is ready, present ones stay, each with one number. None is added, and any evidence against one
+/// counts. A ready and proven activator replaces them.
 #[test]
 fn who_is_not_ready_stays_where_nobody_else_is() {
     use Serving::{No, Ready, Terminating, Unready};
@@ -491,8 +492,8 @@ fn who_is_not_ready_stays_where_nobody_else_is() {
     assert_eq!(find(&there, &both(Unready, Terminating), &[]).with_unready(), [at(B, 90, false)], "one still serves");
 }
 
-/// Goal: who is led to nobody, or to somebody who goes, comes first; who has one activator gets the second without a wait;
-/// one more beside two can wait. A family is served by its own addresses.
+/// Goal: clients that are led to no activator or to a leaving one have priority. A second activator is added without a
+/// wait, and a further one can wait. Each family is served by its own addresses.
 #[test]
 fn a_second_activator_does_not_wait_and_a_third_does() {
     let at = |address: &str, ready| Listed { address: address.parse().expect("an address"), number: 100, ready };
@@ -505,7 +506,7 @@ fn a_second_activator_does_not_wait_and_a_third_does() {
         (&[gone], &[b], Urgency::High),
         (&[gone, b], &[b], Urgency::High),
         (&[gone, b], &[b, c], Urgency::High),
-        // It is ready, and another takes its place.
+        // The activator is ready, and another one replaces it.
         (&[a], &[b], Urgency::Soon),
         (&[a, b], &[b, c], Urgency::Low),
         (&[a, b, c], &[b, c], Urgency::Low),
@@ -526,7 +527,7 @@ fn a_second_activator_does_not_wait_and_a_third_does() {
     }
 }
 
-/// Goal: who goes waits for a successor only while all clients are answered.
+/// Goal: a removal waits for a successor only while all clients get responses.
 #[test]
 fn who_goes_waits_for_a_successor_while_all_answer() {
     let at = |address: &str, ready| Listed { address: address.parse().expect("an address"), number: 100, ready };
@@ -542,7 +543,7 @@ fn who_goes_waits_for_a_successor_while_all_answer() {
         (&[dead, stays, six], &[stays, six], false),
         (&[dead, six], &[six], false),
         (&[goes, six_dead], &[], false),
-        // Nobody goes.
+        // No activator is removed.
         (&[], &[stays], false),
         (&[stays], &[stays, goes], false),
         (&[stays], &[Listed { number: 101, ..stays }], false),
@@ -554,7 +555,7 @@ fn who_goes_waits_for_a_successor_while_all_answer() {
     }
 }
 
-/// Goal: who leaves the slices may do so later only while clients who come there meet the workload.
+/// Goal: an endpoint counts as serving only while its clients reach the workload. Only then may its removal be delayed.
 #[test]
 fn an_activator_serves_while_it_is_ready_and_nothing_speaks_against_it() {
     let now = epoch();
@@ -581,7 +582,7 @@ fn an_activator_serves_while_it_is_ready_and_nothing_speaks_against_it() {
     }
 }
 
-/// Goal: one slice for each family, unless addresses have other numbers.
+/// Goal: there is one slice per family, unless addresses have different numbers.
 #[test]
 fn slices_are_grouped_by_family_and_numbers() {
     let c = IpAddr::from([10, 0, 0, 3]);
@@ -597,8 +598,8 @@ fn slices_are_grouped_by_family_and_numbers() {
     assert_eq!(slices, expected);
 }
 
-/// Goal: a number rests before another workload gets it: while the range has unused ones, for ten minutes, and as long as a
-/// slice names it; the longest rest ends first.
+/// Goal: a number rests before another workload gets it: while the range has unused ones, for ten minutes, and as long
+/// as a slice names it. The number that has rested longest comes first.
 #[test]
 fn a_number_rests_before_another_workload_gets_it() {
     let after = |seconds: u64| NOW + Duration::from_secs(seconds);
@@ -635,7 +636,7 @@ fn a_number_rests_before_another_workload_gets_it() {
     assert_eq!(step(&mut sees, after(1202)).0, [""; 0]);
 }
 
-/// Something that happens to the workloads of two owners that do not know of each other.
+/// Event for the workloads of two owners that do not know of each other.
 #[derive(Clone, Debug)]
 enum Happens {
     Born(usize),
@@ -647,7 +648,7 @@ enum Happens {
     Listed(u16),
     Lost(u16),
     Passes(u64),
-    /// An owner plans with what it saw last, or looks first.
+    /// An owner plans with its last view, or with a new one if `looks` is set.
     Plans {
         owner: usize,
         looks: bool,
@@ -670,9 +671,9 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// Goal: whatever happens, and though two owners plan from views that lag, a number goes from one workload to another
-    /// only after its rest, and a workload that asks has a number while there are any.
-    /// Method: one ledger that refuses what is planned from an old version of it.
+    /// Goal: under all events, and with two owners that plan from stale views, a number moves from one workload to
+    /// another only after its rest. A workload that requests a number has one while there are any. Method: one ledger
+    /// that rejects plans made from an old version of it.
     #[test]
     fn a_number_changes_hands_only_when_it_has_rested(history in prop::collection::vec(happens(), 1..120)) {
         let mut now = NOW;
@@ -701,7 +702,7 @@ proptest! {
                 Happens::InUse(number) => owners.iter_mut().for_each(|(sees, _)| _ = sees.in_use.insert(number)),
                 Happens::Listed(number) => owners.iter_mut().for_each(|(sees, _)| _ = sees.listed.insert(number)),
                 Happens::Lost(number) => {
-                    // A line that is edited by hand into what nobody can read.
+                    // A line is edited by hand and can no longer be parsed.
                     let is_free = !ledger.contains_key(&number);
                     if is_free {
                         owners.iter_mut().for_each(|(sees, _)| _ = sees.unreadable.insert(number));
@@ -723,7 +724,7 @@ proptest! {
                         prop_assert!(numbers.insert(change.number), "one change for each line: {:?}", planned.changes);
                     }
                     if planned.changes.is_empty() || *seen != version {
-                        continue; // Refused: compare and set.
+                        continue; // Rejected by compare-and-set.
                     }
                     for Change { number, entry: new } in planned.changes.values().flatten() {
                         let old = ledger.get(number);
@@ -755,7 +756,8 @@ proptest! {
                 }
             }
         }
-        // In peace everybody has a number of the range, or it is exhausted; then nothing is planned any more.
+        // At rest every workload has a number of the range, or the range is exhausted. Then no further change is
+        // planned.
         let (sees, _) = &mut owners[0];
         sees.in_use.clear();
         sees.listed.clear();

@@ -1,4 +1,4 @@
-//! When the reconciler is notified, and when a stat makes an evaluation due.
+//! Tests of notifications to the reconciler, and of stats that make an evaluation due.
 
 use super::*;
 use crate::decider::{Inputs, Recommendation, Rule, Unknown};

@@ -1,37 +1,38 @@
-//! From a desired scale to the replicas to ask for, and the careful way to none.
+//! Turns a desired scale into the replicas to request, and removes the last pod safely.
 //!
-//! The last pod leaves in three steps, each seen in the PodAutoscaler's Active condition:
+//! The last pod is removed in three steps, each visible in the PodAutoscaler's Active condition:
 //!
-//! 1. *Active*, nothing desired: one pod is kept until the revision has been active for a stable window. Then it is
-//!    marked inactive, which moves its path to the activators; no replica is touched.
-//! 2. *Inactive*: the activators must be proven to be in the path (a probe of the public Service that an activator
-//!    answers).
-//! 3. Then the last pod goes: once the revision has been inactive for the grace period and the pod retention, or the
-//!    path has led through activators for the grace period and the retention is over.
+//! 1. *Active*, nothing desired: one pod is kept until the revision has been active for a stable window. Then the
+//!    revision is marked inactive, which moves its path to the activators. No replica is changed.
+//! 2. *Inactive*: the activators must be proven to be in the path (an activator responds to a probe of the public
+//!    Service).
+//! 3. Then the last pod is removed, once one of two conditions holds: the revision has been inactive for both the grace
+//!    period and the pod retention; or the path has led through activators for the grace period and the retention is
+//!    over.
 //!
 //! # Two phases
 //!
-//! The probe is I/O, so the rule only asks for it ([`Outcome::probe`]). The outcome that asks is safe to act upon at
-//! once: the pod stays. The shell probes in the background and decides again with the [`ProbeResult`]; no worker waits for
-//! a socket.
+//! The probe is I/O, so this function only requests it ([`Outcome::probe`]). The outcome with that request is safe to
+//! apply at once: the pod stays. The shell probes in the background and decides again with the [`ProbeResult`], so no
+//! worker waits for a socket.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - What is desired was decided a while ago, and an activator cannot be heard now ([`Input::unheard`]): it may carry
-//!   requests that came since. The last pod stays until all were heard again, and nothing was.
-//! - Unknown desired scale: nothing changes. A revision that is still activating counts it as its minimum, so that one
-//!   that never becomes ready is given up after the activation timeout.
-//! - A target burst capacity of −1 keeps activators in the path by itself: upstream does not probe then. Standalone
+//! - The desired scale is from an earlier decision, and an activator does not report now ([`Input::unheard`]): it may
+//!   carry requests that arrived since. The last pod stays until all activators report no load again.
+//! - Unknown desired scale: nothing changes. A revision that is still activating is treated as if its minimum were
+//!   desired, so that a revision that never becomes ready is given up after the activation timeout.
+//! - A target burst capacity of −1 keeps activators in the path by itself. Knative does not probe then; standalone mode
 //!   does ([`Input::probe_needed`]).
-//! - A decider that took over (`warming`) does not know the load yet: the scale is not reduced below the present
-//!   replicas, except to obey a maximum. When its window is full we look again. A revision that was inactive stays so
-//!   meanwhile, and its last pod with it: the time until that goes is not begun anew.
-//! - The activation timeout is armed anew, in full, each time it is waited for.
+//! - A decider that took over (`warming`) does not know the load yet. The scale is not reduced below the present
+//!   replicas, except to obey a maximum. The decision is repeated when its window is full. An inactive revision stays
+//!   inactive meanwhile and keeps its last pod, and the delay until its removal does not restart.
+//! - Each wait for an activation requests the full activation timeout again.
 //!
 //! # Not here
 //!
 //! The bounds themselves ([`crate::bounds`]), the condition that is set afterwards ([`crate::active`]), the patch, and
-//! the pace of repeated probes.
+//! the interval of repeated probes.
 
 #[cfg(test)]
 mod tests;
@@ -45,99 +46,99 @@ use crate::bounds::Bounds;
 use crate::engine::Answer;
 use crate::path_mode::PathMode;
 
-/// Added to the progress deadline before an activation is given up.
+/// Time added to the progress deadline before an activation is given up.
 pub const ACTIVATION_TIMEOUT_BUFFER: Duration = Duration::from_secs(30);
-/// Look again after so long if the path already leads through the activators and so will not change.
+/// Interval of checks while the path already leads through the activators, so that no change of the path triggers one.
 pub const PROXY_RECHECK: Duration = Duration::from_secs(3);
 
-/// What the rule depends on.
+/// Input of [`decide`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
-    /// The decider's; none: unknown.
+    /// Desired scale of the decider; `None` if unknown.
     pub desired: Option<i32>,
-    /// Replicas that the target has now (its spec's; 1 if it does not say).
+    /// Present replicas of the target (from its spec; 1 if absent).
     pub current_replicas: i32,
-    /// Limits, initial scale included ([`with_initial_scale`](crate::bounds::with_initial_scale)).
+    /// Limits, including the initial scale ([`with_initial_scale`](crate::bounds::with_initial_scale)).
     pub bounds: Bounds,
-    /// Whether scale to zero is on.
+    /// True if scale to zero is on.
     pub scale_to_zero: bool,
     /// The Active condition.
     pub active: Active,
-    /// How long a revision stays active without traffic.
+    /// Time for which a revision stays active without traffic.
     pub stable_window: Duration,
-    /// How long it may take to become ready: the progress deadline and [`ACTIVATION_TIMEOUT_BUFFER`].
+    /// Maximum time until a revision becomes ready: the progress deadline plus [`ACTIVATION_TIMEOUT_BUFFER`].
     pub activation_timeout: Duration,
-    /// How long the last pod stays while the path moves.
+    /// Time for which the last pod stays while the path moves.
     pub grace_period: Duration,
-    /// How long the last pod stays on request; zero for an unreachable revision.
+    /// Time for which the last pod stays on request; zero for an unreachable revision.
     pub pod_retention: Duration,
-    /// The ServerlessService's mode, as its spec says.
+    /// Mode in the ServerlessService's spec.
     pub path: PathMode,
-    /// For how long the public endpoints have been activators; zero if they are not.
+    /// Time for which the public endpoints have been activators; zero if they are not.
     pub proxy_for: Duration,
-    /// Whether the path has to be probed.
+    /// True if the path must be probed.
     pub probe_needed: bool,
-    /// What a probe has found since this revision became inactive.
+    /// Result of the probes since this revision became inactive.
     pub probe: ProbeResult,
-    /// How long the decider's window still needs to fill after a takeover.
+    /// Time that the decider's window still needs to fill after a takeover; `None` if it is full.
     pub warm_in: Option<Duration>,
-    /// An activator that should have been heard at the last evaluation was not: the load has been unknown since.
+    /// True if an activator did not report at the last evaluation: the load has been unknown since.
     pub unheard: bool,
 }
 
-/// What a probe of the public Service found.
+/// Result of probing the public Service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProbeResult {
-    /// None was sent yet.
+    /// No probe was sent yet.
     #[default]
     NotAsked,
-    /// An activator answered.
+    /// An activator responded.
     InPath,
-    /// Something else answered, or nothing.
+    /// Another server responded, or none.
     NotInPath,
 }
 
-/// What to do. `want` and `patch` differ where the last pod is held.
+/// Decision. `want` and `patch` differ if the last pod is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The scale to report and to choose path mode and condition by; none: unknown.
+    /// Scale to report, and to derive path mode and condition from; `None` if unknown.
     pub want: Option<i32>,
-    /// Replicas to write; none: leave them.
+    /// Replicas to write; `None` leaves them as they are.
     pub patch: Option<i32>,
-    /// Look again after so long, whatever happens.
+    /// Time after which to decide again, whatever happens.
     pub requeue: Option<Duration>,
-    /// Whether to probe the path.
+    /// Request for a probe of the path.
     pub probe: ProbeNeed,
-    /// Which rule this came from.
+    /// Rule that determined the outcome.
     pub reason: Reason,
 }
 
-/// Whether the shell has to probe the path.
+/// Request for a probe of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeNeed {
-    /// No.
+    /// No probe is needed.
     None,
-    /// The rule needs a verdict: probe, then decide again.
+    /// A result is needed: probe, then decide again.
     Ask,
-    /// The verdict was bad: probe again, once a second, and decide again when it turns.
+    /// The result was negative: probe again once a second, and decide again when it changes.
     Retry,
 }
 
-/// Why an outcome is what it is.
+/// Reason for an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reason {
     /// The desired scale is unknown.
     Unknown,
-    /// The desired scale, as it is.
+    /// The desired scale applies unchanged.
     Desired,
-    /// The desired scale, and it is a metric's.
+    /// The desired scale applies, and comes from a metric.
     Metrics,
-    /// A metric failed, so what there is stays.
+    /// A metric failed, so the present scale stays.
     MetricFailed,
-    /// The desired scale, cut or raised to the bounds.
+    /// The desired scale, limited by the bounds.
     Bounds,
-    /// Not reduced, since the decider has just taken over.
+    /// Not reduced because the decider has just taken over.
     Warming,
     /// Scale to zero is off: one pod stays.
     ScaleToZeroDisabled,
@@ -147,28 +148,29 @@ pub enum Reason {
     ActivationTimedOut,
     /// Not active for a stable window yet: one pod stays.
     ActiveRecently,
-    /// Idle for a stable window: becomes inactive, the last pod still there.
+    /// Idle for a stable window: the revision becomes inactive and keeps its last pod.
     Idle,
-    /// The last pod stays while an activator cannot be heard.
+    /// The last pod stays while an activator does not report.
     Unheard,
-    /// The last pod waits for proof that activators are in the path.
+    /// The last pod stays until activators are proven to be in the path.
     ProbePending,
     /// The last pod stays on request.
     PodRetention,
-    /// The last pod waits for the path to have moved.
+    /// The last pod stays until the path has moved.
     GracePeriod,
-    /// The last pod goes.
+    /// The last pod is removed.
     Zero,
-    /// Nothing is changed while it is paused.
+    /// Nothing changes while the workload is paused.
     Paused,
-    /// An operator has asked for a wake.
+    /// An operator has requested a wake.
     WakeRequested,
-    /// An operator has asked for a sleep.
+    /// An operator has requested a sleep.
     SleepRequested,
 }
 
 impl Reason {
-    /// The same, where a wish was made of load and metrics: whose it was.
+    /// Returns the refined reason if the desired scale combines load and metrics: whether a metric determined it or
+    /// failed.
     pub fn of_answer(self, answer: &Answer) -> Self {
         match self {
             Self::Desired if answer.held => Self::MetricFailed,
@@ -177,7 +179,7 @@ impl Reason {
         }
     }
 
-    /// Words for an operator, of a change to `to` replicas where `desired` were asked for.
+    /// Returns a text for an operator about a change to `to` replicas, with the `desired` scale.
     pub fn explain_change(self, desired: Option<i32>, to: i32) -> &'static str {
         match self {
             Self::Bounds if desired.is_none_or(|desired| desired < to) => "the least that it may have",
@@ -186,7 +188,7 @@ impl Reason {
         }
     }
 
-    /// Words for an operator.
+    /// Returns a text for an operator.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Unknown => "the load is not known",
@@ -212,7 +214,7 @@ impl Reason {
     }
 }
 
-/// The rule. See the [module](self).
+/// Applies the rule. See the [module](self).
 pub fn decide(input: &Input) -> Outcome {
     let desired = match input.desired {
         None if !input.active.is_activating() => return hold(None, Reason::Unknown, None),
@@ -222,7 +224,7 @@ pub fn decide(input: &Input) -> Outcome {
         return hold(Some(0), Reason::Warming, input.warm_in);
     }
     let warm = desired.map(|d| if input.warm_in.is_some() { d.max(input.current_replicas) } else { d });
-    // Bounds below zero, which only unchecked annotations hold, ask for nothing.
+    // Bounds below zero occur only in unchecked annotations, and mean zero.
     let bounded = input.bounds.clamp(warm.unwrap_or(-1)).max(0);
     if bounded != 0 {
         return if warm != desired && warm == Some(bounded) {
@@ -252,14 +254,14 @@ pub fn decide(input: &Input) -> Outcome {
     }
 }
 
-/// Whether nothing is asked of an inactive revision, and what it still has is within its bounds.
+/// Returns true if an inactive revision desires no pods, and its remaining replicas are within its bounds.
 fn is_leaving(input: &Input) -> bool {
     let (current, bounds) = (input.current_replicas, input.bounds);
     let is_inactive = matches!(input.active, Active::False(_)) && input.desired == Some(0);
     is_inactive && input.scale_to_zero && bounds.clamp(0) <= 0 && current > 0 && bounds.clamp(current) == current
 }
 
-/// Steps 2 and 3.
+/// Applies steps 2 and 3.
 fn last_pod(input: &Input, inactive: Duration) -> Outcome {
     if input.unheard && input.current_replicas > 0 {
         return hold(Some(0), Reason::Unheard, None);
@@ -281,13 +283,13 @@ fn last_pod(input: &Input, inactive: Duration) -> Outcome {
     }
 }
 
-/// Writes `scale`, unless it is there already.
+/// Writes `scale` unless it is already set.
 fn apply(input: &Input, scale: i32, reason: Reason) -> Outcome {
     let patch = (scale != input.current_replicas).then_some(scale);
     Outcome { want: Some(scale), patch, requeue: None, probe: ProbeNeed::None, reason }
 }
 
-/// Leaves the replicas alone.
+/// Leaves the replicas as they are.
 fn hold(want: Option<i32>, reason: Reason, requeue: Option<Duration>) -> Outcome {
     Outcome { want, patch: None, requeue, probe: ProbeNeed::None, reason }
 }

@@ -1,4 +1,4 @@
-//! The scale-to-zero state machine, row by row.
+//! Tests of the scale-to-zero state machine, row by row.
 
 use super::*;
 
@@ -9,7 +9,7 @@ const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
-/// Nothing desired of one replica, a good probe, everything on.
+/// Returns an input with one replica, nothing desired, a positive probe, and every feature on.
 fn input(active: Active) -> Input {
     Input {
         desired: Some(0),
@@ -46,7 +46,7 @@ fn min(min: i32) -> Bounds {
     Bounds { min, max: None }
 }
 
-/// (want, patch, look again after so many seconds).
+/// (want, patch, seconds until the next decision).
 type Row = (Option<i32>, Option<i32>, Option<u64>);
 
 fn check(rows: impl IntoIterator<Item = (&'static str, Input, Row)>) {
@@ -58,7 +58,7 @@ fn check(rows: impl IntoIterator<Item = (&'static str, Input, Row)>) {
     }
 }
 
-/// Upstream's decisions, without a probe: (want, patch, whether to look again).
+/// Goal: decisions without a probe equal Knative's. Rows: (want, patch, whether to decide again).
 #[test]
 fn scales_are_upstreams() {
     use crate::bounds::with_initial_scale;
@@ -75,7 +75,7 @@ fn scales_are_upstreams() {
         bounded(with_initial_scale(Bounds::default(), scale, initialized, reachable), input)
     };
     let no_zero = |input| Input { scale_to_zero: false, ..input };
-    /// (want, patch, whether to look again).
+    /// (want, patch, whether to decide again).
     type Expected = (Option<i32>, Option<i32>, bool);
     let rows: &[(&str, Input, Expected)] = &[
         ("within the window", on(299), (Some(1), None, true)),
@@ -154,7 +154,7 @@ fn scales_are_upstreams() {
         Some(secs(3)),
         "the path is looked at again"
     );
-    // A probe that errs and one that finds something else have one result: the pod stays, another probe is sent.
+    // A failed probe and one that reaches another server have the same result: the pod stays and another probe is sent.
     let outcome = decide(&Input { probe: ProbeResult::NotInPath, ..off(60) });
     let got = (outcome.want, outcome.patch, outcome.requeue, outcome.probe);
     assert_eq!(got, (Some(0), None, None, ProbeNeed::Retry), "a probe that did not find an activator");
@@ -203,7 +203,7 @@ fn the_last_pod_goes_after_grace_and_retention() {
     ]);
 }
 
-/// Goal: without proof the last pod stays, whatever the clocks say; the outcome that asks for proof is safe to act on.
+/// Goal: without proof the last pod stays, whatever the clocks say. The outcome that requests proof is safe to apply.
 #[test]
 fn the_last_pod_waits_for_proof() {
     for (probe, need) in [(ProbeResult::NotAsked, ProbeNeed::Ask), (ProbeResult::NotInPath, ProbeNeed::Retry)] {
@@ -287,7 +287,7 @@ fn without_scale_to_zero_one_pod_stays() {
     ]);
 }
 
-/// Goal: an owner that does not know the load yet takes no pod away, and looks again when it does.
+/// Goal: an owner that does not know the load yet removes no pod, and decides again when it does.
 #[test]
 fn a_takeover_scales_up_and_not_down() {
     let warming =
@@ -338,7 +338,7 @@ fn each_outcome_says_why() {
     }
 }
 
-/// Goal: a wish that load and metrics made together names whose it was; every other reason stands above that.
+/// Goal: a desired scale that combines load and metrics names its source. Every other reason has priority.
 #[test]
 fn a_wish_of_load_and_metrics_says_whose_it_was() {
     use hpa_core::decision::{Limit, Stabilization};
@@ -364,7 +364,7 @@ fn a_wish_of_load_and_metrics_says_whose_it_was() {
     }
 }
 
-/// Goal: an operator can tell every two reasons apart, but for the two steps of an idle revision's way to zero.
+/// Goal: every two reasons have different texts, except the two steps of an idle revision's way to zero.
 #[test]
 fn reasons_read_differently() {
     use std::collections::BTreeSet;
@@ -390,7 +390,8 @@ fn reasons_read_differently() {
     assert_eq!(Reason::Zero.explain(), Reason::Idle.explain());
 }
 
-/// Goal: what was desired while everybody could be heard takes no last pod once somebody cannot; sleep itself goes on.
+/// Goal: a desired scale of zero does not remove the last pod once an activator does not report. A revision without
+/// pods stays at zero.
 #[test]
 fn the_last_pod_stays_while_an_activator_cannot_be_heard() {
     let unheard = |input| decide(&Input { unheard: true, ..input });

@@ -1,10 +1,10 @@
-//! Linear and weighted windows against upstream's answers and a plain model.
+//! Tests of linear and weighted windows against Knative's results and a simple model.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A whole minute, so a multiple of every granularity used here.
+/// Start of a minute, so a multiple of every granularity used here.
 const EPOCH: i64 = 1_700_000_040;
 
 fn at(secs: f64) -> Timestamp {
@@ -86,7 +86,7 @@ fn a_gap_counts_as_zero() {
     assert_eq!(window.read(8.0), 1.4);
 }
 
-/// Goal: the slots of a gap are emptied wherever the ring ends, be it before, within or after the gap.
+/// Goal: the slots of a gap are cleared wherever the ring wraps: before, within or after the gap.
 #[test]
 fn a_gap_may_lie_across_the_end_of_the_ring() {
     for start in 0..5 {
@@ -200,7 +200,7 @@ fn a_resize_dilutes_a_young_window() {
     }
 }
 
-/// Goal: data older than the *old* length goes, and the newest slot's time stays: it is still too early to write there.
+/// Goal: data older than the *old* length is removed, and the time of the newest slot is kept.
 #[test]
 fn a_resize_long_after_the_data_forgets_it() {
     let mut window = linear(6);
@@ -261,7 +261,7 @@ fn weighted_values_decay_with_age() {
     assert_eq!((window.read(9.0), window.read(14.0)), (0.0, 0.0));
 }
 
-/// Upstream's averages for an α that no number of slots gives.
+/// Goal: averages equal Knative's, for an α that no number of slots yields.
 #[test]
 fn the_newest_value_weighs_most() {
     for (values, expected) in [([10.0, 10.0, 5.0, 5.0], 5.544), ([5.0, 5.0, 10.0, 10.0], 9.072)] {
@@ -312,10 +312,10 @@ fn absurd_lengths_are_kept_within_reason() {
     }
 }
 
-/// What a window should say, from all values ever recorded, in time order.
+/// Computes the expected average from all values ever recorded, in time order.
 fn plain_average(values: &[(i64, f64)], window: i64, now: i64) -> f64 {
     let Some((last, _)) = values.last() else { return 0.0 };
-    // Silence of a window clears all: the data begins after the last such gap.
+    // A silence of one window clears all data, so the data begins after the last such gap.
     let start = values.windows(2).rposition(|pair| pair[1].0 - pair[0].0 >= window).map_or(0, |i| i + 1);
     let oldest = now.max(*last) - window + 1;
     let live = values[start..].iter().filter(|(second, _)| *second >= oldest);
@@ -324,7 +324,7 @@ fn plain_average(values: &[(i64, f64)], window: i64, now: i64) -> f64 {
 }
 
 proptest! {
-    /// The ring agrees with a list of everything, whatever the gaps; and giving memory back is not seen.
+    /// Goal: the ring agrees with a list of all values, whatever the gaps, and releasing memory changes no result.
     #[test]
     fn the_ring_is_a_plain_average(
         length in 1_i64..20,
