@@ -1,48 +1,48 @@
-//! Who may look.
+//! Access control of the dashboard.
 //!
-//! | listens on | must show |
+//! | listens on | a client must present |
 //! |---|---|
 //! | loopback, no token | nothing; but its `Host` must be an address or localhost |
 //! | anything with a token | the token: `Authorization: Bearer`, or the cookie that signing in sets, by the form or by `/?token=` |
 //!
-//! Who opens the page without a token gets a form for it; programs get a word. What the form itself consists of is for
-//! everybody ([`is_public`]).
+//! A browser without a token gets a sign-in form; a program gets an error. The parts of the form itself are public
+//! ([`is_public`]).
 //!
-//! The rule about `Host` is for browsers: a page of some domain whose name is made to lead to 127.0.0.1 has that domain's
-//! name in it, and would read along otherwise.
+//! The rule about `Host` protects against DNS rebinding: a foreign page whose domain resolves to 127.0.0.1 could
+//! otherwise read the dashboard. Its requests carry that domain as `Host`.
 
 use common_runtime::credential::is_secret;
 use http::{HeaderMap, StatusCode, Uri, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::net::{IpAddr, SocketAddr};
 
-/// The cookie that stands for the token.
+/// Cookie that carries the token.
 const COOKIE: &str = "zeroscale-dashboard";
-/// What of a token is written otherwise in a cookie.
+/// Characters of a token that are percent-encoded in the cookie.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// Largest form that is read.
+/// Maximum size of a form.
 pub(super) const FORM_BYTES_MAX: usize = 16 * 1024;
 
-/// Whether a file is part of the form to sign in with.
+/// Returns whether a file is part of the sign-in form.
 pub(super) fn is_public(path: &str) -> bool {
     matches!(path, "/style.css" | "/icon.svg")
 }
 
-/// Whether somebody may look.
+/// Result of the access check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Yes.
+    /// Access is granted.
     Granted,
-    /// The token was in the address or the form: this cookie is set, and the browser goes to the page.
+    /// The token was in the URL or the form: set this cookie and redirect to the page.
     Enter {
         /// Value of `Set-Cookie`.
         cookie: String,
     },
-    /// No, with a reason for a person.
+    /// Access is refused, with a reason for people.
     Refused(StatusCode, &'static str),
 }
 
-/// Judges a request; `token`: what must be shown, if anything.
+/// Checks a request; `token`: the required token, if any.
 pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Access {
     let Some(token) = token else {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
@@ -72,7 +72,7 @@ pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Acce
     }
 }
 
-/// Judges a form that was filled in.
+/// Checks a submitted form.
 pub(super) fn judge_form(form: &[u8], token: &str) -> Access {
     let form = String::from_utf8_lossy(form).replace('+', " ");
     entered(field(&form).unwrap_or_default().trim(), token, "That is not the right token.")
@@ -83,12 +83,12 @@ fn entered(shown: &str, token: &str, refusal: &'static str) -> Access {
         return Access::Refused(StatusCode::UNAUTHORIZED, refusal);
     }
     let cookie = utf8_percent_encode(token, ENCODED);
-    // Not Strict: a browser that follows another site's link to `/?token=` would not send it to `/`. All is read-only:
-    // whoever leads a browser here changes nothing by that.
+    // Not Strict: a browser that follows another site's link to `/?token=` would not send it to `/`. The dashboard is
+    // read-only, so a foreign link changes nothing.
     Access::Enter { cookie: format!("{COOKIE}={cookie}; HttpOnly; SameSite=Lax; Path=/") }
 }
 
-/// The field `token` of a query or a form.
+/// Returns the field `token` of a query or a form.
 fn field(pairs: &str) -> Option<String> {
     let shown = pairs.split('&').find_map(|pair| pair.strip_prefix("token="))?;
     Some(decoded(shown))
@@ -98,7 +98,7 @@ fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// Whether a `Host` is an address, or this machine's own name.
+/// Returns whether a `Host` is an address, or this machine's own name.
 fn is_here(host: &str) -> bool {
     if host.parse::<SocketAddr>().is_ok() || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
         return true;
@@ -126,7 +126,8 @@ mod tests {
         }
     }
 
-    /// Goal: without a token no name but this machine's own leads here, so no other site's script reads along.
+    /// Goal: without a token only this machine's own names are accepted, so no other site's script can read the
+    /// dashboard.
     #[test]
     fn without_a_token_it_is_called_by_address_or_as_localhost() {
         for host in [
@@ -149,8 +150,8 @@ mod tests {
         assert_eq!(judged("/", &[], None), Err(421));
     }
 
-    /// Goal: only who shows the token looks, in each of three ways; the one in the address becomes a cookie, at the
-    /// page alone, which browsers that come from another site send, too.
+    /// Goal: access needs the token, in one of three ways. A token in the URL becomes a cookie, only on the page
+    /// itself, and browsers that come from another site send the cookie too.
     #[test]
     fn a_token_is_shown_in_a_header_a_cookie_or_the_address() {
         let token = Some("s3cret.A-b_c");
@@ -174,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Goal: a token of any characters can be typed into the form, and its cookie counts.
+    /// Goal: a token of any characters can be typed into the form, and its cookie is accepted.
     #[test]
     fn a_token_of_any_characters_can_be_typed() {
         for (token, form) in [

@@ -1,6 +1,7 @@
-//! The pods of one workload: what their containers do, and their last lines, as far as this process may read them.
+//! The pods of one workload: state of their containers, and their last log lines, as far as this process may read
+//! them.
 //!
-//! They are asked for at the API server while somebody looks at the workload; nothing of it is kept.
+//! They are read from the API server while a client views the workload; nothing is kept.
 
 use super::records::time;
 use common_api::zeroscaler::Target;
@@ -12,16 +13,16 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Pods that are shown at most, the youngest first, of the first so many of their namespace.
+/// Maximum number of pods shown, youngest first, among the first `LISTED_MAX` of their namespace.
 const SHOWN_MAX: usize = 8;
 const LISTED_MAX: u32 = 500;
-/// Bounds of what is read of each container's log.
+/// Limits of each container's log.
 const LINES: i64 = 10;
 const BYTES: i64 = 8 * 1024;
-/// Longest wait for one answer.
+/// Longest wait for one response.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// The pods of a workload of this namespace.
+/// Returns the pods of a workload of this namespace.
 pub(super) async fn document(client: &Client, namespace: &str, target: &Target) -> Value {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let listed = match timeout(WITHIN, api.list(&ListParams::default().limit(LISTED_MAX))).await {
@@ -35,7 +36,8 @@ pub(super) async fn document(client: &Client, namespace: &str, target: &Target) 
     json!({"pods": join_all(pods.iter().map(|pod| shown(&api, pod))).await})
 }
 
-/// Returns whether a pod is the target's. A Deployment's belong to a ReplicaSet, whose name ends with the hash that they bear.
+/// Returns whether a pod is the target's. A Deployment's pod belongs to a ReplicaSet, whose name ends with the pod's
+/// hash.
 fn is_of(pod: &Pod, target: &Target) -> bool {
     let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) else { return false };
     if owner.kind == target.kind {
@@ -69,7 +71,7 @@ async fn of_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Va
     let mut container = json!({
         "name": status.name, "restarts": status.restart_count, "state": now.or(before),
     });
-    // One that was never started has no log.
+    // A container that was never started has no log.
     if status.started == Some(true) || status.restart_count > 0 || status.ready {
         let asked = LogParams {
             container: Some(status.name.clone()),
@@ -86,7 +88,7 @@ async fn of_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Va
     container
 }
 
-/// Why a container does not run; none: it does.
+/// Returns why a container does not run; none: it runs.
 fn state(state: &ContainerState) -> Option<String> {
     let with = |reason: Option<&str>, message: Option<&str>| match (reason, message) {
         (Some(reason), Some(message)) => format!("{reason}: {message}"),

@@ -1,4 +1,4 @@
-//! All that is shown of one workload, as JSON.
+//! All details of one workload, as JSON.
 
 use super::own::Own;
 use super::records::{Record, time};
@@ -10,11 +10,11 @@ use common_api::zeroscaler::{PortProtocol, ServicePath, ZeroScalerSpec, ZeroScal
 use common_controller::Leadership;
 use serde_json::{Value, json};
 
-/// Events that are told at most.
+/// Maximum number of events.
 const EVENTS_MAX: usize = 40;
 
 impl Own {
-    /// All that is known here of one; none: there is no such object.
+    /// Returns everything known here of a workload; none: there is no such object.
     pub(super) fn detail(&self, key: &RevisionKey) -> Option<Value> {
         let looked = self.objects.look(key)?;
         let explanation = if self.shares.owns(key) { self.multiscaler.explain(key) } else { None };
@@ -64,7 +64,7 @@ impl Own {
         }
         detail["decision"] = decision.unwrap_or_default();
         detail["timeline"] = timeline.into();
-        // Latest first, as a person looks for it.
+        // Latest first.
         detail["wakes"] = wakes.iter().rev().map(|wake| wake.to_json()).collect();
         detail["conditions"] = serde_json::to_value(&looked.status.conditions).ok()?;
         detail["events"] = events.into();
@@ -74,8 +74,8 @@ impl Own {
     }
 }
 
-/// Returns where a browser calls a workload: each of its Services at the machine's own `entry`, and each of its hosts that is
-/// a name. One that carries tcp alone no browser can call.
+/// Returns the URLs of a workload for a browser: each of its Services at the machine's own `entry`, and each of its
+/// hosts that is a plain name. A workload with only TCP ports has none.
 fn links(entry: Option<u16>, key: &RevisionKey, spec: &ZeroScalerSpec, status: &ZeroScalerStatus) -> Vec<String> {
     if !status.ports.is_empty() && status.ports.iter().all(|port| port.protocol == PortProtocol::Tcp) {
         return Vec::new();
@@ -94,7 +94,7 @@ fn links(entry: Option<u16>, key: &RevisionKey, spec: &ZeroScalerSpec, status: &
 
 type Event = (i64, String, String);
 
-/// What decisions and actions tell: changes of the scale, panics, what stands in the way.
+/// Returns the events in a history: changes of the scale, panics, obstacles.
 fn of_history(history: &[Entry]) -> Vec<Event> {
     let mut panicking = false;
     let mut events = Vec::new();
@@ -121,7 +121,7 @@ fn of_history(history: &[Entry]) -> Vec<Event> {
     events
 }
 
-/// When each condition became what it is.
+/// Returns the last transition of each condition as an event.
 fn of_conditions(status: &ZeroScalerStatus) -> impl Iterator<Item = Event> {
     status.conditions.iter().map(|condition: &Condition| {
         let Condition { type_, status, reason, message, last_transition_time, .. } = condition;

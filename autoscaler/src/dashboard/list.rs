@@ -1,5 +1,5 @@
-//! A list of workloads, whole or what has changed since an earlier one: this process's rows, those of the other replicas,
-//! and of workloads that no replica tells of what their objects say.
+//! The list of workloads, complete or as changes since an earlier list. It combines this process's rows with those of
+//! the other replicas; a workload without a responding owner is shown from its object.
 
 use super::own::Own;
 use super::records::time;
@@ -11,28 +11,28 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// What a list is of.
+/// Scope of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scope {
-    /// One namespace; none: all.
+    /// Namespace; none: all.
     pub(super) namespace: Option<String>,
-    /// Position of an earlier list: only what has changed since then.
+    /// Position of an earlier list, to get only later changes.
     pub(super) after: Option<String>,
 }
 
 impl Scope {
-    /// Returns whether a workload belongs to it.
+    /// Returns whether a workload belongs to the scope.
     fn has(&self, key: &RevisionKey) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| namespace == key.namespace())
     }
 }
 
-/// Positions of replicas, as a client holds them: for each a hash of its name and how far the client has followed it.
-/// Whichever replica a client asks next can read them.
+/// Positions of all replicas, as a client holds them: a hash of each replica's name, and the client's position there.
+/// Every replica can read them.
 struct Positions<'a>(HashMap<u64, &'a str>);
 
 impl<'a> Positions<'a> {
-    /// Reads a text. What is damaged is not known.
+    /// Parses a text. Damaged parts are ignored.
     fn read(text: &'a str) -> Self {
         let part = |part: &'a str| {
             let (name, position) = part.split_once('.')?;
@@ -45,7 +45,7 @@ impl<'a> Positions<'a> {
         self.0.get(&hash(name)).copied()
     }
 
-    /// Writes those of all that have answered.
+    /// Formats the positions of all replicas that responded.
     fn write<'n>(all: impl Iterator<Item = (&'n str, &'n str)>) -> String {
         let parts: Vec<_> = all.map(|(name, position)| format!("{:x}.{position}", hash(name))).collect();
         parts.join(":")
@@ -58,8 +58,8 @@ fn hash(name: &str) -> u64 {
     hasher.finish()
 }
 
-/// Returns a list as JSON. What has no object here is not told of, whatever other replicas say: it has just been deleted,
-/// or will be told of when it is known here.
+/// Returns a list as JSON. A workload without an object here is omitted, whatever other replicas report: it has just
+/// been deleted, or will be listed once it is known here.
 pub(super) async fn list(own: &Own, replicas: &Replicas, scope: &Scope) -> String {
     let others = replicas.others();
     let known = Positions::read(scope.after.as_deref().unwrap_or_default());
@@ -67,9 +67,9 @@ pub(super) async fn list(own: &Own, replicas: &Replicas, scope: &Scope) -> Strin
     let names: Vec<String> = others.iter().map(name).collect();
     let theirs: Vec<_> = names.iter().map(|name| known.of(name)).collect();
     let younger = own.look(known.of(me).and_then(|position| position.parse().ok())).await;
-    // A replica that decides on nothing has no rows of its own, and others that the client has followed tell of deletions.
+    // A replica that owns nothing has no rows of its own, and replicas that the client has followed report deletions.
     let is_full = younger.is_full && !(younger.changed.is_empty() && theirs.iter().any(Option::is_some));
-    // A client that is to get everything gets everything of all.
+    // A client that needs everything gets everything from all replicas.
     let asked = theirs.iter().map(|position| position.filter(|_| !is_full));
     let answers = replicas.rows(others.iter().zip(asked)).await;
     let objects: HashSet<RevisionKey> = own.objects.keys().into_iter().filter(|key| scope.has(key)).collect();

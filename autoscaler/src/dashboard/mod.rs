@@ -1,26 +1,25 @@
-//! A live page of all workloads, and the data behind it, for people and for the command line. Read-only; standalone's
-//! alone.
+//! A live page of all workloads, and its data, for people and for the command line. Read-only, and only in standalone.
 //!
 //! ```text
 //! stats, wakes, decisions ─▶ records (one ring of samples each) ─┐
-//! pods, objects ─────────────────────────────────────────────────┴▶ own ─▶ table (what has changed)
+//! pods, objects ─────────────────────────────────────────────────┴▶ own ─▶ table (changes)
 //!                                                                    │
 //!        page/, clients ◀── server ◀── list, detail ◀────────────────┴── replicas ◀─▶ the other replicas
 //! ```
 //!
-//! The page asks every other second for what has changed. The replica that it asks puts the same question to the others,
-//! each of which tells of the workloads that it decides on.
+//! The page asks every other second for changes. The replica that receives the request queries the other replicas, and
+//! each returns the workloads that it owns.
 //!
 //! # Costs
 //!
-//! A workload that sleeps has a record of some fifty bytes ([`records`]). While nobody looks, nothing else is kept and
-//! nothing is made; every five seconds one look at each decision loop adds to the records. While somebody looks, each
-//! question has a glance at every workload, and a closer look at what has changed ([`own`]).
+//! A sleeping workload has a record of about fifty bytes ([`records`]). Without a client nothing else is kept or
+//! computed; every five seconds one pass over the decision loops adds to the records. With a client, each request
+//! compares a quick hash of every workload, and summarizes those that changed ([`own`]).
 //!
-//! # Who may look
+//! # Access
 //!
-//! Whoever reaches its address, which is a loopback address unless it is told otherwise; then a token is demanded
-//! ([`access`]). Nothing here changes anything.
+//! Any client that reaches the address may look. It is a loopback address by default; any other address requires a
+//! token ([`access`]). The dashboard changes nothing.
 
 mod access;
 mod containers;
@@ -65,7 +64,7 @@ use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What it is made of.
+/// Dependencies of the dashboard.
 pub(crate) struct Parts {
     pub(crate) multiscaler: Arc<Multiscaler>,
     pub(crate) collector: Arc<Collector>,
@@ -73,11 +72,11 @@ pub(crate) struct Parts {
     pub(crate) shares: Shares,
     pub(crate) peers: Peers,
     pub(crate) clock: Clock,
-    /// This replica's name.
+    /// Name of this replica.
     pub(crate) me: String,
 }
 
-/// A dashboard that records, and is served once the objects are known.
+/// Dashboard that records, and is served once the objects are known.
 pub(crate) struct Dashboard {
     server: Server,
     settings: Settings,
@@ -87,7 +86,7 @@ pub(crate) struct Dashboard {
 }
 
 impl Dashboard {
-    /// Binds its address, and begins to record.
+    /// Binds its address, and starts to record.
     ///
     /// # Errors
     /// The address cannot be bound.
@@ -99,12 +98,12 @@ impl Dashboard {
         Ok(Self { server, settings, parts, records, answering: Arc::default() })
     }
 
-    /// What answers the other replicas.
+    /// Returns the responder to the other replicas' queries.
     pub(crate) fn questions(&self) -> Arc<dyn Questions> {
         self.answering.clone()
     }
 
-    /// Serves it, with these objects, and their pods by `client`, in `tasks` until `shutdown`.
+    /// Serves these objects, and their pods read with `client`, in `tasks` until `shutdown`.
     pub(crate) fn start(
         self,
         objects: Arc<dyn Objects>,
@@ -119,7 +118,7 @@ impl Dashboard {
         let own =
             Own { objects, client, multiscaler, collector, pods, shares, records, clock, price, entry, me, table };
         let own = Arc::new(own);
-        // Only one is ever given.
+        // Set only once.
         let _ = self.answering.0.set(Answering::new(own.clone()));
         tasks.spawn(own.clone().record(shutdown.clone()));
         if let Ok(address) = self.server.address() {
@@ -129,7 +128,7 @@ impl Dashboard {
     }
 }
 
-/// Answers others as soon as there is something to answer with.
+/// Responder that returns 503 until the dashboard has started.
 #[derive(Default)]
 struct Later(OnceLock<Answering>);
 

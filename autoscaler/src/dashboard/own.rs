@@ -1,7 +1,7 @@
-//! What this process shows of the workloads that it decides on, and of all others what their objects say.
+//! Rows of this process: complete for the workloads that it owns, from the object alone for all others.
 //!
-//! Looks at ten thousand sleepers are cheap: a glance at each, and a closer look at what has changed since
-//! ([`super::table`]). Between a few dozen of them other tasks have their turn.
+//! A pass over ten thousand sleeping workloads is cheap: a hash for each, and a summary for those that changed
+//! ([`super::table`]). Other tasks get a turn after every few dozen.
 
 use super::records::{Record, Records, time};
 use super::ring::{Rates, STEP, Scale};
@@ -30,14 +30,14 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Workloads that are looked at between two chances for other tasks.
+/// Number of workloads processed between two yields to other tasks.
 const AT_ONCE: usize = 64;
-/// Looks at everything are no closer together than this, whoever asks.
+/// Minimum time between two passes over everything, for all clients together.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
-/// A table that nobody has asked for so long is given up.
+/// Idle time after which the table is dropped.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// What this process shows. See the [module](self).
+/// Data source of this process. See the [module](self).
 pub(super) struct Own {
     pub(super) objects: Arc<dyn Objects>,
     pub(super) client: Client,
@@ -48,14 +48,14 @@ pub(super) struct Own {
     pub(super) records: Arc<Records>,
     pub(super) clock: Clock,
     pub(super) price: Option<Price>,
-    /// Port at which a browser on this machine calls workloads by name.
+    /// Port at which a browser on this machine reaches workloads by name.
     pub(super) entry: Option<u16>,
-    /// This replica's name.
+    /// Name of this replica.
     pub(super) me: String,
     pub(super) table: Looks,
 }
 
-/// The table of what has changed, while somebody asks for it, and when everything was last looked at. One look at a time.
+/// Table of changes, while it is in use, and the time of the last pass. One pass runs at a time.
 #[derive(Default)]
 pub(super) struct Looks(Mutex<Option<(Table, Option<Instant>)>>);
 
@@ -100,7 +100,7 @@ impl Own {
         self.records.sample(key, scale, version, baseline, self.records.now());
     }
 
-    /// The replica that decides on one; none: nobody does at the moment.
+    /// Returns the replica that owns a workload; none: no replica does at the moment.
     pub(super) fn owner(&self, key: &RevisionKey) -> Option<String> {
         match self.shares.owner(key) {
             Owner::Us => Some(self.me.clone()),
@@ -109,14 +109,14 @@ impl Own {
         }
     }
 
-    /// What is shown of one in a list. `recent`: with the last minutes.
+    /// Returns the summary of a workload for a list. `recent`: include the last minutes.
     pub(super) fn summary(&self, key: &RevisionKey, recent: bool) -> Option<Summary> {
         let looked = self.objects.look(key)?;
         let explanation = if self.shares.owns(key) { self.multiscaler.explain(key) } else { None };
         Some(self.summary_of(key, &looked, explanation.as_ref(), recent, false))
     }
 
-    /// The same, of what was looked at; `is_whole`: with reasons of any length.
+    /// Returns the summary of these data; `is_whole`: with reasons of any length.
     pub(super) fn summary_of(
         &self,
         key: &RevisionKey,
@@ -209,7 +209,7 @@ impl Own {
         });
     }
 
-    /// Adds the rows of these workloads, as they are sent. `recent`: with the last minutes.
+    /// Adds the rows of these workloads in their sent form. `recent`: include the last minutes.
     pub(super) async fn rows<'a>(
         &self,
         keys: impl Iterator<Item = &'a RevisionKey>,
@@ -226,8 +226,8 @@ impl Own {
         }
     }
 
-    /// Returns what has changed since `after`, after a new look at everything unless one was taken a moment ago. A client
-    /// that gives up meanwhile takes nothing from others: the next look goes on with the same table.
+    /// Returns the changes since `after`, after a new pass over everything unless one has just been made. If a client
+    /// gives up meanwhile, other clients lose nothing: the next pass continues with the same table.
     pub(super) async fn look(&self, after: Option<Position>) -> Younger {
         let mut table = self.table.0.lock().await;
         let (table, looked) = table.get_or_insert_with(|| (Table::new(rand::random()), None));
@@ -252,7 +252,7 @@ impl Own {
         table.since(after)
     }
 
-    /// Returns a hash that changes with whatever a summary depends on, time aside; and whether there is no pod and no load.
+    /// Returns a hash of everything that a summary depends on except time, and whether there is neither pod nor load.
     fn glance(&self, key: &RevisionKey, now: u32) -> (u64, bool) {
         let mut hasher = DefaultHasher::new();
         let (glance, counts) = (self.multiscaler.glance(key), self.pods.counts(key));

@@ -1,14 +1,14 @@
-//! The records of all workloads that this process decides on.
+//! Records of all workloads that this process owns.
 //!
-//! Load, wakes and observations of activators come in as they happen ([`Onlooker`]), into one record under a short lock. In
-//! each step one look at each decision loop adds a sample of the scale ([`Records::sample`]). The record of a workload that
-//! another process decides on from now on is dropped: the new owner begins anew.
+//! Load, wakes and activators' observations arrive as they happen ([`Onlooker`]), into one record under a short lock.
+//! In each step one pass over the decision loops adds a sample of the scale ([`Records::sample`]). When another
+//! process takes over a workload, its record is dropped here, and the new owner starts a new one.
 //!
 //! # Saved pod time
 //!
-//! Without a ZeroScaler a workload would have as many pods as were found at its adoption, at least one and not fewer than
-//! its `min`: what is given back on deletion. Each second counts the pods that are missing from that. Pods beyond it count
-//! for nothing: they are load that was served.
+//! Without a ZeroScaler a workload would have its replicas as of adoption, at least one and not fewer than its `min`,
+//! which is also what is restored on deletion. Each second counts the pods missing from that number. Additional pods
+//! do not count: they served load.
 
 use super::ring::{Rates, Ring, Scale};
 use super::wakes::Wakes;
@@ -21,15 +21,15 @@ use dashmap::DashMap;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Furthest that a stat's own time is believed to lie from this clock.
+/// Largest accepted difference between a stat's own time and this clock, in seconds.
 const ASIDE_MAX: u64 = 5;
 
-/// One workload's: 48 bytes while it sleeps, 4 KiB more with load in the last ten minutes.
+/// Record of one workload: 48 bytes while it sleeps, 4 KiB more with load in the last ten minutes.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     /// Load and scale; none: there was neither in the last minutes.
     pub(super) ring: Option<Box<Ring>>,
-    /// Its last wakes; none: there was none.
+    /// Last wakes; none: there was none.
     pub(super) wakes: Option<Box<Wakes>>,
     /// Version of the object from which `baseline` was taken.
     version: u64,
@@ -37,9 +37,9 @@ pub(super) struct Record {
     /// Start of counting, Unix seconds; 0: not yet.
     pub(super) since: u32,
     sampled: u32,
-    /// Pods there would be.
+    /// Number of pods without a ZeroScaler.
     baseline: u16,
-    /// Pods that do not run now.
+    /// Number of those pods that are missing now.
     pub(super) missing: u16,
 }
 
@@ -68,17 +68,18 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// No records.
+    /// Creates an empty set.
     pub(super) fn new(clock: Clock) -> Self {
         Self { records: DashMap::new(), clock }
     }
 
-    /// Looks at a record, if there is one.
+    /// Calls `look` with a record, if there is one.
     pub(super) fn with<T>(&self, key: &RevisionKey, look: impl FnOnce(&Record) -> T) -> Option<T> {
         self.records.get(key).map(|record| look(&record))
     }
 
-    /// Ends a step of one workload. `baseline` says how many pods there would be, for a new version of the object.
+    /// Ends a step of one workload. `baseline` returns its pods without a ZeroScaler; it is called for a new version
+    /// of the object.
     pub(super) fn sample(
         &self,
         key: &RevisionKey,
@@ -105,12 +106,12 @@ impl Records {
         }
     }
 
-    /// Drops the records of workloads that are not among `kept`.
+    /// Drops the records of workloads that are not in `kept`.
     pub(super) fn retain(&self, kept: &HashSet<RevisionKey>) {
         self.records.retain(|key, _| kept.contains(key));
     }
 
-    /// The time, Unix seconds.
+    /// Returns the time in Unix seconds.
     pub(super) fn now(&self) -> u32 {
         seconds(self.clock.now())
     }
@@ -153,7 +154,7 @@ fn seconds(at: Timestamp) -> u32 {
     u32::try_from(at.as_secs().max(0)).unwrap_or(u32::MAX)
 }
 
-/// A time of whole seconds, as in every object of Kubernetes.
+/// Formats a time in whole seconds, as in Kubernetes objects.
 pub(super) fn time(secs: i64) -> String {
     jiff::Timestamp::from_second(secs).unwrap_or_default().to_string()
 }
@@ -172,7 +173,7 @@ mod tests {
         Stat { average_concurrent_requests: concurrency, request_count: 2.0, timestamp, ..Stat::default() }
     }
 
-    /// Goal: a sleeper has no ring, a busy one has, and gives it back when nothing of it is left to be shown.
+    /// Goal: a sleeping workload has no ring; a busy one has, and drops it when it contains nothing to show.
     #[tokio::test(start_paused = true)]
     async fn a_sleeping_workload_costs_next_to_nothing() {
         let (records, key) = records();
@@ -210,8 +211,7 @@ mod tests {
         assert_eq!(rates(1_000_000).concurrency, 1.0, "one second has passed");
     }
 
-    /// Goal: each second counts the pods that are missing from what there would be, and none beyond it; the object is read
-    /// once for each version.
+    /// Goal: each second counts the missing pods, and no additional ones; the object is read once for each version.
     #[tokio::test(start_paused = true)]
     async fn pods_that_do_not_run_are_counted_by_the_second() {
         let (records, key) = records();

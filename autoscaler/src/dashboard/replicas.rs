@@ -1,12 +1,12 @@
-//! The other replicas: what each shows of the workloads that it decides on, so that any of them shows all.
+//! Queries to the other replicas for the workloads that they own, so that any replica can show all.
 //!
-//! They are asked over the port that stats come in on ([`crate::ingest::asking`]), for their rows that are younger than a
-//! position, or for all that is known of one workload. Their rows are passed on as they are written, and not read.
+//! They use the stat port ([`crate::ingest::asking`]), and ask for all rows later than a position, or for the details
+//! of one workload. Rows are passed on in their written form, without parsing.
 //!
-//! # Form of an answer
+//! # Response format
 //!
-//! Lines: the position to ask from next, then for each workload its key, a tab, and its summary as JSON; of one that was
-//! deleted the key alone.
+//! Lines: the position for the next query, then for each workload its key, a tab, and its summary as JSON. A deleted
+//! workload has its key alone.
 
 use super::own::Own;
 use crate::ingest::asking::{ASKED, Questions};
@@ -26,10 +26,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// Questions that are answered at a time; further ones wait.
+/// Maximum number of concurrent responses; further queries wait.
 const ANSWERED_AT_ONCE: usize = 4;
 
-/// The name by which people know a replica.
+/// Returns the user-facing name of a replica.
 pub(super) fn name(instance: &Instance) -> String {
     match instance {
         Instance::Leased(holder) => holder.pod_name.clone(),
@@ -37,12 +37,12 @@ pub(super) fn name(instance: &Instance) -> String {
     }
 }
 
-/// Whether a replica has answered.
+/// Result of querying a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Replica {
     pub(super) name: String,
     pub(super) answered: bool,
-    /// Why it has not.
+    /// Reason for a missing response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
 }
@@ -50,16 +50,16 @@ pub(super) struct Replica {
 /// Rows of one replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rows {
-    /// Position to ask from next.
+    /// Position for the next query.
     pub(super) position: String,
     /// Key and summary of each.
     pub(super) rows: Vec<(RevisionKey, Arc<str>)>,
-    /// Workloads that were deleted.
+    /// Deleted workloads.
     pub(super) gone: Vec<RevisionKey>,
 }
 
 impl Rows {
-    /// Reads an answer; none: it is damaged.
+    /// Parses a response; none: it is damaged.
     fn read(answer: &str) -> Option<Self> {
         let mut lines = answer.lines();
         let position = lines.next().filter(|position| !position.contains(['"', ':', '\\']))?.to_owned();
@@ -77,7 +77,7 @@ impl Rows {
     }
 }
 
-/// The others.
+/// Client of the other replicas.
 #[derive(Clone)]
 pub(super) struct Replicas {
     pub(super) peers: Peers,
@@ -85,14 +85,14 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    /// Returns the other replicas that decide about something, in order.
+    /// Returns the other replicas that own a share, in order.
     pub(super) fn others(&self) -> Vec<Instance> {
         let mut others = self.shares.others();
         others.sort_by_key(name);
         others
     }
 
-    /// Asks each of these for what is younger than a position of its own; none: for everything.
+    /// Queries each replica for rows later than its position; none: for all rows.
     pub(super) async fn rows<'a>(
         &self,
         asked: impl Iterator<Item = (&'a Instance, Option<&'a str>)>,
@@ -108,7 +108,7 @@ impl Replicas {
         join_all(asking).await
     }
 
-    /// Asks for all that is known of one workload.
+    /// Queries the details of one workload.
     pub(super) async fn detail(&self, instance: &Instance, key: &RevisionKey) -> Result<(StatusCode, Bytes), String> {
         self.ask(instance, &format!("workloads/{key}")).await
     }
@@ -119,7 +119,7 @@ impl Replicas {
     }
 }
 
-/// Answers the others.
+/// Responder to the other replicas.
 pub(super) struct Answering {
     own: Arc<Own>,
     turns: Arc<Semaphore>,
@@ -153,7 +153,7 @@ impl Questions for Answering {
     }
 }
 
-/// Returns what is said of a workload that does not exist.
+/// Returns the error for a workload that does not exist.
 pub(super) fn no_such(key: &RevisionKey) -> Value {
     json!({"error": format!("there is no ZeroScaler {} in namespace {}", key.name(), key.namespace())})
 }

@@ -1,18 +1,18 @@
 //! The last minutes of one workload: a ring of samples, one for each [`STEP`], and the load of the last seconds.
 //!
-//! Load comes in as stats, each about a second. The last seconds are kept one by one; a sample has their average, the most
-//! requests that were held in one of them, and how many pods there were. A workload without load and without pods has no
-//! ring ([`super::records`]).
+//! Load arrives in stats of about a second. The last seconds are kept separately. A sample contains their average, the
+//! maximum number of held requests, and the number of pods. A workload without load and without pods has no ring
+//! ([`super::records`]).
 
 use std::collections::VecDeque;
 
 /// Seconds between two samples.
 pub(super) const STEP: u32 = 5;
-/// Most samples of one workload: ten minutes.
+/// Maximum number of samples of one workload: ten minutes.
 pub(super) const SAMPLES_MAX: usize = 120;
-/// Seconds that are averaged.
+/// Number of seconds that are averaged.
 const RECENT: u32 = STEP;
-/// Seconds that are kept: those, the one that runs, and two for stats that come late.
+/// Number of seconds kept: the averaged ones, the current one, and two for late stats.
 const SECONDS: usize = 8;
 
 /// Load over the last seconds.
@@ -20,37 +20,37 @@ const SECONDS: usize = 8;
 pub(super) struct Rates {
     /// Average requests in flight.
     pub(super) concurrency: f32,
-    /// Average requests a second.
+    /// Average requests per second.
     pub(super) requests: f32,
-    /// Most requests that were held in one second.
+    /// Maximum number of requests held in one second.
     pub(super) held: u32,
 }
 
-/// Pods and scaling of one workload at a moment.
+/// Pods and scaling of one workload at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scale {
-    /// Pods wanted.
+    /// Desired pods.
     pub(super) desired: i32,
-    /// Pods ready.
+    /// Ready pods.
     pub(super) ready: i32,
-    /// Pods that exist.
+    /// Existing pods.
     pub(super) actual: i32,
-    /// Whether the decider panics.
+    /// Set if the decider is in panic mode.
     pub(super) panicking: bool,
 }
 
-/// One step of time.
+/// Sample of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
     /// End of the step, Unix seconds.
     pub(super) at: u32,
     /// Load of its seconds.
     pub(super) rates: Rates,
-    /// Pods wanted.
+    /// Desired pods.
     pub(super) desired: u16,
-    /// Pods ready.
+    /// Ready pods.
     pub(super) ready: u16,
-    /// Whether the decider panicked.
+    /// Set if the decider was in panic mode.
     pub(super) panic: bool,
 }
 
@@ -60,14 +60,14 @@ impl Sample {
     }
 }
 
-/// One second.
+/// Load of one second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Second {
     at: u32,
     rates: Rates,
 }
 
-/// One workload's. Times are Unix seconds.
+/// Ring of one workload. Times are Unix seconds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ring {
     seconds: [Second; SECONDS],
@@ -81,7 +81,7 @@ impl Ring {
         if second.at < at {
             *second = Second { at, ..Second::default() };
         }
-        // One that came too late has lost its place.
+        // A stat that is too late finds its slot taken by a later second.
         if second.at == at {
             second.rates.concurrency += load.concurrency;
             second.rates.requests += load.requests;
@@ -89,7 +89,7 @@ impl Ring {
         }
     }
 
-    /// Returns the load over the last whole seconds before `now`; held requests count in the second that runs, too.
+    /// Returns the load over the last whole seconds before `now`; held requests of the current second count too.
     pub(super) fn rates(&self, now: u32) -> Rates {
         let mut rates = Rates::default();
         let within = |second: &&Second| second.at.saturating_add(RECENT) >= now && second.at <= now;
@@ -100,7 +100,7 @@ impl Ring {
             }
             rates.held = rates.held.max(second.held);
         }
-        // Measurements of different moments may differ by less than nothing.
+        // Measurements of different moments may differ by a negative amount.
         Rates { concurrency: rates.concurrency.max(0.0), requests: rates.requests.max(0.0), ..rates }
     }
 
@@ -115,7 +115,7 @@ impl Ring {
         !self.samples.iter().all(Sample::is_blank)
     }
 
-    /// Its samples, oldest first.
+    /// Returns its samples, oldest first.
     pub(super) fn samples(&self) -> impl ExactSizeIterator<Item = &Sample> {
         self.samples.iter()
     }
@@ -125,8 +125,8 @@ impl Ring {
 mod tests {
     use super::*;
 
-    /// Goal: load is the average of the last five whole seconds, summed over activators; held requests are a peak, seen at
-    /// once. Method: two activators report seven seconds.
+    /// Goal: load is the average of the last five whole seconds, summed over activators; held requests are a peak,
+    /// visible at once. Method: two activators report for seven seconds.
     #[test]
     fn the_last_seconds_are_averaged() {
         let mut ring = Ring::default();
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(ring.rates(106).requests, 15.0, "what is too old does not count as new");
     }
 
-    /// Goal: ten minutes are kept in at most four kibibytes, and a ring without load and pods in them is of no use.
+    /// Goal: ten minutes are kept in at most four kibibytes, and a ring without load and pods is reported as empty.
     #[test]
     fn ten_minutes_are_kept() {
         let mut ring = Ring::default();

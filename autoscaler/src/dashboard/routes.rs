@@ -1,24 +1,24 @@
-//! What is asked for by a path, and the words for what is not there.
+//! Routes by path, and the errors for unknown ones.
 
 use super::list::Scope;
 use common::RevisionKey;
 use http::{Method, StatusCode};
 use serde_json::json;
 
-/// What somebody asks for.
+/// Requested resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// A file of the page.
+    /// File of the page.
     File(&'static File),
-    /// All workloads, or what has changed.
+    /// All workloads, or their changes.
     List(Scope),
-    /// One workload.
+    /// Details of one workload.
     Workload(RevisionKey),
-    /// Its pods.
+    /// Pods of one workload.
     Pods(RevisionKey),
 }
 
-/// A file of the page.
+/// File of the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct File {
     path: &'static str,
@@ -28,7 +28,7 @@ pub(super) struct File {
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// All of them.
+/// All files of the page.
 static FILES: [File; 8] = [
     File { path: "/", content_type: "text/html; charset=utf-8", text: include_str!("page/index.html") },
     File { path: "/style.css", content_type: "text/css; charset=utf-8", text: include_str!("page/style.css") },
@@ -40,18 +40,18 @@ static FILES: [File; 8] = [
     File { path: "/draw.js", content_type: SCRIPT, text: include_str!("page/draw.js") },
 ];
 
-/// Why nothing is answered: a status, and JSON that says so.
+/// Error response: a status, and its JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Nothing(pub(super) StatusCode, pub(super) String);
 
 impl Nothing {
-    /// With these words.
+    /// Creates an error with this message.
     pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self(status, json!({"error": error.into()}).to_string())
     }
 }
 
-/// Reads a request's method, path and query.
+/// Parses a request's method, path and query.
 pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, Nothing> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(Nothing::new(
@@ -67,7 +67,7 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
     }
     if let Some(key) = path.strip_prefix("/api/v1/workloads/") {
         let (key, route): (_, fn(RevisionKey) -> Route) = match key.strip_suffix("/pods") {
-            // A name of two parts ends like that, too.
+            // A workload named `pods` ends like that, too.
             Some(workload) if workload.contains('/') => (workload, Route::Pods),
             _ => (key, Route::Workload),
         };
@@ -92,7 +92,7 @@ fn scope(query: Option<&str>) -> Result<Scope, Nothing> {
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("namespace" | "after", "")) => {}
-            // One that cannot be read knows nothing, so everything is told.
+            // An unreadable position matches nothing, so the client gets everything.
             Some(("after", position)) => scope.after = Some(position.to_owned()),
             Some(("namespace", namespace)) if is_name(namespace, 63) => scope.namespace = Some(namespace.to_owned()),
             Some(("namespace", other)) => {
@@ -108,7 +108,7 @@ fn scope(query: Option<&str>) -> Result<Scope, Nothing> {
     Ok(scope)
 }
 
-/// Whether it can be the name of an object.
+/// Returns whether the text can be the name of an object.
 fn is_name(text: &str, longest: usize) -> bool {
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !text.is_empty() && text.len() <= longest && text.bytes().all(is_part)
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Goal: what is wrong is named with its value, whatever it is.
+    /// Goal: any invalid input is reported with its value.
     #[test]
     fn garbage_gets_a_clear_word() {
         let long = format!("/api/v1/workloads/ns/{}", "a".repeat(254));
@@ -172,8 +172,8 @@ mod tests {
         }
     }
 
-    /// Goal: an answer that never comes stops nothing on the page for good. Method: each request has a time bound, on its
-    /// line or on the one before.
+    /// Goal: a missing response never blocks the page for good. Method: each request has a timeout, on its own line or
+    /// the line before.
     #[test]
     fn the_page_waits_for_no_answer_for_ever() {
         let mut requests = 0;
@@ -188,7 +188,7 @@ mod tests {
         assert!(requests > 0);
     }
 
-    /// Goal: the page asks for nothing from elsewhere and has no script or style in it, as its policy demands.
+    /// Goal: the page loads nothing from other sites and has no inline script or style, as its policy requires.
     #[test]
     fn the_page_is_whole_by_itself() {
         for file in &FILES {

@@ -1,10 +1,10 @@
-//! The dashboard's own HTTP server: read-only, on a port of its own.
+//! The dashboard's own HTTP server: read-only, on its own port.
 //!
 //! # Bounds
 //!
-//! [`LIMITS`] on connections, [`HEAD_TIMEOUT`] for a request's head, and for a connection without a request. A list
-//! of ten thousand workloads has some MiB, so [`LISTS_MAX`] are made and sent at a time, and a client that does not read
-//! one within [`READ_WITHIN`] loses the connection.
+//! [`LIMITS`] on connections, [`HEAD_TIMEOUT`] for a request's head, and for a connection without a request. A list of
+//! ten thousand workloads has some MiB. Therefore at most [`LISTS_MAX`] are created and sent at a time, and a client
+//! that does not read one within [`READ_WITHIN`] is disconnected.
 
 use super::access::{Access, FORM_BYTES_MAX, is_public, judge, judge_form};
 use super::containers;
@@ -38,26 +38,26 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at a time: a few for each browser.
+/// Limits of concurrent connections: a few for each browser.
 const LIMITS: Limits = Limits { total: 256, per_address: 128 };
-/// Lists that are made and sent at a time.
+/// Maximum number of lists created and sent at a time.
 const LISTS_MAX: usize = 4;
-/// Longest wait for a turn to make a list.
+/// Longest wait for a permit to create a list.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 /// Time in which a client must have read a list.
 const READ_WITHIN: Duration = Duration::from_secs(60);
-/// Bytes of a piece of a list.
+/// Size of a chunk of a list, in bytes.
 const PIECE: usize = 32 * 1024;
 /// Longest wait for a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a connection keeps of what its client does not read.
+/// Buffer of a connection for unread data.
 const BUFFER: usize = 64 * 1024;
 
-/// The form to sign in with; what was wrong stands in place of [`SAID`].
+/// Sign-in form; an error message replaces [`SAID`].
 const ENTER: &str = include_str!("page/enter.html");
 const SAID: &str = "<!-- said -->";
 
-/// What every answer says to a browser: nothing from elsewhere, nothing inline, in no other page's frame, not kept.
+/// Security headers of every response: no foreign or inline content, no framing by other pages, no caching.
 const SECURITY: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -71,10 +71,10 @@ const SECURITY: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Any answer's body.
+/// Body of any response.
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A bound server.
+/// Server bound to its address.
 pub(super) struct Server {
     listener: TcpListener,
     token: Option<TokenFile>,
@@ -89,7 +89,7 @@ struct Serving {
 }
 
 impl Server {
-    /// Binds what the settings say.
+    /// Binds the configured address.
     ///
     /// # Errors
     /// The address cannot be bound; the error names it and the variable.
@@ -107,7 +107,7 @@ impl Server {
         Ok(Self { listener, token: settings.token.clone() })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -124,7 +124,7 @@ impl Server {
 
 impl Serving {
     async fn connection(self, stream: TcpStream, ended: CancellationToken) {
-        let _ = stream.set_nodelay(true); // Not needed for correctness.
+        let _ = stream.set_nodelay(true); // Only an optimization.
         let connection = ended.clone();
         let service = hyper::service::service_fn(move |request| {
             let (serving, ended) = (self.clone(), ended.clone());
@@ -137,10 +137,10 @@ impl Serving {
             .serve_connection(TokioIo::new(stream), service);
         let guard = connection.clone().drop_guard();
         tokio::select! {
-            _ = served => {} // An error is the client's: a half request, a reset.
+            _ = served => {} // An error is the client's: a truncated request, or a reset.
             () = connection.cancelled() => {}
         }
-        drop(guard); // Whoever writes to it ends.
+        drop(guard); // Ends the sender of a list on this connection.
     }
 
     async fn answer(&self, request: Request<Incoming>, connection: CancellationToken) -> Response<Body> {
@@ -186,7 +186,7 @@ impl Serving {
                 Err(Box::new(response))
             }
             Access::Refused(StatusCode::UNAUTHORIZED, reason) if path == "/" && reads_html(request) => {
-                // Whoever has just come has done nothing wrong.
+                // A first visit gets the form without an error.
                 let is_new = request.method() != Method::POST && request.uri().query().is_none();
                 let page = ENTER.replace(SAID, if is_new { "" } else { reason });
                 Err(Box::new(whole(StatusCode::UNAUTHORIZED, "text/html; charset=utf-8", page.into())))
@@ -223,7 +223,7 @@ impl Serving {
         }
     }
 
-    /// Returns a list, which counts as one of [`LISTS_MAX`] until it is sent or `connection` ends.
+    /// Returns a list, which occupies one of [`LISTS_MAX`] permits until it is sent or `connection` ends.
     async fn list(&self, scope: &Scope, connection: CancellationToken) -> Result<Body, Nothing> {
         let Ok(Ok(turn)) = timeout(LIST_PATIENCE, self.turns.clone().acquire_owned()).await else {
             let error = "too many lists are asked for at the moment; try again in a few seconds";
@@ -245,7 +245,7 @@ impl Serving {
         Ok(StreamBody::new(pieces).boxed_unsync())
     }
 
-    /// Returns all that is known of one workload, from its owner; if that does not answer, what its object says.
+    /// Returns the details of one workload from its owner. If the owner does not respond, they come from the object.
     async fn workload(&self, key: &RevisionKey) -> (StatusCode, Bytes) {
         let Self { own, replicas, .. } = self;
         let mut unanswered = None;
@@ -268,13 +268,13 @@ impl Serving {
     }
 }
 
-/// Whether somebody reads the answer in a browser.
+/// Returns whether the client is a browser.
 fn reads_html(request: &Request<()>) -> bool {
     let accepts = request.headers().get_all(header::ACCEPT);
     accepts.iter().any(|accepts| accepts.to_str().is_ok_and(|accepts| accepts.contains("text/html")))
 }
 
-/// What was typed into the form; empty, if it is no form of ours.
+/// Reads the submitted form; empty, if it is too large or incomplete.
 async fn form(body: Incoming) -> Bytes {
     match timeout(HEAD_TIMEOUT, Limited::new(body, FORM_BYTES_MAX).collect()).await {
         Ok(Ok(read)) => read.to_bytes(),

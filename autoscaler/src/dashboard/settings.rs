@@ -1,11 +1,11 @@
-//! Where the dashboard is served, to whom, and what a pod costs.
+//! Address, access and prices of the dashboard.
 
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::EnvironmentError;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
-/// Port of the dashboard, unless another is said.
+/// Default port of the dashboard.
 pub const PORT: u16 = 8090;
 
 const ADDRESS: &str = "ZEROSCALE_DASHBOARD_ADDRESS";
@@ -16,29 +16,30 @@ const PRICE_RULE: &str = "must be an amount and a currency of three letters, suc
 /// Settings of the dashboard.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it is served.
+    /// Address to bind.
     pub listen: SocketAddr,
-    /// What is served instead, if somebody has bound it already; several processes may share one.
+    /// Listener that is already bound, used instead of `listen`; several processes may share one.
     pub listener: Option<Arc<TcpListener>>,
-    /// The token that whoever looks must show; must be there unless `listen` is a loopback address.
+    /// Required token of clients; must be set unless `listen` is a loopback address.
     pub token: Option<TokenFile>,
-    /// What a pod costs.
+    /// Price of a pod.
     pub price: Option<Price>,
-    /// Port at which a browser on this machine calls each workload as `SERVICE.NAMESPACE.localhost`; none: by its hosts alone.
+    /// Port at which a browser on this machine reaches each workload as `SERVICE.NAMESPACE.localhost`; none: by its
+    /// hosts only.
     pub entry: Option<u16>,
 }
 
-/// What a pod costs in an hour.
+/// Price of a pod per hour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Price {
-    /// Units of the currency.
+    /// Amount in units of the currency.
     pub amount: f64,
-    /// ISO 4217, three letters.
+    /// ISO 4217 code, three letters.
     pub currency: String,
 }
 
 impl Settings {
-    /// On a loopback address without a token.
+    /// Returns settings for a loopback address, without a token.
     pub fn local(listen: SocketAddr) -> Self {
         Self { listen, listener: None, token: None, price: None, entry: None }
     }
@@ -48,7 +49,7 @@ impl Settings {
     /// `0.012 EUR`).
     ///
     /// # Errors
-    /// One of them cannot be read, or others may connect to the address and there is no token.
+    /// One of them cannot be parsed, or the address is not a loopback address and there is no token.
     pub(crate) fn from_env(
         get: &impl Fn(&str) -> Option<String>,
         listen: IpAddr,

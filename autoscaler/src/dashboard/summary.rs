@@ -1,4 +1,4 @@
-//! What is shown of one workload in a list, as JSON.
+//! Row of one workload in a list, as JSON.
 
 use super::ring::{Rates, SAMPLES_MAX, Sample};
 use super::why::ASLEEP;
@@ -7,23 +7,23 @@ use serde::Serialize;
 use serde_json::Value;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// One workload in a list. Times are RFC 3339.
+/// Row of one workload. Times are RFC 3339.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Summary {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// `Deployment/hello`.
+    /// Kind and name, such as `Deployment/hello`.
     pub(super) target: String,
     pub(super) state: State,
-    /// Since when it is in this state.
+    /// Time since when it is in this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<String>,
-    /// Whether it is kept as it is.
+    /// Set if scaling and routing are suspended.
     pub(super) paused: bool,
     pub(super) pods: Pods,
     pub(super) min: Option<i32>,
-    /// None: as many as the load asks for.
+    /// None: no upper bound.
     pub(super) max: Option<i32>,
     pub(super) requests_per_second: f64,
     pub(super) concurrency: f64,
@@ -33,18 +33,18 @@ pub(super) struct Summary {
     pub(super) ready: Option<Ready>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_wake: Option<Value>,
-    /// The replica that decides about it; empty: none at the moment.
+    /// Replica that owns it; empty: none at the moment.
     pub(super) owner: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) saved: Option<SavedView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_change: Option<NextChange>,
-    /// The last minutes, of one that had load; in full lists alone.
+    /// The last minutes, if there was load; only in complete lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recent: Option<Recent>,
 }
 
-/// How many pods.
+/// Number of pods.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Pods {
     pub(super) ready: i32,
@@ -60,25 +60,25 @@ pub(super) struct Ready {
     pub(super) message: String,
 }
 
-/// What its sleep has saved.
+/// Savings by its sleep.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SavedView {
     pub(super) pod_seconds: f64,
-    /// Pods that are saved at this moment.
+    /// Pods saved at this moment.
     pub(super) pods: u16,
-    /// Since when it is counted.
+    /// Start of counting.
     pub(super) since: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) money: Option<Money>,
 }
 
-/// What that has cost less.
+/// Saved money.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Money {
     pub(super) amount: f64,
-    /// What one pod costs in an hour: what is saved from now on follows from it.
+    /// Price of one pod per hour, from which a client computes further savings.
     pub(super) per_hour: f64,
     pub(super) currency: String,
 }
@@ -87,17 +87,17 @@ pub(super) struct Money {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Recent {
-    /// Mean of each.
+    /// Mean of each pair.
     pub(super) requests_per_second: Vec<f32>,
-    /// Most of each.
+    /// Maximum of each pair.
     pub(super) held: Vec<u32>,
 }
 
-/// Samples that one number of [`Recent`] stands for.
+/// Number of samples per number of [`Recent`].
 const FOLDED: usize = 2;
 
 impl Recent {
-    /// Of samples; none: there was no load.
+    /// Folds samples; none: there was no load.
     pub(super) fn of<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>) -> Option<Self> {
         let blank = std::iter::repeat_n(Rates::default(), SAMPLES_MAX.saturating_sub(samples.len()));
         let all: Vec<Rates> = blank.chain(samples.map(|sample| sample.rates)).collect();
@@ -114,15 +114,15 @@ impl Recent {
 }
 
 impl Summary {
-    /// Takes over the load, rounded to what can be read.
+    /// Sets the load, rounded for display.
     pub(super) fn set_rates(&mut self, rates: Rates) {
         let round = |value: f32| (f64::from(value) * 100.0).round() / 100.0;
         (self.requests_per_second, self.concurrency) = (round(rates.requests), round(rates.concurrency));
         self.held = rates.held;
     }
 
-    /// A number that changes when there is something new to show. What changes by time alone is not new: how long it has
-    /// been asleep, and what that has saved, follow from the rest.
+    /// Returns a hash that changes if there is something new to show. Changes by time alone do not count: the client
+    /// derives the duration of sleep, and its savings, from the rest.
     pub(super) fn fingerprint(&self) -> u64 {
         let mut shown = Self { recent: None, ..self.clone() };
         if self.why.starts_with(ASLEEP) {
@@ -130,7 +130,7 @@ impl Summary {
         }
         let pods = shown.saved.take().map(|saved| saved.pods);
         let mut hasher = DefaultHasher::new();
-        // What cannot be written as JSON is not sent either.
+        // A summary that cannot be serialized is not sent either.
         (serde_json::to_string(&shown).unwrap_or_default(), pods).hash(&mut hasher);
         hasher.finish()
     }

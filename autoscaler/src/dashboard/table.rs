@@ -1,20 +1,20 @@
-//! What has changed since a client last asked: a table of fingerprints with the turn at which each changed.
+//! Changes since a client's last request: a table of fingerprints, with the turn at which each changed.
 //!
-//! A client (the page, or another replica) sends the position of its last answer and gets what is younger. A position of
-//! another life of the table gets everything.
+//! A client (the page, or another replica) sends the position of its last response and gets all later changes. A
+//! position from another instance of the table gets everything.
 
 use common::RevisionKey;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 
-/// Time for which a row is looked at closely after its glance has changed, in seconds: longer than a status waits to be
-/// written, and than the usual window.
+/// Time in seconds for which a row is checked closely after its quick hash has changed: longer than a status waits to
+/// be written, and than the usual window.
 pub(super) const SETTLES_IN: u32 = 90;
-/// Deletions that are remembered. A client that is further behind gets everything.
+/// Maximum number of remembered deletions. A client that is further behind gets everything.
 const GONE_MAX: usize = 4096;
 
-/// How far a client has followed.
+/// Position of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     life: u64,
@@ -36,50 +36,50 @@ impl fmt::Display for Position {
     }
 }
 
-/// What is younger than a position.
+/// Changes after a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Younger {
-    /// Position to ask from next.
+    /// Position for the next request.
     pub(super) position: Position,
-    /// Everything is told, since the client's position is unknown.
+    /// Set if everything is included, because the client's position is unknown.
     pub(super) is_full: bool,
-    /// Rows that are new or changed.
+    /// New or changed rows.
     pub(super) changed: Vec<RevisionKey>,
-    /// Objects that were deleted.
+    /// Deleted objects.
     pub(super) gone: Vec<RevisionKey>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// Hash of what can be seen at a glance.
+    /// Quick hash of the row's inputs.
     glance: u64,
-    /// End of the time in which it is looked at closely, Unix seconds.
+    /// End of the time in which it is checked closely, Unix seconds.
     close_until: u32,
-    /// Hash of all that is shown.
+    /// Hash of the displayed content.
     shown: u64,
     turn: u64,
 }
 
-/// The table.
+/// Table of changes.
 #[derive(Debug)]
 pub(super) struct Table {
     position: Position,
     rows: HashMap<RevisionKey, Row>,
-    /// All objects as of the last look.
+    /// All objects as of the last pass.
     objects: HashSet<RevisionKey>,
-    /// Deleted objects and their turns, the first `forgotten` turns aside.
+    /// Deleted objects and the turns of their deletion, without those of the first `forgotten` turns.
     gone: VecDeque<(u64, RevisionKey)>,
     forgotten: u64,
 }
 
 impl Table {
-    /// Nothing is known, in this life.
+    /// Creates an empty table for this instance.
     pub(super) fn new(life: u64) -> Self {
         let (rows, objects, gone) = (HashMap::new(), HashSet::new(), VecDeque::new());
         Self { position: Position { life, turn: 0 }, rows, objects, gone, forgotten: 0 }
     }
 
-    /// Begins a look at these objects, of which this process shows those that are `own`.
+    /// Begins a pass over these objects; this process shows the rows of those that are `own`.
     pub(super) fn begin(&mut self, objects: HashSet<RevisionKey>, own: impl Fn(&RevisionKey) -> bool) {
         self.position.turn += 1;
         let turn = self.position.turn;
@@ -91,8 +91,8 @@ impl Table {
         self.objects = objects;
     }
 
-    /// Returns whether a row has to be looked at closely: it is new, or its glance has changed within [`SETTLES_IN`]. A new
-    /// one that `rests` need not be: it is told of as new whatever is shown of it.
+    /// Returns whether a row must be checked closely: it is new, or its quick hash has changed within [`SETTLES_IN`].
+    /// A new row that `rests` need not be, because it is reported as new in any case.
     pub(super) fn needs_look(&mut self, key: &RevisionKey, (glance, rests): (u64, bool), now: u32) -> bool {
         match self.rows.get_mut(key) {
             None => {
@@ -110,14 +110,14 @@ impl Table {
         }
     }
 
-    /// Takes in the fingerprint of what is shown of a row.
+    /// Records the fingerprint of a row's displayed content.
     pub(super) fn looked(&mut self, key: &RevisionKey, shown: u64) {
         if let Some(row) = self.rows.get_mut(key).filter(|row| row.shown != shown) {
             (row.shown, row.turn) = (shown, self.position.turn);
         }
     }
 
-    /// Returns what is younger than `after`; none: everything.
+    /// Returns the changes after `after`; none: everything.
     pub(super) fn since(&self, after: Option<Position>) -> Younger {
         let known = after.filter(|after| after.life == self.position.life && after.turn >= self.forgotten);
         let is_younger = |turn: u64| known.is_none_or(|known| turn > known.turn);
@@ -151,7 +151,7 @@ mod tests {
         names.join(" ")
     }
 
-    /// Goal: a client hears of each change and of each deletion once; a position of another life gets everything.
+    /// Goal: a client gets each change and each deletion once; a position of another instance gets everything.
     #[test]
     fn a_client_hears_of_each_change_once() {
         let told = |table: &Table, after: Option<Position>| {
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Goal: a row that rests is looked at when its glance changes, and for a while after.
+    /// Goal: a resting row is checked when its quick hash changes, and for a while after.
     #[test]
     fn a_row_that_rests_is_not_looked_at() {
         let (mut table, a, b) = (Table::new(1), key("a"), key("b"));

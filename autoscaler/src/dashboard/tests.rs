@@ -1,4 +1,4 @@
-//! The dashboard over sockets: one replica, and two that ask each other.
+//! Tests of the dashboard over sockets: with one replica, and with two that query each other.
 
 mod contrast;
 
@@ -32,18 +32,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+/// Timeout far beyond any expected duration, so that a bug fails a test and does not hang it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Objects that tests hold in hand: all replicas see the same.
+/// Objects in memory, common to all replicas.
 #[derive(Clone, Default)]
 struct InHand(Arc<Mutex<Versions>>);
 
-/// Each as of its latest version.
+/// Latest version of each object.
 type Versions = BTreeMap<RevisionKey, (u64, Arc<ZeroScaler>)>;
 
 impl InHand {
-    /// One is so from now on.
+    /// Puts an object with this state.
     fn put(&self, name: &str, state: State) {
         let mut object = ZeroScaler::new(name, ZeroScalerSpec::deployment(name));
         object.metadata.namespace = Some("ns".into());
@@ -88,7 +88,7 @@ impl Objects for InHand {
     }
 }
 
-/// Takes no stats.
+/// Sink that ignores all stats.
 struct Nothing;
 
 impl Sink for Nothing {
@@ -111,18 +111,18 @@ struct Replica {
 }
 
 impl Replica {
-    /// The one that decides about everything.
+    /// Creates a replica that owns everything.
     async fn alone(objects: &InHand, token: Option<TokenFile>) -> Self {
         let stats = StatServer::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
         Self::start(objects, stats, Shares::members(vec!["only".into()], 0), token)
     }
 
-    /// Two, each of which decides about its part.
+    /// Creates two replicas, each of which owns its share.
     async fn two(objects: &InHand) -> [Self; 2] {
         Self::each([objects, objects]).await
     }
 
-    /// Two that see these objects.
+    /// Creates two replicas with these objects.
     async fn each(objects: [&InHand; 2]) -> [Self; 2] {
         let servers = [(); 2].map(|()| StatServer::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port"));
         let mut servers: Vec<_> = servers
@@ -176,19 +176,19 @@ impl Replica {
         Self { address, shares: own, records, multiscaler, pods: shown, stop }
     }
 
-    /// Decides about a workload from now on.
+    /// Starts to decide about a workload.
     fn decides(&self, name: &str) {
         let key = RevisionKey::new("ns", name);
         self.pods.track(&key, PodSet::Revision(name.into()), None);
         self.multiscaler.ensure(&key, crate::scale::fixture::subject(), Initial::Adopted(0));
     }
 
-    /// An answer: status, headers, body.
+    /// Sends a request. Returns status, headers, body.
     async fn get(&self, method: &str, target: &str, headers: &str) -> (StatusCode, HeaderMap, String) {
         self.send(method, target, headers, "").await
     }
 
-    /// The answer to what was typed into the form.
+    /// Submits the form. Returns the response.
     async fn type_in(&self, token: &str) -> (StatusCode, HeaderMap, String) {
         let form = format!("token={token}");
         let kind = "content-type: application/x-www-form-urlencoded";
@@ -221,7 +221,7 @@ impl Replica {
         (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
     }
 
-    /// What has changed since that position, after which there is another.
+    /// Returns the changes since the position, and updates it.
     async fn after(&self, position: &mut String) -> Value {
         let (status, list) = self.json(&format!("/api/v1/workloads?after={position}")).await;
         assert_eq!(status, StatusCode::OK, "{list}");
@@ -229,7 +229,7 @@ impl Replica {
         list
     }
 
-    /// The next answers' row of a workload for which this holds.
+    /// Polls until the row of a workload satisfies the condition.
     async fn until_row(&self, position: &mut String, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let asking = async {
             loop {
@@ -250,7 +250,7 @@ impl Drop for Replica {
     }
 }
 
-/// A body without its chunks' sizes.
+/// Removes the chunk sizes from a body.
 fn dechunked(body: &str) -> String {
     let (mut rest, mut whole) = (body, String::new());
     while let Some((size, after)) = rest.split_once("\r\n") {
@@ -261,7 +261,7 @@ fn dechunked(body: &str) -> String {
     whole
 }
 
-/// An API server with two pods: one of Deployment a that was started again, and one that bears its labels alone.
+/// Returns an API server with two pods: a restarted one of Deployment a, and one that only has its labels.
 fn client() -> Client {
     let pod = |name: &str, owner: &str| {
         serde_json::json!({
@@ -283,7 +283,7 @@ fn client() -> Client {
     Client::new(tower::service_fn(service), "ns")
 }
 
-/// Names in order, so many that no replica is without any of them.
+/// Returns names in order, so many that every replica owns some of them.
 fn workloads() -> Vec<String> {
     (0..64).map(|n| format!("w{n:02}")).collect()
 }
@@ -296,8 +296,8 @@ fn key(name: &str) -> RevisionKey {
     RevisionKey::new("ns", name)
 }
 
-/// Goal: a list and one workload, with what activators have seen; clear words for what is not there; every answer says to
-/// a browser what it may do with it.
+/// Goal: a list and one workload are served, with activators' observations. Unknown paths get clear errors, and every
+/// response carries the security headers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_one_workload_and_what_is_not_there() {
     let objects = InHand::default();
@@ -359,8 +359,8 @@ async fn a_list_one_workload_and_what_is_not_there() {
     }
 }
 
-/// Goal: a page that is not told anew can go on counting money, of one that has saved nothing yet, too: a row that goes
-/// to sleep is told of once.
+/// Goal: a page can compute further savings without new rows, even for a workload that has saved nothing yet: a row
+/// that falls asleep is sent once.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_hour_costs_is_told() {
     let objects = InHand::default();
@@ -382,7 +382,7 @@ async fn what_an_hour_costs_is_told() {
     assert_eq!((&money["perHour"], &money["currency"]), (&0.012.into(), &"EUR".into()), "{saved}");
 }
 
-/// Goal: with a token nobody looks who does not show it, and a new one counts at once.
+/// Goal: with a token every access needs it, and a changed token takes effect at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_no_token_sees_nothing() {
     let file = tempfile::NamedTempFile::new().expect("a file");
@@ -398,7 +398,7 @@ async fn who_has_no_token_sees_nothing() {
     let cookie = headers["set-cookie"].to_str().expect("a cookie").split(';').next().expect("its value").to_owned();
     assert_eq!(status("/", &format!("cookie: {cookie}\r\n")).await, 200);
 
-    // A person types it into a form, which is all that is to be seen without it.
+    // The sign-in form is all that a client without the token sees.
     let (asked, headers, form) = replica.get("GET", "/", "accept: text/html,*/*;q=0.8\r\n").await;
     assert!(asked.as_u16() == 401 && form.contains("<form") && !form.contains("right token"), "{form}");
     assert!(headers["content-type"] == "text/html; charset=utf-8" && !headers.contains_key("www-authenticate"));
@@ -410,7 +410,7 @@ async fn who_has_no_token_sees_nothing() {
         (entered.as_u16(), headers["set-cookie"].to_str().ok()),
         (303, Some("zeroscale-dashboard=first; HttpOnly; SameSite=Lax; Path=/"))
     );
-    // One with letters that are not ASCII's is a token like any other.
+    // A token with non-ASCII letters works like any other.
     std::fs::write(file.path(), "geheëm").expect("written");
     assert_eq!(status("/?token=", "").await, 401);
     assert_eq!(status("/", "cookie: zeroscale-dashboard=\r\n").await, 401);
@@ -423,7 +423,7 @@ async fn who_has_no_token_sees_nothing() {
     assert_eq!(status("/", "authorization: Bearer second\r\n").await, 503, "nobody knows who may look");
 }
 
-/// Goal: a client gets everything, and then what changes; what goes is told; of another namespace nothing.
+/// Goal: a client gets everything, and then the changes and deletions, but nothing of another namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_gets_everything_and_then_what_changes() {
     let objects = InHand::default();
@@ -451,8 +451,8 @@ async fn a_client_gets_everything_and_then_what_changes() {
     assert_eq!(names(&replica.after(&mut stale).await), ["b"]);
 }
 
-/// Goal: what has just been deleted is in no list, although another replica has not heard of it yet: nothing would ever
-/// take it away from the page.
+/// Goal: a deleted workload is in no list, even if another replica does not know of the deletion yet. Otherwise the
+/// page would never remove it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
     let (here, there) = (InHand::default(), InHand::default());
@@ -465,7 +465,7 @@ async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
     assert!(names(&list).len() == all.len() - 1 && !names(&list).contains(&theirs.as_str()), "{theirs}: {list}");
 }
 
-/// Goal: a client that does not read its list takes one turn, and nobody waits for it for ever.
+/// Goal: a client that does not read its list occupies one permit, for a limited time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_takes_one_turn() {
     let objects = InHand::default();
@@ -479,8 +479,8 @@ async fn a_client_that_does_not_read_takes_one_turn() {
     assert_eq!(names(&replica.json("/api/v1/workloads").await.1).len(), 10_000);
 }
 
-/// Goal: each of two replicas shows all, lists, changes and single workloads; one that is gone is named, and what its
-/// objects say is shown nevertheless.
+/// Goal: each of two replicas shows all lists, changes and single workloads. If a replica is gone, it is named, and
+/// its workloads are shown from their objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_replica_shows_all() {
     let objects = InHand::default();
@@ -502,7 +502,7 @@ async fn any_replica_shows_all() {
     let both_answered = |list: &Value| {
         list["replicas"].as_array().is_some_and(|all| all.len() == 2 && all.iter().all(|r| r["answered"] == true))
     };
-    // Nobody waits for long for a replica's answer, and what it has seen is shown for some seconds.
+    // The wait for a replica's response is short, and held requests are shown for some seconds.
     let told = async {
         loop {
             second.records.seen(&key(&seconds[0]), &Seen { held: 7, ..Seen::default() });
@@ -510,7 +510,7 @@ async fn any_replica_shows_all() {
             if both_answered(&list) && theirs(&list)["held"] == 7 {
                 return list;
             }
-            tokio::time::sleep(Duration::from_secs(1)).await; // What is seen within one second adds up.
+            tokio::time::sleep(Duration::from_secs(1)).await; // Observations within one second add up.
         }
     };
     let list = timeout(PATIENCE, told).await.expect("both answer, and one has seen it");

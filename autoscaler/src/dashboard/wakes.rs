@@ -1,56 +1,57 @@
-//! The last wakes of one workload, with their phases: what an activator saw, and between telling the autoscaler and the
-//! first address the share that the autoscaler took itself.
+//! The last wakes of one workload, with their phases. The phases are an activator's observations, and the time between
+//! its signal and the first address is split by the autoscaler's own share.
 //!
 //! | phase | until |
 //! |---|---|
-//! | signal | the autoscaler has been told |
+//! | signal | the autoscaler has been notified |
 //! | scale | its change of the replicas is accepted |
 //! | pod | the address of a pod is known |
 //! | probe | a probe of it passes |
-//! | forward | its answer begins |
+//! | forward | its response begins |
 
 use common::stat::SeenWake;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Wakes that are remembered.
+/// Number of wakes kept.
 pub(super) const KEPT: usize = 6;
 /// Longest reason that is kept, in bytes.
 const REASON_MAX: usize = 200;
 /// Names of the phases.
 pub(super) const PHASES: [&str; 5] = ["signal", "scale", "pod", "probe", "forward"];
-/// No phase is longer than a day.
+/// Maximum duration of a phase: a day.
 const LONGEST_US: u64 = 86_400_000_000;
-/// Clocks of two machines, and the way between them, differ by less.
+/// Tolerance for clock differences and network delays between two machines.
 const TOLERANCE_MS: i64 = 1_000;
 
-/// One wake.
+/// Single wake.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wake {
-    /// When its first request came, Unix milliseconds.
+    /// Arrival of its first request, Unix milliseconds.
     pub(super) at_ms: i64,
-    /// Seconds of each of [`PHASES`].
+    /// Duration of each of [`PHASES`], in seconds.
     pub(super) phases: [f32; 5],
-    /// Why it failed.
+    /// Reason of its failure.
     pub(super) failed: Option<Box<str>>,
 }
 
-/// Those of one workload.
+/// Wakes of one workload.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wakes {
     last: VecDeque<Wake>,
-    /// When the target was last given its first pods, Unix milliseconds, and the seconds that took.
+    /// Time when the target was last given its first pods, Unix milliseconds, and the seconds since the request for
+    /// them.
     scaled: Option<(i64, f32)>,
 }
 
 impl Wakes {
-    /// The target was given its first pods at `now_ms`, so long after somebody asked.
+    /// Records that the target was given its first pods at `now_ms`, `took` after they were requested.
     pub(super) fn scaled(&mut self, now_ms: i64, took: Duration) {
         self.scaled = Some((now_ms, took.as_secs_f32()));
     }
 
-    /// An activator tells of a wake at `now_ms`.
+    /// Records an activator's report of a wake, received at `now_ms`.
     pub(super) fn seen(&mut self, wake: &SeenWake, now_ms: i64) {
         let micros =
             [wake.signal_us, wake.start_us, wake.probe_us, wake.forward_us].map(|micros| micros.min(LONGEST_US));
@@ -75,12 +76,12 @@ impl Wakes {
         self.last.push_back(wake);
     }
 
-    /// Those that are remembered, oldest first.
+    /// Returns the kept wakes, oldest first.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Wake> {
         self.last.iter()
     }
 
-    /// Bytes that they take beside themselves.
+    /// Returns the size of its heap data.
     #[cfg(test)]
     pub(super) fn heap(&self) -> usize {
         self.last.capacity() * size_of::<Wake>()
@@ -99,8 +100,8 @@ impl Wake {
         begins_before(self, other.ended_ms()) && begins_before(other, self.ended_ms())
     }
 
-    /// Takes over another report of this wake: it lasts from the first request to the first response, and has failed only
-    /// if nothing was answered.
+    /// Merges another report of this wake. The wake lasts from the first request to the first response, and has failed
+    /// only if no request got a response.
     fn merge(&mut self, other: Self) {
         match (&self.failed, &other.failed) {
             (Some(_), None) => *self = other,
@@ -117,12 +118,12 @@ impl Wake {
         }
     }
 
-    /// How long it took.
+    /// Returns its duration in seconds.
     pub(super) fn seconds(&self) -> f64 {
         self.phases.iter().map(|seconds| f64::from(*seconds)).sum()
     }
 
-    /// As JSON.
+    /// Returns it as JSON.
     pub(super) fn to_json(&self) -> Value {
         let round = |seconds: f64| (seconds * 1e6).round() / 1e6;
         let phases: Vec<_> = PHASES
@@ -158,12 +159,12 @@ mod tests {
         }
     }
 
-    /// Goal: the autoscaler's own share is cut out of the way to the first address, where it is of the same wake and not
-    /// longer; phases add up, and the time is that of the first request.
+    /// Goal: the autoscaler's own share is cut out of the time to the first address, if it belongs to the same wake
+    /// and is not longer. Phases add up, and the time is that of the first request.
     #[test]
     fn both_planes_tell_of_one_wake() {
         let now_ms = 1_000_000;
-        // (the autoscaler's own: when, seconds) -> (scale, pod) of 0.5 s
+        // (the autoscaler's share: when, seconds) -> (scale, pod) of 0.5 s
         let rows = [
             (None, [0.0, 0.5]),
             (Some((now_ms - 900, 0.02)), [0.02, 0.48]),
@@ -183,14 +184,14 @@ mod tests {
         }
     }
 
-    /// Goal: reports of one wake by several activators, or of several requests, are one; another one is not.
+    /// Goal: reports of one wake by several activators, or of several requests, are merged; another wake is separate.
     #[test]
     fn reports_of_one_wake_are_one() {
         let mut wakes = Wakes::default();
         let failed = |ms| SeenWake { failed: "timeout".into(), ended_ms_ago: ms, ..SeenWake::default() };
-        wakes.seen(&failed(300), 1_000_000); // It gave up while others waited on.
+        wakes.seen(&failed(300), 1_000_000); // It timed out while others kept waiting.
         wakes.seen(&seen(500_000), 1_000_000); // From 998 890 to 999 600.
-        wakes.seen(&SeenWake { forward_us: 5_000, ..seen(500_000) }, 999_990); // Begun and answered earlier.
+        wakes.seen(&SeenWake { forward_us: 5_000, ..seen(500_000) }, 999_990); // Began and ended earlier.
         wakes.seen(&failed(0), 1_000_000);
         let [wake] = wakes.iter().collect::<Vec<_>>()[..] else { panic!("one wake: {wakes:?}") };
         assert!(wake.failed.is_none() && (wake.seconds() - 0.706).abs() < 0.0015, "{wake:?}");

@@ -1,7 +1,7 @@
-//! Why a workload has the scale it has, in one sentence.
+//! Explains in one sentence why a workload has its scale.
 //!
-//! The sentence begins with what is: `2 pods`, `asleep`, `waking`. Then comes the cause that had the last word: what
-//! somebody has to mend first, then whatever bounds, metrics and the way to zero made of the load, then the load itself.
+//! The sentence begins with the state: `2 pods`, `asleep`, `waking`. Then follows the decisive cause: first anything
+//! that a user must fix, then the effect of bounds, metrics and scale to zero on the load, then the load itself.
 
 use crate::scale::multiscaler::LOAD_MIN;
 use autoscaler_core::history::{Cause, Obstacle, Outcome};
@@ -12,24 +12,24 @@ use common_api::zeroscaler::State;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Longest foreign text in a sentence, in characters.
+/// Longest quoted text in a sentence, in characters.
 const FOREIGN_MAX: usize = 600;
 
-/// What a sentence is made of.
+/// Inputs of a sentence.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts<'a> {
     pub(super) state: State,
-    /// Pods that are ready.
+    /// Ready pods.
     pub(super) ready: i32,
-    /// Pods that are wanted.
+    /// Desired pods.
     pub(super) desired: Option<i32>,
     pub(super) min: Option<i32>,
     pub(super) max: Option<i32>,
-    /// Its object is deleted, and is only there until everything is given back.
+    /// Set if its object is deleted, and only exists until everything is restored.
     pub(super) is_leaving: bool,
-    /// It is kept as it is because somebody said so.
+    /// Set if an operator has paused it.
     pub(super) is_paused: bool,
-    /// Why Ready is False: reason and message.
+    /// Reason and message of Ready, if it is False.
     pub(super) refused: Option<(&'a str, &'a str)>,
     /// Seconds since it is in this state.
     pub(super) since: Option<u64>,
@@ -38,16 +38,16 @@ pub(super) struct Facts<'a> {
     /// Load over the stable and the panic window.
     pub(super) load: Option<[f64; 2]>,
     pub(super) is_panicking: bool,
-    /// Set if what others wrote is shown in full, not as much as fits into a row.
+    /// Set if quoted texts are shown in full, and not cut to fit into a row.
     pub(super) is_whole: bool,
     /// Decisions and actions, oldest first.
     pub(super) history: &'a [Outcome],
 }
 
-/// How the sentence of one that sleeps begins; what comes then follows from the time.
+/// Beginning of the sentence of a sleeping workload; the rest follows from the time.
 pub(super) const ASLEEP: &str = "asleep for ";
 
-/// The sentence.
+/// Returns the sentence.
 pub(super) fn why(facts: &Facts<'_>) -> String {
     if facts.is_leaving {
         let until = if facts.ready == 0 { ", which waits for a ready pod, a minute at most" } else { "" };
@@ -81,7 +81,7 @@ pub(super) fn why(facts: &Facts<'_>) -> String {
     }
 }
 
-/// Why one that is awake has as many pods as it has.
+/// Explains the number of pods of a workload that is awake.
 fn awake(facts: &Facts<'_>) -> String {
     let load = || load(facts).unwrap_or_else(|| "the load is not known".to_owned());
     match action(facts) {
@@ -97,7 +97,7 @@ fn awake(facts: &Facts<'_>) -> String {
     }
 }
 
-/// The load beside what a pod is meant to see of it.
+/// Describes the load, with its target per pod.
 fn load(facts: &Facts<'_>) -> Option<String> {
     if let Some(Outcome::Unknown { unknown }) =
         last(facts, |o| matches!(o, Outcome::Scale { .. } | Outcome::Unknown { .. }))
@@ -123,7 +123,7 @@ fn load(facts: &Facts<'_>) -> Option<String> {
     Some(text)
 }
 
-/// The metric that asked for the most.
+/// Describes the metric with the largest recommendation.
 fn metric(facts: &Facts<'_>) -> Option<String> {
     match last(facts, |outcome| matches!(outcome, Outcome::Blended(_)))? {
         Outcome::Blended(blended) => Some(format!("{} asks for {}", facts.cut(&blended.metric), blended.asked)),
@@ -153,14 +153,14 @@ fn pods(count: i32) -> String {
     format!("{count} pod{}", if count == 1 { "" } else { "s" })
 }
 
-/// Whole, or with one decimal where that says more.
+/// Formats a number without decimals, or with one below 10 unless it is zero.
 fn number(value: f64) -> String {
     let value = if value.abs() < 0.05 { 0.0 } else { value }; // No -0.
     let text = if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") };
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-/// A length of time in the unit that a person would choose.
+/// Formats a duration in the most readable unit.
 pub(super) fn length(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -171,7 +171,7 @@ pub(super) fn length(seconds: u64) -> String {
 }
 
 impl Facts<'_> {
-    /// Returns what others wrote on one line, bounded unless all is to be shown.
+    /// Returns a quoted text on one line, cut unless the whole is shown.
     fn cut<'b>(&self, text: &'b str) -> Cow<'b, str> {
         let text = text.trim();
         let most = if self.is_whole { usize::MAX } else { FOREIGN_MAX };
@@ -207,7 +207,7 @@ mod tests {
         Outcome::Action(Action::planned(Some(2), 2, Bounds { min: 0, max: None }, reason))
     }
 
-    /// Each row: what is known, and the sentence.
+    /// Each row: facts, and the sentence.
     #[test]
     fn one_sentence_says_what_is_and_why() {
         let (concurrency, rps) = (spec(ScalingMetric::Concurrency), spec(ScalingMetric::Rps));

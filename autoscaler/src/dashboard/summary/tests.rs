@@ -1,8 +1,8 @@
-//! What is news of a workload, and its last minutes.
+//! Tests of fingerprints, and of the last minutes.
 
 use super::*;
 
-/// A sleeper.
+/// Returns the summary of a sleeping workload.
 pub(in super::super) fn asleep(name: &str) -> Summary {
     Summary {
         namespace: "ns".into(),
@@ -27,7 +27,8 @@ pub(in super::super) fn asleep(name: &str) -> Summary {
     }
 }
 
-/// Goal: time alone is no news, everything else is. Each row changes a sleeper; whether that is news.
+/// Goal: time alone changes no fingerprint, everything else does. Each row: a change of a sleeping workload, and
+/// whether it counts.
 #[test]
 fn time_alone_is_no_news() {
     type Change = fn(&mut Summary);

@@ -1,9 +1,9 @@
-//! The page's colours can be told apart: in light and dark, by the ratios of WCAG 2, level AA.
+//! Test of the page's colours: the contrasts in light and dark meet the ratios of WCAG 2, level AA.
 
 use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("../page/style.css");
-/// What is read, what is only seen, and what either stands on.
+/// Colours of text, of marks, and of their backgrounds.
 const TEXTS: [&str; 6] = ["ink", "quiet", "accent", "problem", "awake", "waking"];
 const MARKS: [&str; 16] = [
     "asleep", "falling", "unknown", "focus", "load", "held", "pods", "wanted", "panic", "phase-1", "phase-2",
@@ -11,7 +11,7 @@ const MARKS: [&str; 16] = [
 ];
 const GROUNDS: [&str; 3] = ["ground", "card", "raised"];
 
-/// The colours of the nth `:root`.
+/// Returns the colours of the nth `:root`.
 fn colours(nth: usize) -> BTreeMap<&'static str, f64> {
     let block = STYLE.split(":root {").nth(nth).and_then(|rest| rest.split('}').next()).expect("a block");
     let named = block.split(';').filter_map(|line| line.trim().strip_prefix("--")?.split_once(": #"));
