@@ -1,29 +1,29 @@
-//! What somebody asks to do, as roles name it.
+//! Requested access, in the terms of roles.
 
-/// What somebody asks to do.
+/// Requested access, in the terms of roles.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Access {
-    /// As roles name it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    /// Verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,
     /// API group; empty for core.
     pub group: String,
-    /// Plural, with `/` and a subresource behind it; empty for a path that is no resource.
+    /// Plural, followed by `/` and the subresource if there is one; empty for a path without a resource.
     pub resource: String,
-    /// Namespace; empty across namespaces.
+    /// Namespace; empty for access across namespaces.
     pub namespace: String,
-    /// Object; empty for all.
+    /// Name of the object; empty for all.
     pub name: String,
-    /// Path, where it is no resource.
+    /// Path, for access without a resource.
     pub path: String,
 }
 
 impl Access {
-    /// To what is no resource.
+    /// Returns the access to a path without a resource.
     pub(crate) fn path(verb: &str, path: &str) -> Self {
         Access { verb: verb.to_lowercase(), path: path.into(), ..Access::default() }
     }
 
-    /// That `user` has no right to a resource, as refusals say it.
+    /// Returns Kubernetes' message that `user` has no right to a resource.
     pub(crate) fn refusal(&self, user: &str) -> String {
         let Access { verb, group, resource, namespace, .. } = self;
         let scope = match namespace.as_str() {

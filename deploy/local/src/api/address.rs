@@ -1,4 +1,4 @@
-//! Addresses of Services: each ClusterIP from a range, given once and taken back.
+//! Addresses of Services: allocates each ClusterIP from a range.
 
 use serde_json::{Value, json};
 
@@ -7,11 +7,11 @@ use super::fields::{object, text};
 use super::resource::Resource;
 use crate::pool::{Leased, Pool};
 
-/// The table that holds Services.
+/// Table of Services.
 pub(crate) const SERVICES: &str = "/services";
 
-/// Gives a Service its address, or keeps the one it has; other resources pass. A new address is the Service's once it is
-/// kept, when the write has happened.
+/// Assigns a ClusterIP to a Service, or keeps its current one; other resources pass. The caller keeps a new address
+/// once the write has succeeded.
 pub(crate) fn assign(
     pool: &Pool,
     resource: &Resource,

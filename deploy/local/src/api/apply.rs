@@ -1,11 +1,11 @@
-//! Server-side apply: a manager states the fields it wants, and owns them from then on.
+//! Server-side apply: a manager states the fields that it wants, and owns them from then on.
 //!
-//! Ownership is kept in `metadata.managedFields` as `FieldsV1`, one entry for each manager and subresource. What a
-//! manager owned and no longer states goes, unless another manager owns it too; a field that another manager owns
-//! with another value is a conflict, unless forced.
+//! `metadata.managedFields` stores the ownership as `FieldsV1`, with one entry per manager and subresource. A field
+//! that a manager owned and no longer states is removed, unless another manager owns it too. A field that another
+//! manager owns with another value is a conflict, unless the apply is forced.
 //!
-//! Not here: ownership by updates and by the other patches. Their fields have no owner, so an apply takes them over
-//! without a conflict, and they outlive every apply that does not name them.
+//! Limits: updates and other patches record no ownership. Their fields have no owner, so an apply takes them over
+//! without a conflict, and an apply that does not state them leaves them unchanged.
 
 use serde_json::{Map, Value, json};
 
@@ -18,27 +18,27 @@ use super::status::{ApiError, Result};
 use super::strategic::Lists;
 use super::write::Part;
 
-/// The part of a port's key that may be left out, and is TCP then.
+/// Optional part of a port's key; the default is TCP.
 const PROTOCOL: &str = "protocol";
 
-/// What a list is to apply.
+/// Kind of a list for apply.
 enum List {
-    /// One value.
+    /// Replaced as a whole.
     Atomic,
-    /// A set of plain values.
+    /// Set of plain values.
     Set,
-    /// Items identified by fields.
+    /// Items identified by key fields.
     Map(Vec<String>),
 }
 
-/// The types of a resource, as far as apply must know them.
+/// Type information of a resource that apply needs.
 #[derive(Clone, Copy)]
 enum Shape<'a> {
-    /// A built-in.
+    /// A built-in kind.
     Typed(Lists),
-    /// A place in a schema.
+    /// A node of a schema.
     Schema(&'a Value),
-    /// A place that a schema does not describe.
+    /// A node that no schema describes.
     Free,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Shape<'a> {
         match self {
             Shape::Typed(lists) if lists.is_set(field) => List::Set,
             Shape::Typed(lists) => lists.key(field, items).map_or(List::Atomic, |key| {
-                // A strategic merge goes by the number alone; what owns a port is its number and its protocol.
+                // A strategic merge identifies ports by number alone; apply by number and protocol.
                 let protocol = (field == "ports").then(|| PROTOCOL.to_owned());
                 List::Map([key.to_owned()].into_iter().chain(protocol).collect())
             }),
@@ -83,7 +83,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// The object after an apply of `config` to `live`, with its new ownership.
+/// Returns the object after applying `config` to `live`, with the new ownership.
 pub(crate) fn apply(
     resource: &Resource,
     part: Part,
@@ -160,7 +160,7 @@ pub(crate) fn apply(
     Ok(document)
 }
 
-/// The fields that a value states, as `FieldsV1`.
+/// Returns the fields that a value states, as `FieldsV1`.
 fn fields_of(value: &Value, shape: Shape<'_>) -> Value {
     let mut fields = Map::new();
     for (key, value) in value.as_object().into_iter().flatten() {
@@ -190,7 +190,7 @@ fn key_of(item: &Value, keys: &[String]) -> Value {
     keys.iter().map(|key| (key.clone(), key_field(item, key))).collect()
 }
 
-/// A field of an item's key, as it is where the item does not say.
+/// Returns a field of an item's key, with its default.
 fn key_field(item: &Value, field: &str) -> Value {
     match item.get(field) {
         Some(value) => value.clone(),
@@ -199,7 +199,7 @@ fn key_field(item: &Value, field: &str) -> Value {
     }
 }
 
-/// The part of a value that a segment of a field path names.
+/// Returns the part of a value that a segment of a field path names.
 fn step<'a>(value: Option<&'a Value>, segment: &str) -> Option<&'a Value> {
     let value = value?;
     if let Some(field) = segment.strip_prefix("f:") {
@@ -213,7 +213,8 @@ fn carries(item: &Value, key: &Value) -> bool {
     key.as_object().is_some_and(|key| key.iter().all(|(field, wanted)| key_field(item, field) == *wanted))
 }
 
-/// Fields that both state and another owns, with another value; with `take` they are taken from the other.
+/// Collects fields that are stated with another value than the live one and owned by another manager. With `take`,
+/// removes them from that manager.
 fn clashes(
     wanted: &Value,
     theirs: &mut Value,
@@ -252,7 +253,7 @@ fn item_path(segment: &str) -> String {
     format!("[{}]", terms.join(","))
 }
 
-/// Removes what was owned, is no longer wanted and nobody else owns.
+/// Removes fields that were owned, are no longer stated, and have no other owner.
 fn prune(document: &mut Value, before: &Value, wanted: Option<&Value>, others: &[&Value]) {
     for (segment, owned) in before.as_object().into_iter().flatten().filter(|(segment, _)| *segment != ".") {
         let wanted = wanted.and_then(|wanted| wanted.get(segment));
@@ -289,7 +290,7 @@ fn prune(document: &mut Value, before: &Value, wanted: Option<&Value>, others: &
     }
 }
 
-/// Puts what is stated into the document.
+/// Merges the stated fields into the document.
 fn merge(document: &mut Value, stated: &Value, shape: Shape<'_>, field: &str) {
     match stated {
         Value::Object(map) if !shape.atomic_map() => {
@@ -336,7 +337,7 @@ mod tests {
         apply(&resource, Part::Main, live, config, &options)
     }
 
-    /// Goal: 53/TCP and 53/UDP are two ports, each with its owner; a port without a protocol is a TCP port.
+    /// Goal: 53/TCP and 53/UDP are two ports with separate owners; a port without a protocol is TCP.
     #[test]
     fn ports_of_one_number_are_told_apart_by_their_protocol() {
         let (tcp, udp) = (json!({"port": 53, "protocol": "TCP"}), json!({"port": 53, "protocol": "UDP"}));

@@ -1,17 +1,17 @@
-//! Who is told of every request.
+//! Audit of requests.
 
 use std::sync::Arc;
 
 use super::access::Access;
 
-/// Hears of every request: the user, what was asked for, and whether it was allowed. Must not block.
+/// Callback for every admitted request with user, requested access and decision. It must not block.
 #[derive(Clone)]
 pub struct Audit(Arc<AuditFn>);
 
 type AuditFn = dyn Fn(&str, &Access, bool) + Send + Sync;
 
 impl Audit {
-    /// Calls `hear` with user, access and whether it was allowed.
+    /// Creates an audit that calls `hear` with user, access, and true if the access is allowed.
     pub fn new(hear: impl Fn(&str, &Access, bool) + Send + Sync + 'static) -> Self {
         Audit(Arc::new(hear))
     }

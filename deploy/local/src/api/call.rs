@@ -1,4 +1,4 @@
-//! One request for a resource: each verb, on the resource itself or on a part of one object.
+//! Handling of a request for a resource: each verb, on the resource or on a subresource of one object.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::table::Include;
 use super::target::Target;
 use super::write::{Part, Written};
 
-/// What a request for a resource needs at hand.
+/// Data of a request for a resource.
 pub(super) struct Call {
     pub(super) api: Arc<Api>,
     pub(super) caller: Caller,
@@ -55,7 +55,7 @@ impl Call {
         })
     }
 
-    /// Reads the body as an object: JSON, or protobuf where it says so.
+    /// Parses the body as an object, from JSON or protobuf by its content type.
     fn object(&self) -> Result<Value> {
         let refuse = |error: String| ApiError::bad_request(format!("the body cannot be read: {error}"));
         let value: Value = match self.content_type.as_str() {
@@ -66,7 +66,7 @@ impl Call {
         Ok(value)
     }
 
-    /// Carries out a verb on the resource itself, or on a part of one object.
+    /// Handles a verb on the resource or on a subresource of one object.
     pub(super) async fn answer(self, verb: &str) -> Result<Response<Body>> {
         let (api, info, target) = (&self.api, &self.info, self.target());
         let subresource = info.subresource.as_deref().unwrap_or_default();
@@ -92,7 +92,7 @@ impl Call {
                 if body.as_object().is_some_and(|map| !map.contains_key("kind") && !map.contains_key("metadata")) {
                     return Err(ApiError::bad_request("the body has neither kind nor metadata"));
                 }
-                // A PUT without metadata names nothing, and is refused before anything is looked up.
+                // A PUT without metadata has no name and is rejected before the lookup.
                 api.check_name(target, &body)?;
                 let creates = part == Part::Main && info.resource.rules.create_on_update;
                 Ok(self.written(api.update(target, part, &options, creates, |_| Ok(body.clone()))?))
@@ -177,7 +177,7 @@ impl Call {
         Patch::read(&self.content_type, &self.body, &self.info.resource)
     }
 
-    /// A value that has no other form than JSON.
+    /// Encodes a value that only exists as JSON.
     fn plain(&self, code: u16, value: &Value) -> Response<Body> {
         media::encode_value(code, value, Accept { form: media::Form::Plain, ..self.accept })
     }

@@ -1,8 +1,8 @@
-//! Why an object is refused: its field errors, collected and reported together as one 422.
+//! Field errors of a rejected object, collected and reported together as one 422.
 
 use serde_json::Value;
 
-/// One reason why an object is refused.
+/// A field error.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     pub(super) reason: &'static str,
@@ -10,7 +10,7 @@ pub(crate) struct Cause {
     pub(super) message: String,
 }
 
-/// Field errors, in the order in which they were found.
+/// Field errors in the order of detection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Causes(Vec<Cause>);
 
@@ -19,7 +19,7 @@ impl Causes {
         self.0.is_empty()
     }
 
-    /// Adds those of another.
+    /// Adds the errors of another collection.
     pub(super) fn extend(&mut self, other: Causes) {
         self.0.extend(other.0);
     }
@@ -28,7 +28,7 @@ impl Causes {
         &self.0
     }
 
-    /// What was found, as `FIELD: MESSAGE`.
+    /// Returns the errors as `FIELD: MESSAGE`.
     pub(crate) fn messages(&self) -> Vec<String> {
         self.0.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }
@@ -37,45 +37,45 @@ impl Causes {
         self.0.push(Cause { reason, field: field.into(), message });
     }
 
-    /// The field must be there.
+    /// Adds an error: a required field is missing.
     pub(crate) fn required(&mut self, field: impl Into<String>, rule: &str) {
         let message = if rule.is_empty() { "Required value".into() } else { format!("Required value: {rule}") };
         self.push("FieldValueRequired", field, message);
     }
 
-    /// The value breaks a rule.
+    /// Adds an error: the value breaks a rule.
     pub(crate) fn invalid(&mut self, field: impl Into<String>, value: &Value, rule: &str) {
         self.push("FieldValueInvalid", field, format!("Invalid value: {value}: {rule}"));
     }
 
-    /// The value has another JSON type.
+    /// Adds an error: the value has the wrong JSON type.
     pub(crate) fn wrong_type(&mut self, field: impl Into<String>, value: &Value, rule: &str) {
         self.push("FieldValueTypeInvalid", field, format!("Invalid value: {value}: {rule}"));
     }
 
-    /// The value is none of those allowed.
+    /// Adds an error: the value is not one of the allowed ones.
     pub(crate) fn not_supported(&mut self, field: impl Into<String>, value: &Value, allowed: &[&str]) {
         let allowed: Vec<String> = allowed.iter().map(|a| format!("\"{a}\"")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", allowed.join(", "));
         self.push("FieldValueNotSupported", field, message);
     }
 
-    /// The value is there twice.
+    /// Adds an error: the value is a duplicate.
     pub(crate) fn duplicate(&mut self, field: impl Into<String>, value: &Value) {
         self.push("FieldValueDuplicate", field, format!("Duplicate value: {value}"));
     }
 
-    /// The field cannot be set or changed here.
+    /// Adds an error: the field must not be set or changed here.
     pub(crate) fn forbidden(&mut self, field: impl Into<String>, rule: &str) {
         self.push("FieldValueForbidden", field, format!("Forbidden: {rule}"));
     }
 
-    /// The text is longer than allowed.
+    /// Adds an error: the text is too long.
     pub(crate) fn too_long(&mut self, field: impl Into<String>, limit: u64) {
         self.push("FieldValueTooLong", field, format!("Too long: may not be more than {limit} bytes"));
     }
 
-    /// The list has more items than allowed.
+    /// Adds an error: the list has too many items.
     pub(crate) fn too_many(&mut self, field: impl Into<String>, count: usize, limit: u64) {
         self.push("FieldValueTooMany", field, format!("Too many: {count}: must have at most {limit} items"));
     }

@@ -1,12 +1,12 @@
-//! What happens after a deletion: dependents, emptied namespaces, ended custom resources; and the end of old Events.
+//! Garbage collection: dependents, contents of namespaces, objects of deleted definitions, and old Events.
 //!
-//! The store puts before the collector every object whose owner, contents or finalizers may have become its
-//! business; the collector looks at the present state alone, so it may look twice and never misses. It runs in the
-//! server's process and writes through the same checks as every client.
+//! The store queues every object for the collector if a change of its owners, contents or finalizers may need work. The
+//! collector only looks at the current state, so it may examine an object twice but misses none. It runs in the
+//! server's process and writes through the same checks as clients.
 //!
-//! Rules: an object none of whose owners exists is deleted; owners that are gone are struck from the others. With
-//! `foregroundDeletion` an owner waits for dependents that block it; with `orphan` it lets them go. An Event goes
-//! [`EVENT_LIFE`] after it has happened last, as Kubernetes' do.
+//! An object is deleted if none of its owners exists; otherwise missing owners are removed from it. With
+//! `foregroundDeletion`, an owner waits for blocking dependents. With `orphan`, it releases them. An Event is deleted
+//! [`EVENT_LIFE`] after it last happened, as in Kubernetes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use super::store::{NAMESPACES, Object, StoreKey};
 use super::target::Target;
 use super::write::Part;
 
-/// After a failure, an object is looked at again at the latest so much later.
+/// Maximum delay before a failed object is examined again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long an Event is kept, as by Kubernetes: nobody deletes one, so a cluster would hold ever more of them.
+/// Lifetime of an Event, as in Kubernetes. No client deletes Events, so a cluster would accumulate them.
 const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
-/// Time between two looks for old Events.
+/// Interval of the search for old Events.
 const EVENT_PERIOD: Duration = Duration::from_secs(60);
-/// The table that holds Events, of both their groups.
+/// Table of Events of both groups.
 const EVENTS: &str = "/events";
 
-/// Works until the server ends.
+/// Runs the collector until the server shuts down.
 pub(crate) async fn run(api: Arc<Api>) {
     let mut failed = BTreeSet::new();
     let mut retries = tokio::time::interval(RETRY);
@@ -96,7 +96,7 @@ impl Api {
         Ok(())
     }
 
-    /// An object with owners: do any of them still hold it?
+    /// Examines an object with owners: deletes it, or removes its missing owners.
     fn examine_owners(&self, target: Target<'_>, object: &Object) -> Result<()> {
         let owners: Vec<&str> = references(&object.value).map(|owner| text(owner, "/uid")).collect();
         if owners.is_empty() {
@@ -112,7 +112,7 @@ impl Api {
             let at = (target.resource.table.clone(), target.key());
             return self.strike_owners(&at, &|uid| !holds(uid));
         }
-        // Below an owner that waits, the dependents of this object go before it too.
+        // An owner waits in the foreground, so the dependents of this object must be deleted before it too.
         let deeper = waits && !self.store.dependents(object.text("/metadata/uid")).is_empty();
         let propagation = if deeper { Propagation::Foreground } else { Propagation::Background };
         self.collect(target, object, Some(propagation))
@@ -166,7 +166,7 @@ impl Api {
         Ok(())
     }
 
-    /// Deletes Events that have not happened for too long. One that cannot be deleted is met again by the next look.
+    /// Deletes old Events. If a deletion fails, the next search repeats it.
     fn expire_events(&self, now: Timestamp) {
         let Some(resource) = self.registry.load().by_table(EVENTS) else { return };
         for event in self.store.list(EVENTS, "").0 {
@@ -181,7 +181,7 @@ impl Api {
         }
     }
 
-    /// Deletes exactly the object that was seen.
+    /// Deletes the object only if it still has the same uid.
     fn collect(&self, target: Target<'_>, object: &Object, propagation: Option<Propagation>) -> Result<()> {
         let uid = Some(object.text("/metadata/uid").to_string());
         match self.delete(target, &DeleteOptions { uid, propagation, ..DeleteOptions::default() }) {
@@ -228,7 +228,7 @@ fn references(value: &Value) -> impl Iterator<Item = &Value> {
     value.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// When an Event has happened last. Which of its times are set depends on who writes it, and by which group.
+/// Returns the last time at which an Event happened. Its writer and its group determine which of its times are set.
 fn last_of(event: &Object) -> Option<Timestamp> {
     let times = ["/lastTimestamp", "/series/lastObservedTime", "/eventTime", "/metadata/creationTimestamp"];
     times.iter().filter_map(|pointer| event.text(pointer).parse().ok()).max()
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Goal: an Event goes an hour after it has happened last, and not before, whichever of its times says so.
+    /// Goal: an Event is deleted an hour after it last happened and not before, whichever of its times is set.
     #[test]
     fn an_event_goes_an_hour_after_it_has_happened_last() {
         let api = Api::for_tests();

@@ -1,7 +1,7 @@
 //! Columns of tables for people.
 //!
-//! A column is data: its name, where its values are, and the form of a cell. Those of a custom resource are in its definition,
-//! those of a built-in kind in `builtin/kinds.yaml`.
+//! A column is data: its name, the paths of its values, and the format of its cells. Columns of a custom resource come
+//! from its definition, those of a built-in kind from `builtin/kinds.yaml`.
 
 use jiff::Timestamp;
 use jsonpath_rust::parser::model::JpQuery;
@@ -13,42 +13,42 @@ use serde_json::{Value, json};
 use super::fields::text;
 use super::selector;
 
-/// Form of a cell, from the values at the paths of its column.
+/// Format of a cell, computed from the values at the column's paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Cell {
-    /// The first value as it is.
+    /// The first value, unchanged.
     #[default]
     Value,
     /// Time since the first value.
     Age,
-    /// The first text that is not empty.
+    /// The first nonempty text.
     Text,
-    /// As [`Cell::Text`], or `<none>`.
+    /// Like [`Cell::Text`], or `<none>`.
     OrNone,
     /// The first number, or 0.
     Number,
-    /// The number of each path, such as `1/2`.
+    /// The number at each path, such as `1/2`.
     Numbers,
-    /// The number of values of each path, such as `1/2`.
+    /// The number of values at each path, such as `1/2`.
     Counts,
-    /// The number of values of all paths.
+    /// The number of values at all paths.
     Size,
     /// The sum of all values.
     Sum,
     /// All values.
     List,
-    /// The first three values, and how many follow.
+    /// The first three values and the number of the rest.
     Few,
-    /// Values of the first path, each with one of the second: `80/TCP`.
+    /// Values of the first path, each with a value of the second: `80/TCP`.
     Pairs,
-    /// As [`Cell::Pairs`], with colons: `10.0.0.1:80`.
+    /// Like [`Cell::Pairs`], with colons: `10.0.0.1:80`.
     Addresses,
-    /// As [`Cell::Pairs`], in lower case: `pod/a`.
+    /// Like [`Cell::Pairs`], in lower case: `pod/a`.
     Object,
     /// A label selector.
     Selector,
-    /// The one word for a pod: why a container waits or ended, else the pod's reason or phase.
+    /// One word for the state of a pod: the reason of a waiting or terminated container, or the pod's reason or phase.
     PodStatus,
 }
 
@@ -56,13 +56,13 @@ pub(crate) enum Cell {
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "Given")]
 pub(crate) struct Column {
-    /// Its entry in `columnDefinitions`.
+    /// Entry in `columnDefinitions`.
     pub(crate) definition: Value,
     paths: Vec<JpQuery>,
     cell: Cell,
 }
 
-/// A column as `builtin/kinds.yaml` has it.
+/// Column in `builtin/kinds.yaml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given {
@@ -87,26 +87,26 @@ impl TryFrom<Given> for Column {
     }
 }
 
-/// Reads a JSON path as definitions have it, such as `.status.conditions[?(@.type=="Ready")].status`.
+/// Parses a JSON path of a definition, such as `.status.conditions[?(@.type=="Ready")].status`.
 pub(crate) fn parse_path(text: &str) -> Option<JpQuery> {
     let path = text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
     parse_json_path(&format!("${path}")).ok().filter(|_| path.starts_with(['.', '[']))
 }
 
 impl Column {
-    /// A column of a definition; none if `path` is no path.
+    /// Builds a column from a definition. Returns `None` if `path` is not a path.
     pub(crate) fn new(definition: Value, path: &str) -> Option<Self> {
         let cell = if definition["type"] == "date" { Cell::Age } else { Cell::Value };
         Some(Column { definition, paths: vec![parse_path(path)?], cell })
     }
 
-    /// The name of the object, by which each table of a custom resource begins.
+    /// Returns the name column, which is the first in each table of a custom resource.
     pub(crate) fn name() -> Option<Self> {
         let definition = json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0});
         Self::new(definition, ".metadata.name")
     }
 
-    /// The cell of an object.
+    /// Returns the cell of an object.
     pub(crate) fn cell(&self, object: &Value) -> Value {
         let paths = self.paths.iter().map(|path| js_path_process(path, object).unwrap_or_default());
         let paths: Vec<Vec<&Value>> = paths.map(|found| found.into_iter().map(|found| found.val()).collect()).collect();
@@ -148,7 +148,7 @@ impl Column {
     }
 }
 
-/// A value as people write it.
+/// Formats a value for people.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -157,13 +157,13 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A label selector as text; that of a Service is a map of labels.
+/// Formats a label selector as text. The selector of a Service is a map of labels.
 fn selector(value: &Value) -> String {
     let is_whole = value.get("matchLabels").is_some() || value.get("matchExpressions").is_some();
     if is_whole { selector::to_text(value) } else { selector::to_text(&json!({"matchLabels": value})) }
 }
 
-/// At most three of a list, and how many more there are.
+/// Formats at most three items, and the number of the rest.
 fn few(all: Vec<String>) -> String {
     let more = all.len().saturating_sub(3);
     let first = all.into_iter().take(3).collect::<Vec<_>>().join(",");
@@ -184,7 +184,7 @@ fn pod_status(pod: &Value) -> String {
     word.or_else(|| own.into_iter().find(|word| !word.is_empty())).unwrap_or("Unknown").to_owned()
 }
 
-/// Time since a time, for people: `5s`, `3m20s`, `2d`.
+/// Formats the time since a timestamp for people: `5s`, `3m20s`, `2d`.
 fn age(time: &str) -> Value {
     match time.parse::<Timestamp>() {
         Err(_) => "<unknown>".into(),

@@ -1,4 +1,4 @@
-//! The server's state, shared by all requests: store, resources, addresses.
+//! State of the server, shared by all requests: store, resources, addresses.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::Range;
 use crate::pool::Pool;
 use crate::usage::UsageTable;
 
-/// Everything behind the HTTP surface.
+/// State behind the HTTP interface.
 pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) registry: ArcSwap<Registry>,
-    /// Addresses of Services.
+    /// ClusterIPs of Services.
     pub(crate) addresses: Pool,
     pub(crate) tokens: Tokens,
-    /// Told of every request.
+    /// Audit of requests.
     pub(crate) audit: Option<Audit>,
     pub(crate) logs: RwLock<Option<PodLogs>>,
     pub(crate) usage: RwLock<Option<UsageTable>>,
     pub(crate) shutdown: CancellationToken,
-    /// Held while the registry is replaced.
+    /// Lock for replacing the registry.
     definitions: Mutex<()>,
 }
 
@@ -44,7 +44,7 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// A server with these resources and the namespaces that every cluster has.
+    /// Creates the state with these resources and the standard namespaces of a cluster.
     pub(crate) fn new(
         registry: Registry,
         token: &str,
@@ -76,14 +76,14 @@ impl Api {
         api
     }
 
-    /// A server with the built-in resources, for tests.
+    /// Creates the state with the built-in resources, for tests.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Arc<Self> {
         let range = "10.96.0.0/16".parse().expect("a range");
         Self::new(super::builtin::registry(), "token", range, 16, None, CancellationToken::new())
     }
 
-    /// Serves further resources.
+    /// Adds resources.
     pub(crate) fn add_resources(&self, resources: impl IntoIterator<Item = Resource>) {
         let _guard = self.definitions.lock();
         let mut registry = Registry::clone(&self.registry.load());
@@ -91,7 +91,7 @@ impl Api {
         self.registry.store(Arc::new(registry));
     }
 
-    /// Writes to the store, and does what follows from it.
+    /// Writes to the store, and updates addresses and resources accordingly.
     pub(crate) fn commit(&self, target: Target<'_>, expect: Expect, write: Write) -> Result<Arc<Object>, Clash> {
         let resource = target.resource;
         let gone = matches!(write, Write::Delete(_));

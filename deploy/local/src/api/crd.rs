@@ -1,9 +1,10 @@
-//! CustomResourceDefinitions: an object that makes resources.
+//! CustomResourceDefinitions: objects that define resources.
 //!
-//! A definition is established as soon as it is stored, so its paths answer with the response to its creation. It is
-//! held by a finalizer until the collector has deleted its objects.
+//! A definition is established as soon as it is stored, so its paths exist once its creation returns. A finalizer keeps
+//! it until the collector has deleted its objects.
 //!
-//! Not here: conversion between versions other than `None`, and name conflicts between definitions.
+//! Limits: there is no conversion between versions other than `None`, and no detection of name conflicts between
+//! definitions.
 
 use common_api::zeroscaler::validation::validate_json;
 use serde_json::{Value, json};
@@ -17,27 +18,27 @@ use super::resource::{Generation, Model, Resource, Rules, ScalePaths};
 use super::schema;
 use super::store::StoreKey;
 
-/// The table that holds definitions.
+/// Table of definitions.
 pub(crate) const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
-/// Holds a definition until its objects are gone.
+/// Finalizer that keeps a definition until its objects are deleted.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The definition whose rules are known as code.
+/// Definition whose CEL rules are implemented in code.
 const ZEROSCALERS: &str = "zeroscalers.zeroscale.dev";
 
-/// The table of a definition's objects.
+/// Returns the table of a definition's objects.
 pub(crate) fn table_of(definition: &Value) -> String {
     format!("{}/{}", text(definition, "/spec/group"), text(definition, "/spec/names/plural"))
 }
 
-/// The definition, if any, of a table's objects.
+/// Returns the key of the definition of a table's objects, if the table has one.
 pub(crate) fn definition_of(table: &str) -> Option<StoreKey> {
     let (group, plural) = table.split_once('/').filter(|(group, _)| !group.is_empty())?;
     Some((TABLE.into(), format!("{plural}.{group}")))
 }
 
-/// The resources that a definition makes: one for each served version.
+/// Returns the resources of a definition: one per served version.
 pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
     let spec = &definition["spec"];
     let names = &spec["names"];
@@ -109,7 +110,7 @@ fn columns_of(version: &Value) -> Vec<Column> {
     Column::name().into_iter().chain(given.iter().filter_map(column)).collect()
 }
 
-/// Defaults, and the status that says that the definition is established.
+/// Sets defaults, and the status of an established definition.
 pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = object(value).get_mut("spec").map(object) else { return };
     fields::default(child(spec, "conversion"), "strategy", "None");
@@ -144,7 +145,7 @@ pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     status.insert("storedVersions".into(), stored.into());
 }
 
-/// Notes in the status that the definition is going.
+/// Sets the condition of a terminating definition.
 pub(crate) fn terminating(value: &mut Value) {
     let status = child(object(value), "status");
     let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -155,7 +156,7 @@ pub(crate) fn terminating(value: &mut Value) {
     status.insert("conditions".into(), conditions.into());
 }
 
-/// Finds what makes a definition unusable.
+/// Validates a definition.
 pub(crate) fn validate(value: &Value, _old: Option<&Value>, causes: &mut Causes) {
     let (group, plural) = (text(value, "/spec/group"), text(value, "/spec/names/plural"));
     for (field, found) in

@@ -1,28 +1,28 @@
-//! What a version of a CustomResourceDefinition says of its objects.
+//! Custom properties of a version of a CustomResourceDefinition.
 //!
-//! Rules in CEL are not run. Those of ZeroScalers are known as code, which the autoscaler runs as well
-//! ([`common_api::zeroscaler::validation`]), and which a test there holds equal to the CEL; what other definitions say in CEL
-//! is not checked. As on a real server they come once the schema has found nothing.
+//! CEL rules are not executed. Those of ZeroScalers are implemented in code, which the autoscaler also runs
+//! ([`common_api::zeroscaler::validation`]); a test there checks that the code equals the CEL. The CEL rules of other
+//! definitions are ignored. As on a real server, the rules run only if the schema validation has passed.
 
 use common::field::FieldErrors;
 use serde_json::Value;
 
 use super::causes::Causes;
 
-/// Finds what is wrong with an object.
+/// Function that validates an object.
 pub(crate) type Rules = fn(&Value) -> Result<(), FieldErrors>;
 
-/// What a version of a definition says.
+/// Custom properties of a version of a definition.
 #[derive(Debug)]
 pub(crate) struct CustomModel {
-    /// Fields for field selectors.
+    /// Fields that field selectors may use.
     pub(crate) selectable: Vec<String>,
-    /// The rules that the definition has in CEL, where they are known as code.
+    /// Validation that implements the CEL rules of the definition, if there is one.
     pub(crate) rules: Option<Rules>,
 }
 
 impl CustomModel {
-    /// Finds what the rules forbid of an object that is as the schema wants it.
+    /// Validates an object that has passed schema validation.
     pub(crate) fn validate(&self, value: &Value, causes: &mut Causes) {
         let Some(Err(errors)) = self.rules.map(|rules| rules(value)) else { return };
         for error in errors.iter() {

@@ -1,7 +1,7 @@
-//! Deletion: at once, after a grace period, or when the last finalizer is gone.
+//! Deletion: at once, after a grace period, or when the last finalizer is removed.
 //!
-//! Pods are the only resource with grace: a pod on a node stays, with a deletionTimestamp, until its node deletes it
-//! again with grace 0. Propagation is a finalizer (`orphan`, `foregroundDeletion`) that the collector works off.
+//! Only pods have a grace period: a pod on a node stays, with a deletionTimestamp, until its node deletes it again with
+//! grace period 0. Propagation is a finalizer (`orphan`, `foregroundDeletion`) that the collector handles.
 
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ use super::store::{Expect, NAMESPACES, Object, Write};
 use super::target::Target;
 use super::write::is_finished;
 
-/// The table that holds pods.
+/// Table of pods.
 pub(crate) const PODS: &str = "/pods";
 
-/// The finalizer of an owner whose dependents stay.
+/// Finalizer of an owner whose dependents are orphaned.
 pub(crate) const ORPHAN: &str = "orphan";
-/// The finalizer of an owner that waits for its dependents.
+/// Finalizer of an owner that waits for its dependents.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// The longest grace that is kept, in seconds: a hundred years, as a timestamp does not hold every number of seconds.
+/// Maximum grace period in seconds: a hundred years, since a timestamp cannot hold every number of seconds.
 const GRACE_MAX: i64 = 100 * 365 * 24 * 3600;
 
 #[derive(Debug)]
 pub(crate) struct Deleted {
-    /// The object as it is now, or was last.
+    /// Current or last state of the object.
     pub(crate) object: Arc<Object>,
     pub(crate) gone: bool,
 }
 
 impl Api {
-    /// Deletes one object, or begins to.
+    /// Deletes an object, or starts its deletion.
     pub(crate) fn delete(&self, target: Target<'_>, options: &DeleteOptions) -> Result<Deleted> {
         let resource = target.resource;
         let key = target.key();
@@ -72,7 +72,7 @@ impl Api {
                 }
                 continue;
             }
-            // Watchers of pods see the mark and then the end, as from a node; other objects just end.
+            // Watchers of pods see the mark and then the deletion, as from a node. Other objects are deleted directly.
             let marked = if &*resource.table == PODS {
                 let Ok(marked) = self.commit(target, expect, Write::Put(value)) else { continue };
                 marked
@@ -86,7 +86,7 @@ impl Api {
         }
     }
 
-    /// Deletes what a selector names; the answer lists it.
+    /// Deletes the selected objects and returns them.
     pub(crate) fn delete_collection(
         &self,
         resource: &Arc<Resource>,
@@ -108,7 +108,7 @@ impl Api {
     }
 }
 
-/// The object with everything that its deletion writes into it.
+/// Returns the object with the fields that a deletion sets.
 fn mark(resource: &Resource, old: &Value, options: &DeleteOptions) -> Value {
     let mut value = old.clone();
     propagate(&mut value, options.propagation);
@@ -153,7 +153,7 @@ fn bump_generation(value: &mut Value, already: bool) {
     }
 }
 
-/// Seconds that a pod gets: none if no node runs it or it has ended.
+/// Returns the grace period of a pod in seconds. It is 0 if no node runs the pod or the pod has ended.
 fn grace(pod: &Value, asked: Option<i64>) -> i64 {
     let own = number(pod, "/spec/terminationGracePeriodSeconds").unwrap_or(30);
     let idle = text(pod, "/spec/nodeName").is_empty() || matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::api::builtin;
 
-    /// Goal: a grace beyond all timestamps is kept as the longest, and can be shortened to any other.
+    /// Goal: a grace period beyond all timestamps becomes the maximum, and can be shortened later.
     #[test]
     fn a_grace_beyond_all_timestamps_is_the_longest() {
         let pods = builtin::registry().get("", "v1", "pods").expect("pods");

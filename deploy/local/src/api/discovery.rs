@@ -1,10 +1,10 @@
-//! What there is to ask for: groups, versions and resources. What they consist of is in [`super::openapi`].
+//! Discovery of groups, versions and resources. [`super::openapi`] describes their fields.
 
 use serde_json::{Value, json};
 
 use super::resource::{Registry, Resource};
 
-/// `/version`: this server speaks the API of Kubernetes 1.36.
+/// Returns `/version`: this server implements the API of Kubernetes 1.36.
 pub(crate) fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "gitVersion": "v1.36.0+zeroscale", "gitCommit": "", "gitTreeState": "clean",
@@ -13,18 +13,18 @@ pub(crate) fn version() -> Value {
     })
 }
 
-/// `/api`.
+/// Returns `/api`.
 pub(crate) fn core_versions() -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-/// `/apis`.
+/// Returns `/apis`.
 pub(crate) fn groups(registry: &Registry) -> Value {
     let groups: Vec<Value> = registry.groups().iter().filter_map(|name| group(registry, name, false)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/GROUP`.
+/// Returns `/apis/GROUP`.
 pub(crate) fn group(registry: &Registry, name: &str, typed: bool) -> Option<Value> {
     let versions: Vec<Value> = registry
         .versions(name)
@@ -40,7 +40,7 @@ pub(crate) fn group(registry: &Registry, name: &str, typed: bool) -> Option<Valu
     Some(group)
 }
 
-/// `/api/v1` and `/apis/GROUP/VERSION`; none if there is no such version.
+/// Returns `/api/v1` and `/apis/GROUP/VERSION`, or `None` if the version does not exist.
 pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut list = Vec::new();
     let mut group_version = None;
@@ -73,7 +73,7 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
     Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list}))
 }
 
-/// `/api` or `/apis` as one document, for clients that ask for it.
+/// Returns `/api` or `/apis` as one document, for clients that request aggregated discovery.
 pub(crate) fn aggregated(registry: &Registry, core: bool, document_version: &str) -> Value {
     let groups = if core { vec![String::new()] } else { registry.groups() };
     let items: Vec<Value> = groups
@@ -98,7 +98,7 @@ pub(crate) fn aggregated(registry: &Registry, core: bool, document_version: &str
 }
 
 fn aggregate(resource: &Resource) -> Value {
-    // Built-ins leave out what is the same as the group around them.
+    // Built-in kinds omit group and version if they equal those of the enclosing group.
     let kind = |group: &str, version: &str, kind: &str| match resource.custom() {
         None if group == resource.group => json!({"group": "", "version": "", "kind": kind}),
         _ => json!({"group": group, "version": version, "kind": kind}),

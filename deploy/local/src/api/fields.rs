@@ -1,13 +1,13 @@
-//! Reading and writing fields of a JSON value, where what is absent is empty.
+//! Access to fields of a JSON value. Absent fields count as empty.
 
 use serde_json::{Map, Value};
 
-/// A text field by JSON pointer, or the empty string.
+/// Returns the text at a JSON pointer, or the empty string.
 pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a value, as people write it, is this text.
+/// Reports whether a value, formatted for people, equals this text.
 pub(crate) fn same_text(value: &Value, text: &str) -> bool {
     let shown = match value {
         Value::String(text) => text.clone(),
@@ -16,12 +16,12 @@ pub(crate) fn same_text(value: &Value, text: &str) -> bool {
     shown == text
 }
 
-/// A whole number by JSON pointer.
+/// Returns the whole number at a JSON pointer.
 pub(crate) fn number(value: &Value, pointer: &str) -> Option<i64> {
     value.pointer(pointer).and_then(Value::as_i64)
 }
 
-/// The value as a map; anything else becomes an empty one.
+/// Returns the value as a map. Another value is replaced by an empty map.
 pub(crate) fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -32,12 +32,12 @@ pub(crate) fn object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// A child map, made if it is not there.
+/// Returns a child map, and creates it if it is missing.
 pub(crate) fn child<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
     object(map.entry(key).or_insert_with(|| Value::Object(Map::new())))
 }
 
-/// Sets a field that is absent or null.
+/// Sets a field if it is absent or null.
 pub(crate) fn default(map: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
     let slot = map.entry(key).or_insert(Value::Null);
     if slot.is_null() {
@@ -45,7 +45,7 @@ pub(crate) fn default(map: &mut Map<String, Value>, key: &str, value: impl Into<
     }
 }
 
-/// The entries of a map by JSON pointer.
+/// Returns the entries of the map at a JSON pointer.
 pub(crate) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     value.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
 }

@@ -1,8 +1,8 @@
-//! Who may speak to the server: requests that name it by a loopback address and carry the token.
+//! Admission of requests: they must name the server by a loopback address, and may carry a token.
 //!
-//! A web page can make a browser send requests to loopback, under a name that its owner points there (DNS rebinding).
-//! So a request must name a loopback address or `localhost` in `Host`, and an `Origin`, which browsers add, must be
-//! the server itself. The token is asked for after that. What its holder may do is [`super::rbac`]'s to say.
+//! A web page can make a browser send requests to loopback under a name that the page's owner points there (DNS
+//! rebinding). So `Host` must be a loopback address or `localhost`, and an `Origin`, which browsers add, must be the
+//! server itself. After that, the token is checked. [`super::rbac`] decides what the caller may do.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use super::identity::{Caller, Tokens};
 use super::status::ApiError;
 use super::store::Store;
 
-/// Who sends a request. Refuses what comes from a foreign page or with a foreign token.
+/// Identifies the caller. Rejects requests from foreign pages and with unknown tokens.
 pub(crate) fn admit<B>(request: &Request<B>, tokens: &Tokens, store: &Store) -> Result<Caller, ApiError> {
     let header = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
     let host = request.uri().authority().map(|authority| authority.as_str()).or_else(|| header(HOST));
@@ -37,7 +37,7 @@ pub(crate) fn admit<B>(request: &Request<B>, tokens: &Tokens, store: &Store) -> 
     }
 }
 
-/// Whether `host` or `host:port` is a loopback address, or `localhost`.
+/// Reports whether `host` or `host:port` is a loopback address or `localhost`.
 fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),

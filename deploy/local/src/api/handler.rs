@@ -1,5 +1,5 @@
-//! One request, one answer: who asks, what the path means, and everything that is not about a resource. What is goes on
-//! to [`super::call`].
+//! Handling of a request: identifies the caller, parses the path, and serves everything except resources.
+//! [`super::call`] handles requests for resources.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::route::{RequestInfo, Route, verb};
 use super::status::{ApiError, Result};
 use super::table::Include;
 
-/// The largest body that is read, in bytes.
+/// Maximum size of a body in bytes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
 pub(crate) async fn handle<B>(api: Arc<Api>, request: Request<B>) -> Response<Body>
@@ -40,8 +40,8 @@ where
     response
 }
 
-/// The body is read before anything else: a refusal that leaves it unread would reset the connection of a client that
-/// still sends, and might be lost with it.
+/// Reads the body before anything else. Otherwise a rejection would reset the connection of a client that is still
+/// sending, and the client might lose the response.
 async fn read_and_answer<B>(api: Arc<Api>, request: Request<B>) -> Result<Response<Body>>
 where
     B: http_body::Body<Data = Bytes> + Send,
@@ -97,7 +97,7 @@ async fn answer(api: Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>
     }
 }
 
-/// Refuses what the caller has no right to.
+/// Rejects access without a right.
 fn permit(api: &Api, caller: &Caller, method: &Method, path: &str, query: &Query, route: Option<&Route>) -> Result<()> {
     let access = match route {
         Some(Route::Resource(info)) => {
@@ -165,14 +165,14 @@ where
     }
 }
 
-/// Refuses verbs that a path does not take.
+/// Rejects verbs that a path does not support.
 fn check_verb(info: &RequestInfo, verb: &str) -> Result<()> {
     let resource = &info.resource;
     let refuse = || ApiError::method_not_allowed(Some(resource));
     let Some(subresource) = info.subresource.as_deref() else {
         let plain = match (&info.name, verb) {
             (Some(_), "create") | (None, "update" | "patch") | (_, "use") => false,
-            // Objects of a namespace are made in it.
+            // Namespaced objects are created in a namespace.
             (None, "create" | "deletecollection") => !resource.namespaced || !info.namespace.is_empty(),
             _ => true,
         };
@@ -182,7 +182,7 @@ fn check_verb(info: &RequestInfo, verb: &str) -> Result<()> {
     match known {
         Some((.., verbs)) if verbs.contains(&verb) => Ok(()),
         Some(_) => Err(refuse()),
-        // A custom resource names the object that it did not find; a built-in has no such path.
+        // For a custom resource the error names the object; for a built-in kind the path does not exist.
         None if resource.custom().is_some() && matches!(subresource, "status" | "scale") => {
             Err(ApiError::not_found(resource, info.name.as_deref().unwrap_or_default()))
         }

@@ -1,8 +1,8 @@
-//! Who is who: the administrator, by the server's own token, and ServiceAccounts, by tokens given out to them.
+//! Identities: the administrator, by the server's own token, and ServiceAccounts, by issued tokens.
 //!
-//! A token of a ServiceAccount is made by its `token` subresource. It is good for some audiences, until it expires, and
-//! for as long as the account and, if it is bound to one, the Pod exist. It is opaque and kept here: where Kubernetes
-//! signs what it must remember, this server remembers.
+//! The `token` subresource of a ServiceAccount issues tokens. A token is valid for certain audiences, until it expires,
+//! and while the account exists, and the Pod if the token is bound to one. It is opaque, and its grant is stored here,
+//! whereas Kubernetes signs the data into the token.
 
 use std::collections::HashMap;
 
@@ -17,51 +17,51 @@ use super::meta::time;
 use super::status::{ApiError, Result};
 use super::store::Store;
 
-/// The audience of tokens for this server itself.
+/// Audience of tokens for this server.
 pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
-/// The group that may do everything.
+/// Group that may do everything.
 pub(crate) const MASTERS: &str = "system:masters";
-/// Who the holder of the server's own token is.
+/// User name of the administrator, who holds the server's own token.
 pub(crate) const ADMINISTRATOR: &str = "zeroscale:admin";
-/// The group of everybody with a token.
+/// Group of all callers with a token.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everybody without one.
+/// Group of all callers without a token.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of whoever has no token.
+/// User name of callers without a token.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 const ACCOUNTS: &str = "/serviceaccounts";
 const PODS: &str = "/pods";
-/// Seconds that a token is good for at least, and if nothing is said.
+/// Minimum and default lifetime of a token in seconds.
 const EXPIRATION: (i64, i64) = (600, 3600);
 
-/// Who sends a request.
+/// Caller of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Caller {
     pub(crate) name: String,
     pub(crate) groups: Vec<String>,
-    /// Uid of the user, if it is an object, and the pod that the token is bound to.
+    /// Grant of the token, if the caller is a ServiceAccount.
     about: Option<Box<Grant>>,
 }
 
-/// What a token stands for.
+/// Grant behind a token.
 #[derive(Debug, Clone, PartialEq)]
 struct Grant {
     namespace: String,
     account: String,
     uid: String,
-    /// Name and uid.
+    /// Name and uid of the pod to which the token is bound.
     pod: Option<(String, String)>,
     audiences: Vec<String>,
     expires: Timestamp,
 }
 
 impl Caller {
-    /// Somebody without a token.
+    /// Returns the caller without a token.
     pub(crate) fn anonymous() -> Self {
         Self::known(ANONYMOUS, vec![UNAUTHENTICATED.into()])
     }
 
-    /// Somebody of whom name and groups are known.
+    /// Returns a caller with known name and groups.
     pub(crate) fn known(name: &str, groups: Vec<String>) -> Self {
         Caller { name: name.into(), groups, about: None }
     }
@@ -77,7 +77,7 @@ impl Caller {
         Caller { name, groups, about: Some(Box::new(grant)) }
     }
 
-    /// As reviews show it.
+    /// Returns the user in the form of reviews.
     pub(crate) fn user(&self) -> Value {
         let mut user = json!({"username": self.name, "groups": self.groups});
         if let Some(grant) = &self.about {
@@ -98,13 +98,13 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// With the administrator's.
+    /// Starts with the administrator's token only.
     pub(crate) fn new(administrator: &str) -> Self {
         Tokens { administrator: administrator.into(), given: Mutex::default() }
     }
 
-    /// Whose token this is, if it is good for one of `audiences` (none: this server); and for which of them it is. The
-    /// administrator's has no audience.
+    /// Returns the owner of the token if it is valid for one of `audiences` (empty: this server), and the matching
+    /// audiences. The administrator's token has no audience.
     pub(crate) fn review(&self, store: &Store, token: &str, audiences: &[String]) -> Option<(Caller, Vec<String>)> {
         if same(token, &self.administrator) {
             return Some((Caller::administrator(), Vec::new()));
@@ -123,7 +123,7 @@ impl Tokens {
         (lives && !good.is_empty() && Timestamp::now() < grant.expires).then(|| (Caller::account(grant), good))
     }
 
-    /// Answers a TokenRequest for the account `name`.
+    /// Handles a TokenRequest for the account `name`.
     pub(crate) fn give(&self, store: &Store, namespace: &str, name: &str, body: &Value) -> Result<Value> {
         let account = store
             .get(ACCOUNTS, &format!("{namespace}/{name}"))
@@ -159,18 +159,18 @@ impl Tokens {
     }
 }
 
-/// The groups of the ServiceAccounts of a namespace.
+/// Returns the groups of the ServiceAccounts of a namespace.
 pub(crate) fn account_groups(namespace: &str) -> [String; 2] {
     ["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
 }
 
-/// A token nobody can guess.
+/// Generates an unguessable token.
 pub(crate) fn make() -> String {
     let mut rng = rand::rng();
     (0..4).map(|_| format!("{:016x}", rng.random::<u64>())).collect()
 }
 
-/// The Pod that a TokenRequest asks the token to be bound to.
+/// Returns the Pod to which a TokenRequest binds the token.
 fn bound_pod(store: &Store, namespace: &str, account: &str, body: &Value) -> Result<Option<(String, String)>> {
     let bound = |field: &str| text(body, &format!("/spec/boundObjectRef/{field}"));
     let (kind, name) = (bound("kind"), bound("name"));
@@ -195,13 +195,13 @@ fn bound_pod(store: &Store, namespace: &str, account: &str, body: &Value) -> Res
     Ok(Some((name.into(), uid.into())))
 }
 
-/// The texts of an array.
+/// Returns the texts in an array.
 pub(crate) fn texts(value: &Value, pointer: &str) -> Vec<String> {
     let items = value.pointer(pointer).and_then(Value::as_array);
     items.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Whether two tokens are the same; takes the same time for every token of that length.
+/// Compares two tokens in constant time for a given length.
 fn same(given: &str, known: &str) -> bool {
     let (given, known) = (given.as_bytes(), known.as_bytes());
     given.len() == known.len() && given.iter().zip(known).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
@@ -213,7 +213,7 @@ mod tests {
     use crate::api::core::Api;
     use crate::api::query::WriteOptions;
 
-    /// Goal: a token is given for any lifetime of ten minutes and more, and a body of a wrong type is refused.
+    /// Goal: a token is issued for any lifetime of ten minutes or more, and a body with a wrong type is rejected.
     #[test]
     fn a_token_is_given_for_any_lifetime_and_no_body_panics() {
         let api = Api::for_tests();

@@ -1,4 +1,4 @@
-//! Lists: selection, pages, and the version at which they are true.
+//! Lists: selection, pages and resource version.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::status::{ApiError, Result};
 use super::store::{Listed, Object, Span};
 use super::table::{Include, partial, table};
 
-/// A page of a list.
+/// Page of a list.
 #[derive(Debug)]
 pub(crate) struct Page {
     objects: Vec<Arc<Object>>,
@@ -25,17 +25,17 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Objects without a place in a larger list.
+    /// Builds a page that is not part of a larger list.
     pub(crate) fn of(objects: Vec<Arc<Object>>, version: u64) -> Self {
         Page { objects, metadata: json!({"resourceVersion": version.to_string()}) }
     }
 
-    /// Objects that are in no version of the store.
+    /// Builds a page of objects that are not in the store.
     pub(crate) fn of_now(objects: Vec<Arc<Object>>) -> Self {
         Page { objects, metadata: json!({}) }
     }
 
-    /// The page as JSON.
+    /// Encodes the page as JSON.
     pub(crate) fn encode(&self, resource: &Resource, form: Form, include: Include) -> Bytes {
         match form {
             Form::Plain => {
@@ -76,7 +76,7 @@ impl Page {
     }
 }
 
-/// Writes an object with its kind, without building it anew.
+/// Writes an object with its kind, without rebuilding it.
 pub(crate) fn put_typed(out: &mut BytesMut, resource: &Resource, object: &Object) {
     if resource.is_converted() {
         out.put(resource.full(&object.value).to_string().as_bytes());
@@ -87,7 +87,7 @@ pub(crate) fn put_typed(out: &mut BytesMut, resource: &Resource, object: &Object
     out.put(&object.json()[1..]);
 }
 
-/// One object in the form that the client wants.
+/// Encodes one object in the requested form.
 pub(crate) fn encode_one(resource: &Resource, object: &Object, form: Form, include: Include) -> Bytes {
     match form {
         Form::Plain => {
@@ -103,7 +103,7 @@ pub(crate) fn encode_one(resource: &Resource, object: &Object, form: Form, inclu
     }
 }
 
-/// The version that a query names; 0 and nothing are the same.
+/// Returns the version in a query. An absent version equals 0.
 pub(crate) fn version(query: &Query) -> Result<u64> {
     let text = query.text("resourceVersion");
     match text {
@@ -114,7 +114,7 @@ pub(crate) fn version(query: &Query) -> Result<u64> {
     }
 }
 
-/// Checks the options that lists and watches share.
+/// Checks the options shared by lists and watches.
 pub(crate) fn check_options(query: &Query, watch: bool) -> Result<()> {
     let mut causes = Causes::default();
     let matching = query.text("resourceVersionMatch");
@@ -151,7 +151,7 @@ pub(crate) fn check_options(query: &Query, watch: bool) -> Result<()> {
 }
 
 impl Api {
-    /// A list, or a page of one. Pages that follow are true at the version of the first.
+    /// Returns a list or a page of it. Later pages use the version of the first one.
     pub(crate) fn list(
         &self,
         resource: &Resource,
@@ -174,7 +174,7 @@ impl Api {
             self.check_reached(asked)?;
             ((query.text("resourceVersionMatch") == "Exact").then_some(asked), None)
         };
-        // What is selected is known after the look alone.
+        // The selection is only known after reading, so a selector allows no limit here.
         let most = if limit > 0 && selector.is_empty() { limit } else { usize::MAX };
         let span = Span { prefix: &prefix, after: after.as_deref(), most };
         let Listed { mut objects, mut remaining, version: at } =

@@ -1,4 +1,4 @@
-//! Media types: what a client takes, and how an answer is written.
+//! Media types: accepted forms of a client, and encoding of responses.
 
 use std::io::Write as _;
 
@@ -12,37 +12,37 @@ use serde_json::Value;
 
 use super::status::ApiError;
 
-/// What goes out.
+/// Body of a response.
 pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
-/// Bodies from this size on are packed for clients that ask for it, in bytes.
+/// Minimum size in bytes of bodies that are compressed for clients that accept it.
 const PACK_FROM: usize = 128 * 1024;
 
-/// The form of objects in an answer.
+/// Form of objects in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// As they are.
+    /// Unchanged.
     Plain,
-    /// Rows for people.
+    /// Table for people.
     Table,
-    /// Metadata alone.
+    /// Metadata only.
     Partial,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accept {
     pub(crate) form: Form,
-    /// The version of aggregated discovery, if that is what the client wants.
+    /// Version of aggregated discovery, if the client accepts it.
     pub(crate) discovery: Option<&'static str>,
-    /// Whether bodies may be packed.
+    /// True if the body may be compressed.
     pub(crate) gzip: bool,
 }
 
 impl Accept {
-    /// JSON as it is: what errors come in.
+    /// Plain JSON, which errors use.
     pub(crate) const JSON: Accept = Accept { form: Form::Plain, discovery: None, gzip: false };
 
-    /// Takes the first type of the header that can be given; none if there is none.
+    /// Returns the first supported type of the header, or `None` if no type is supported.
     pub(crate) fn parse(headers: &HeaderMap) -> Option<Accept> {
         let packed = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let gzip = packed.split(',').any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip");
@@ -75,17 +75,17 @@ impl Accept {
     }
 }
 
-/// A body that is complete.
+/// Builds a complete body.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).boxed_unsync()
 }
 
-/// Plain text, as health endpoints answer.
+/// Builds a plain-text response, as health endpoints do.
 pub(crate) fn text(code: u16, text: impl Into<Bytes>) -> Response<Body> {
     respond(code, "text/plain; charset=utf-8", text.into())
 }
 
-/// An answer of a type.
+/// Builds a response of a content type.
 pub(crate) fn respond(code: u16, content_type: &str, bytes: Bytes) -> Response<Body> {
     let mut response = Response::new(full(bytes));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -95,7 +95,7 @@ pub(crate) fn respond(code: u16, content_type: &str, bytes: Bytes) -> Response<B
     response
 }
 
-/// JSON, packed if large and wanted.
+/// Builds a JSON response, compressed if it is large and the client accepts that.
 pub(crate) fn encode(code: u16, json: Bytes, accept: Accept) -> Response<Body> {
     if accept.gzip && json.len() >= PACK_FROM {
         let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
@@ -110,7 +110,7 @@ pub(crate) fn encode(code: u16, json: Bytes, accept: Accept) -> Response<Body> {
     respond(code, "application/json", json)
 }
 
-/// A value as JSON.
+/// Builds a JSON response from a value.
 pub(crate) fn encode_value(code: u16, value: &Value, accept: Accept) -> Response<Body> {
     encode(code, value.to_string().into(), accept)
 }

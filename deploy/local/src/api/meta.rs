@@ -1,7 +1,7 @@
-//! Metadata: the part that all objects share, and its rules.
+//! Metadata: the part shared by all objects, and its rules.
 //!
-//! What the server owns (uid, creationTimestamp, generation, deletion) never comes from a client. Names, labels,
-//! annotations and finalizers are checked with the rules of Kubernetes.
+//! Clients cannot set fields owned by the server (uid, creationTimestamp, generation, deletion). Names, labels,
+//! annotations and finalizers are checked by the rules of Kubernetes.
 
 use std::sync::LazyLock;
 
@@ -14,23 +14,23 @@ use super::causes::Causes;
 use super::fields::{entries, object, text};
 use super::resource::{NameRule, Resource};
 
-/// The `metadata` map, made if it is not there.
+/// Returns the `metadata` map, and creates it if it is missing.
 pub(crate) fn metadata(value: &mut Value) -> &mut Map<String, Value> {
     let map = object(value);
     object(map.entry("metadata").or_insert_with(|| Value::Object(Map::new())))
 }
 
-/// The present, as metadata has it: seconds, UTC.
+/// Returns the current time in the format of metadata: seconds, UTC.
 pub(crate) fn now() -> String {
     time(Timestamp::now())
 }
 
-/// A time, as metadata has it.
+/// Formats a time for metadata.
 pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A name from a `generateName`: the prefix, cut to fit, and five letters or digits that make no words.
+/// Generates a name from a `generateName`: the prefix, cut to fit, and five letters or digits that form no words.
 pub(crate) fn generate_name(prefix: &str) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut name: String = prefix.chars().take(58).collect();
@@ -41,7 +41,7 @@ pub(crate) fn generate_name(prefix: &str) -> String {
     name
 }
 
-/// Drops what a client cannot set on a new object.
+/// Removes fields that a client cannot set on a new object.
 pub(crate) fn clear_server_owned(metadata: &mut Map<String, Value>) {
     for key in [
         "uid",
@@ -57,7 +57,7 @@ pub(crate) fn clear_server_owned(metadata: &mut Map<String, Value>) {
     }
 }
 
-/// Drops empty lists and maps of metadata, which Kubernetes does not keep.
+/// Removes empty lists and maps from metadata, which Kubernetes does not store.
 pub(crate) fn tidy(metadata: &mut Map<String, Value>) {
     metadata.remove("selfLink");
     metadata.retain(|_, value| match value {
@@ -69,7 +69,7 @@ pub(crate) fn tidy(metadata: &mut Map<String, Value>) {
     });
 }
 
-/// Checks name, labels, annotations, finalizers and owners.
+/// Validates name, labels, annotations, finalizers and owners.
 pub(crate) fn validate(resource: &Resource, value: &Value, causes: &mut Causes) {
     let name = text(value, "/metadata/name");
     let field = "metadata.name";
@@ -129,26 +129,27 @@ fn check_name(rule: NameRule, name: &str) -> Result<(), &'static str> {
     })
 }
 
-/// A DNS label of RFC 1123: at most 63 characters.
+/// Reports whether the name is a DNS label of RFC 1123: at most 63 characters.
 pub(crate) fn dns_label(name: &str) -> bool {
     static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$").ok());
     name.len() <= 63 && matches(&PATTERN, name)
 }
 
-/// A DNS subdomain: at most 253 characters, dots between parts.
+/// Reports whether the name is a DNS subdomain: at most 253 characters, with dots between the parts.
 pub(crate) fn subdomain(name: &str) -> bool {
     static PATTERN: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").ok());
     name.len() <= 253 && matches(&PATTERN, name)
 }
 
-/// A qualified name: `prefix/name` or `name`.
+/// Reports whether the key is a qualified name: `prefix/name` or `name`.
 pub(crate) fn qualified(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     prefix.is_none_or(subdomain) && !name.is_empty() && label_value(name)
 }
 
-/// A label's value: empty, or at most 63 characters that begin and end with a letter or digit.
+/// Reports whether the text is a valid label value: empty, or at most 63 characters that begin and end with a letter or
+/// digit.
 pub(crate) fn label_value(value: &str) -> bool {
     static PATTERN: LazyLock<Option<Regex>> =
         LazyLock::new(|| Regex::new("^([A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$").ok());

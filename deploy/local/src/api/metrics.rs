@@ -1,8 +1,8 @@
-//! `metrics.k8s.io/v1beta1`: what pods use now, for `kubectl top pods` and autoscalers.
+//! `metrics.k8s.io/v1beta1`: current usage of pods, for `kubectl top pods` and autoscalers.
 //!
-//! It is served once somebody has lent the server a [`UsageTable`]; without one the group does not exist, as on a
-//! cluster without a metrics server. Nothing of it is stored: a pod's metrics are made from the pod's object and the
-//! latest usage, so selectors mean the pod's labels. A pod of which some container was not measured has none.
+//! The group exists once the server has a [`UsageTable`]; without one it is missing, as on a cluster without a metrics
+//! server. Nothing is stored: the metrics of a pod are computed from its object and the latest usage, so selectors
+//! refer to the pod's labels. A pod with an unmeasured container has no metrics.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::usage::{ContainerUsage, Usage, UsageTable};
 
 const GROUP: &str = "metrics.k8s.io";
 
-/// Usage of pods.
+/// Returns the resource of pod metrics.
 fn resource() -> Resource {
     Resource {
         group: GROUP.into(),
@@ -52,7 +52,7 @@ fn amounts(usage: &Usage) -> Value {
     json!({"cpu": format!("{}n", usage.cpu_nanos), "memory": format!("{}Ki", usage.memory / 1024)})
 }
 
-/// The metrics of a pod, made from its object and what its containers used.
+/// Builds the metrics of a pod from its object and the usage of its containers.
 fn object(pod: &Value, usage: &Usage, containers: Vec<Value>) -> Value {
     let mut metadata = json!({"name": pod["metadata"]["name"], "creationTimestamp": meta::now()});
     for field in ["namespace", "labels"] {
@@ -60,7 +60,7 @@ fn object(pod: &Value, usage: &Usage, containers: Vec<Value>) -> Value {
             metadata[field] = value.clone();
         }
     }
-    // Whole milliseconds are as much as a rate from ticks is worth.
+    // A rate computed from ticks is not more precise than milliseconds.
     let window = Duration::from_millis(u64::try_from(usage.window.as_millis()).unwrap_or(u64::MAX));
     json!({
         "metadata": metadata, "timestamp": meta::time(usage.at),
@@ -103,7 +103,7 @@ impl Api {
 }
 
 impl Call {
-    /// Answers a read of a resource that is measured, not stored.
+    /// Handles a read of a resource that is measured and not stored.
     pub(super) async fn metrics(&self, selector: &Selector) -> Result<Response<Body>> {
         let (api, info) = (&self.api, &self.info);
         let objects = api.measured(&info.namespace, selector).await?;

@@ -1,24 +1,24 @@
-//! An embedded Kubernetes API server: everything that `kube` and `kubectl` need of one, in memory, on loopback.
+//! An embedded Kubernetes API server: the parts that `kube` and `kubectl` need, in memory, on loopback.
 //!
-//! A request passes [`guard`] (loopback names, tokens in `identity`), is routed to a resource, must be
-//! allowed by a role (`rbac`), and is answered by verbs that are the same for all resources: `list`, `watch`, `write`,
-//! `patch`, `delete`. What a resource is comes from one table (`builtin`) or from a CustomResourceDefinition (`crd`).
-//! All state is in [`store`]; the `collector` does what follows from deletions. Controllers for workloads and endpoints
-//! are clients like any other and live elsewhere. Imports run one way: server → handler → call → verbs → core → store
-//! → resource → fields.
+//! A request passes [`guard`] (loopback names, tokens in `identity`), is routed to a resource, must be allowed by a
+//! role (`rbac`), and is handled by verbs that are the same for all resources: `list`, `watch`, `write`, `patch`,
+//! `delete`. A resource is defined by one table (`builtin`) or by a CustomResourceDefinition (`crd`). [`store`] holds
+//! all state; the `collector` collects garbage after deletions. Controllers for workloads and endpoints are ordinary
+//! clients outside of this module. Imports go in one direction: server → handler → call → verbs → core → store →
+//! resource → fields.
 //!
-//! Rule: what a client can observe is what Kubernetes 1.36 does, by recorded scenarios.
+//! Rule: the observable behavior is that of Kubernetes 1.36, checked by recorded scenarios.
 //!
-//! Odd cases: addresses in 127.0.0.0/8 are accepted in Endpoints and EndpointSlices, since local pods live there. A
-//! server that has lost its memory answers watches from unknown versions with 410.
+//! Exceptions: addresses in 127.0.0.0/8 are accepted in Endpoints and EndpointSlices, since local pods have such
+//! addresses. After a restart, which loses all state, the server rejects watches from unknown versions with 410.
 //!
-//! The port speaks plain HTTP and TLS (`tls`), for clients that send a token over nothing else.
+//! The port serves plain HTTP and TLS (`tls`), since some clients send tokens only over TLS.
 //!
-//! Not here: users other than the administrator and ServiceAccounts (none is made for a namespace), admission plugins,
-//! persistence, conversion between versions of a custom resource, CEL (the rules of ZeroScalers are held all the same:
-//! `custom`), impersonation; protobuf, but in bodies of the kinds that people and helm make every day ([`protobuf`]). So of
-//! what kubectl knows these fail, and say so: `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, `--as`,
-//! `autoscale`, and `create` without `-f` of the rarer kinds, for which there is `apply`.
+//! Limits: users other than the administrator and ServiceAccounts (no account is created for a namespace), admission
+//! plugins, persistence, conversion between versions of a custom resource, CEL (but the rules of ZeroScalers apply:
+//! `custom`), impersonation, and protobuf, except in bodies of common kinds ([`protobuf`]). So these kubectl commands
+//! fail with an error: `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, `--as`, `autoscale`,
+//! and `create` without `-f` for rarer kinds; use `apply` for those.
 
 mod access;
 mod address;
@@ -71,7 +71,7 @@ pub use audit::Audit;
 pub use pod_log::{PodLogQuery, PodLogs};
 pub use server::{ApiOptions, ApiServer};
 
-/// What the maker of an object of this kind should know of it, if anything: that nothing acts on it.
+/// Returns a warning for clients that create an object of this kind, if nothing acts on the kind.
 pub(crate) fn create_warning(api_version: &str, kind: &str) -> Option<String> {
     let registry = builtin::registry();
     let resource = registry.all().find(|resource| resource.kind == kind && resource.api_version() == api_version)?;

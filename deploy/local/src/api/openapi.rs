@@ -1,14 +1,15 @@
-//! OpenAPI v3: what can be done with a resource, and which fields it has.
+//! OpenAPI v3: supported operations and fields of resources.
 //!
-//! kubectl looks for two things. Before it writes, for a PATCH of the kind that takes `fieldValidation`: then it leaves the
-//! check of fields to the server ([`super::query::FieldValidation`]). For `explain`, for the schema of the kind. Those of
-//! built-in kinds are made of the types that bodies are read by, that of a custom resource is its definition's.
+//! kubectl needs two things. Before a write, it looks for a PATCH of the kind with `fieldValidation`; if it exists,
+//! kubectl leaves the field check to the server ([`super::query::FieldValidation`]). For `explain`, it needs the schema
+//! of the kind. Schemas of built-in kinds are generated from the types that parse bodies; the schema of a custom
+//! resource is that of its definition.
 //!
-//! A document is made anew for each request. Its `hash` in the list says nothing, since nothing is sent that lets a client
-//! keep a document.
+//! Each request generates the document again. The `hash` in the list has no meaning, since no header allows clients to
+//! cache a document.
 //!
-//! Not here: OpenAPI v2, for clients older than Kubernetes 1.27; bodies of requests and answers, without which kubectl
-//! merges lists by the types that it was built with; schemas of lists, of reviews and of metrics.
+//! Limits: there is no OpenAPI v2, for clients older than Kubernetes 1.27. Bodies of requests and responses have no
+//! schema, so kubectl merges lists by its built-in types. Lists, reviews and metrics have no schema.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::schemars::SchemaGenerator;
@@ -18,10 +19,10 @@ use serde_json::{Map, Value, json};
 use super::fields::{child, object};
 use super::resource::{Model, Registry, Resource};
 
-/// The field of an operation, or of a schema, that names the kind.
+/// Field of an operation or a schema with the kind.
 pub(crate) const KIND: &str = "x-kubernetes-group-version-kind";
 
-/// `/openapi/v3`: the list of documents.
+/// Returns `/openapi/v3`: the list of documents.
 pub(crate) fn index(registry: &Registry) -> Value {
     let mut paths = Map::new();
     for resource in registry.all() {
@@ -32,7 +33,7 @@ pub(crate) fn index(registry: &Registry) -> Value {
     json!({"paths": paths})
 }
 
-/// `/openapi/v3/apis/GROUP/VERSION`; none if there is no such version.
+/// Returns `/openapi/v3/apis/GROUP/VERSION`, or `None` if the version does not exist.
 pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let (mut paths, mut customs, mut kinds) = (Map::new(), Map::new(), Vec::new());
     let mut generator = SchemaSettings::openapi3().into_generator();
@@ -69,7 +70,7 @@ fn root(resource: &Resource) -> String {
     }
 }
 
-/// Adds the paths of a resource, with the verbs that it takes.
+/// Adds the paths of a resource with its verbs.
 fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, kind: &Value) {
     let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("/{}{scope}/{}", root(resource), resource.plural);
@@ -100,14 +101,14 @@ fn add_paths(paths: &mut Map<String, Value>, resource: &Resource, kind: &Value) 
     }
 }
 
-/// The name of a custom resource's schema: its group backwards, version and kind.
+/// Returns the name of a custom resource's schema: reversed group, version and kind.
 fn custom_name(resource: &Resource) -> String {
     let mut parts: Vec<&str> = resource.group.split('.').rev().collect();
     parts.extend([resource.version.as_str(), resource.kind.as_str()]);
     parts.join(".")
 }
 
-/// The schema of a definition, with what all objects have.
+/// Returns the schema of a definition, with the fields that all objects have.
 fn custom(schema: &Value, kind: &Value, generator: &mut SchemaGenerator) -> Value {
     let mut schema = schema.clone();
     let fields = object(&mut schema);

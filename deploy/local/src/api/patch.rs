@@ -1,4 +1,4 @@
-//! PATCH in its four formats, and the scale subresource, which is patched like an object of its own.
+//! PATCH in its four formats, and the scale subresource.
 
 use serde_json::{Value, json};
 
@@ -16,21 +16,21 @@ use super::strategic;
 use super::target::Target;
 use super::write::{Part, Written};
 
-/// What a PATCH asks for.
+/// A parsed PATCH.
 #[derive(Debug)]
 pub(crate) enum Patch {
     /// RFC 6902.
     Json(Vec<json_patch::PatchOperation>),
     /// RFC 7386.
     Merge(Value),
-    /// Kubernetes' own: lists merge by keys.
+    /// Kubernetes' strategic merge: lists merge by keys.
     Strategic(Value),
     /// Server-side apply.
     Apply(Value),
 }
 
 impl Patch {
-    /// Reads a patch by its content type.
+    /// Parses a patch by its content type.
     pub(crate) fn read(content_type: &str, body: &[u8], resource: &Resource) -> Result<Self> {
         let json = || serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("patch: {error}")));
         let map = |value: Value| {
@@ -65,7 +65,7 @@ impl Patch {
         }
     }
 
-    /// Changes a document; apply is not a change of a document alone.
+    /// Changes a document. An apply needs more than the document, so it fails here.
     fn change(&self, document: &mut Value, resource: &Resource) -> Result<()> {
         match self {
             Patch::Json(operations) => json_patch::patch(document, operations)
@@ -84,7 +84,7 @@ impl Patch {
 }
 
 impl Api {
-    /// PATCH of an object or its status.
+    /// Patches an object or its status.
     pub(crate) fn patch(
         &self,
         target: Target<'_>,
@@ -137,13 +137,13 @@ impl Api {
         })
     }
 
-    /// The scale of an object.
+    /// Returns the scale of an object.
     pub(crate) fn scale(&self, target: Target<'_>) -> Result<Value> {
         let object = self.store.get(&target.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
         scale_of(target.resource, &object)
     }
 
-    /// PUT or PATCH of the scale of an object: `change` makes the wanted Scale from the present one.
+    /// Replaces or patches the scale of an object. `change` computes the new Scale from the current one.
     pub(crate) fn set_scale(
         &self,
         target: Target<'_>,
@@ -184,7 +184,7 @@ impl Api {
         scale_of(resource, &written.object)
     }
 
-    /// PATCH of the scale of an object.
+    /// Patches the scale of an object.
     pub(crate) fn patch_scale(&self, target: Target<'_>, patch: &Patch, options: &WriteOptions) -> Result<Value> {
         self.set_scale(target, options, |mut scale| {
             patch.change(&mut scale, target.resource)?;
@@ -212,7 +212,7 @@ fn scale_of(resource: &Resource, object: &Object) -> Result<Value> {
     }))
 }
 
-/// Sets a value by JSON pointer, making maps on the way.
+/// Sets a value at a JSON pointer, and creates maps on the path.
 fn set(document: &mut Value, pointer: &str, value: Value) {
     let mut slot = document;
     for key in pointer.split('/').skip(1) {

@@ -1,4 +1,4 @@
-//! What pods have beside reading and writing: binding to a node, and logs.
+//! Other operations on pods: binding to a node, and logs.
 
 use http::Response;
 use http_body::Frame;
@@ -20,7 +20,7 @@ use super::target::Target;
 use super::write::Part;
 
 impl Api {
-    /// Puts a pod on a node, once.
+    /// Binds a pod to a node, unless it is bound already.
     pub(crate) fn bind(&self, target: Target<'_>, binding: &Value, options: &WriteOptions) -> Result<()> {
         let node = text(binding, "/target/name");
         if node.is_empty() {
@@ -46,7 +46,7 @@ impl Api {
         Ok(())
     }
 
-    /// The log of a pod, from whoever runs it.
+    /// Returns the log of a pod from the log source.
     pub(crate) async fn log(&self, target: Target<'_>, query: &Query) -> Result<Response<Body>> {
         let pod = self.store.get(&target.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
         check_log_options(query, &pod, Timestamp::now())?;
@@ -73,7 +73,8 @@ impl Api {
     }
 }
 
-/// Refuses options that ask for the times of lines; a log since before its pod was made is all of it.
+/// Rejects options that need the time of log lines. A log since a time before the creation of its pod is the whole log,
+/// so it is allowed.
 fn check_log_options(query: &Query, pod: &Object, now: Timestamp) -> Result<()> {
     let made = pod.text("/metadata/creationTimestamp").parse::<Timestamp>().unwrap_or(now);
     let seconds = query.number::<i64>("sinceSeconds")?;
@@ -95,7 +96,7 @@ fn check_log_options(query: &Query, pod: &Object, now: Timestamp) -> Result<()> 
     Err(ApiError::bad_request(format!("option {untimed} of a pod's log: {rule}")))
 }
 
-/// The container that is meant: a pod's only one need not be named.
+/// Returns the requested container. It may be omitted if the pod has only one.
 fn container<'a>(pod: &'a Object, named: &'a str) -> Result<&'a str> {
     let containers = pod.value.pointer("/spec/containers").and_then(Value::as_array);
     let names: Vec<&str> = containers.into_iter().flatten().map(|container| text(container, "/name")).collect();
@@ -121,14 +122,15 @@ mod tests {
     use futures::stream::{self, BoxStream};
     use std::sync::Arc;
 
-    /// Answers with what it is asked for.
+    /// Returns the query as the log.
     fn echo(query: PodLogQuery) -> BoxFuture<'static, anyhow::Result<BoxStream<'static, Bytes>>> {
         let asked = Bytes::from(format!("{} {:?} {:?}", query.container, query.tail_lines, query.limit_bytes));
         let log: BoxStream<'static, Bytes> = Box::pin(stream::once(async move { asked }));
         Box::pin(async move { Ok(log) })
     }
 
-    /// Goal: options of a log reach its source, or are refused by name; without a name a pod's only container is meant.
+    /// Goal: options of a log reach its source or are rejected by name; without a name, the only container of a pod is
+    /// used.
     #[tokio::test]
     async fn options_of_a_log_are_passed_on_or_refused() {
         let api = Api::for_tests();

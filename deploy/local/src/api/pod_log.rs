@@ -1,4 +1,4 @@
-//! Logs of pods, which the server does not have itself: whoever runs the pods lends it a source.
+//! Logs of pods. The server stores none; the node's owner provides a source.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
-/// Which log a client wants.
+/// Query for a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodLogQuery {
     /// Namespace of the pod.
@@ -15,16 +15,16 @@ pub struct PodLogQuery {
     pub pod: String,
     /// Name of the container.
     pub container: String,
-    /// Whether the stream goes on with what is still to come.
+    /// Keep the stream open for later output.
     pub follow: bool,
-    /// Whether the log of the previous run of the container is wanted.
+    /// Return the log of the container's previous run.
     pub previous: bool,
-    /// Only so many of the last lines.
+    /// Maximum number of lines, from the end.
     pub tail_lines: Option<usize>,
-    /// Only so many bytes from the start of what would be answered.
+    /// Maximum number of bytes, from the start of the selected part.
     pub limit_bytes: Option<usize>,
 }
 
-/// Finds a log: a stream of bytes, or the reason why there is none.
+/// Function that opens a log: a stream of bytes, or the reason why there is none.
 pub type PodLogs =
     Arc<dyn Fn(PodLogQuery) -> BoxFuture<'static, anyhow::Result<BoxStream<'static, Bytes>>> + Send + Sync>;

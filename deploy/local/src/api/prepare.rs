@@ -1,5 +1,5 @@
-//! From a body to the state that is stored: read by the resource's model, the server's metadata put in place, defaults
-//! filled in, checked. Nothing here writes; [`super::write`] commits what comes out.
+//! Converts a body to the stored state: parses it by the resource's model, sets the server's metadata and defaults, and
+//! validates. Nothing is written here; [`super::write`] commits the result.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::write::Part;
 use crate::pool::Leased;
 
 impl Api {
-    /// A new object from a body, with its address if it is a Service.
+    /// Prepares a new object from a body, with its address if it is a Service.
     pub(super) fn prepare_new(
         &self,
         resource: &Arc<Resource>,
@@ -53,7 +53,7 @@ impl Api {
         Ok((value, warnings, lease))
     }
 
-    /// The next state of an object from the one a client wants.
+    /// Prepares the next state of an object from the requested one.
     pub(super) fn prepare_update(
         &self,
         target: Target<'_>,
@@ -104,7 +104,7 @@ impl Api {
             Part::Main if resource.rules.status => restore(&mut value, old, "status"),
             Part::Status => {
                 let status = value.get("status").cloned();
-                // Of metadata, built-ins take annotations here: controllers keep notes in them.
+                // For built-in kinds, a status update may change annotations, in which controllers keep notes.
                 let kept = |key: &&str| *key == "managedFields" || resource.custom().is_none();
                 let keys = ["managedFields", "annotations"];
                 let notes = keys.into_iter().filter(kept).map(|key| (key, metadata(&mut value).remove(key)));
@@ -141,7 +141,7 @@ impl Api {
         Ok((value, warnings, lease))
     }
 
-    /// The server's metadata stays as it is, whatever the body says.
+    /// Restores the server's metadata, whatever the body has.
     fn keep_metadata(&self, part: Part, old: &Value, value: &mut Value, options: &WriteOptions, causes: &mut Causes) {
         let fields = metadata(value);
         if part != Part::Internal {
@@ -167,7 +167,7 @@ impl Api {
                 }
             }
         }
-        // Ownership of fields is only ever written by server-side apply.
+        // Only server-side apply writes the ownership of fields.
         if !options.owns_fields {
             match old.pointer("/metadata/managedFields") {
                 Some(kept) => drop(fields.insert("managedFields".into(), kept.clone())),
@@ -177,7 +177,7 @@ impl Api {
         meta::tidy(fields);
     }
 
-    /// Reads a body by its model: what is unknown goes, and is named in the warnings.
+    /// Parses a body by its model. Unknown fields are removed and named in the warnings.
     fn read(&self, resource: &Resource, body: Value, options: &WriteOptions) -> Result<(Value, Vec<String>)> {
         let refuse = |rule: String| {
             let (kind, version) = (&resource.kind, resource.api_version());
@@ -230,7 +230,7 @@ fn restore(value: &mut Value, old: &Value, key: &str) {
     }
 }
 
-/// Whether a change is one that `metadata.generation` counts.
+/// Reports whether a change increments `metadata.generation`.
 fn generation_counts(resource: &Resource, old: &Value, new: &Value) -> bool {
     let differ = |skip: &[&str]| {
         let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };

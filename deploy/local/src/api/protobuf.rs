@@ -1,17 +1,16 @@
-//! Bodies in protobuf, as `kubectl create`, `kubectl auth` and `helm` write them: read into the JSON that everything
-//! else works on.
+//! Protobuf bodies, as `kubectl create`, `kubectl auth` and `helm` write them, converted to JSON.
 //!
-//! kubectl asks for JSON but sends the kinds that it knows in Kubernetes' envelope: four bytes of magic, then the kind
-//! and the object. A server that refuses them is of no use to it, since it tries nothing else. So the kinds and fields
-//! that everyday commands write are read, by a table (`kinds.yaml`); answers are JSON, as ever. Derived messages would not do:
-//! they pass over a field that they do not have, and what somebody asked for would be lost in silence.
+//! kubectl requests JSON, but sends the kinds that it knows in Kubernetes' envelope: four magic bytes, then the kind
+//! and the object. If the server rejects that, kubectl tries no other format. So this module parses the kinds and
+//! fields that common commands write, by a table (`kinds.yaml`). Responses are always JSON. Generated message types
+//! would not do: they skip unknown fields, so requested fields would be lost silently.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - Go writes each field that is no pointer, whatever its value. Zero therefore means absent, unless the table calls the
-//!   field optional; and a field that it does not have is passed over if it holds nothing but zeros. One that says
-//!   something is never lost: the body is refused as a whole, by the field's number and its message.
-//! - Depth is bounded by the tables', and by [`DEPTH_MAX`] in what is passed over.
+//! - Go writes each field that is not a pointer, whatever its value. So zero means absent, unless the table marks the
+//!   field as optional. An unknown field is skipped if it contains only zeros. Otherwise the whole body is rejected,
+//!   with the field's number and its message, so that nothing is lost.
+//! - The depth is bounded by the tables, and by [`DEPTH_MAX`] in skipped fields.
 
 #[cfg(test)]
 mod tests;
@@ -24,14 +23,14 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
-/// What such a body is called.
+/// Content type of such a body.
 pub(super) const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
-/// How it begins.
+/// First bytes of the envelope.
 const MAGIC: &[u8] = b"k8s\0";
-/// How deep a field that no table has is looked into.
+/// Maximum depth to which an unknown field is examined.
 const DEPTH_MAX: usize = 8;
 
-/// What is read.
+/// Known kinds and messages.
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let read = serde_yaml_ng::from_str(include_str!("protobuf/kinds.yaml"));
     read.unwrap_or_else(|error| unreachable!("{error}, in a file that is part of the program and read by tests"))
@@ -44,7 +43,7 @@ struct Table {
     messages: HashMap<String, BTreeMap<u32, Field>>,
 }
 
-/// Name in JSON, what it holds, and how often.
+/// JSON name, type and count of a field.
 #[derive(Deserialize)]
 struct Field(String, Type, #[serde(default)] Count);
 
@@ -54,11 +53,11 @@ enum Type {
     Text,
     Number,
     Flag,
-    /// From text to text.
+    /// Map from text to text.
     Texts,
-    /// From text to bytes, in base 64 as JSON has them.
+    /// Map from text to bytes, which are base64 in JSON.
     Blobs,
-    /// A number or a text.
+    /// Number or text.
     Either,
     Message(String),
 }
@@ -79,7 +78,7 @@ impl From<String> for Type {
 
 #[derive(Default, Deserialize)]
 enum Count {
-    /// Zero is absent.
+    /// Zero means absent.
     #[default]
     One,
     /// Zero is a value.
@@ -87,25 +86,25 @@ enum Count {
     Many,
 }
 
-/// A value on the wire.
+/// Value on the wire.
 #[derive(Clone, Copy)]
 enum Raw<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// Why a body cannot be read.
+/// Error of a body that cannot be parsed.
 #[derive(Debug, PartialEq, Eq)]
 enum Unreadable {
-    /// It is cut off, or something else altogether.
+    /// The body is truncated or invalid.
     Broken(&'static str),
-    /// It is more than is read here.
+    /// The body has a kind or field that is not supported.
     Unknown(String),
 }
 
 type Read<T> = std::result::Result<T, Unreadable>;
 
-/// The object of a body.
+/// Parses the object in a body.
 pub(super) fn read(body: &[u8]) -> Result<Value> {
     object(body).map_err(|unreadable| match unreadable {
         Unreadable::Broken(why) => ApiError::bad_request(format!("the body cannot be read: {why}")),
@@ -134,7 +133,7 @@ fn object(body: &[u8]) -> Read<Value> {
     Ok(Value::Object(fields))
 }
 
-/// Reads the message of that name.
+/// Parses the message with that name.
 fn message(name: &str, bytes: &[u8]) -> Read<Map<String, Value>> {
     let known = TABLE.messages.get(name);
     let mut object = Map::new();
@@ -164,7 +163,7 @@ fn message(name: &str, bytes: &[u8]) -> Read<Map<String, Value>> {
     Ok(object)
 }
 
-/// The field of that name, which is `empty` if it is not there.
+/// Returns the field with that name, and sets it to `empty` if it is missing.
 fn put<'a>(object: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a mut Value {
     object.entry(name.to_owned()).or_insert(empty)
 }
@@ -172,7 +171,7 @@ fn put<'a>(object: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a 
 impl Type {
     fn read(&self, raw: Raw<'_>) -> Read<Value> {
         Ok(match self {
-            // Negative numbers are written as what two's complement makes of them.
+            // Negative numbers are encoded in two's complement.
             Self::Number => Value::from(raw.number()?.cast_signed()),
             Self::Flag => Value::from(raw.number()? != 0),
             Self::Text => Value::from(raw.text()?),
@@ -183,7 +182,7 @@ impl Type {
     }
 }
 
-/// One entry of a map: a message of key and value.
+/// Parses an entry of a map: a message of key and value.
 fn entry(of: &Type, bytes: &[u8]) -> Read<(String, Value)> {
     let (mut key, mut value) = (String::new(), &b""[..]);
     for field in fields(bytes) {
@@ -200,7 +199,7 @@ fn entry(of: &Type, bytes: &[u8]) -> Read<(String, Value)> {
     Ok((key, value))
 }
 
-/// A message that says of which type it is, and holds a value of each.
+/// Parses a message with a type and a value of each type.
 fn either(bytes: &[u8]) -> Read<Value> {
     let (mut is_text, mut number, mut text) = (false, 0, "");
     for field in fields(bytes) {
@@ -214,7 +213,7 @@ fn either(bytes: &[u8]) -> Read<Value> {
     Ok(if is_text { text.into() } else { number.into() })
 }
 
-/// Whether a value is zero, or a message of nothing but such.
+/// Reports whether a value is zero, or a message that contains only zeros.
 fn says_nothing(raw: Raw<'_>, depth: usize) -> bool {
     match raw {
         Raw::Number(number) => number == 0,
@@ -245,7 +244,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// The fields of a message, in the order in which they stand; after an error there is nothing more.
+/// Returns the fields of a message in their order. An error ends the iteration.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = Read<(u32, Raw<'_>)>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -276,7 +275,7 @@ fn field<'a>(rest: &mut &'a [u8]) -> Read<(u32, Raw<'a>)> {
     Ok((field, raw))
 }
 
-/// A number of variable length: seven bits in each byte, the lowest first.
+/// Parses a varint: seven bits per byte, lowest first.
 fn number(rest: &mut &[u8]) -> Read<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {

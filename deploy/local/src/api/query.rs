@@ -1,4 +1,4 @@
-//! The query of a request, and the options that writes and lists take from it.
+//! Query of a request, and the options for writes and lists.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 use super::causes::Causes;
 use super::status::{ApiError, Result};
 
-/// Decoded query parameters; of repeated ones the first counts.
+/// Decoded query parameters. Of repeated ones, the first counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(HashMap<String, String>);
 
 impl Query {
-    /// Reads `a=b&c=d`, percent-encoded.
+    /// Parses `a=b&c=d`, percent-encoded.
     pub(crate) fn parse(text: &str) -> Self {
         let mut map = HashMap::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
@@ -23,22 +23,22 @@ impl Query {
         Query(map)
     }
 
-    /// The value of a parameter, or the empty string.
+    /// Returns the value of a parameter, or the empty string.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.0.get(key).map(String::as_str).unwrap_or_default()
     }
 
-    /// Whether a parameter is there, with or without a value.
+    /// Reports whether a parameter is present, with or without a value.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.0.contains_key(key)
     }
 
-    /// A switch: `1` and `true` are on.
+    /// Returns a boolean parameter: `1`, `true` and `t` mean true.
     pub(crate) fn flag(&self, key: &str) -> bool {
         matches!(self.text(key), "1" | "true" | "True" | "t" | "T")
     }
 
-    /// A whole number, if given.
+    /// Returns a whole number, if it is present.
     pub(crate) fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>> {
         match self.text(key) {
             "" => Ok(None),
@@ -49,37 +49,37 @@ impl Query {
     }
 }
 
-/// Percent-decoding; `+` is a space, as in forms.
+/// Decodes percent-encoding; `+` is a space, as in forms.
 pub(crate) fn unescape(text: &str) -> String {
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
-/// What to do about fields that a resource does not know.
+/// Handling of unknown fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
-    /// Drop them in silence.
+    /// Drop them silently.
     Ignore,
-    /// Drop them and say so in a header.
+    /// Drop them with a warning in a header.
     Warn,
-    /// Refuse.
+    /// Reject the request.
     Strict,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct WriteOptions {
-    /// Answer as if, and keep nothing.
+    /// Respond as usual, but store nothing.
     pub(crate) dry_run: bool,
     pub(crate) field_validation: FieldValidation,
-    /// Who writes, for server-side apply.
+    /// Field manager, for server-side apply.
     pub(crate) manager: String,
-    /// Server-side apply takes fields from other managers.
+    /// Allow server-side apply to take fields from other managers.
     pub(crate) force: bool,
-    /// The body carries the ownership of fields; only server-side apply sets it.
+    /// The body has the ownership of fields. Only server-side apply sets this.
     pub(crate) owns_fields: bool,
 }
 
 impl WriteOptions {
-    /// For writes of the server itself.
+    /// Returns the options for the server's own writes.
     pub(crate) fn internal() -> Self {
         WriteOptions {
             dry_run: false,
@@ -90,7 +90,7 @@ impl WriteOptions {
         }
     }
 
-    /// Reads and checks the options of a verb; `kind` is what the verb calls them, like `CreateOptions`.
+    /// Parses and checks the options of a verb. `kind` is their type, such as `CreateOptions`.
     pub(crate) fn parse(query: &Query, kind: &str) -> Result<Self> {
         let mut causes = Causes::default();
         let dry_run = is_dry_run(query.text("dryRun"), &mut causes);
@@ -123,30 +123,30 @@ fn is_dry_run(text: &str, causes: &mut Causes) -> bool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
-    /// They go after the owner.
+    /// Dependents are deleted after the owner.
     Background,
-    /// The owner waits for them.
+    /// The owner waits for its dependents.
     Foreground,
-    /// They stay and lose the reference.
+    /// Dependents stay and lose the reference.
     Orphan,
 }
 
 /// Options of a deletion, from the query and the body.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
-    /// Seconds until the object is gone.
+    /// Grace period in seconds.
     pub(crate) grace: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
-    /// The object must have this uid.
+    /// Required uid of the object.
     pub(crate) uid: Option<String>,
-    /// The object must have this version.
+    /// Required version of the object.
     pub(crate) version: Option<String>,
-    /// Answer as if, and keep nothing.
+    /// Respond as usual, but store nothing.
     pub(crate) dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// Reads and checks the options of a deletion.
+    /// Parses and checks the options of a deletion.
     pub(crate) fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
         let mut causes = Causes::default();
         let empty = Value::Null;

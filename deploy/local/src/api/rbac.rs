@@ -1,13 +1,13 @@
-//! Who may do what: Roles, ClusterRoles and their bindings, evaluated as they stand in the store.
+//! RBAC: Roles, ClusterRoles and their bindings, evaluated from the store.
 //!
-//! `system:masters` may do everything. What Kubernetes' bootstrap roles give to everybody is here as code: discovery
-//! and questions about oneself to whoever has a token, health and version to all.
+//! `system:masters` may do everything. The rights that Kubernetes' bootstrap roles give to everyone are implemented in
+//! code: discovery and self reviews for callers with a token, health and version for all.
 //!
-//! Odd cases: a ClusterRole with an aggregation rule has, besides its own, the rules of all that its selectors match,
-//! without a controller that copies them. A list or watch of one name counts as being about that name.
+//! Edge cases: a ClusterRole with an aggregation rule has its own rules and those of all matching ClusterRoles, without
+//! a controller that copies them. A list or watch of one name counts as access to that name.
 //!
-//! Not here: checks against handing out more rights than one has, and the second check (`create`) of an apply or a PUT
-//! that makes what is not there.
+//! Limits: there is no check against privilege escalation, and no second check (`create`) of an apply or a PUT that
+//! creates an object.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use super::store::{Object, Store};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Whether `caller` may.
+/// Reports whether `caller` is allowed the access.
 pub(crate) fn allows(store: &Store, caller: &Caller, access: &Access) -> bool {
     caller.groups.iter().any(|group| group == MASTERS)
         || everybody(caller, access)
         || rules(store, caller, &access.namespace).any(|rule| permits(&rule, access))
 }
 
-/// What the bootstrap roles allow to all.
+/// Reports whether the bootstrap roles allow the access to everyone.
 fn everybody(caller: &Caller, access: &Access) -> bool {
     let known = caller.groups.iter().any(|group| group == AUTHENTICATED);
     let under =
@@ -42,7 +42,7 @@ fn everybody(caller: &Caller, access: &Access) -> bool {
             || (access.verb == "create" && oneself.contains(&access.resource.as_str())))
 }
 
-/// The rules that hold for `caller` in `namespace`; in an empty one, across namespaces.
+/// Returns the rules for `caller` in `namespace`. If it is empty, the rules for all namespaces.
 pub(crate) fn rules(store: &Store, caller: &Caller, namespace: &str) -> impl Iterator<Item = Value> {
     let mut bindings = store.list(&format!("{GROUP}/clusterrolebindings"), "").0;
     if !namespace.is_empty() {
@@ -55,7 +55,7 @@ pub(crate) fn rules(store: &Store, caller: &Caller, namespace: &str) -> impl Ite
     })
 }
 
-/// Whether a binding is about the caller.
+/// Reports whether a binding has the caller as a subject.
 fn concerns(binding: &Value, caller: &Caller) -> bool {
     let subjects = binding.get("subjects").and_then(Value::as_array);
     subjects.into_iter().flatten().any(|subject| {
@@ -69,7 +69,7 @@ fn concerns(binding: &Value, caller: &Caller) -> bool {
     })
 }
 
-/// The role that a binding names, and what it aggregates.
+/// Returns the role of a binding, and the roles that it aggregates.
 fn role(store: &Store, binding: &Object) -> Vec<Arc<Object>> {
     let name = binding.text("/roleRef/name");
     if binding.text("/roleRef/kind") == "Role" {
@@ -90,7 +90,7 @@ fn role(store: &Store, binding: &Object) -> Vec<Arc<Object>> {
     roles
 }
 
-/// Whether one rule of a role permits it.
+/// Reports whether a rule permits the access.
 pub(crate) fn permits(rule: &Value, access: &Access) -> bool {
     let lists = |field: &str, wanted: &str| {
         texts(rule, &format!("/{field}")).iter().any(|listed| listed == "*" || listed == wanted)

@@ -1,7 +1,8 @@
-//! What the server knows about a resource: its names, and the rules that make it different from the others.
+//! Description of a resource: its names and its special rules.
 //!
-//! All verbs are generic; a resource is one [`Resource`] value. Built-ins come from the table in `builtin`, custom
-//! ones from CustomResourceDefinitions (`crd`). The [`Registry`] is replaced as a whole when a definition changes.
+//! All verbs are generic; a [`Resource`] value describes a resource. Built-in resources come from the table in
+//! `builtin`, custom ones from CustomResourceDefinitions (`crd`). The [`Registry`] is replaced as a whole when a
+//! definition changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,79 +17,79 @@ use super::fields::object;
 use super::schema::Patterns;
 use super::types::{Describe, TypeSchemas};
 
-/// Which rule a name follows.
+/// Rule for the names of objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum NameRule {
-    /// A DNS subdomain, at most 253 characters.
+    /// DNS subdomain, at most 253 characters.
     #[default]
     Subdomain,
-    /// A DNS label, at most 63 characters.
+    /// DNS label, at most 63 characters.
     Label,
-    /// Anything that can stand in a path.
+    /// Any text that is a valid path segment.
     PathSegment,
 }
 
-/// Which changes `metadata.generation` counts.
+/// Changes that increment `metadata.generation`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub(crate) enum Generation {
     /// The resource has no generation.
     #[default]
     Never,
-    /// All but metadata and, where it is a subresource, status.
+    /// All except metadata and, if it is a subresource, status.
     Spec,
-    /// As [`Generation::Spec`], and annotations.
+    /// Like [`Generation::Spec`], and annotations.
     SpecAndAnnotations,
-    /// All but what the server owns: labels count too.
+    /// All except fields owned by the server, so labels count too.
     Any,
 }
 
-/// Where a scale subresource finds its numbers: JSON pointers into the object.
+/// JSON pointers of a scale subresource into the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScalePaths {
-    /// The wanted number of replicas.
+    /// Desired number of replicas.
     pub(crate) spec: String,
-    /// The actual number of replicas.
+    /// Actual number of replicas.
     pub(crate) status: String,
-    /// A label selector as an object, or as text.
+    /// Label selector, as an object or as text.
     pub(crate) selector: Option<String>,
 }
 
-/// How a resource differs from a plain one.
+/// Special rules of a resource.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Rules {
     pub(crate) name: NameRule,
     pub(crate) generation: Generation,
-    /// Whether status is a subresource.
+    /// True if status is a subresource.
     pub(crate) status: bool,
-    /// Whether there is a scale subresource at the usual paths.
+    /// True if there is a scale subresource at the usual paths.
     pub(crate) scale: bool,
-    /// Whether a PUT must have a version.
+    /// True if a PUT must have a version.
     pub(crate) versioned_update: bool,
-    /// Whether PUT makes what is not there.
+    /// True if a PUT creates a missing object.
     pub(crate) create_on_update: bool,
-    /// Whether DELETE answers with the object in place of a Status.
+    /// True if DELETE returns the object instead of a Status.
     pub(crate) returns_deleted: bool,
-    /// Whether collections cannot be deleted.
+    /// True if collections cannot be deleted.
     pub(crate) deleted_singly: bool,
-    /// Fields that selectors may use beside name and namespace.
+    /// Fields that field selectors may use in addition to name and namespace.
     pub(crate) fields: Vec<String>,
-    /// Further subresources: name, kind, verb.
+    /// Other subresources: name, kind, verb.
     pub(crate) subresources: Vec<(String, String, String)>,
-    /// What the maker of an object should know of it.
+    /// Warning for clients that create an object.
     pub(crate) warning: Option<String>,
-    /// Columns for people.
+    /// Columns of tables for people.
     pub(crate) columns: Vec<Column>,
     #[serde(skip)]
     pub(crate) hooks: Hooks,
 }
 
-/// Rules of a resource that depend on several of its fields. The second argument is the stored object.
+/// Rules of a resource that depend on several fields. The second argument is the stored object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hooks {
-    /// Fills in defaults.
+    /// Sets defaults.
     pub(crate) prepare: fn(&mut Value, Option<&Value>),
-    /// Finds what is wrong.
+    /// Validates.
     pub(crate) validate: fn(&Value, Option<&Value>, &mut Causes),
 }
 
@@ -98,45 +99,46 @@ impl Default for Hooks {
     }
 }
 
-/// A question that is answered and never stored.
+/// A review: a query that is answered and not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) enum Review {
-    /// TokenReview: whose token is this?
+    /// TokenReview: identifies the owner of a token.
     Token,
-    /// SelfSubjectReview: who am I?
+    /// SelfSubjectReview: returns the caller's identity.
     SelfSubject,
-    /// SelfSubjectAccessReview: may I?
+    /// SelfSubjectAccessReview: checks the caller's access.
     SelfSubjectAccess,
-    /// SubjectAccessReview: may somebody else?
+    /// SubjectAccessReview: checks the access of any user.
     SubjectAccess,
 }
 
-/// How bodies of a resource are read.
+/// Model by which bodies of a resource are parsed.
 #[derive(Debug)]
 pub(crate) enum Model {
-    /// A type of Kubernetes: unknown fields go, wrong types are refused.
+    /// A type of Kubernetes: unknown fields are dropped, wrong types are rejected.
     Typed(TypedModel),
-    /// Kept as it comes: nothing here acts on it.
+    /// Stored unchanged: nothing here acts on it.
     Kept,
     /// A custom resource with its schema.
     Custom(CustomModel),
-    /// What pods use; read alone.
+    /// Usage of pods; read-only.
     Measured,
     Review(Review),
 }
 
-/// A type of Kubernetes as the model of a resource.
+/// A Kubernetes type as the model of a resource.
 #[derive(Debug)]
 pub(crate) struct TypedModel {
     pub(crate) name: String,
     pub(crate) describe: Describe,
-    /// Those of all built-in kinds.
+    /// Schemas of all built-in kinds.
     pub(crate) schemas: Arc<TypeSchemas>,
-    /// Fields that have another name in the store, where the objects of another resource are: there and here.
+    /// Fields with another name in the store, since another resource stores the objects: name here and name in the
+    /// store.
     pub(crate) renamed: &'static [(&'static str, &'static str)],
 }
 
-/// A resource that the server serves.
+/// A resource of the server.
 #[derive(Debug)]
 pub(crate) struct Resource {
     /// API group; empty for core.
@@ -149,33 +151,33 @@ pub(crate) struct Resource {
     /// Name for people.
     pub(crate) singular: String,
     pub(crate) short_names: Vec<String>,
-    /// Groups of resources that it is listed with, like `all`.
+    /// Categories, such as `all`, with which it is listed.
     pub(crate) categories: Vec<String>,
-    /// Whether its objects live in namespaces.
+    /// True if its objects are in namespaces.
     pub(crate) namespaced: bool,
-    /// The table of the store that holds its objects.
+    /// Table of the store for its objects.
     pub(crate) table: Arc<str>,
     pub(crate) model: Model,
-    /// The schema of a definition, or what the type of a built-in leaves open: defaults and rules.
+    /// Schema of a definition, or, for a built-in kind, defaults and rules in addition to its type.
     pub(crate) schema: Value,
     pub(crate) patterns: Patterns,
-    /// How it differs from a plain resource.
+    /// Special rules.
     pub(crate) rules: Rules,
     pub(crate) scale: Option<ScalePaths>,
 }
 
 impl Resource {
-    /// `group/version`, or `v1` for core.
+    /// Returns `group/version`, or the version alone for core.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `plural.group`, as messages name it.
+    /// Returns `plural.group`, the name in messages.
     pub(crate) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// Whether it comes from a definition.
+    /// Returns the model of a custom resource, or `None` for a built-in one.
     pub(crate) fn custom(&self) -> Option<&CustomModel> {
         match &self.model {
             Model::Custom(model) => Some(model),
@@ -183,17 +185,17 @@ impl Resource {
         }
     }
 
-    /// The key of an object in its table.
+    /// Returns the key of an object in its table.
     pub(crate) fn key(&self, namespace: &str, name: &str) -> String {
         if self.namespaced { format!("{namespace}/{name}") } else { name.to_string() }
     }
 
-    /// The prefix of keys in a namespace; of all keys where there is none.
+    /// Returns the prefix of the keys in a namespace. It is empty for all keys.
     pub(crate) fn prefix(&self, namespace: &str) -> String {
         if self.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() }
     }
 
-    /// A stored object with its `apiVersion` and `kind`, as a client sees it.
+    /// Returns a stored object with `apiVersion` and `kind`, as clients see it.
     pub(crate) fn full(&self, stored: &Value) -> Value {
         debug_assert!(!matches!(self.model, Model::Review(_)), "reviews are not stored");
         let mut value = self.present(stored);
@@ -202,7 +204,7 @@ impl Resource {
         value
     }
 
-    /// The stored form of a value as this resource shows it.
+    /// Converts a stored value to the form of this resource.
     pub(crate) fn present(&self, value: &Value) -> Value {
         let mut value = value.clone();
         for (here, stored) in self.renamed() {
@@ -211,7 +213,7 @@ impl Resource {
         value
     }
 
-    /// A value as it is stored, from the form that this resource shows.
+    /// Converts a value in the form of this resource to the stored form.
     pub(crate) fn stored(&self, mut value: Value) -> Value {
         for (here, stored) in self.renamed() {
             rename(&mut value, here, stored);
@@ -219,7 +221,7 @@ impl Resource {
         value
     }
 
-    /// Whether objects are stored as those of another resource.
+    /// Reports whether another resource stores the objects.
     pub(crate) fn is_converted(&self) -> bool {
         !self.renamed().is_empty()
     }
@@ -228,7 +230,7 @@ impl Resource {
         if let Model::Typed(model) = &self.model { model.renamed } else { &[] }
     }
 
-    /// The verbs of the resource itself.
+    /// Returns the verbs of the resource itself.
     pub(crate) fn verbs(&self) -> Vec<&'static str> {
         match (&self.model, self.rules.deleted_singly) {
             (Model::Review(_), _) => vec!["create"],
@@ -238,7 +240,7 @@ impl Resource {
         }
     }
 
-    /// Its subresources: name, group, version and kind of what they take, and verbs.
+    /// Returns the subresources: name; group, version and kind of their objects; and verbs.
     pub(crate) fn subresources(&self) -> Vec<(&str, &str, &str, &str, Vec<&str>)> {
         let write = || vec!["get", "patch", "update"];
         let mut all = Vec::new();
@@ -279,7 +281,7 @@ impl Registry {
         self.resources.insert(key, resource);
     }
 
-    /// Removes what is stored in a table, in all its versions.
+    /// Removes the resources of a table, in all versions.
     pub(crate) fn remove_table(&mut self, table: &str) {
         self.resources.retain(|_, resource| &*resource.table != table);
     }
@@ -288,17 +290,17 @@ impl Registry {
         self.resources.get(&(group.to_string(), version.to_string(), plural.to_string())).cloned()
     }
 
-    /// A resource that stores its objects in this table.
+    /// Returns the resource that stores its objects in this table.
     pub(crate) fn by_table(&self, table: &str) -> Option<Arc<Resource>> {
         self.resources.values().find(|resource| &*resource.table == table && !resource.is_converted()).cloned()
     }
 
-    /// All resources, in order.
+    /// Returns all resources, in order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.values()
     }
 
-    /// Those of one version of a group.
+    /// Returns the resources of a version of a group.
     pub(crate) fn of_version<'a>(
         &'a self,
         group: &'a str,
@@ -307,7 +309,7 @@ impl Registry {
         self.all().filter(move |resource| resource.group == group && resource.version == version)
     }
 
-    /// The versions of a group, the preferred one first.
+    /// Returns the versions of a group, with the preferred one first.
     pub(crate) fn versions(&self, group: &str) -> Vec<String> {
         let mut versions: Vec<String> =
             self.all().filter(|resource| resource.group == group).map(|resource| resource.version.clone()).collect();
@@ -317,7 +319,7 @@ impl Registry {
         versions
     }
 
-    /// The groups other than core.
+    /// Returns all groups except core.
     pub(crate) fn groups(&self) -> Vec<String> {
         let mut groups: Vec<String> = self.all().map(|resource| resource.group.clone()).collect();
         groups.dedup();
@@ -326,7 +328,7 @@ impl Registry {
     }
 }
 
-/// Stable before beta before alpha, then by numbers.
+/// Ranks versions: stable before beta before alpha, then by number.
 fn rank(version: &str) -> (u8, u64, u64) {
     let rest = version.strip_prefix('v').unwrap_or(version);
     for (stage, word) in [(1, "alpha"), (2, "beta")] {

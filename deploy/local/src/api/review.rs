@@ -1,4 +1,4 @@
-//! Questions about identity and permission: answered, never stored.
+//! Reviews of identity and access: answered and not stored.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::rbac;
 use super::resource::Review;
 use super::status::{ApiError, Result};
 
-/// The question with its answer.
+/// Returns the review with its status.
 pub(super) fn answer(review: Review, api: &Api, caller: &Caller, body: &Value) -> Result<Value> {
     let status = match review {
         Review::Token => token(api, body)?,
@@ -65,7 +65,7 @@ fn attributes(body: &Value, kind: &str) -> Result<Access> {
     Err(ApiError::invalid_kind("authorization.k8s.io", kind, "", causes))
 }
 
-/// What is asked about, by the attributes of a resource or of a path.
+/// Returns the access in the attributes of a resource or of a path.
 fn access(spec: &Value) -> Access {
     let attribute = |name: &str| text(spec, &format!("/resourceAttributes/{name}")).to_owned();
     if spec.get("resourceAttributes").is_none_or(Value::is_null) {

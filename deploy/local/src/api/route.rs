@@ -1,4 +1,4 @@
-//! From a path to what is meant by it.
+//! Parsing of request paths.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::status::{ApiError, Result};
 
 #[derive(Debug)]
 pub(crate) enum Route {
-    /// `/healthz`, `/livez`, `/readyz`, perhaps with one check behind.
+    /// `/healthz`, `/livez`, `/readyz`, optionally with a check.
     Health(&'static str),
     /// `/version`.
     Version,
@@ -20,30 +20,30 @@ pub(crate) enum Route {
     Group(String),
     /// `/api/v1`, `/apis/GROUP/VERSION`.
     Resources(String, String),
-    /// `/openapi/v3`, or a document of it.
+    /// `/openapi/v3`, or one of its documents.
     OpenApi(Option<(String, String)>),
     Resource(RequestInfo),
     Unknown,
 }
 
-/// A resource, one object of it, or a part of one.
+/// A resource, an object of it, or a subresource of an object.
 #[derive(Debug)]
 pub(crate) struct RequestInfo {
     pub(crate) resource: Arc<Resource>,
-    /// The namespace; empty across namespaces and for cluster-wide resources.
+    /// Namespace; empty for access across namespaces and for cluster-scoped resources.
     pub(crate) namespace: String,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
 }
 
 impl RequestInfo {
-    /// What `verb` asks for here; `one` is the name that a list or watch is narrowed to.
+    /// Returns the access that `verb` needs here. `one` is the name to which a list or watch is restricted.
     pub(crate) fn access(&self, verb: &str, one: Option<&str>) -> Access {
         let resource = match &self.subresource {
             Some(part) => format!("{}/{part}", self.resource.plural),
             None => self.resource.plural.clone(),
         };
-        // A namespace lies in itself, so that a Role in it can allow to read it.
+        // A Namespace counts as an object in itself, so that a Role in it can allow to read it.
         let namespace = match &self.name {
             Some(name) if self.resource.group.is_empty() && self.resource.plural == "namespaces" => name.clone(),
             _ => self.namespace.clone(),
@@ -90,7 +90,7 @@ fn resource_route(group: &str, version: &str, rest: &[&str], registry: &Registry
         return Ok(Route::Unknown);
     }
     let (namespace, rest) = match rest {
-        // The namespace itself and its subresources.
+        // The Namespace itself and its subresources.
         ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => ("", rest),
         ["namespaces", namespace, rest @ ..] => (*namespace, rest),
         rest => ("", rest),
@@ -110,7 +110,7 @@ fn resource_route(group: &str, version: &str, rest: &[&str], registry: &Registry
     Ok(Route::Resource(RequestInfo { resource, namespace: namespace.into(), name, subresource }))
 }
 
-/// The verb of a request, as permissions name it.
+/// Returns the verb of a request, in the terms of roles.
 pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> &'static str {
     match (method.as_str(), named) {
         ("GET", true) => "get",

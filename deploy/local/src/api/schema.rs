@@ -1,8 +1,9 @@
-//! Structural schemas: dropping unknown fields, filling in defaults, and checking values. Custom resources have those of
-//! their definitions; of built-in kinds they say what the types leave open (`builtin/rules.yaml`, which explains the `x-` words
-//! that no definition has).
+//! Structural schemas: drop unknown fields, set defaults and validate. Custom resources have the schemas of their
+//! definitions. For built-in kinds, the schemas add defaults and rules to the types (`builtin/rules.yaml`, which also
+//! explains the `x-` extensions that no definition has).
 //!
-//! Not here: `x-kubernetes-validations` (CEL; see [`super::custom`]) and the formats of strings other than `date-time`.
+//! Limits: no `x-kubernetes-validations` (CEL; see [`super::custom`]), and no string formats other than `date-time` and
+//! `ip`.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -12,18 +13,18 @@ use serde_json::{Map, Value};
 
 use super::causes::Causes;
 
-/// The schema of a field: a named property, or what the schema says of all others.
+/// Returns the schema of a field: that of a named property, or that of additional properties.
 pub(crate) fn property<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
     let named = node.get("properties").and_then(|properties| properties.get(name));
     named.or_else(|| node.get("additionalProperties").filter(|node| node.is_object()))
 }
 
-/// The patterns of a schema, compiled once. One that is not a pattern never gets into a definition.
+/// Patterns of a schema, compiled once. Definitions with an invalid pattern are rejected, so all compile.
 #[derive(Debug, Default)]
 pub(crate) struct Patterns(HashMap<String, Regex>);
 
 impl Patterns {
-    /// Those of a schema, at any depth.
+    /// Compiles the patterns of a schema, at any depth.
     pub(crate) fn of(schema: &Value) -> Self {
         let mut patterns = Patterns::default();
         patterns.collect(schema);
@@ -48,7 +49,7 @@ fn on(node: &Value, key: &str) -> bool {
     node.get(key) == Some(&Value::Bool(true))
 }
 
-/// Drops fields that the schema does not know, and names them. The root keeps `metadata`.
+/// Drops fields that are not in the schema, and adds their paths to `unknown`. The root keeps `metadata`.
 pub(crate) fn prune(value: &mut Value, node: &Value, unknown: &mut Vec<String>) {
     prune_at(value, node, "", unknown);
 }
@@ -86,7 +87,7 @@ fn prune_at(value: &mut Value, node: &Value, path: &str, unknown: &mut Vec<Strin
     }
 }
 
-/// Fills in defaults, at any depth that exists. A null where there may be none counts as absent.
+/// Sets defaults at any existing depth. A null that is not allowed counts as absent.
 pub(crate) fn default(value: &mut Value, node: &Value) {
     match value {
         Value::Object(fields) => {
@@ -117,7 +118,7 @@ pub(crate) fn default(value: &mut Value, node: &Value) {
     }
 }
 
-/// Whether nothing is said: an empty text, list or map, or zero.
+/// Reports whether a value is empty: null, zero, or an empty text, list or map.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -129,14 +130,14 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Finds what the schema forbids. `metadata` of the root is not the schema's business.
+/// Validates a value by its schema. The root's `metadata` is ignored.
 pub(crate) fn validate(value: &Value, node: &Value, patterns: &Patterns, causes: &mut Causes) {
     validate_at(value, node, "", patterns, causes);
 }
 
 fn validate_at(value: &Value, node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
     if (value.is_null() && on(node, "nullable")) || (on(node, "x-nonempty") && is_empty(value)) {
-        return; // The map around it names what is empty.
+        return; // The enclosing map reports empty fields.
     }
     if !has_type(value, node) {
         let wanted = node["type"].as_str().unwrap_or("integer or string");
@@ -305,7 +306,7 @@ fn validate_number(value: &Value, node: &Value, path: &str, causes: &mut Causes)
     }
 }
 
-/// Finds what makes a schema not structural: every place has a type, and patterns are patterns.
+/// Reports why a schema is not structural: every node needs a type, and patterns must compile.
 pub(crate) fn check(node: &Value, path: &str, causes: &mut Causes) {
     let typed = node.get("type").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     if !typed && !on(node, "x-kubernetes-int-or-string") && !on(node, "x-kubernetes-preserve-unknown-fields") {

@@ -1,5 +1,5 @@
-//! Label and field selectors: the text of a query, and whether an object is meant. Labels are read and match as
-//! everywhere ([`common::labels`]).
+//! Label and field selectors: parses the text of a query and matches objects. Labels are parsed and matched by
+//! [`common::labels`].
 
 use common::labels::{self, LabelSelector};
 use serde::Deserialize as _;
@@ -9,7 +9,7 @@ use super::fields::same_text;
 use super::resource::Resource;
 use super::status::{ApiError, Result};
 
-/// What a list or a watch is about.
+/// Selector of a list or watch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selector {
     labels: labels::Selector,
@@ -17,7 +17,7 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    /// Reads both selectors of a query; empty texts select everything.
+    /// Parses both selectors of a query. Empty texts select everything.
     pub(crate) fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self> {
         let labels = labels::Selector::parse(labels)
             .map_err(|rule| ApiError::bad_request(format!("unable to parse label selector \"{labels}\": {rule}")))?;
@@ -31,12 +31,12 @@ impl Selector {
         self
     }
 
-    /// Whether everything is selected.
+    /// Reports whether everything is selected.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether the object, in its stored form, is meant.
+    /// Reports whether the selector matches the object in its stored form.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels");
         let value = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
@@ -71,7 +71,7 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<(String, bool, St
     Ok(fields)
 }
 
-/// A `LabelSelector` object as text, as scale subresources give it; text stays as it is.
+/// Formats a `LabelSelector` object as text, as in scale subresources. A text is returned unchanged.
 pub(crate) fn to_text(selector: &Value) -> String {
     if let Some(text) = selector.as_str() {
         return text.to_string();

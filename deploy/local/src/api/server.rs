@@ -1,4 +1,4 @@
-//! The server as its owner sees it: options, a handle, and the loop that takes connections.
+//! Server: options, a handle, and the loop that accepts connections.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,42 +25,43 @@ use super::{builtin, collector, handler, identity};
 use crate::usage::UsageTable;
 use crate::{Range, private_file};
 
-/// How long connections have to end after [`ApiServer::shutdown`].
+/// Maximum wait for connections to end after [`ApiServer::shutdown`].
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// How long a connection may idle: longer than clients keep one that idles (kube's 90 s), or else one is closed while a
-/// request is on its way.
+/// Maximum idle time of a connection. It is longer than the time for which clients keep idle connections (kube's 90 s);
+/// otherwise the server would close a connection while a request is on its way.
 pub(super) const IDLE: Duration = Duration::from_secs(180);
 
-/// The extension of a kubeconfig's cluster that says where its dashboard is.
+/// Extension of a kubeconfig's cluster with the address of its dashboard.
 const DASHBOARD: &str = "zeroscale.dev/dashboard";
 
-/// How a server is to run.
+/// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ApiOptions {
-    /// Where to listen; a loopback address, port 0 for any free one.
+    /// Address to listen on: a loopback address; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The bearer token of the administrator; none to make one up.
+    /// Bearer token of the administrator; `None` generates one.
     pub token: Option<String>,
-    /// Where Services get their addresses.
+    /// Range of ClusterIPs.
     pub service_range: Range,
-    /// How many changes of each resource watchers can go back.
+    /// Number of changes in the history of each resource, for watches.
     pub history: usize,
-    /// Told of every request that is about something.
+    /// Callback for every request.
     pub audit: Option<Audit>,
-    /// Where the cluster's dashboard is, for its kubeconfig.
+    /// Address of the cluster's dashboard, for the kubeconfig.
     pub dashboard: Option<SocketAddr>,
 }
 
 impl ApiOptions {
-    /// Any free port of 127.0.0.1, a token made up, and 8192 changes of history for each resource.
+    /// Returns the defaults: a free port of 127.0.0.1, a generated token, and a history of 8192 changes for each
+    /// resource.
     pub fn new(service_range: Range) -> Self {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         ApiOptions { listen, token: None, service_range, history: 8192, audit: None, dashboard: None }
     }
 }
 
-/// A running API server. Dropping the handle ends it without waiting.
+/// A running API server. Dropping the handle shuts it down without waiting.
 #[derive(Debug)]
 pub struct ApiServer {
     address: SocketAddr,
@@ -73,10 +74,10 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server on the runtime of the caller. It answers as soon as this returns.
+    /// Starts a server on the caller's runtime. It serves requests once this returns.
     ///
     /// # Errors
-    /// If the address is not a loopback address or cannot be listened on.
+    /// Fails if the address is not a loopback address or cannot be bound.
     pub async fn start(options: ApiOptions) -> anyhow::Result<ApiServer> {
         let listen = options.listen;
         ensure!(listen.ip().is_loopback(), "API server: {listen} is not a loopback address");
@@ -102,39 +103,38 @@ impl ApiServer {
         Ok(ApiServer { address, token, certificate, dashboard, api, tasks, shutdown })
     }
 
-    /// Where the server answers, like `http://127.0.0.1:40001`; the same port takes `https`.
+    /// Returns the URL, such as `http://127.0.0.1:40001`. The same port serves `https`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The address it listens on.
+    /// Returns the address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The administrator's bearer token.
+    /// Returns the administrator's bearer token.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// Forgets all changes so far, as a server whose history was compacted: each watch ends with 410, and its watcher has
-    /// to list again.
+    /// Drops the history, like a server after compaction: each watch ends with 410, and its client must list again.
     pub fn forget_history(&self) {
         self.api.store.forget();
     }
 
-    /// Lends the server the logs of pods.
+    /// Sets the source of pod logs.
     pub fn set_pod_logs(&self, logs: PodLogs) {
         *self.api.logs.write() = Some(logs);
     }
 
-    /// Lends the server what pods use: from now on it serves `metrics.k8s.io`.
+    /// Sets the source of pod usage. From now on the server has `metrics.k8s.io`.
     pub fn set_usage(&self, usage: UsageTable) {
         self.api.serve_metrics(usage);
     }
 
-    /// A kubeconfig for this server, with the token and the server's certificate in it, and where the cluster's dashboard
-    /// is, if it has one.
+    /// Returns a kubeconfig for this server, with the token, the server's certificate, and the dashboard's address if
+    /// there is one.
     pub fn kubeconfig(&self) -> String {
         let (address, token) = (self.address, &self.token);
         let dashboard = self.dashboard.map(|dashboard| {
@@ -152,15 +152,15 @@ impl ApiServer {
         )
     }
 
-    /// Writes the kubeconfig to a file that only its owner can read, in one step.
+    /// Writes the kubeconfig in one step to a file that only its owner can read.
     ///
     /// # Errors
-    /// If the file, or one beside it, cannot be written.
+    /// Fails if the file or its temporary file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
         private_file::write(path, &self.kubeconfig()).context("the kubeconfig")
     }
 
-    /// Ends all watches and connections, and returns when they have ended.
+    /// Ends all watches and connections, and waits for them.
     pub async fn shutdown(self) {
         self.shutdown.cancel();
         self.tasks.close();
@@ -183,7 +183,7 @@ async fn accept(listener: TcpListener, tls: Tls, api: Arc<Api>, tasks: TaskTrack
         match accepted {
             Ok((stream, _)) => drop(tasks.spawn(connection(stream, tls.clone(), api.clone()))),
             Err(error) => {
-                // Out of descriptors, most likely: wait for some to come back.
+                // Probably out of descriptors: wait until some are released.
                 tracing::warn!(%error, "API server: cannot take a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -216,7 +216,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, api
         async move { Ok::<_, Infallible>(handler::handle(api, request).await) }
     });
     let mut builder = http1::Builder::new();
-    // hyper's bound for a head runs from the former answer on.
+    // hyper's timeout for a head starts at the previous response.
     builder.timer(TokioTimer::new()).header_read_timeout(IDLE);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-    /// Goal: a client that keeps a connection for as long as kube does finds it open.
+    /// Goal: a client that keeps an idle connection as long as kube does finds it open.
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_idles_is_not_closed_under_its_client() {
         let options = ApiOptions::new("10.96.0.0/16".parse().expect("a range"));
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Goal: the same of a connection that was dialled ahead, on which nothing was said yet.
+    /// Goal: the same holds for a connection that was opened in advance and is unused.
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_was_dialled_ahead_is_not_closed_under_its_client() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -265,7 +265,7 @@ mod tests {
         assert!(!spoken.await.expect("no panic").expect("in time"));
     }
 
-    /// Goal: a watch ends with its client, although nothing happens that would be written to it.
+    /// Goal: a watch ends with its client's connection, even if there is nothing to write.
     #[tokio::test(start_paused = true)]
     async fn a_watch_ends_with_its_client() {
         let options = ApiOptions::new("10.96.0.0/16".parse().expect("a range"));

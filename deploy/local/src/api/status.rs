@@ -1,8 +1,8 @@
-//! Failures as the `Status` objects that Kubernetes clients understand.
+//! Errors as `Status` objects, which Kubernetes clients understand.
 //!
-//! Every refusal of the server is an [`ApiError`]: an HTTP code and a `Status` with `reason`, `details` and causes.
-//! Clients decide by `reason` and `code`; people read `message`, so it names the thing, the value and the rule.
-//! Field errors are collected in [`Causes`] and reported together, as one 422.
+//! Every error is an [`ApiError`]: an HTTP code and a `Status` with `reason`, `details` and causes. Clients evaluate
+//! `reason` and `code`. People read `message`, so it names the object, the value and the rule. Field errors are
+//! collected in [`Causes`] and reported together, as one 422.
 
 use serde_json::{Map, Value, json};
 
@@ -10,10 +10,10 @@ use super::access::Access;
 use super::causes::Causes;
 use super::resource::Resource;
 
-/// What handlers of the API return.
+/// Result of the API's handlers.
 pub(crate) type Result<T> = std::result::Result<T, ApiError>;
 
-/// A refusal: an HTTP status code and the `Status` object that goes with it.
+/// An error: HTTP status code and `Status` object.
 #[derive(Debug, Clone)]
 pub(crate) struct ApiError {
     /// HTTP status code, also in the body.
@@ -21,12 +21,12 @@ pub(crate) struct ApiError {
     pub(crate) body: Value,
 }
 
-/// The words of a version conflict; clients match on them.
+/// Message of a version conflict, which clients match.
 pub(crate) const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 impl ApiError {
-    /// A failure with nothing but code, reason and message.
+    /// Creates an error with code, reason and message only.
     pub(crate) fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         let body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -54,28 +54,28 @@ impl ApiError {
         Value::Object(details)
     }
 
-    /// 400: the request itself makes no sense.
+    /// 400: the request is invalid.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         ApiError::new(400, "BadRequest", message)
     }
 
-    /// 401: a token that this server did not give out.
+    /// 401: the token was not issued by this server.
     pub(crate) fn unauthorized() -> Self {
         ApiError::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// 403: the user has no right to it.
+    /// 403: the user has no right to the resource.
     pub(crate) fn denied(user: &str, resource: &Resource, access: &Access) -> Self {
         let message = format!("{} is forbidden: {}", resource.qualified(), access.refusal(user));
         ApiError::new(403, "Forbidden", message).details(Self::about(resource, &access.name))
     }
 
-    /// 403 with a sentence of its own.
+    /// 403 with a custom message.
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
         ApiError::new(403, "Forbidden", message)
     }
 
-    /// 403: the namespace is on its way out and takes nothing new.
+    /// 403: the namespace is terminating, so nothing can be created in it.
     pub(crate) fn terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
         let rule = format!("unable to create new content in namespace {namespace} because it is being terminated");
         let mut details = Self::about(resource, name);
@@ -87,24 +87,24 @@ impl ApiError {
         ApiError::new(403, "Forbidden", message).details(details)
     }
 
-    /// 404: no such object.
+    /// 404: the object does not exist.
     pub(crate) fn not_found(resource: &Resource, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", resource.qualified());
         ApiError::new(404, "NotFound", message).details(Self::about(resource, name))
     }
 
-    /// 404: no such object of a core resource.
+    /// 404: the object of a core resource does not exist.
     pub(crate) fn not_found_named(plural: &str, name: &str) -> Self {
         let message = format!("{plural} \"{name}\" not found");
         ApiError::new(404, "NotFound", message).details(json!({"name": name, "kind": plural}))
     }
 
-    /// 404: no such resource, version or subresource.
+    /// 404: the resource, version or subresource does not exist.
     pub(crate) fn unknown_resource() -> Self {
         ApiError::new(404, "NotFound", "the server could not find the requested resource").details(json!({}))
     }
 
-    /// 405: the path is known, the method is not.
+    /// 405: the path does not support the method.
     pub(crate) fn method_not_allowed(resource: Option<&Resource>) -> Self {
         let error =
             ApiError::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
@@ -114,7 +114,7 @@ impl ApiError {
         }
     }
 
-    /// 406: none of the media types that the client takes can be given.
+    /// 406: the server supports none of the accepted media types.
     pub(crate) fn not_acceptable() -> Self {
         ApiError::new(406, "NotAcceptable", "only the following media types are accepted: application/json")
     }
@@ -125,13 +125,13 @@ impl ApiError {
         ApiError::new(409, "AlreadyExists", message).details(Self::about(resource, name))
     }
 
-    /// 409: a version or a precondition does not hold.
+    /// 409: a version or a precondition does not match.
     pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified());
         ApiError::new(409, "Conflict", message).details(Self::about(resource, name))
     }
 
-    /// 409 of server-side apply: fields that other managers own, as `(manager, path)`.
+    /// 409 of server-side apply: other managers own these fields, as `(manager, path)`.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
         let causes: Vec<Value> = conflicts
             .iter()
@@ -146,17 +146,17 @@ impl ApiError {
         ApiError::new(409, "Conflict", message).details(json!({"causes": causes}))
     }
 
-    /// 410: the version asked for is no longer in the history.
+    /// 410: the requested version is no longer in the history.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         ApiError::new(410, "Expired", message)
     }
 
-    /// 413: the body is larger than the server reads.
+    /// 413: the body is too large.
     pub(crate) fn too_large(limit: usize) -> Self {
         ApiError::new(413, "RequestEntityTooLarge", format!("the request body exceeds the limit of {limit} bytes"))
     }
 
-    /// 415: a body in a format that this path does not take.
+    /// 415: the path does not support the format of the body.
     pub(crate) fn unsupported_media(accepted: &str) -> Self {
         ApiError::new(
             415,
@@ -170,7 +170,7 @@ impl ApiError {
         Self::invalid_kind(&resource.group, &resource.kind, name, causes)
     }
 
-    /// 422 with causes, for anything that has a group and a kind.
+    /// 422 with causes, for any group and kind.
     pub(crate) fn invalid_kind(group: &str, kind: &str, name: &str, causes: Causes) -> Self {
         let qualified = if group.is_empty() { kind.to_string() } else { format!("{kind}.{group}") };
         let lines = causes.messages();
@@ -193,12 +193,12 @@ impl ApiError {
             .details(Value::Object(details))
     }
 
-    /// 422 without causes: a JSON patch that does not fit the object.
+    /// 422 without causes: a JSON patch does not fit the object.
     pub(crate) fn unprocessable(message: impl Into<String>) -> Self {
         ApiError::new(422, "Invalid", message)
     }
 
-    /// 504: the client has seen a version that this server has not reached.
+    /// 504: the client requested a version that this server has not reached.
     pub(crate) fn version_too_large(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
         ApiError::new(504, "Timeout", message).details(json!({
@@ -208,7 +208,7 @@ impl ApiError {
     }
 }
 
-/// The `Status` of a deletion that is complete.
+/// Returns the `Status` of a completed deletion.
 pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Value {
     let mut details = ApiError::about(resource, name);
     details["uid"] = uid.into();

@@ -1,14 +1,13 @@
-//! The store: every object in memory, one version counter for all, and a bounded history for each resource.
+//! Store: all objects in memory, one version counter, and a bounded history for each resource.
 //!
-//! A write goes through [`Store::commit`], which checks what the writer expected, gives the object its version and
-//! appends to the history of its table. Watchers never hold a queue here: the history is a shared ring, each watcher
-//! keeps a cursor and reads at its own pace, and one that has fallen off the ring is told so. A writer therefore
-//! never waits for a reader. Keys are `namespace/name`, or `name` for cluster-wide objects, so that a table is in the
-//! order in which lists are answered.
+//! [`Store::commit`] is the only write. It checks the writer's expectation, gives the object its version, and appends
+//! to the history of its table. Watchers have no queue: the history is a shared ring, and each watcher has a cursor and
+//! reads at its own pace. A watcher whose cursor has left the ring gets an error. So a writer never waits for a reader.
+//! Keys are `namespace/name`, or `name` for cluster-scoped objects, so tables have the order of lists.
 //!
-//! Who owns whom, for the collector, is kept in [`graph`].
+//! [`graph`] stores the owners of objects, for the collector.
 //!
-//! Not here: persistence. The cluster's state ends with the process.
+//! Limits: there is no persistence. The state of the cluster ends with the process.
 
 mod graph;
 
@@ -21,50 +20,50 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-/// Where an object lives: its table and its key there.
+/// Table and key of an object.
 pub(crate) type StoreKey = (Arc<str>, String);
 
-/// The first version handed out is one more than this, so that no small number is ever a version in the history.
+/// Version before the first one, so that no small number is a version in the history.
 const ORIGIN: u64 = 1000;
 
-/// One state of an object, without `apiVersion` and `kind`; immutable once made.
+/// A state of an object, without `apiVersion` and `kind`. It is immutable.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) value: Value,
-    /// Its resourceVersion; 0 if it was never stored.
+    /// resourceVersion; 0 if it was never stored.
     pub(crate) version: u64,
     json: OnceLock<Bytes>,
 }
 
 impl Object {
-    /// Wraps a value that is not, or not yet, stored.
+    /// Wraps a value that is not stored, or not yet.
     pub(crate) fn new(value: Value, version: u64) -> Arc<Self> {
         Arc::new(Object { value, version, json: OnceLock::new() })
     }
 
-    /// The value as JSON text, made once for all readers.
+    /// Returns the value as JSON text, which is built once for all readers.
     pub(crate) fn json(&self) -> &Bytes {
         self.json.get_or_init(|| Bytes::from(self.value.to_string()))
     }
 
-    /// A text field, or the empty string.
+    /// Returns a text field, or the empty string.
     pub(crate) fn text(&self, pointer: &str) -> &str {
         super::fields::text(&self.value, pointer)
     }
 }
 
-/// One entry of a table's history.
+/// Entry in the history of a table.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// The version this change made.
+    /// Version after this change.
     pub(crate) version: u64,
-    /// The object's key in its table.
+    /// Key of the object in its table.
     pub(crate) key: String,
-    /// The state before; none if the object is new.
+    /// State before the change; `None` for a new object.
     pub(crate) previous: Option<Arc<Object>>,
-    /// The state after, or the last state of an object that is gone.
+    /// State after the change, or the last state of a deleted object.
     pub(crate) object: Arc<Object>,
-    /// Whether the object is gone.
+    /// True if the object was deleted.
     pub(crate) deleted: bool,
 }
 
@@ -72,7 +71,7 @@ pub(crate) struct Change {
 struct Table {
     objects: BTreeMap<String, Arc<Object>>,
     log: VecDeque<Arc<Change>>,
-    /// Changes up to and including this version are forgotten.
+    /// Last version that is no longer in the history.
     floor: u64,
     changed: Arc<Notify>,
 }
@@ -92,62 +91,62 @@ struct Inner {
     work: BTreeSet<StoreKey>,
 }
 
-/// What a writer believes about the object it writes.
+/// Expected state of an object before a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// There is none.
+    /// The object does not exist.
     Absent,
-    /// It has this version.
+    /// The object has this version.
     Version(u64),
 }
 
-/// What a writer wants.
+/// A write.
 #[derive(Debug)]
 pub(crate) enum Write {
-    /// Store this state.
+    /// Stores this state.
     Put(Value),
-    /// Remove the object; this is its last state.
+    /// Deletes the object. The value is its last state.
     Delete(Value),
 }
 
-/// Why a write did not happen.
+/// Reason of a failed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Clash {
     /// The object is not as expected.
     Changed,
-    /// Its namespace does not exist.
+    /// The namespace does not exist.
     NamespaceMissing,
-    /// Its namespace is being deleted.
+    /// The namespace is being deleted.
     NamespaceTerminating,
 }
 
-/// Which objects a page is of.
+/// Selection of the objects of a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span<'a> {
-    /// Their keys begin so.
+    /// Prefix of their keys.
     pub(crate) prefix: &'a str,
-    /// They come after this one.
+    /// Key after which the page begins.
     pub(crate) after: Option<&'a str>,
-    /// At most so many.
+    /// Maximum number of objects.
     pub(crate) most: usize,
 }
 
 /// A page.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
-    /// In order of their keys.
+    /// Objects in the order of their keys.
     pub(crate) objects: Vec<Arc<Object>>,
-    /// So many come after them.
+    /// Number of further objects.
     pub(crate) remaining: usize,
-    /// The version at which all of that was so.
+    /// Version of the page.
     pub(crate) version: u64,
 }
 
-/// The history does not reach back to the version asked for.
+/// Error: the history does not reach back to the requested version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lapsed;
 
-/// The objects of a cluster.
+/// Objects of a cluster.
 #[derive(Debug)]
 pub(crate) struct Store {
     inner: Mutex<Inner>,
@@ -155,17 +154,17 @@ pub(crate) struct Store {
     work: Notify,
 }
 
-/// The table that holds namespaces.
+/// Table of namespaces.
 pub(crate) const NAMESPACES: &str = "/namespaces";
 
 impl Store {
-    /// An empty store that remembers `history` changes of each table.
+    /// Creates an empty store with a history of `history` changes per table.
     pub(crate) fn new(history: usize) -> Self {
         let inner = Inner { version: ORIGIN, ..Inner::default() };
         Store { inner: Mutex::new(inner), history: history.max(1), work: Notify::new() }
     }
 
-    /// The version of the latest write.
+    /// Returns the version of the latest write.
     pub(crate) fn version(&self) -> u64 {
         self.inner.lock().version
     }
@@ -174,7 +173,7 @@ impl Store {
         self.inner.lock().tables.get(table)?.objects.get(key).cloned()
     }
 
-    /// The objects of a table whose keys begin with `prefix`, in order, and the version at which they were so.
+    /// Returns the objects of a table whose keys begin with `prefix`, in order, and their version.
     pub(crate) fn list(&self, table: &str, prefix: &str) -> (Vec<Arc<Object>>, u64) {
         let inner = self.inner.lock();
         let objects = match inner.tables.get(table) {
@@ -184,7 +183,7 @@ impl Store {
         (objects, inner.version)
     }
 
-    /// A page of what [`Store::list`] lists, as it is, or as it was at an earlier version.
+    /// Returns a page of [`Store::list`], at the current or an earlier version.
     pub(crate) fn page(&self, table: &str, span: &Span<'_>, at: Option<u64>) -> Result<Listed, Lapsed> {
         let inner = self.inner.lock();
         let version = at.unwrap_or(inner.version);
@@ -192,7 +191,7 @@ impl Store {
         if version < table.floor {
             return Err(Lapsed);
         }
-        // What has changed since, as it was then.
+        // Objects changed since that version, in their state at that version.
         let mut former: BTreeMap<&str, Option<&Arc<Object>>> = BTreeMap::new();
         for change in table.log.iter().rev().take_while(|change| change.version > version) {
             former.insert(&change.key, change.previous.as_ref());
@@ -201,15 +200,15 @@ impl Store {
         let now = now.filter(|(key, _)| !former.contains_key(key));
         let then = former.iter().filter_map(|(key, object)| Some((*key, (*object)?)));
         let then = then.filter(|(key, _)| key.starts_with(span.prefix) && span.after.is_none_or(|after| *key > after));
-        // Both are in order: the first of all are among the first of each.
+        // Both are in order: the first objects of the union are among the first of each.
         let mut objects = BTreeMap::new();
         let count = first(span.most, now, &mut objects) + first(span.most, then, &mut objects);
         let objects: Vec<_> = objects.into_values().take(span.most).cloned().collect();
         Ok(Listed { remaining: count - objects.len(), objects, version })
     }
 
-    /// Changes of a table after `cursor`, at most `limit` of them, and the version up to which the reader is then
-    /// informed. Fails when changes after `cursor` are forgotten.
+    /// Returns at most `limit` changes of a table after `cursor`, and the version that the reader has then reached.
+    /// Fails if changes after `cursor` are no longer in the history.
     pub(crate) fn since(&self, table: &str, cursor: u64, limit: usize) -> Result<(Vec<Arc<Change>>, u64), Lapsed> {
         let inner = self.inner.lock();
         let Some(table) = inner.tables.get(table) else { return Err(Lapsed) };
@@ -225,13 +224,13 @@ impl Store {
         Ok((changes, informed))
     }
 
-    /// Wakes readers of a table when it changes.
+    /// Returns the notifier for changes of a table.
     pub(crate) fn changed(&self, table: &Arc<str>) -> Arc<Notify> {
         let mut inner = self.inner.lock();
         inner.table(table).changed.clone()
     }
 
-    /// Writes one object. `namespace` is the one that must exist for a new object.
+    /// Writes one object. `namespace` must exist if the object is new.
     pub(crate) fn commit(
         &self,
         table: &Arc<str>,
@@ -293,7 +292,7 @@ impl Store {
         Ok(object)
     }
 
-    /// Forgets all changes so far, also to those who have seen every one of them: whoever watches is to list again.
+    /// Drops the history even for watchers that have read all of it: every watcher must list again.
     pub(crate) fn forget(&self) {
         let mut inner = self.inner.lock();
         inner.version += 1;
@@ -304,14 +303,14 @@ impl Store {
         }
     }
 
-    /// Makes a table whose history begins now. Tables that nobody opens have one that begins with the store.
+    /// Creates a table whose history begins now. The history of other tables begins with the store.
     pub(crate) fn open_table(&self, name: &Arc<str>) {
         let mut inner = self.inner.lock();
         let floor = inner.version;
         inner.tables.entry(name.clone()).or_insert_with(|| Table::new(floor));
     }
 
-    /// Forgets a table, with its history: its resource is gone.
+    /// Removes a table and its history, since its resource is gone.
     pub(crate) fn drop_table(&self, table: &str) {
         let dropped = self.inner.lock().tables.remove(table);
         if let Some(dropped) = dropped {
@@ -326,7 +325,7 @@ impl Inner {
     }
 }
 
-/// Adds the first of some to `objects`, at most `most`. Returns how many there are.
+/// Adds the first objects to `objects`, at most `most`. Returns the total number.
 fn first<'a, T>(most: usize, all: impl Iterator<Item = (&'a str, T)>, objects: &mut BTreeMap<&'a str, T>) -> usize {
     let mut count = 0;
     for (key, object) in all {
@@ -357,8 +356,8 @@ mod tests {
     use rand::rngs::StdRng;
     use rand::{RngExt, SeedableRng};
 
-    /// Goal: pages of any length, put together, are the list of the version of the first, whatever is written meanwhile;
-    /// each says how many follow.
+    /// Goal: pages of any length add up to the list at the version of the first page, despite concurrent writes. Each
+    /// page has the number of further objects.
     #[test]
     fn pages_are_the_list_as_it_was_at_the_first() {
         let (store, table) = (Store::new(1000), Arc::<str>::from("/things"));

@@ -1,15 +1,15 @@
-//! Strategic merge patch: JSON merge patch, but lists of built-in types merge by a key.
+//! Strategic merge patch: like a JSON merge patch, but lists of built-in types merge by a key.
 //!
-//! Directives are those of kubectl: `$patch: delete|replace`, `$setElementOrder/list`, `$deleteFromPrimitiveList/list`
-//! and `$retainKeys`. Which list has which key is one table by field name; a name that means different lists in
-//! different kinds (`ports`) has several candidates, and the one that the items carry counts.
+//! The directives are those of kubectl: `$patch: delete|replace`, `$setElementOrder/list`,
+//! `$deleteFromPrimitiveList/list` and `$retainKeys`. One table by field name has the keys of lists. A name with
+//! different lists in different kinds (`ports`) has several candidates; the one that the items have is used.
 
 use serde_json::{Map, Value};
 
 use super::fields::object;
 use super::resource::Resource;
 
-/// Lists that merge, and the fields that identify their items.
+/// Lists that merge, and the key fields of their items.
 const KEYS: &[(&str, &[&str])] = &[
     ("addresses", &["type"]),
     ("conditions", &["type"]),
@@ -34,17 +34,17 @@ const KEYS: &[(&str, &[&str])] = &[
 /// Lists of plain values that merge as sets.
 const SETS: &[&str] = &["finalizers"];
 
-/// Which lists of a kind merge.
+/// Lists of a kind that merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lists {
-    /// Those of the table.
+    /// Lists in the table.
     ByKey,
-    /// Metadata's alone: the kind's own lists are one value each.
+    /// Only lists in metadata; other lists are replaced as a whole.
     Atomic,
 }
 
 impl Lists {
-    /// The rule for a resource: Endpoints, EndpointSlices and policies hold lists that are one value.
+    /// Returns the rule of a resource. Lists of Endpoints, EndpointSlices and policies are replaced as a whole.
     pub(crate) fn of(resource: &Resource) -> Self {
         match (resource.group.as_str(), resource.plural.as_str()) {
             ("discovery.k8s.io" | "networking.k8s.io", _) | ("", "endpoints") => Lists::Atomic,
@@ -52,7 +52,7 @@ impl Lists {
         }
     }
 
-    /// The key of a list's items, if the list merges by key.
+    /// Returns the key of a list's items, if the list merges by key.
     pub(crate) fn key(self, field: &str, items: &[Value]) -> Option<&'static str> {
         if self == Lists::Atomic && field != "ownerReferences" {
             return None;
@@ -62,7 +62,7 @@ impl Lists {
         carried.copied().or((candidates.len() == 1).then(|| candidates[0]))
     }
 
-    /// Whether a list is a set.
+    /// Reports whether a list is a set.
     pub(crate) fn is_set(self, field: &str) -> bool {
         SETS.contains(&field)
     }
@@ -108,7 +108,7 @@ pub(crate) fn merge(document: &mut Value, patch: &Value, lists: Lists) {
             fields.insert(key.clone(), value.clone());
         }
     }
-    // An order may come without a change of the list itself.
+    // A patch may change only the order of a list.
     for (key, order) in patch {
         if let Some(list) = key.strip_prefix("$setElementOrder/")
             && !patch.contains_key(list)
@@ -153,7 +153,7 @@ fn merge_list(slot: &mut Value, field: &str, patch: &[Value], order: Option<&Vec
     *slot = arrange(merged, &stored, &named, same).into();
 }
 
-/// Items that the patch names come in its order; those only the server has keep their place among them.
+/// Orders the items: those in the patch take its order, and the others keep their place among them.
 fn arrange(
     merged: Vec<Value>,
     stored: &[Value],

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::resource::Resource;
 use super::store::Object;
 
-/// What rows carry beside their cells.
+/// Object data in rows, in addition to cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,
@@ -13,7 +13,7 @@ pub(crate) enum Include {
     Object,
 }
 
-/// A table of objects; `columns` are left out where a stream has sent them before.
+/// Builds a table of objects. `columns` is false if the stream has already sent the columns.
 pub(crate) fn table<'a>(
     resource: &Resource,
     objects: impl Iterator<Item = &'a Object>,
@@ -39,7 +39,7 @@ pub(crate) fn table<'a>(
     })
 }
 
-/// The metadata of an object, as an object of its own.
+/// Returns the metadata of an object as a PartialObjectMetadata.
 pub(crate) fn partial(object: &Object) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.value["metadata"]})
 }

@@ -1,15 +1,15 @@
-//! An object by its path, which need not exist.
+//! Reference to an object, which may not exist.
 
 use std::sync::Arc;
 
 use super::resource::Resource;
 use super::status::ApiError;
 
-/// Where an object is, or would be.
+/// Reference to an object by its path.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) resource: &'a Arc<Resource>,
-    /// Its namespace; empty for cluster-wide objects.
+    /// Namespace; empty for cluster-scoped objects.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
 }

@@ -1,4 +1,4 @@
-//! The server over real sockets, as clients meet it.
+//! Tests of the server over real sockets.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -31,7 +31,7 @@ fn config_map(name: &str, text: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}, "data": {"k": text}})).unwrap()
 }
 
-/// Sends text as it is, and returns the head and what has arrived of the body when the server stops or `until` shows.
+/// Sends a raw request, and returns the response until the server closes the connection.
 async fn exchange(server: &ApiServer, request: &str) -> String {
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_watch_that_has_seen_everything_is_told_410_when_the_history_is_forgot
     server.shutdown().await;
 }
 
-/// A watcher that does not read is left behind, and learns so when it reads again; writers do not notice it.
+/// Goal: a watcher that does not read falls behind and gets an error once it reads again. Writers are not affected.
 #[tokio::test]
 async fn a_watcher_that_falls_behind_is_told_410_and_never_blocks_a_writer() {
     let (server, client) = start(ApiOptions { history: 8, ..options() }).await;
@@ -114,7 +114,7 @@ async fn a_watcher_that_falls_behind_is_told_410_and_never_blocks_a_writer() {
     let mut head = [0; 15];
     stream.read_exact(&mut head).await.unwrap();
     assert_eq!(&head, b"HTTP/1.1 200 OK");
-    // More than the sockets' buffers hold, while nobody reads.
+    // More than the sockets' buffers hold, while the client does not read.
     let large = "x".repeat(512 * 1024);
     maps.create(&PostParams::default(), &config_map("a", "0")).await.unwrap();
     for n in 0..64 {
@@ -181,7 +181,7 @@ async fn foreign_hosts_origins_and_tokens_are_refused() {
     server.shutdown().await;
 }
 
-/// Goal: whoever makes an object is warned of it, by each way to make one; of changes and other objects nothing is said.
+/// Goal: each way of creating an object without effect returns a warning. Changes and other objects return none.
 #[tokio::test]
 async fn who_makes_an_object_is_warned_of_it() {
     let (server, _) = start(options()).await;
@@ -271,8 +271,8 @@ async fn dependents_and_namespaces_are_collected() {
     server.shutdown().await;
 }
 
-/// Goal: a Service that becomes a mere name gives its address up, but not before it has. Method: another Service asks
-/// for that address after a dry run, and after the change itself.
+/// Goal: a Service that becomes an ExternalName releases its address, but not before the change. Method: another
+/// Service requests that address after a dry run, and after the change itself.
 #[tokio::test]
 async fn an_address_is_free_once_its_service_has_let_go_of_it() {
     let (server, client) = start(options()).await;
@@ -294,8 +294,8 @@ async fn an_address_is_free_once_its_service_has_let_go_of_it() {
     server.shutdown().await;
 }
 
-/// Goal: a body in protobuf, as `kubectl create namespace` and helm send it, is taken like one in JSON, and answered in
-/// JSON; a kind that is not read so is refused, and the answer names it.
+/// Goal: a protobuf body, as sent by `kubectl create namespace` and helm, is accepted like JSON, and the response is
+/// JSON. An unsupported kind is rejected by name.
 #[tokio::test]
 async fn protobuf_of_everyday_kinds_is_taken() {
     let (_server, client) = start(options()).await;
@@ -315,7 +315,7 @@ async fn protobuf_of_everyday_kinds_is_taken() {
     assert_eq!((status.code, status.message.contains("v1 Pod")), (415, true), "{}", status.message);
 }
 
-/// Goal: impersonation, which this server leaves out, is refused by name, and not passed over.
+/// Goal: impersonation, which this server does not support, is rejected by name and not ignored.
 #[tokio::test]
 async fn impersonation_is_refused() {
     let (_server, client) = start(options()).await;
@@ -325,7 +325,7 @@ async fn impersonation_is_refused() {
     assert_eq!((answer.code, answer.message.contains("--as")), (400, true), "{}", answer.message);
 }
 
-/// Goal: a client that sends all of its body before it reads has its refusal, and no reset.
+/// Goal: a client that sends its whole body before it reads gets the rejection instead of a reset.
 #[tokio::test]
 async fn a_refusal_reaches_a_client_that_sends_on() {
     let (server, _) = start(options()).await;

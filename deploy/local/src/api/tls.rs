@@ -1,9 +1,8 @@
-//! TLS, on the port that speaks plain HTTP too.
+//! TLS on the port that also serves plain HTTP.
 //!
-//! Nothing that stays on loopback needs it, but kubectl and all clients made like it hold back a kubeconfig's token
-//! from a server that does not speak TLS. So a kubeconfig names the server as `https`, with a certificate that the
-//! server has made for itself and signed itself; its key never leaves the process. What a connection speaks shows in
-//! its first byte.
+//! Traffic on loopback does not need TLS, but kubectl and similar clients send a kubeconfig's token only over TLS. So
+//! the kubeconfig has an `https` URL and the server's self-signed certificate. The key never leaves the process. The
+//! first byte of a connection tells TLS from HTTP.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,21 +19,21 @@ use tokio_rustls::server::TlsStream;
 
 use super::server::IDLE;
 
-/// How long a client has for its part of a handshake.
+/// Maximum duration of the client's part of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The first byte of a TLS connection: a handshake record.
+/// First byte of a TLS connection: a handshake record.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
 #[derive(Clone)]
 pub(crate) struct Tls {
     acceptor: TlsAcceptor,
-    /// The certificate, for clients to know the server by: PEM.
+    /// Certificate for clients, as PEM.
     pub(crate) certificate: Arc<str>,
 }
 
 impl Tls {
-    /// Makes a key and a certificate for an address.
+    /// Generates a key and a certificate for an address.
     pub(crate) fn self_signed(address: IpAddr) -> anyhow::Result<Self> {
         let mut names = vec!["localhost".to_string(), "127.0.0.1".to_string()];
         names.extend(Some(address.to_string()).filter(|address| !names.contains(address)));
@@ -49,14 +48,14 @@ impl Tls {
         Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), certificate: made.cert.pem().into() })
     }
 
-    /// Whether a connection speaks TLS; waits for its first byte. Clients dial ahead, and may say nothing for as long as they
-    /// keep a connection that idles.
+    /// Reports whether a connection uses TLS. It waits for the first byte: clients open connections in advance, and may
+    /// send nothing for as long as they keep an idle connection.
     pub(crate) async fn is_spoken(stream: &TcpStream) -> std::io::Result<bool> {
         let mut first = [0];
         Ok(timeout(IDLE, stream.peek(&mut first)).await?? == 1 && first[0] == HANDSHAKE_RECORD)
     }
 
-    /// The server's part of a handshake.
+    /// Performs the server's part of a handshake.
     pub(crate) async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         timeout(HANDSHAKE, self.acceptor.accept(stream)).await?
     }
@@ -96,7 +95,7 @@ mod tests {
         let options = ApiOptions::new("127.9.0.0/24".parse().expect("a range"));
         let server = ApiServer::start(options).await.expect("a server");
         let _mute = tokio::net::TcpStream::connect(server.address()).await.expect("a connection");
-        // The end waits for two seconds at most.
+        // The shutdown waits for two seconds at most.
         tokio::time::timeout(std::time::Duration::from_millis(1900), server.shutdown()).await.expect("an end");
     }
 }

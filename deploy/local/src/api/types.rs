@@ -1,9 +1,9 @@
-//! The published types of Kubernetes as schemas, by which bodies of built-in kinds are read.
+//! Published Kubernetes types as schemas, by which bodies of built-in kinds are parsed.
 //!
-//! A field that a type does not have goes and is named; a value of another type is refused; quantities and times get their
-//! one form. An absent field stays absent; `builtin/rules.yaml` says which must be there.
+//! Unknown fields are dropped and reported. Values of a wrong type are rejected. Quantities and times are normalized.
+//! Absent fields stay absent; `builtin/rules.yaml` lists the required ones.
 //!
-//! Odd case: a schema that says nothing of what is in it (`FieldsV1`, a default in a definition) takes everything.
+//! Edge case: a schema without a description of its content (`FieldsV1`, a default in a definition) accepts anything.
 
 use std::borrow::Cow;
 
@@ -15,39 +15,39 @@ use k8s_openapi::schemars::generate::SchemaSettings;
 use k8s_openapi::schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 
-/// Adds the schema of a type, and returns its name.
+/// Function that adds the schema of a type and returns its name.
 pub(crate) type Describe = fn(&mut SchemaGenerator) -> Cow<'static, str>;
 
-/// The [`Describe`] of a type.
+/// Implements [`Describe`] for a type.
 pub(crate) fn describe<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Cow<'static, str> {
     schemas.subschema_for::<T>();
     T::schema_name()
 }
 
-/// Schemas by the names of types.
+/// Schemas by type name.
 #[derive(Debug)]
 pub(crate) struct TypeSchemas(Map<String, Value>);
 
 impl TypeSchemas {
-    /// Those of some types, and of all that they hold.
+    /// Builds the schemas of these types and of all types in them.
     pub(crate) fn of(types: impl Iterator<Item = Describe>) -> Self {
         let mut generator = SchemaSettings::openapi3().into_generator();
         types.for_each(|describe| drop(describe(&mut generator)));
         TypeSchemas(generator.take_definitions(true))
     }
 
-    /// Reads `value` as the type `name`, and adds to `unknown` the paths of fields that it does not have.
+    /// Parses `value` as type `name`, and adds the paths of unknown fields to `unknown`.
     ///
     /// # Errors
-    /// A value is of another type; the text has its path.
+    /// Fails if a value has a wrong type; the text has its path.
     pub(crate) fn read(&self, name: &str, value: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
         let root = self.0.get(name).ok_or_else(|| format!("no type {name}"))?;
         self.read_at(value, root, name, "", unknown)
     }
 
-    /// The name of a node's type, if it has one, and what that type is.
+    /// Returns the type name of a node, if it has one, and its schema.
     fn resolve<'a>(&'a self, node: &'a Value) -> (&'a str, &'a Value) {
-        // Beside a description the reference stands in a list of its own.
+        // If the node has a description, the reference is in `allOf`.
         let reference = node.get("$ref").or_else(|| node.pointer("/allOf/0/$ref")).and_then(Value::as_str);
         let name = reference.and_then(|reference| reference.rsplit('/').next()).unwrap_or_default();
         (name, self.0.get(name).unwrap_or(node))
@@ -143,7 +143,8 @@ mod tests {
         Ok((value, unknown))
     }
 
-    /// Goal: unknown fields and nulls go at any depth, values get their one form, and what no schema describes stays.
+    /// Goal: unknown fields and nulls are dropped at any depth, values are normalized, and content without a schema
+    /// stays unchanged.
     #[test]
     fn bodies_are_read_by_their_types() {
         let limits =

@@ -1,8 +1,8 @@
-//! Watches: a stream of changes, read from the history of a table at the watcher's own pace.
+//! Watches: streams of changes, read from the history of a table at the watcher's pace.
 //!
-//! A watcher is a cursor. It sleeps until its table changes, takes what came after its cursor, and writes it out; the
-//! connection's back-pressure is all the queue there is. Whoever falls off the history gets one `ERROR` event with
-//! 410 and the end of the stream, and lists again. Changes are delivered as they happen: nothing polls.
+//! A watcher is a cursor. It sleeps until its table changes, reads the changes after its cursor, and writes them out.
+//! The connection's back-pressure is the only queue. A watcher that falls behind the history gets one `ERROR` event
+//! with 410 and the end of the stream, and must list again. Changes are delivered as they happen, without polling.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -29,20 +29,20 @@ use super::status::{ApiError, Result};
 use super::store::{Change, Object};
 use super::table::{Include, partial, table};
 
-/// Changes taken from the history at once.
+/// Number of changes read from the history at once.
 const BATCH: usize = 256;
 
-/// How often a watcher that wants bookmarks gets one while nothing happens.
+/// Interval of bookmarks for watchers that request them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// The longest watch, in seconds: a year, as an instant does not hold every number of seconds.
+/// Maximum duration of a watch in seconds: a year, since an instant cannot hold every number of seconds.
 const SECONDS_MAX: u64 = 365 * 24 * 3600;
 
-/// Where a watch begins.
+/// Start of a watch.
 enum Start {
     /// After a version.
     After(u64),
-    /// With what is there, then its changes; the flag asks for a bookmark between the two.
+    /// With the current objects, then their changes. The flag requests a bookmark between the two.
     State(bool),
 }
 
@@ -82,7 +82,7 @@ impl Api {
             0 => Start::State(false),
             version => Start::After(version),
         };
-        // Watches without a limit end at different times, so that their owners do not all come back at once.
+        // Watches without a timeout end at different times, so that their clients do not all return at once.
         let seconds = seconds.unwrap_or_else(|| rand::rng().random_range(1800..3600)).min(SECONDS_MAX);
         let now = Instant::now();
         let mut watcher = Watcher {
@@ -135,7 +135,7 @@ impl Watcher {
         }
     }
 
-    /// The next line of the stream; none at its end.
+    /// Returns the next line of the stream, or `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(line) = self.ready.pop_front() {
@@ -144,7 +144,7 @@ impl Watcher {
             if self.ended {
                 return None;
             }
-            // Registered before the history is read: a change after that wakes this watcher.
+            // Register before reading the history, so that a later change wakes this watcher.
             let changed = self.changed.clone();
             let changed = changed.notified();
             tokio::pin!(changed);
@@ -168,7 +168,7 @@ impl Watcher {
         }
     }
 
-    /// Takes changes from the history; whether there was anything to take.
+    /// Reads changes from the history. Returns whether there were any.
     fn take(&mut self) -> bool {
         let Ok((changes, informed)) = self.api.store.since(&self.resource.table, self.cursor, BATCH) else {
             self.lapse();
@@ -185,7 +185,8 @@ impl Watcher {
         !changes.is_empty()
     }
 
-    /// A change as this watcher sees it: what comes under its selector is added, what leaves it is deleted.
+    /// Returns the event for this watcher. An object that starts to match the selector is added; one that stops
+    /// matching is deleted.
     fn event(&mut self, change: &Change) -> Option<Bytes> {
         let before = change.previous.as_ref().is_some_and(|object| self.selector.matches(&object.value));
         let after = !change.deleted && self.selector.matches(&change.object.value);
@@ -233,7 +234,7 @@ impl Watcher {
         format!("{}\n", json!({"type": "BOOKMARK", "object": object})).into()
     }
 
-    /// Tells the watcher that it has missed changes, and ends.
+    /// Reports missed changes to the watcher, and ends the stream.
     fn lapse(&mut self) {
         let error = ApiError::expired(format!("too old resource version: {}", self.cursor));
         self.ready.push_back(format!("{}\n", json!({"type": "ERROR", "object": error.body})).into());

@@ -1,8 +1,8 @@
 //! Create and update: from a body to a stored object.
 //!
-//! Every write takes the same way: prepare the state to be stored ([`super::prepare`]), and commit it against the
-//! version that was read. A commit that lost a race starts again from the new state, unless the client named a
-//! version: then it is told of the conflict.
+//! Every write prepares the state to store ([`super::prepare`]), and commits it against the version that it has read. A
+//! commit that lost a race starts again from the new state. If the client specified a version, it gets a conflict
+//! instead.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use super::store::{Clash, Expect, NAMESPACES, Object, Write};
 use super::target::Target;
 use crate::pool::Leased;
 
-/// Which part of an object a write is for.
+/// Part of an object that a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Everything but what other endpoints own.
+    /// All except the parts of other endpoints.
     Main,
-    /// The status alone.
+    /// Status only.
     Status,
-    /// Whatever the server itself wants changed.
+    /// Any part, for the server itself.
     Internal,
 }
 
@@ -34,17 +34,17 @@ pub(crate) enum Part {
 pub(crate) struct Written {
     /// 200 or 201.
     pub(crate) code: u16,
-    /// The object as it is now, or was last.
+    /// Current or last state of the object.
     pub(crate) object: Arc<Object>,
     /// Unknown fields that were dropped.
     pub(crate) warnings: Vec<String>,
 }
 
-/// How often a write starts again before the client is told of the conflict.
+/// Maximum number of attempts before the client gets a conflict.
 const ATTEMPTS: usize = 64;
 
 impl Api {
-    /// Makes an object from a body.
+    /// Creates an object from a body.
     pub(crate) fn create(
         &self,
         resource: &Arc<Resource>,
@@ -91,8 +91,8 @@ impl Api {
         }
     }
 
-    /// Changes an object: `change` makes the wanted state from the present one and may be called again after a lost
-    /// race. Where the object is not there, `change` sees none if `create` allows it.
+    /// Updates an object. `change` computes the new state from the current one, and may be called again after a lost
+    /// race. If the object does not exist and `create` is true, `change` gets `None`.
     pub(crate) fn update(
         &self,
         target: Target<'_>,
@@ -126,7 +126,7 @@ impl Api {
             }
             let expect = Expect::Version(current.version);
             let committed = if is_finished(resource, &value) {
-                // What watchers see last is the stored state; the caller sees the one that ended it.
+                // Watchers get the stored state as the last one; the caller gets the state that ended the object.
                 let gone = self.commit(target, expect, Write::Delete(current.value.clone()));
                 gone.map(|gone| Object::new(value, gone.version))
             } else {
@@ -140,7 +140,7 @@ impl Api {
         Err(target.conflict(super::status::MODIFIED))
     }
 
-    /// Checks `apiVersion` and `kind` of a body, and takes them away. Its numbers are as Kubernetes stores them.
+    /// Checks and removes `apiVersion` and `kind` of a body. Normalizes its numbers as Kubernetes does.
     pub(crate) fn typed(&self, resource: &Resource, mut body: Value) -> Result<Value> {
         let Some(map) = body.as_object_mut() else {
             return Err(ApiError::bad_request(format!("{}: the body is not an object", resource.kind)));
@@ -165,7 +165,7 @@ impl Api {
         Ok(body)
     }
 
-    /// The body's namespace must be the path's, or nothing.
+    /// Checks that the body's namespace is that of the path or empty.
     fn check_namespace(&self, resource: &Resource, namespace: &str, body: &mut Value) -> Result<()> {
         let found = text(body, "/metadata/namespace");
         if !found.is_empty() && found != namespace {
@@ -178,7 +178,7 @@ impl Api {
         Ok(())
     }
 
-    /// The body's name must be the path's.
+    /// Checks that the body's name is that of the path.
     pub(crate) fn check_name(&self, target: Target<'_>, body: &Value) -> Result<()> {
         let name = text(body, "/metadata/name");
         if name.is_empty() {
@@ -206,14 +206,14 @@ impl Api {
     }
 }
 
-/// Leaves the address of a Service that was written in use.
+/// Keeps the address of a written Service allocated.
 fn keep(lease: Option<Leased>) {
     if let Some(lease) = lease {
         lease.keep();
     }
 }
 
-/// Whether an object that is being deleted has nothing left that holds it.
+/// Reports whether nothing prevents the removal of an object that is being deleted.
 pub(crate) fn is_finished(resource: &Resource, value: &Value) -> bool {
     let held = |pointer: &str| value.pointer(pointer).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     let leaving = !text(value, "/metadata/deletionTimestamp").is_empty();

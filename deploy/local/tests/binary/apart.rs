@@ -1,4 +1,4 @@
-//! API server and node as processes of their own.
+//! API server and node as separate processes.
 
 use crate::process::{Local, children, eventually};
 use crate::up::{client, deployment, get};
@@ -13,7 +13,7 @@ use std::time::Duration;
 async fn a_deployment_runs_on_a_node_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");
     let kubeconfig = folder.path().join("kubeconfig");
-    // Low ones are nobody's: clusters that choose for themselves begin above.
+    // Low octets are free: clusters that choose their own begin above.
     let octet = 2 + std::process::id() % 30;
     let (pods, services) = (format!("127.{octet}.0.0/17"), format!("127.{octet}.128.0/17"));
     let file = kubeconfig.to_str().expect("UTF-8");

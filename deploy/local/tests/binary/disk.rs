@@ -7,15 +7,15 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// Writes a file until no byte more fits on its disk.
+/// Writes a file until its disk is full.
 fn fill(path: &Path) {
     let mut file = std::fs::File::create(path).expect("a file");
     while file.write_all(&[1; 4096]).is_ok() {}
 }
 
-/// Goal: on a full disk no program is started whose output would be lost, the terminal says what is wrong and what helps,
-/// and a request that waits is answered as soon as there is space again. Method: a small disk of its own (root), filled
-/// while the workload sleeps.
+/// Goal: on a full disk no program starts whose output would be lost, the terminal reports the problem and its remedy,
+/// and a held request is served once there is space again. Method: a small separate disk (needs root), filled while the
+/// workload sleeps.
 #[tokio::test]
 async fn a_full_disk_is_named_and_starts_go_on_once_there_is_space() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -24,7 +24,7 @@ async fn a_full_disk_is_named_and_starts_go_on_once_there_is_space() {
     std::fs::create_dir(&disk).expect("a folder");
     let mut local = Local::up_on_disk(&disk, "4m", [manifest.as_os_str()]);
     let ingress = local.ready().await.ingress.expect("an ingress");
-    // The disk is mounted for that process alone.
+    // The disk is mounted only for that process.
     let filler = format!("/proc/{}/root{}/filler", local.pid(), disk.display());
     fill(Path::new(&filler));
 
@@ -34,7 +34,7 @@ async fn a_full_disk_is_named_and_starts_go_on_once_there_is_space() {
         line = local.line().await;
     }
     std::fs::remove_file(&filler).expect("removed");
-    let _ = waiting.await.expect("no panic"); // It may have waited for too long.
+    let _ = waiting.await.expect("no panic"); // It may have timed out.
     eventually("an answer", async || {
         get(ingress, "hello.default").await.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
     })

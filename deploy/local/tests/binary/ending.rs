@@ -1,4 +1,4 @@
-//! However it ends, nothing of it stays.
+//! Every way of ending leaves nothing behind.
 
 use crate::process::{Local, Seen, children, eventually};
 use crate::up::{deployment, write};
@@ -6,10 +6,10 @@ use rustix::process::Signal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Longest time that an end in order may take: pods get their grace, and here need none of it.
+/// Maximum duration of an orderly end: pods have a grace period, but do not need it here.
 const END: Duration = Duration::from_secs(15);
 
-/// A cluster with two pods that run, and its kubeconfig.
+/// Starts a cluster with two running pods. Returns it with their processes and its kubeconfig.
 async fn busy(folder: &tempfile::TempDir) -> (Local, Vec<Seen>, PathBuf) {
     let manifest = write(folder, "pods.yaml", &deployment("pods", 2));
     let mut local = Local::up([manifest]);
@@ -48,8 +48,8 @@ async fn sighup_ends_it_and_every_pod() {
     ends_in_order(Signal::HUP).await;
 }
 
-/// Goal: who does not wait for the end leaves nothing behind, either. Method: a pod whose shell heeds no SIGTERM, with a
-/// process of its own, which the kernel does not end with `local`.
+/// Goal: a forced end leaves nothing behind either. Method: a pod whose shell ignores SIGTERM, with a child process
+/// that the kernel does not kill with `local`.
 #[tokio::test]
 async fn a_second_signal_ends_pods_with_all_their_processes() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! `local up` beside an API server that is not always there.
+//! `local up` with an API server that is not always available.
 
 use crate::process::Local;
 use crate::up::{get, sleeper, write};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A way to `server` on which nothing passes until the flag is set; where it leads from, and the flag.
+/// Starts a proxy to `server` that closes connections until the flag is set. Returns its address and the flag.
 async fn gate(server: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let (address, is_open) = (listener.local_addr().expect("bound"), Arc::<AtomicBool>::default());
@@ -26,8 +26,8 @@ async fn gate(server: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
     (address, is_open)
 }
 
-/// Goal: an API server that fails calls at the start is waited for. Method: `local up --external` by a way to a server on
-/// which connections end, until the log has said so.
+/// Goal: `local up` waits for an API server that fails calls at the start. Method: `local up --external` through a
+/// proxy that closes connections until the log has reported the failure.
 #[tokio::test]
 async fn an_external_server_that_fails_is_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -41,7 +41,7 @@ async fn an_external_server_that_fails_is_waited_for() {
     let cluster = kubeconfig.clusters[0].cluster.as_mut().expect("a cluster");
     cluster.server = Some(format!("https://{way}"));
     let through = write(&folder, "through", &serde_json::to_string(&kubeconfig).expect("JSON"));
-    // Nothing schedules on that server but the node itself.
+    // No scheduler runs on that server, only the node.
     let sleeper = sleeper("hello").replace("    spec:\n", "    spec:\n      schedulerName: zeroscale-local\n");
     let manifest = write(&folder, "hello.yaml", &sleeper);
     let ranges = ["--pod-cidr".as_ref(), pods.as_ref(), "--service-cidr".as_ref(), services.as_ref()];

@@ -1,4 +1,4 @@
-//! Words of the terminal of `local up` about workloads that are not served.
+//! Terminal output of `local up` about workloads that are not served.
 
 use crate::process::Local;
 use crate::up::{client, deployment, scaler, service, sleeper, write};
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::PostParams;
 
-/// The next line that contains these words.
+/// Returns the next line that contains these words.
 async fn line_with(local: &mut Local, words: &[&str]) -> String {
     loop {
         let line = local.line().await;
@@ -17,8 +17,8 @@ async fn line_with(local: &mut Local, words: &[&str]) -> String {
     }
 }
 
-/// Goal: the cluster is `ready` once its workloads are served, and not before; each fault is a line with its reason, and
-/// another when it is over.
+/// Goal: the cluster is `ready` once its workloads are served, and not before. Each fault prints a line with its
+/// reason, and another one when it ends.
 #[tokio::test]
 async fn a_workload_without_its_target_is_named_until_it_has_one() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -37,7 +37,7 @@ async fn a_workload_without_its_target_is_named_until_it_has_one() {
     assert!(local.line().await.starts_with("ready ingress=http://"));
 }
 
-/// Goal: what the node cannot run is named in the terminal, with what to do about it.
+/// Goal: the terminal names pods that the node cannot run, with the remedy.
 #[tokio::test]
 async fn what_the_node_rejects_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -47,7 +47,7 @@ async fn what_the_node_rejects_is_named() {
     line_with(&mut local, &["fault ", "default/bare-", "needs a command"]).await;
 }
 
-/// Goal: a container knows the Services of its namespace, as in Kubernetes.
+/// Goal: a container has the variables of the Services in its namespace, as in Kubernetes.
 #[tokio::test]
 async fn a_container_knows_the_services_of_its_namespace() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,7 +1,7 @@
-//! The `local` binary as its user meets it: what it prints, what it refuses, how it ends.
+//! Tests of the `local` binary from the user's side: output, rejected input and shutdown.
 //!
-//! Each test starts processes of its own on free ports, and waits for states, never for time to pass. Whatever a test
-//! starts is killed with it.
+//! Each test starts its own processes on free ports, and waits for states instead of fixed times. All processes of a
+//! test are killed with it.
 
 #![allow(missing_docs, reason = "tests")]
 

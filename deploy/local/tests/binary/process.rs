@@ -1,4 +1,4 @@
-//! A running `local`, and what can be known of it from outside.
+//! A running `local`, observed from outside.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,26 +7,26 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-/// How long anything may take; far more than it does.
+/// Maximum duration of any step; far more than needed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Soft limit on open descriptors that it is started with.
+/// Soft limit of open descriptors for the process.
 pub(crate) const DESCRIPTORS: u32 = 1000;
 
-/// The sample program, as pods run it.
+/// Sample program that pods run.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_local");
 
-/// A process of the binary; killed when dropped, and the folder that it leaves then is removed.
+/// A process of the binary. Dropping it kills the process and removes the folder that it leaves.
 pub(crate) struct Local {
     child: Child,
-    /// How its folder's name begins.
+    /// Prefix of its folder's name.
     folder: String,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Its error output, if that is read.
+    /// Error output, if it is read.
     warnings: Option<Lines<BufReader<ChildStderr>>>,
 }
 
-/// What the first lines of output say.
+/// Contents of the first lines of output.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) ingress: Option<SocketAddr>,
@@ -40,14 +40,14 @@ impl Local {
         Self::start_by(Command::new("sh"), args, Stdio::inherit())
     }
 
-    /// Starts it by a shell that `command` becomes.
+    /// Starts it from a shell that `command` runs.
     fn start_by<A: AsRef<std::ffi::OsStr>>(
         mut command: Command,
         args: impl IntoIterator<Item = A>,
         warnings: Stdio,
     ) -> Self {
-        // Whoever runs the tests may ignore SIGHUP, as under nohup, and a process starts as its parent has it; and most
-        // shells allow fewer descriptors than there may be. `env` takes the process over, and its number.
+        // The tests may run with SIGHUP ignored, as under nohup, which child processes inherit. Most shells also have a
+        // low limit of descriptors. `env` replaces the shell and keeps its process id.
         command
             .args(["-c", &format!("ulimit -Sn {DESCRIPTORS}; exec env --default-signal=HUP \"$@\""), "sh", BINARY])
             .args(args)
@@ -62,7 +62,8 @@ impl Local {
         Self { child, folder, lines, warnings }
     }
 
-    /// `local up` on free ports, whose temporary folder is a disk of that size, mounted at `disk` for it alone.
+    /// Starts `local up` on free ports. Its temporary folder is a disk of this size, mounted at `disk` only for this
+    /// process.
     pub(crate) fn up_on_disk<A: AsRef<std::ffi::OsStr>>(
         disk: &Path,
         size: &str,
@@ -74,17 +75,17 @@ impl Local {
         Self::start_by(command, up_args(args), Stdio::inherit())
     }
 
-    /// `local up` on free ports, whose error output [`Local::warned`] reads.
+    /// Starts `local up` on free ports, with error output for [`Local::warned`].
     pub(crate) fn up_with_warnings<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         Self::start_by(Command::new("sh"), up_args(args), Stdio::piped())
     }
 
-    /// `local up` on free ports.
+    /// Starts `local up` on free ports.
     pub(crate) fn up<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         Self::start(up_args(args))
     }
 
-    /// Waits for a line of its error output with these words.
+    /// Waits for a line of error output with these words.
     pub(crate) async fn warned(&mut self, words: &str) {
         let warnings = self.warnings.as_mut().expect("its error output is read");
         let mut line = String::new();
@@ -98,13 +99,14 @@ impl Local {
         i32::try_from(self.child.id().expect("it runs")).expect("a pid")
     }
 
-    /// Its next line of output.
+    /// Returns its next line of output.
     pub(crate) async fn line(&mut self) -> String {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.expect("a line in time");
         line.expect("readable output").expect("a line before the end; see the error output")
     }
 
-    /// The `ready` line, which must be the first one and exact, and that of the dashboard, which follows it in `local up`.
+    /// Parses the `ready` line, which must be the first one and exact, and, for `local up`, the dashboard line after
+    /// it.
     pub(crate) async fn ready(&mut self) -> Ready {
         let line = self.line().await;
         let fields: Vec<(&str, &str)> =
@@ -128,7 +130,7 @@ impl Local {
         rustix::process::kill_process(pid, signal).expect("signalled");
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended.
     pub(crate) async fn ended(&mut self, patience: Duration) -> ExitStatus {
         tokio::time::timeout(patience, self.child.wait()).await.expect("an end in time").expect("a status")
     }
@@ -145,14 +147,14 @@ impl Drop for Local {
     }
 }
 
-/// Arguments of `local up` on free ports.
+/// Returns the arguments of `local up` on free ports.
 fn up_args<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Vec<std::ffi::OsString> {
     let mut all: Vec<std::ffi::OsString> = vec!["up".into(), "--ingress".into(), "127.0.0.1:0".into()];
     all.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
     all
 }
 
-/// Runs the binary to its end: exit code, output and error output.
+/// Runs the binary to its end. Returns exit code, output and error output.
 pub(crate) async fn run(args: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(BINARY);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -168,14 +170,14 @@ pub(crate) async fn run(args: &[&str]) -> (Option<i32>, String, String) {
     (status.code(), out, err)
 }
 
-/// A process as the kernel tells it apart from a later one of the same id.
+/// A process, distinguished from a later one with the same id by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pid: i32,
     started: u64,
 }
 
-/// The children of `parent` that run.
+/// Returns the running children of `parent`.
 pub(crate) fn children(parent: i32) -> Vec<Seen> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -200,7 +202,7 @@ impl Seen {
     }
 }
 
-/// A running process and its parent; none for one that has ended, though nobody has asked for its status yet.
+/// Returns a running process and its parent, or `None` if it has ended, even if it is not reaped yet.
 fn look(pid: i32) -> Option<(Seen, i32)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // proc_pid_stat(5): after the name in parentheses come state (3), parent (4), ..., start time (22).
@@ -209,7 +211,7 @@ fn look(pid: i32) -> Option<(Seen, i32)> {
     (!matches!(state, "Z" | "X")).then_some((Seen { pid, started }, parent))
 }
 
-/// Waits for something that nobody tells of.
+/// Polls a condition that no event reports.
 pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let met = async {
         while !condition().await {

@@ -1,4 +1,4 @@
-//! What cannot be meant is refused with its place, before anything starts.
+//! Invalid input is rejected with its position, before anything starts.
 
 use crate::process::run;
 use crate::up::{deployment, scaler, write};
@@ -11,11 +11,11 @@ async fn a_bad_manifest_is_refused_by_file_document_and_field() {
         ("metadata: {name: b}\n".to_owned(), "field kind"),
         ("apiVersion: v1\nkind: Pod\n".to_owned(), "field metadata.name"),
         (scaler.clone(), "spec.scale.window"),
-        // Types by the names that users know.
+        // Types under the names that users know.
         (scaler.replace("window: 1s", "min: few"), "spec.scale.min: Invalid value: \"few\""),
         (scaler.replace("window: 1s", "load: 3"), "spec.scale.load: Invalid value: 3"),
     ];
-    // A taken port is not even looked at while a manifest is wrong.
+    // A taken port is not tried while a manifest is invalid.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let ingress = taken.local_addr().expect("an address").to_string();
     for (second, expected) in rows {
@@ -40,7 +40,7 @@ async fn what_the_api_server_refuses_is_named_too() {
     assert_eq!(errors.lines().count(), 1, "that is all there is to say: {errors}");
 }
 
-/// Goal: a kind, a version and a group that nobody serves are named with what there is instead, in words for people.
+/// Goal: an unknown kind, version or group is reported with the available alternatives, in readable words.
 #[tokio::test]
 async fn what_is_not_served_is_named_with_what_is() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! `local up`, used as the README says.
+//! `local up`, used as in the README.
 
 use crate::process::{BINARY, DESCRIPTORS, Local, PATIENCE, children, eventually};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A client as the kubeconfig has it: over TLS.
+/// Returns a client from the kubeconfig: over TLS.
 pub(crate) async fn client(kubeconfig: &Path) -> Client {
     let file = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a configuration");
@@ -19,7 +19,7 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).expect("a client")
 }
 
-/// A Deployment of the sample program.
+/// Returns a Deployment of the sample program.
 pub(crate) fn deployment(name: &str, replicas: i32) -> String {
     format!(
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\nspec:\n  replicas: {replicas}\n  \
@@ -30,7 +30,7 @@ pub(crate) fn deployment(name: &str, replicas: i32) -> String {
     )
 }
 
-/// The Service in front of it.
+/// Returns the Service of that Deployment.
 pub(crate) fn service(name: &str) -> String {
     format!(
         "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec:\n  selector: {{app: {name}}}\n  \
@@ -38,7 +38,7 @@ pub(crate) fn service(name: &str) -> String {
     )
 }
 
-/// A ZeroScaler of a workload with that name.
+/// Returns the ZeroScaler of the workload with this name.
 pub(crate) fn scaler(name: &str) -> String {
     format!(
         "---\napiVersion: zeroscale.dev/v1alpha1\nkind: ZeroScaler\nmetadata: {{name: {name}}}\nspec:\n  \
@@ -46,7 +46,7 @@ pub(crate) fn scaler(name: &str) -> String {
     )
 }
 
-/// All three, asleep.
+/// Returns all three, with the workload asleep.
 pub(crate) fn sleeper(name: &str) -> String {
     deployment(name, 0) + &service(name) + &scaler(name)
 }
@@ -58,7 +58,7 @@ pub(crate) fn write(folder: &tempfile::TempDir, name: &str, text: &str) -> PathB
     path
 }
 
-/// One GET over a connection of its own: head and body as they came.
+/// Sends a GET on its own connection. Returns head and body unchanged.
 pub(crate) async fn get(address: SocketAddr, host: &str) -> std::io::Result<String> {
     let mut stream = tokio::net::TcpStream::connect(address).await?;
     stream.write_all(format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
@@ -67,8 +67,8 @@ pub(crate) async fn get(address: SocketAddr, host: &str) -> std::io::Result<Stri
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Asks until the host leads to a Service that is taken over, which takes a moment after `ready`; then the answer must be
-/// right.
+/// Sends requests until the host is routed to its adopted Service, which takes a moment after `ready`. Then the
+/// response must be correct.
 async fn is_answered(ingress: SocketAddr, host: &str) {
     let mut answer = String::new();
     eventually("a Service behind the host", async || {
@@ -108,8 +108,8 @@ async fn it_says_where_everything_is_and_answers_there() {
     }
 }
 
-/// Goal: a stranger's Deployment and Service are enough: they sleep and wake without a word about ZeroScalers, and so they
-/// do with the label alone.
+/// Goal: an ordinary Deployment and Service are enough: they sleep and wake without a ZeroScaler in the manifest, and
+/// with the label alone.
 #[tokio::test]
 async fn an_ordinary_deployment_and_its_service_are_enough() {
     let labelled = "metadata: {name: labelled, labels: {zeroscale.dev/enabled: 'true'}}\n";
@@ -140,7 +140,8 @@ async fn an_ordinary_deployment_and_its_service_are_enough() {
     }
 }
 
-/// Goal: what `kubectl -n shop get deployments,services -o yaml` prints is enough, although it does not hold the namespace.
+/// Goal: the output of `kubectl -n shop get deployments,services -o yaml` is enough, although it does not contain the
+/// namespace.
 #[tokio::test]
 async fn a_namespace_that_manifests_name_is_made() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -151,7 +152,7 @@ async fn a_namespace_that_manifests_name_is_made() {
     is_answered(local.ready().await.ingress.expect("an ingress"), "hello.shop").await;
 }
 
-/// Whether a pod runs, and is ready, as `kubectl get pods` shows it.
+/// Reports whether a pod runs and is ready, as `kubectl get pods` shows it.
 fn is_ready(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     let containers = status.container_statuses.iter().flatten();
@@ -172,8 +173,8 @@ async fn the_planes_pods_are_ready_when_it_is() {
     assert!(pods.iter().all(is_ready), "{pods:#?}");
 }
 
-/// Goal: whoever deletes the Pod of a plane, and with it the plane's rights, gets another one, as in a cluster; both planes
-/// do their work again.
+/// Goal: if the Pod of a plane is deleted, which revokes the plane's rights, the plane is replaced, as in a cluster.
+/// Both planes work again.
 #[tokio::test]
 async fn a_plane_whose_pod_is_deleted_is_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -198,11 +199,12 @@ async fn a_plane_whose_pod_is_deleted_is_replaced() {
     .await;
 }
 
-/// Goal: it has as many descriptors as it may have, since one request needs several; its pods have what it was given.
+/// Goal: the process raises its limit of descriptors to the maximum, since one request needs several. Its pods have the
+/// original limit.
 #[tokio::test]
 async fn it_raises_its_own_limit_on_descriptors_and_not_its_pods() {
     let folder = tempfile::tempdir().expect("a folder");
-    // The sample program would raise its own.
+    // The sample program would raise its own limit.
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: main\n    image: none\n    \
                command: [/bin/sh, -c, exec sleep 600]\n";
     let mut local = Local::up([write(&folder, "pod.yaml", pod)]);

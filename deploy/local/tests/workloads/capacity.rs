@@ -1,4 +1,4 @@
-//! More pods than the node bears.
+//! More pods than the node can run.
 
 use super::cluster::{Cluster, container, deployment, is_ready};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -12,8 +12,8 @@ fn is_unschedulable(pod: &Pod) -> bool {
     conditions.into_iter().any(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable"))
 }
 
-/// Goal: a Deployment of more replicas than any machine bears starts as many pods as the node takes; a bounded number of
-/// others waits, Pending and explained as by a scheduler, and takes the places of pods that end.
+/// Goal: a Deployment with too many replicas starts as many pods as the node can run. A bounded number of others waits:
+/// Pending, with a scheduler's explanation. They take the places of pods that end.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_beyond_the_capacity_of_the_node_wait_until_another_ends() {
     let cluster = Cluster::start_with(|options| options.pods_max = 2).await;

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// How long anything may take; far more than it does.
+/// Maximum duration of any step; far more than needed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Cluster {
@@ -41,9 +41,9 @@ impl Cluster {
         Self::start_with(|_| {}).await
     }
 
-    /// Starts one whose node's options are changed first.
+    /// Starts a cluster after `change` of the node's options.
     pub(crate) async fn start_with(change: impl FnOnce(&mut NodeOptions)) -> Self {
-        // What the cluster logs is shown with a test that fails; RUST_LOG says how much.
+        // A failing test shows the cluster's logs; RUST_LOG sets the level.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let ranges = Ranges::take(std::process::id(), None, None).expect("a range");
@@ -79,7 +79,7 @@ impl Cluster {
         }
     }
 
-    /// Shuts down and waits for everything.
+    /// Shuts down and waits for all parts.
     pub(crate) async fn stop(mut self) {
         self.shutdown.cancel();
         for part in self.parts.drain(..) {
@@ -121,7 +121,7 @@ impl Cluster {
         self.api().list(&Default::default()).await.expect("listed")
     }
 
-    /// Follows the objects of a kind until all of them together meet the condition.
+    /// Watches the objects of a kind until all of them together meet the condition.
     pub(crate) async fn until<K>(&self, what: &str, mut condition: impl FnMut(&[K]) -> bool) -> Vec<K>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -165,7 +165,7 @@ impl Cluster {
     }
 }
 
-/// A container that runs `program`; further fields are merged in.
+/// Returns a container that runs `program`, with these fields merged in.
 pub(crate) fn container(program: &str, extra: Value) -> Value {
     let mut container = json!({
         "name": "main",
@@ -208,7 +208,7 @@ pub(crate) fn deployment(replicas: i32, container: Value) -> Value {
     })
 }
 
-/// A probe by HTTP that asks soon again.
+/// Returns an HTTP probe with a short period.
 pub(crate) fn http_probe(path: &str) -> Value {
     json!({"httpGet": {"path": path, "port": "http1"}, "periodSeconds": 1})
 }
@@ -224,21 +224,21 @@ pub(crate) fn address(pod: &Pod) -> std::net::SocketAddr {
     format!("{ip}:8080").parse().expect("an address")
 }
 
-/// The reason that the pod's first container gives for not running, and its message.
+/// Returns the reason and the message of the pod's first container, if it waits.
 pub(crate) fn waiting(pod: &Pod) -> Option<(String, String)> {
     let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     Some((waiting.reason.clone()?, waiting.message.clone().unwrap_or_default()))
 }
 
-/// Reason and message of the end of its last run.
+/// Returns the reason and the message of the last ended run.
 pub(crate) fn terminated(pod: &Pod) -> Option<(String, String)> {
     let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
     let terminated = container.last_state.as_ref()?.terminated.as_ref()?;
     Some((terminated.reason.clone()?, terminated.message.clone().unwrap_or_default()))
 }
 
-/// The process of the pod's first container.
+/// Returns the process of the pod's first container.
 pub(crate) fn pid(pod: &Pod) -> Option<i32> {
     let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
     container.state.as_ref()?.running.as_ref()?;
@@ -250,7 +250,7 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
-/// Waits for something that no watch tells.
+/// Polls a condition that no watch reports.
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let met = async {
         while !condition() {
@@ -260,7 +260,7 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
     assert!(tokio::time::timeout(PATIENCE, met).await.is_ok(), "it never came to pass: {what}");
 }
 
-/// One GET over a connection of its own: the head and body as they came.
+/// Sends a GET on its own connection. Returns head and body unchanged.
 pub(crate) async fn get(address: std::net::SocketAddr, path: &str) -> std::io::Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await?;
@@ -271,7 +271,7 @@ pub(crate) async fn get(address: std::net::SocketAddr, path: &str) -> std::io::R
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// The names of pods, sorted.
+/// Returns the names of pods, sorted.
 pub(crate) fn names(pods: &[Pod]) -> Vec<String> {
     let mut names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! Programs that do not listen where they are told.
+//! Programs that listen on other addresses than told.
 
 use super::cluster::{Cluster, container, pod, terminated, waiting};
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 async fn expect_collision(cluster: &Cluster, loser: &str, words: &[&str]) {
     let reported = |pods: &[Pod]| {
-        // While it waits, or after; a busy node may have no time to write the former before it ends.
+        // During the back-off or afterwards: a busy node may have no time to write the first.
         let of_loser = pods.iter().filter(|p| p.name_any() == loser);
         of_loser
             .flat_map(|pod| waiting(pod).into_iter().chain(terminated(pod)))
@@ -26,7 +26,7 @@ async fn expect_collision(cluster: &Cluster, loser: &str, words: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_listens_everywhere_is_named_by_the_next_pod() {
     let cluster = Cluster::start().await;
-    // A port of its own, since tests run side by side and this one is taken on all addresses.
+    // A separate port, since tests run in parallel and this one is taken on all addresses.
     let port = own_port();
     let ports = json!({"ports": [{"containerPort": port}]});
     cluster.create::<Pod>(pod("greedy", container("everywhere", ports.clone()))).await;
@@ -37,8 +37,8 @@ async fn a_program_that_listens_everywhere_is_named_by_the_next_pod() {
     cluster.stop().await;
 }
 
-/// A port that no other test takes, below those that the kernel gives out. One that is bound to be found may live on for
-/// a moment in a process that another test is just starting.
+/// Returns a port that no other test uses, below those that the kernel allocates. Finding a free port by binding it
+/// would not do: a process that another test is just starting may keep it open for a moment.
 fn own_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let process = u16::try_from(std::process::id() % 5_000).expect("small");

@@ -31,7 +31,7 @@ async fn a_deployment_wakes_scales_and_sleeps() {
     cluster.stop().await;
 }
 
-/// Goal: a roll keeps the bounds at every moment that a watch can see. Method: 25 % of 4, so at most 5 pods and at
+/// Goal: a roll respects its bounds at every moment that a watch can see. Method: 25 % of 4, so at most 5 pods and at
 /// least 3 ready.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_roll_replaces_every_pod_within_its_bounds() {
@@ -101,7 +101,7 @@ async fn slices_and_endpoints_follow_the_pods() {
     assert_eq!(slices.len(), 1);
     assert_eq!(slices[0].labels().get("team").map(String::as_str), Some("x"));
     assert_eq!(slices[0].ports.as_ref().expect("ports")[0].port, Some(8080));
-    // The selector is taken away: the slice is left as it is, whatever becomes of the pods.
+    // The selector is removed: the slice stays unchanged, whatever happens to the pods.
     cluster.patch::<Service>("a", json!({"spec": {"selector": null}})).await;
     cluster.patch::<Deployment>("a", json!({"spec": {"replicas": 0}})).await;
     cluster.until("no pods", |pods: &[Pod]| pods.is_empty()).await;

@@ -1,4 +1,4 @@
-//! Plain HorizontalPodAutoscalers against the server, with real pods.
+//! HorizontalPodAutoscalers against the server, with real pods.
 
 use super::cluster::{Cluster, PATIENCE, container, deployment};
 use common_api::{Mode, PodAutoscaler, ServerlessService};
@@ -15,7 +15,7 @@ use serde_json::json;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Whether the conditions of the only one have these reasons, by type and in any order.
+/// Reports whether the only object has conditions with these reasons, by type and in any order.
 fn says(all: &[HorizontalPodAutoscaler], reasons: &[(&str, &str)]) -> bool {
     let status = all.first().and_then(|hpa| hpa.status.as_ref());
     let conditions: Vec<_> = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten().collect();
@@ -25,8 +25,8 @@ fn says(all: &[HorizontalPodAutoscaler], reasons: &[(&str, &str)]) -> bool {
     reasons.iter().all(says)
 }
 
-/// Goal: through discovery, the scale subresource and the status, over real sockets: a target below its bounds is
-/// lifted; without a metrics API it then stays, and says why; a target that goes is said to be gone.
+/// Goal: discovery, the scale subresource and the status work over real sockets. A target below its bounds is scaled
+/// up. Without a metrics API it then keeps its scale, and the status has the reason. A deleted target is reported.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plain_horizontal_pod_autoscaler_is_evaluated() {
     let cluster = Cluster::start().await;
@@ -70,8 +70,8 @@ async fn a_plain_horizontal_pod_autoscaler_is_evaluated() {
     cluster.stop().await;
 }
 
-/// Goal: class HPA end to end, as beside Knative: `autoscaler-hpa` makes both objects under its lease, the controller
-/// of the cluster evaluates, and what it came to is in the PodAutoscaler's status. At the end the lease is given back.
+/// Goal: class HPA end to end, as with Knative: `autoscaler-hpa` creates both objects under its lease, the cluster's
+/// controller evaluates them, and the PodAutoscaler's status has the result. At the end the lease is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn class_hpa_is_delegated() {
     const LEASE: &str = "hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.00-of-01";

@@ -1,7 +1,7 @@
 //! Controllers and node against the embedded API server, over real sockets and with real processes.
 //!
-//! Each test has a cluster of its own: a server on a free port, ranges of loopback addresses that no other test has,
-//! its own folder. When a test ends its cluster is shut down, and with it every process.
+//! Each test has its own cluster: a server on a free port, separate ranges of loopback addresses, and its own folder.
+//! The cluster and all its processes end with the test.
 
 #![allow(missing_docs, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! `local node` as a process of its own.
+//! `local node` as a separate process.
 
 use super::cluster::{Cluster, PATIENCE, address, container, eventually, get, is_alive, pid, pod};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -6,7 +6,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::process::{Child, Command, Stdio};
 
-/// Kills the node when a test ends, however it ends.
+/// Kills the node when a test ends in any way.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -20,7 +20,7 @@ fn start(cluster: &Cluster, third: u8) -> Killed {
     let kubeconfig = cluster.work.path().join("kubeconfig");
     cluster.server.write_kubeconfig(&kubeconfig).expect("a kubeconfig");
     let pods = cluster.pods.to_string();
-    // Within the cluster's own range of pods, of which the other node has given out none.
+    // Within the cluster's range of pods, in a part that the other node has not used yet.
     let range = format!("{}.{third}.0/24", pods.rsplitn(3, '.').last().expect("a prefix"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_local"));
     command.args([
@@ -42,7 +42,7 @@ fn for_the_lone_node(name: &str) -> Value {
     manifest
 }
 
-/// Goal: nothing is left of a node that is killed. Method: SIGKILL, which it cannot see coming.
+/// Goal: nothing remains of a killed node. Method: SIGKILL, which it cannot handle.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_die_with_a_node_that_is_killed() {
     let cluster = Cluster::start().await;
@@ -54,7 +54,7 @@ async fn pods_die_with_a_node_that_is_killed() {
     node.0.kill().expect("killed");
     node.0.wait().expect("an end");
     eventually("its pod's process ends", || !is_alive(process)).await;
-    // Another node of that name takes the pod up again, as restarted.
+    // Another node with this name takes over the pod and counts a restart.
     let _node = start(&cluster, 101);
     let again = |pods: &[Pod]| {
         let container = pods.first().and_then(|p| p.status.as_ref()?.container_statuses.as_ref()?.first());
@@ -63,14 +63,14 @@ async fn pods_die_with_a_node_that_is_killed() {
     let pods = cluster.until("a restart", again).await;
     let answered = async {
         while get(address(&pods[0]), "/").await.is_err() {
-            tokio::task::yield_now().await; // Ready is running, for a pod without a probe.
+            tokio::task::yield_now().await; // A pod without a probe is ready once it runs.
         }
     };
     tokio::time::timeout(PATIENCE, answered).await.expect("it answers");
     cluster.stop().await;
 }
 
-/// Goal: SIGTERM ends the node's pods in an orderly way, and the node is no longer one.
+/// Goal: SIGTERM ends the node's pods in order, and removes the Node.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_is_told_to_end_takes_its_leave() {
     let cluster = Cluster::start().await;

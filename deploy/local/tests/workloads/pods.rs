@@ -24,7 +24,7 @@ async fn a_pod_becomes_ready_answers_at_its_own_address_and_leaves_nothing_behin
     cluster.stop().await;
 }
 
-/// Goal: an activator may try a pod before Kubernetes calls it ready. Method: a readiness probe that never succeeds.
+/// Goal: an activator may try a pod before Kubernetes reports it ready. Method: a readiness probe that never succeeds.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_address_is_published_before_the_pod_is_ready() {
     let cluster = Cluster::start().await;
@@ -59,7 +59,7 @@ async fn environment_comes_from_fields_and_config_maps() {
     cluster.stop().await;
 }
 
-/// A plain pod is ready when it runs, which may be before it listens.
+/// Returns the first response of a pod. A pod without a probe is ready once it runs, which may be before it listens.
 async fn answer(pod: &Pod) -> String {
     let address = address(pod);
     let begun = tokio::time::Instant::now();
@@ -107,8 +107,8 @@ async fn what_cannot_run_says_why() {
     cluster.stop().await;
 }
 
-/// Goal: a program that fails is started again, at once the first time and with a back-off from then on. Method: every
-/// status that the pod has meanwhile.
+/// Goal: a failing program is restarted, at once the first time and with a back-off after that. Method: check every
+/// status of the pod.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_ends_is_restarted_with_back_off() {
     let cluster = Cluster::start().await;
@@ -141,7 +141,8 @@ async fn pods_that_need_not_run_again_do_not() {
     cluster.stop().await;
 }
 
-/// Goal: a liveness probe that fails ends in a new process. Method: an exec probe on a file that the second run finds.
+/// Goal: a failing liveness probe results in a new process. Method: an exec probe for a file that only the second run
+/// finds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failing_liveness_probe_restarts_the_container() {
     let cluster = Cluster::start().await;
@@ -214,7 +215,7 @@ async fn the_node_takes_its_processes_with_it() {
     assert!(!processes.into_iter().any(is_alive));
 }
 
-/// Whether it is set to pass over SIGTERM, the fifteenth signal.
+/// Reports whether the process ignores SIGTERM, signal 15.
 fn ignores_sigterm(pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);

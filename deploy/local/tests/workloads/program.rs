@@ -1,11 +1,11 @@
-//! The program that pods of these tests run: this very test binary, told to be something else.
+//! The program that pods of these tests run: this test binary in another role.
 //!
-//! Which one `PROGRAM` says: `hello` is the sample; `everywhere` listens on every address at `PORT`.
+//! `PROGRAM` selects the role: `hello` is the sample; `everywhere` listens on every address at `PORT`.
 
 use std::io::Write;
 use std::net::TcpListener;
 
-/// The command line that runs it.
+/// Returns the command line of the program.
 pub(crate) fn command() -> Vec<String> {
     let exe = std::env::current_exe().expect("this executable");
     let words = [exe.to_str().expect("a path of text"), "program::program", "--exact", "--nocapture"];
@@ -21,11 +21,11 @@ fn program() {
             std::process::exit(i32::from(code != std::process::ExitCode::SUCCESS));
         }
         "everywhere" => listen(&format!("0.0.0.0:{}", read("PORT"))),
-        _ => {} // An ordinary test run: there is nothing to test here.
+        _ => {} // An ordinary test run: nothing to test here.
     }
 }
 
-/// Listens and never answers; a failure is written as most programs do.
+/// Listens and never responds. A failure is reported as most programs do.
 fn listen(address: &str) {
     match TcpListener::bind(address) {
         Ok(listener) => {

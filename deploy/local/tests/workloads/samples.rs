@@ -1,4 +1,4 @@
-//! The sample manifests' Deployments run as they stand.
+//! The Deployments of the sample manifests run unchanged.
 
 use super::cluster::{Cluster, address, get};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -21,7 +21,7 @@ async fn every_sample_deployment_becomes_ready_and_answers() {
                 continue;
             }
             object["spec"]["replicas"] = json!(1);
-            // Tests run from another folder than the binary that manifests find beside the running one.
+            // Manifests expect the program beside the running binary, but tests run from another folder.
             object["spec"]["template"]["spec"]["containers"][0]["command"][0] = json!(env!("CARGO_BIN_EXE_local"));
             cluster.create::<Deployment>(object).await;
             count += 1;

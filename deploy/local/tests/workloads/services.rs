@@ -28,7 +28,7 @@ async fn a_cluster_address_leads_to_every_ready_pod_and_to_none_when_there_is_no
         while served.len() < 2 {
             match get(address, "/").await {
                 Ok(answer) => served.extend(answer.lines().find(|l| l.starts_with("x-pod")).map(str::to_owned)),
-                Err(_) => tokio::task::yield_now().await, // The proxy has yet to hear of the pods.
+                Err(_) => tokio::task::yield_now().await, // The proxy does not know the pods yet.
             }
         }
     };

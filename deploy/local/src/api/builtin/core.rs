@@ -8,7 +8,7 @@ use crate::api::causes::Causes;
 use crate::api::fields::{child, default, entries, object, text};
 use crate::api::meta::metadata;
 
-/// Keys of `data`, and what may not change once `immutable` is set.
+/// Validates the keys of `data`, and changes of immutable objects.
 fn validate_data(value: &Value, old: Option<&Value>, causes: &mut Causes) {
     let good = |key: &str| {
         let plain = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
@@ -67,7 +67,7 @@ pub(super) fn prepare_namespace(value: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Fields of an event that have another name in `events.k8s.io`: there, and in core.
+/// Fields of an Event with another name in `events.k8s.io`: name there and name in core.
 pub(super) const EVENT_FIELDS: &[(&str, &str)] = &[
     ("regarding", "involvedObject"),
     ("note", "message"),

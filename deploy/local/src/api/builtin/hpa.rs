@@ -1,5 +1,5 @@
-//! HorizontalPodAutoscalers, `autoscaling/v2` alone. What is wrong with a metric or a policy, the controller says in the
-//! status; the server checks what the schema says, and the bounds.
+//! HorizontalPodAutoscalers, only `autoscaling/v2`. The server checks the schema and the bounds. The controller reports
+//! errors of metrics and policies in the status.
 
 use serde_json::Value;
 

@@ -1,10 +1,11 @@
-//! Built-in resources: `kinds.yaml` has their names and how each differs from a plain one.
+//! Built-in resources: `kinds.yaml` has their names and their special rules.
 //!
-//! Bodies are read by the published types of Kubernetes ([`super::types`]), so fields that a type does not have vanish and
-//! wrong types are refused. `rules.yaml` has defaults and rules of single fields; the modules beside this one have what
-//! depends on several fields. Kinds that nothing here acts on are kept as they come.
+//! Bodies are parsed by the published types of Kubernetes ([`super::types`]), so unknown fields are dropped and wrong
+//! types are rejected. `rules.yaml` has defaults and rules of single fields. The modules in this folder have rules that
+//! depend on several fields. Kinds on which nothing here acts are stored unchanged.
 //!
-//! Not here: volumes and volume claims, ingresses, webhooks, and the admission plugins of a full server.
+//! Limits: volumes and volume claims, ingresses, webhooks, and the admission plugins of a full server are not
+//! supported.
 
 mod core;
 mod hpa;
@@ -26,11 +27,11 @@ use super::resource::{Hooks, Model, Registry, Resource, Review, Rules, ScalePath
 use super::schema::Patterns;
 use super::types::{Describe, TypeSchemas, describe};
 
-/// An entry of `kinds.yaml`.
+/// Entry in `kinds.yaml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kind {
-    /// Group and version; the version alone for core.
+    /// Group and version, or the version alone for core.
     version: String,
     kind: String,
     plural: String,
@@ -38,7 +39,7 @@ struct Kind {
     short: Vec<String>,
     #[serde(default)]
     categories: Vec<String>,
-    /// No namespace holds it.
+    /// True if the kind is cluster-scoped.
     #[serde(default)]
     cluster: bool,
     review: Option<Review>,
@@ -46,7 +47,7 @@ struct Kind {
     rules: Rules,
 }
 
-/// The type of a kind; none: it is kept as it comes.
+/// Returns the type of a kind, or `None` if it is stored unchanged.
 fn describe_kind(version: &str, kind: &str) -> Option<Describe> {
     use k8s_core::v1 as c;
     Some(match (version, kind) {
@@ -76,7 +77,7 @@ fn describe_kind(version: &str, kind: &str) -> Option<Describe> {
     })
 }
 
-/// What depends on several fields of a kind.
+/// Returns the rules of a kind that depend on several fields.
 fn hooks(kind: &str) -> Hooks {
     let plain = Hooks::default();
     match kind {
@@ -94,7 +95,7 @@ fn hooks(kind: &str) -> Hooks {
     }
 }
 
-/// Reads a part of a file of this program.
+/// Parses a part of an included file.
 fn read<T: DeserializeOwned>(file: &str, part: &str) -> T {
     let mut read: serde_yaml_ng::Value = serde_yaml_ng::from_str(file).unwrap_or_default();
     let parsed = read.apply_merge().and_then(|()| serde_yaml_ng::from_value(read[part].clone()));
@@ -103,7 +104,7 @@ fn read<T: DeserializeOwned>(file: &str, part: &str) -> T {
     })
 }
 
-/// The built-in resources, which are made once.
+/// Returns the built-in resources, which are built once.
 pub(crate) fn registry() -> Registry {
     static BUILTIN: LazyLock<Registry> = LazyLock::new(make);
     BUILTIN.clone()

@@ -1,4 +1,4 @@
-//! Pods, and the pod template that workloads carry.
+//! Pods, and the pod templates of workloads.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ pub(super) fn prepare_pod(value: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// Defaults of a pod's spec, wherever it stands, that depend on several of its fields.
+/// Sets defaults of a pod spec that depend on several of its fields.
 pub(super) fn prepare_spec(spec: &mut Map<String, Value>) {
     for list in ["containers", "initContainers"] {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
@@ -33,7 +33,7 @@ fn prepare_container(container: &mut Map<String, Value>) {
     }
 }
 
-/// The class by which a pod is evicted: all limits set and equal to requests, some set, or none.
+/// Returns the QoS class of a pod: all limits set and equal to requests, some set, or none.
 fn qos(spec: &Value) -> &'static str {
     let containers: Vec<&Value> = spec["containers"].as_array().into_iter().flatten().collect();
     let amount = |container: &Value, kind: &str, name: &str| container["resources"][kind].get(name).cloned();
@@ -57,7 +57,7 @@ fn qos(spec: &Value) -> &'static str {
 
 pub(super) fn validate_pod(value: &Value, old: Option<&Value>, causes: &mut Causes) {
     let Some(old) = old else { return };
-    // Images, the deadline and tolerations may change; for the rest a pod is replaced.
+    // Images, the deadline and tolerations may change; other changes need a new pod.
     let fixed = |value: &Value| {
         let mut spec = value["spec"].clone();
         let fields = object(&mut spec);

@@ -1,6 +1,6 @@
 //! Services, Endpoints and EndpointSlices.
 //!
-//! Unlike a real server, addresses in 127.0.0.0/8 are taken: the pods of a local cluster live there.
+//! Unlike a real server, this one accepts addresses in 127.0.0.0/8, which pods of a local cluster have.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Deployments and their like.
+//! Deployments and similar workloads.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::pod;
 use crate::api::causes::Causes;
 use crate::api::fields::{child, default, object};
 
-/// Defaults of the template's containers.
+/// Sets defaults of the template's containers.
 pub(super) fn prepare(value: &mut Value, _old: Option<&Value>) {
     if let Some(spec) = value.pointer_mut("/spec/template/spec").map(object) {
         pod::prepare_spec(spec);
@@ -24,7 +24,7 @@ pub(super) fn deployment(value: &mut Value, old: Option<&Value>) {
     }
 }
 
-/// The selector matches the template's labels, and never changes.
+/// Checks that the selector matches the template's labels and does not change.
 pub(super) fn validate(value: &Value, old: Option<&Value>, causes: &mut Causes) {
     let spec = &value["spec"];
     let selector = &spec["selector"];

@@ -1,17 +1,17 @@
-//! Bodies as kubectl writes them; what is not read, and what is broken; and noise.
+//! Bodies from kubectl, unsupported and broken bodies, and random bytes.
 
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// A field of bytes, shorter than 16 KiB.
+/// Encodes a field of bytes, shorter than 16 KiB.
 fn bytes(number: u8, value: impl AsRef<[u8]>) -> Vec<u8> {
     let value = value.as_ref();
     let length = u16::try_from(value.len()).expect("short");
     [&[number << 3 | 2, length.to_le_bytes()[0] | 0x80, u8::try_from(length >> 7).expect("short")][..], value].concat()
 }
 
-/// A field with a number below 128.
+/// Encodes a field with a number below 128.
 fn small(number: u8, value: u8) -> Vec<u8> {
     vec![number << 3, value]
 }
@@ -22,18 +22,18 @@ fn pair(number: u8, key: &str, value: &str) -> Vec<u8> {
 
 fn body(api_version: &str, kind: &str, object: &[Vec<u8>]) -> Vec<u8> {
     let types = bytes(1, [bytes(1, api_version), bytes(2, kind)].concat());
-    // Encoding and type of the content follow, empty.
+    // Encoding and content type follow; both are empty.
     [MAGIC.to_vec(), types, bytes(2, object.concat()), bytes(3, ""), bytes(4, "")].concat()
 }
 
-/// Metadata as Go writes them: what is no pointer stands there, whatever its value.
+/// Encodes metadata as Go does: fields that are not pointers are present, whatever their value.
 fn named(name: &str) -> Vec<u8> {
     let empty = [2, 3, 4, 5, 6].map(|number| bytes(number, ""));
     bytes(1, [bytes(1, name), empty.concat(), small(7, 0), bytes(8, "")].concat())
 }
 
-/// Goal: objects as kubectl writes them become the JSON that they stand for: zeros of Go's are absent, zeros behind
-/// pointers are values, maps and lists gather.
+/// Goal: objects from kubectl are converted to the same JSON: Go's zeros are absent, zeros behind pointers are values,
+/// and maps and lists collect their entries.
 #[test]
 fn what_kubectl_writes_is_read() {
     let container = [bytes(1, "c"), bytes(2, "i"), bytes(3, "local"), bytes(3, ""), bytes(5, ""), bytes(8, "")];
@@ -105,7 +105,7 @@ fn what_kubectl_writes_is_read() {
     }
 }
 
-/// Goal: what is not read is never lost in silence: a kind that no table has, and a field that says something.
+/// Goal: unsupported data is never lost silently: neither an unknown kind nor an unknown field with a value.
 #[test]
 fn what_is_not_read_is_refused() {
     let unknown = |what: &str| Err(Unreadable::Unknown(what.to_owned()));
@@ -115,7 +115,7 @@ fn what_is_not_read_is_refused() {
     assert_eq!(error.code, 415);
 }
 
-/// Goal: a body that is cut off, or is something else, is refused: 400.
+/// Goal: a truncated or invalid body is rejected with 400.
 #[test]
 fn a_broken_body_is_refused() {
     let whole = body("v1", "ConfigMap", &[named("c"), pair(2, "a", "b")]);
@@ -135,7 +135,7 @@ fn a_broken_body_is_refused() {
 }
 
 proptest! {
-    /// No body makes the server fall, however deep it goes.
+    /// No body makes the server panic, whatever its depth.
     #[test]
     fn no_body_panics(noise in prop::collection::vec(any::<u8>(), 0..200), depth in 0..200usize) {
         let nested = (0..depth).fold(noise, |inner, _| bytes(2, inner));

@@ -1,7 +1,7 @@
-//! Who owns whom: what the collector asks of the store.
+//! Graph of owners, for the collector.
 //!
-//! Two indexes serve it: objects by uid, and dependents by the uid of their owner. Objects that it must look at are put
-//! in a set, which the number of objects bounds.
+//! It has two indexes: objects by uid, and dependents by the uid of their owner. Objects for the collector are in a
+//! set, which is bounded by the number of objects.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Inner, NAMESPACES, Object, Store, StoreKey, scan};
 
 impl Store {
-    /// Takes everything that the collector should look at, once there is anything.
+    /// Waits for objects to examine, and takes all of them.
     pub(crate) async fn work(&self) -> Vec<StoreKey> {
         loop {
             let work: Vec<StoreKey> = std::mem::take(&mut self.inner.lock().work).into_iter().collect();
@@ -21,13 +21,13 @@ impl Store {
         }
     }
 
-    /// Puts an object before the collector.
+    /// Queues an object for the collector.
     pub(crate) fn examine(&self, at: StoreKey) {
         self.inner.lock().work.insert(at);
         self.work.notify_one();
     }
 
-    /// The object with this uid.
+    /// Returns the object with this uid.
     pub(crate) fn owner(&self, uid: &str) -> Option<(StoreKey, Arc<Object>)> {
         let inner = self.inner.lock();
         let at = inner.by_uid.get(uid)?.clone();
@@ -35,12 +35,12 @@ impl Store {
         Some((at, object))
     }
 
-    /// Where the objects are that name this uid as an owner.
+    /// Returns the objects that have this uid as an owner.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<StoreKey> {
         self.inner.lock().dependents.get(uid).map(|set| set.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// Keys in a namespace, in every table.
+    /// Returns the keys in a namespace, in all tables.
     pub(crate) fn contents(&self, namespace: &str) -> Vec<StoreKey> {
         let prefix = format!("{namespace}/");
         let inner = self.inner.lock();
@@ -53,7 +53,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Keeps the indexes, and notes what the collector must look at.
+    /// Updates the indexes, and queues objects that the collector must examine.
     pub(super) fn index(
         &mut self,
         table: &Arc<str>,
@@ -118,7 +118,7 @@ impl Inner {
     }
 }
 
-/// The uids of an object's owners.
+/// Returns the uids of an object's owners.
 fn owners(object: &Object) -> Vec<&str> {
     let references = object.value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     references.into_iter().flatten().filter_map(|reference| reference.get("uid")?.as_str()).collect()

@@ -1,4 +1,4 @@
-//! What a client finds in OpenAPI v3 of the resources that are served.
+//! OpenAPI v3 of the resources, as clients use it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn registry() -> Registry {
     registry
 }
 
-/// Each document of the list.
+/// Returns all documents of the list.
 fn documents(registry: &Registry) -> Vec<Value> {
     let index = index(registry);
     let paths = index["paths"].as_object().unwrap().keys();
@@ -30,15 +30,15 @@ fn documents(registry: &Registry) -> Vec<Value> {
     made.collect()
 }
 
-/// The schema that a node is, or refers to.
+/// Returns the schema of a node or of its reference.
 fn resolved<'a>(document: &'a Value, node: &'a Value) -> &'a Value {
     let reference = node.get("$ref").or_else(|| node.pointer("/allOf/0/$ref")).and_then(Value::as_str);
     let Some(reference) = reference else { return node };
     document.pointer(reference.strip_prefix('#').unwrap()).unwrap_or_else(|| panic!("{reference} leads nowhere"))
 }
 
-/// Goal: kubectl leaves the check of fields to the server, and shows the field that it is asked for. Method: what it
-/// looks for, in rows of a group, version, resource, kind and field.
+/// Goal: kubectl leaves the field check to the server, and `explain` finds fields. Method: rows of the data that
+/// kubectl looks for: group, version, path, kind and field.
 #[test]
 fn kinds_are_found_with_their_fields() {
     let registry = registry();
@@ -93,7 +93,7 @@ fn kinds_are_found_with_their_fields() {
     assert!(document(&registry, "nowhere.example", "v1").is_none());
 }
 
-/// Goal: no document refers to what is not in it, and none promises what its resource does not take.
+/// Goal: no document has dangling references, and none lists a verb that its resource does not support.
 #[test]
 fn documents_are_complete() {
     fn references<'a>(node: &'a Value, found: &mut Vec<&'a Value>) {

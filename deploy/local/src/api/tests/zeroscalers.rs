@@ -1,4 +1,4 @@
-//! ZeroScalers as this server takes them: what it fills in, refuses and shows.
+//! ZeroScalers on this server: defaults, validation and output.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn object(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name}, "spec": spec})
 }
 
-/// Goal: what `kubectl apply` says of good and bad objects here is what it says where CEL runs.
+/// Goal: good and bad objects get the same result here as on a server that runs CEL.
 #[tokio::test]
 async fn good_objects_are_taken_and_bad_ones_refused_by_field() {
     let (server, client) = with_definition().await;
@@ -81,7 +81,8 @@ async fn unknown_fields_and_wrong_types_are_refused() {
     server.shutdown().await;
 }
 
-/// Goal: the defaults that the manual promises, an untrue status that nobody can write on creation, and what people see.
+/// Goal: the documented defaults are set, a status cannot be written on creation, and the table has the columns for
+/// people.
 #[tokio::test]
 async fn defaults_status_and_columns_are_served() {
     let (server, client) = with_definition().await;
