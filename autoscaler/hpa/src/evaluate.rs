@@ -1,12 +1,12 @@
-//! One pass over one autoscaler: the rules ask, the sources answer, until there is something to conclude.
+//! Runs one pass over one autoscaler: carries out the steps of the rules until there is a result.
 //!
-//! What drives this is [`hpa_core::reconcile`]; here is all that it takes to answer it. The status is the
-//! caller's to write, and the [`Finish`] to conclude with how that went.
+//! The steps are those of [`hpa_core::reconcile`]. The caller writes the status, and concludes the [`Finish`] with the
+//! result of that write.
 //!
 //! # Cancel safety
 //!
-//! A pass that is dropped half-way has written the scale or has not; its memory keeps the recommendation and may lack
-//! the change. The next pass reads the scale anew.
+//! A pass that is dropped midway may or may not have written the scale. Its memory keeps the recommendation and may
+//! lack the change. The next pass reads the scale anew.
 
 use super::sources::{ScaleObject, Sources, readings};
 use common::time::Timestamp;
@@ -17,30 +17,30 @@ use hpa_core::selectors::Selectors;
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// What governs a pass, apart from its object.
+/// Rules of a pass, apart from its object.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// The controller's options.
+    /// Options of the controller.
     pub options: &'a Options,
-    /// Its feature gates.
+    /// Feature gates of the controller.
     pub gates: Gates,
-    /// The selectors of all autoscalers that could act on the same pods. The one in hand should be
+    /// Selectors of all autoscalers that could act on the same pods. The evaluated autoscaler should be
     /// [registered](Selectors::register).
     pub selectors: &'a Mutex<Selectors>,
 }
 
-/// A pass that has come to its end but for its status.
+/// Completed pass whose status is not written yet.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Write its status, if there is one, then conclude.
+    /// End of the pass: write its status, if there is one, then conclude.
     pub finish: Finish,
-    /// The replicas that the target had, if it could be read.
+    /// Replicas of the target, if they could be read.
     pub current: Option<i32>,
-    /// How long each metric of the spec took to read, in order; empty if metrics were not looked at.
+    /// Time taken to read each metric of the spec, in order; empty if the metrics were not evaluated.
     pub measured: Vec<Duration>,
 }
 
-/// Evaluates one autoscaler at `now`, writing its target's scale if the rules say so.
+/// Evaluates one autoscaler at `now`, and writes its target's scale if the rules require it.
 pub async fn evaluate(
     autoscaler: Autoscaler<'_>,
     rules: Rules<'_>,
@@ -72,7 +72,7 @@ pub async fn evaluate(
             Step::WriteScale(ask) => {
                 let result = match &mut scale {
                     Some(scale) => write(sources, scale, &ask).await,
-                    None => WriteResult::Failed("the scale was not read".to_owned()), // The rules read it first.
+                    None => WriteResult::Failed("the scale was not read".to_owned()), // The rules read the scale first.
                 };
                 ask.answered(result)
             }
@@ -81,7 +81,8 @@ pub async fn evaluate(
     }
 }
 
-/// One attempt; a further one starts from the scale as it is by then. If that cannot be read, from the old one.
+/// Makes one attempt to write the scale. Further attempts start from the present scale, or from the old one if the read
+/// fails.
 async fn write(sources: Sources<'_>, scale: &mut ScaleObject, ask: &WriteScale<'_>) -> WriteResult {
     if ask.attempt() > 1 {
         tokio::time::sleep(WriteScale::PAUSE.mul_f64(rand::random_range(1.0..1.1))).await;

@@ -1,8 +1,8 @@
-//! Why a HorizontalPodAutoscaler has the scale it has: its latest pass, and the passes before it as changes.
+//! Explains the scale of a HorizontalPodAutoscaler: its latest pass, and the history of changes.
 //!
-//! A pass that comes to the same (replicas, wish and reasons, whatever was measured) extends the last entry, which
-//! keeps the measurements of its first pass: they explain the change. At most [`ENTRIES_MAX`] entries and [`BYTES_MAX`]
-//! bytes for each object; the oldest go first.
+//! A pass with the same result (replicas, desired replicas and reasons, whatever was measured) extends the last entry.
+//! The entry keeps the measurements of its first pass, which explain the change. Each object has at most
+//! [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes; the oldest are dropped first.
 
 use super::object::Measurement;
 use bytes::Bytes;
@@ -19,16 +19,16 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Most entries kept for an object.
+/// Maximum number of entries of an object.
 const ENTRIES_MAX: usize = 64;
-/// Most bytes kept for an object.
+/// Maximum size in bytes of an object's entries.
 const BYTES_MAX: usize = 4096;
-/// Longest text of one entry.
+/// Maximum length of a text in an entry.
 const TEXT_MAX: usize = 400;
-/// What a document is about, and how it is told from one about a revision.
+/// Field that names the subject of a document, and distinguishes it from a document about a revision.
 pub const SUBJECT: &str = "horizontalPodAutoscaler";
 
-/// What is known of all objects.
+/// Explanations of all objects.
 #[derive(Debug, Default)]
 pub struct Explanations(RwLock<HashMap<Key, Explained>>);
 
@@ -39,7 +39,7 @@ struct Explained {
     bytes: usize,
 }
 
-/// A run of passes that came to the same.
+/// Series of passes with the same result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     since: Timestamp,
@@ -49,7 +49,7 @@ struct Entry {
     measured: Box<str>,
 }
 
-/// What a pass came to.
+/// Result of a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PassSummary {
     replicas: Option<i32>,
@@ -59,7 +59,7 @@ struct PassSummary {
 }
 
 impl Explanations {
-    /// A pass has ended, with this status. `current`: the replicas that the target had.
+    /// Records a completed pass. `current` are the replicas that the target had.
     pub(crate) fn passed(
         &self,
         key: &Key,
@@ -90,13 +90,13 @@ impl Explanations {
         self.record(key, latest, summary, shortened(&measured.join(", ")), now);
     }
 
-    /// Nothing is done about an object.
+    /// Records that an object is not acted upon.
     pub(crate) fn refused(&self, key: &Key, why: &str, now: Timestamp) {
         let summary = PassSummary { replicas: None, wanted: None, scaled: false, why: shortened(why) };
         self.record(key, json!({"error": why}), summary, "".into(), now);
     }
 
-    /// An object is gone, or another process acts on it.
+    /// Forgets an object that is deleted, or moved to another process.
     pub(crate) fn forget(&self, key: &Key) {
         self.0.write().remove(key);
     }
@@ -121,7 +121,7 @@ impl Explanations {
         }
     }
 
-    /// The latest pass and the history of an object, oldest first.
+    /// Returns the latest pass and the history of an object, oldest first.
     pub fn document(&self, key: &Key) -> Option<Value> {
         let all = self.0.read();
         let explained = all.get(key)?;
@@ -147,7 +147,7 @@ impl Entry {
     }
 }
 
-/// The event of a change or a failure, else the reasons of the conditions.
+/// Returns the event of a change or the error, or else the reasons of the conditions.
 fn why(status: &Status, conclusion: &Conclusion) -> String {
     if conclusion.action != Action::None {
         let event = conclusion.events.iter().find(|event| event.reason == "SuccessfulRescale");
@@ -163,7 +163,7 @@ fn shortened(text: &str) -> Box<str> {
     text.chars().take(TEXT_MAX).collect::<String>().into()
 }
 
-/// The page that explains: `GET /explain/NAMESPACE/NAME`.
+/// Returns the page with explanations: `GET /explain/NAMESPACE/NAME`.
 pub fn page(explanations: Arc<Explanations>) -> Page {
     Arc::new(move |path| {
         let (namespace, name) = path.strip_prefix(EXPLAIN)?.split_once('/')?;
@@ -181,7 +181,7 @@ fn answer(explanations: &Explanations, key: &Key) -> Response<Full<Bytes>> {
     }
 }
 
-/// A few lines on the present, then a row for each change, latest first.
+/// Formats a document as a summary of the present and a table of changes, latest first.
 pub fn table(document: &Value) -> String {
     let text = |value: &Value| match value {
         Value::Null => "-".to_owned(),
@@ -189,7 +189,7 @@ pub fn table(document: &Value) -> String {
         other => other.to_string(),
     };
     let mut out = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(
         out,
         "{}: replicas {}, wants {}, bounds {}..{}",

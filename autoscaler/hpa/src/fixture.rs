@@ -1,4 +1,4 @@
-//! An API server made of answers, which remembers what it was asked; and pods by hand. For tests.
+//! Mock API server that records its requests, and fixed pods. For tests.
 
 use super::sources::PodSource;
 use common::labels::Selector;
@@ -13,12 +13,12 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-/// Name and value.
+/// Header name and value.
 type Header = (&'static str, &'static str);
-/// A status, a header and a body; text is sent as it is.
+/// Response: status, header and body. Text is sent unchanged.
 type Answer = (u16, Option<Header>, Value);
 
-/// An API server made of answers. Clones are the same one.
+/// Mock API server. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Mock {
     answers: Arc<Mutex<HashMap<String, VecDeque<Answer>>>>,
@@ -26,12 +26,13 @@ pub struct Mock {
 }
 
 impl Mock {
-    /// The next answer to `METHOD PATH?QUERY`. The last one is given for ever; what has none gets a plain 404.
+    /// Adds a response to `METHOD PATH?QUERY`. The last response is repeated forever; requests without a response get a
+    /// plain 404.
     pub fn on(&self, line: &str, code: u16, body: Value) -> &Self {
         self.answer_next(line, (code, None, body))
     }
 
-    /// The same with a header.
+    /// Adds a response with a header.
     pub fn with(&self, line: &str, code: u16, header: Header, body: Value) -> &Self {
         self.answer_next(line, (code, Some(header), body))
     }
@@ -41,13 +42,13 @@ impl Mock {
         self
     }
 
-    /// From now on, instead of what was said before.
+    /// Replaces all responses to a request.
     pub fn now(&self, line: &str, code: u16, body: Value) -> &Self {
         self.answers.lock().remove(line);
         self.on(line, code, body)
     }
 
-    /// A refusal, as an API server words it.
+    /// Adds a rejection in the form of an API server.
     pub fn refuses(&self, line: &str, code: u16, message: &str) -> &Self {
         let reason = if code == 409 { "Conflict" } else { "InternalError" };
         let status = json!({
@@ -56,17 +57,17 @@ impl Mock {
         self.on(line, code, status)
     }
 
-    /// What was asked since the last time, in order.
+    /// Returns the requests since the last call, in order.
     pub fn asked(&self) -> Vec<String> {
         self.requests().into_iter().map(|(line, _)| line).collect()
     }
 
-    /// The same with what was sent.
+    /// Returns the requests since the last call, with their bodies.
     pub fn requests(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut self.asked.lock())
     }
 
-    /// A client of this server.
+    /// Returns a client of this server.
     pub fn client(&self) -> Client {
         let mock = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -96,7 +97,7 @@ impl Mock {
     }
 }
 
-/// Writes say how long they may take.
+/// Removes the timeout that writes carry.
 fn without_timeout(path: &str) -> &str {
     match path.rfind("timeout=") {
         Some(at) if path.ends_with("ms") && path[at..].find('&').is_none() => path[..at].trim_end_matches(['?', '&']),
@@ -104,7 +105,7 @@ fn without_timeout(path: &str) -> &str {
     }
 }
 
-/// Pods by hand, all of one namespace.
+/// Fixed pods of one namespace.
 pub struct Pods(pub Result<Vec<Pod>, String>);
 
 impl PodSource for Pods {
@@ -113,7 +114,7 @@ impl PodSource for Pods {
     }
 }
 
-/// Discovery of Deployments, and of Services.
+/// Adds discovery of Deployments and Services.
 pub fn with_apps(mock: &Mock) {
     mock.on("GET /apis/apps", 200, group("apps", &["v1"]));
     let scale = json!({"name": "deployments/scale", "singularName": "", "namespaced": true, "group": "autoscaling",
@@ -122,24 +123,24 @@ pub fn with_apps(mock: &Mock) {
     mock.on("GET /api/v1", 200, resources("v1", &[resource("pods", "Pod"), resource("services", "Service")]));
 }
 
-/// An API group with these versions, the first one preferred.
+/// Returns an API group with these versions, the first one preferred.
 pub fn group(name: &str, versions: &[&str]) -> Value {
     let version = |version: &&str| json!({"groupVersion": format!("{name}/{version}"), "version": version});
     let versions: Vec<_> = versions.iter().map(version).collect();
     json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": versions, "preferredVersion": versions[0]})
 }
 
-/// The resources of one version.
+/// Returns the resources of one version.
 pub fn resources(group_version: &str, resources: &[Value]) -> Value {
     json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources})
 }
 
-/// A namespaced resource.
+/// Returns a namespaced resource.
 pub fn resource(plural: &str, kind: &str) -> Value {
     json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["get"]})
 }
 
-/// The scale of Deployment `web`.
+/// Returns the scale of Deployment `web`.
 pub fn scale(replicas: i32) -> Value {
     json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",

@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscalers: the I/O around [`hpa_core`], which holds the rules.
+//! HorizontalPodAutoscalers: I/O around the rules in [`hpa_core`].
 //!
 //! ```text
 //! object ─▶ evaluate ─▶ outcome ─▶ status, events, metrics, explanation
@@ -6,17 +6,17 @@
 //!             └ rules of hpa_core, one Memory for each object
 //! ```
 //!
-//! | Who evaluates | Module | Where |
+//! | Evaluator | Module | Deployment |
 //! |---|---|---|
-//! | we do, in place of Kubernetes' controller | [`native`] | `autoscaler-hpa --hpa=native`, the embedded cluster |
-//! | Kubernetes does; we make objects for PodAutoscalers of class HPA | [`delegate`] | `autoscaler-hpa`, beside Knative |
-//! | `autoscaler` does, without an object, by the same [`sources`] and rules | its `engine` | standalone |
+//! | this process, instead of Kubernetes' controller | [`native`] | `autoscaler-hpa --hpa=native`, the embedded cluster |
+//! | Kubernetes; this process creates objects for PodAutoscalers of class HPA | [`delegate`] | `autoscaler-hpa`, beside Knative |
+//! | `autoscaler`, without an object, by the same [`sources`] and rules | its `engine` | standalone |
 //!
-//! # Rights
+//! # Permissions
 //!
-//! What each needs of an API server; `deploy/kubernetes/native` has it as roles for native, where a test holds them to
-//! what is asked for. Both: `configmaps` list, watch and `leases` get, list, watch, create, update in the system
-//! namespace; `events` create.
+//! Permissions that each mode needs of an API server. `deploy/kubernetes/native` has them as roles for native, and a
+//! test compares them with the requests. Both modes: `configmaps` list, watch and `leases` get, list, watch, create,
+//! update in the system namespace; `events` create.
 //!
 //! | Mode | Group: resources | Verbs |
 //! |---|---|---|
@@ -32,13 +32,13 @@
 //! | | `networking.internal.knative.dev`: serverlessservices | get, list, watch, create, update |
 //! | | podautoscalers/finalizers | update, where owner references are enforced |
 //!
-//! Discovery, which finds the resource of a kind, is open to whoever is authenticated. These are within what
-//! Kubernetes' own controller and Knative's have.
+//! Discovery, which finds the resource of a kind, is open to every authenticated client. Kubernetes' own controller and
+//! Knative's have all of these permissions.
 //!
-//! # Where we differ from upstream
+//! # Differences from upstream
 //!
-//! The header of each part says so: [`native`], [`delegate`], [`sources`], [`run`]. All of it concerns failures and
-//! bookkeeping; what is decided, written and said is upstream's.
+//! The header of each part lists them: [`native`], [`delegate`], [`sources`], [`run`]. All of them concern failures and
+//! bookkeeping; decisions, writes and texts are upstream's.
 
 pub mod delegate;
 pub mod evaluate;

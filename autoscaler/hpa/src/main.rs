@@ -1,9 +1,10 @@
-//! `autoscaler-hpa`: HorizontalPodAutoscalers, for Knative's class HPA or in place of Kubernetes' own controller.
+//! `autoscaler-hpa`: HorizontalPodAutoscalers, for Knative's class HPA or instead of Kubernetes' own controller.
 //!
-//! Starts under Knative's environment alone, and then does what upstream's binary of this name does (`--hpa=delegate`).
+//! The binary starts with Knative's environment alone, and then does the work of upstream's binary of this name
+//! (`--hpa=delegate`).
 //!
-//! Not here: upstream's flags for API rate limits (the writes of this process are not limited) and its klog set
-//! (`config-logging`, or `RUST_LOG`).
+//! Not here: upstream's flags for API rate limits (this process does not limit its writes), and its klog flags
+//! (`config-logging` or `RUST_LOG` replace them).
 
 use anyhow::{Context, bail};
 use clap::Parser;
@@ -16,23 +17,23 @@ use hpa::run::{HpaOptions, run};
 use kube::config::KubeConfigOptions;
 use std::path::PathBuf;
 
-/// Evaluates HorizontalPodAutoscalers, or makes them for PodAutoscalers of class HPA.
+/// Evaluates HorizontalPodAutoscalers, or creates them for PodAutoscalers of class HPA.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
     /// Path of a kubeconfig; default: `KUBECONFIG`, else the pod's own service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Address of the API server, in place of the kubeconfig's.
+    /// Address of the API server, instead of the kubeconfig's.
     #[arg(long)]
     server: Option<http::Uri>,
-    /// Cluster of the kubeconfig.
+    /// Name of a cluster in the kubeconfig.
     #[arg(long)]
     cluster: Option<String>,
-    /// Lead without a lease. Only for a process that is alone.
+    /// Lead without a lease; only for a single process.
     #[arg(long)]
     disable_ha: bool,
-    /// What to do; default: delegate.
+    /// Mode; default: delegate.
     #[arg(long, value_enum)]
     hpa: Option<HpaMode>,
     #[command(flatten)]
@@ -58,7 +59,8 @@ async fn main() -> anyhow::Result<()> {
     run(options, api_server::client(config, "autoscaler-hpa")?, shutdown).await
 }
 
-/// In standalone the `autoscaler` itself looks at metrics, and nobody reads PodAutoscalers: nothing to delegate.
+/// Returns the mode. In standalone `autoscaler` itself evaluates metrics, and no component reads PodAutoscalers, so
+/// there is nothing to delegate.
 fn mode(rules: Mode, hpa: Option<HpaMode>) -> anyhow::Result<HpaMode> {
     match (rules, hpa) {
         (Mode::Knative, hpa) => Ok(hpa.unwrap_or(HpaMode::Delegate)),

@@ -1,7 +1,7 @@
-//! `autoscaling/v2` objects and the rules' plain data, both ways.
+//! Conversion between `autoscaling/v2` objects and the rules' plain data.
 //!
-//! A spec that cannot be read is an error that names its field; the API server lets none in. Statuses are read
-//! leniently (what cannot be read is as good as absent) because the next pass rewrites them.
+//! An invalid spec is an error that names its field; the API server rejects such specs. Statuses are parsed leniently:
+//! an unreadable part counts as absent, because the next pass rewrites the status.
 
 use super::pods::timestamp;
 use common::time::Timestamp;
@@ -14,16 +14,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use std::fmt;
 
-/// The spec of an object.
+/// Parses the spec of an object.
 ///
 /// # Errors
-/// A quantity cannot be read; names the field.
+/// Returns the field of an invalid quantity.
 pub fn spec(written: &v2::HorizontalPodAutoscalerSpec) -> Result<Spec, String> {
     let value = serde_json::to_value(written).map_err(|error| error.to_string())?;
     serde_path_to_error::deserialize(value).map_err(|error| format!("spec.{}: {}", error.path(), error.inner()))
 }
 
-/// The status of an object.
+/// Parses the status of an object.
 pub fn status(written: &v2::HorizontalPodAutoscalerStatus) -> Status {
     let condition = |condition: &v2::HorizontalPodAutoscalerCondition| Condition {
         kind: condition.type_.as_str().into(),
@@ -52,12 +52,12 @@ fn metric_status(written: &v2::MetricStatus) -> MetricStatus {
     serde_json::from_value(json!({field: source})).unwrap_or(MetricStatus::Failed)
 }
 
-/// The field of a type, whose name begins with a small letter.
+/// Returns the field name of a type, which starts with a lowercase letter.
 fn field_of(kind: &str) -> String {
     kind.chars().take(1).flat_map(char::to_lowercase).chain(kind.chars().skip(1)).collect()
 }
 
-/// A status as it is written. A metric that failed has an empty type.
+/// Converts a status to its API form. A failed metric has an empty type.
 pub fn written(status: &Status) -> v2::HorizontalPodAutoscalerStatus {
     let condition = |condition: &Condition| v2::HorizontalPodAutoscalerCondition {
         type_: condition.kind.as_str().to_owned(),
@@ -86,7 +86,7 @@ fn written_metric(status: &MetricStatus) -> v2::MetricStatus {
     let kinds = ["Resource", "ContainerResource", "Pods", "Object", "External"];
     let mut written = serde_json::to_value(status).unwrap_or_default();
     let Some(kind) = kinds.into_iter().find(|kind| written.get(field_of(kind)).is_some()) else {
-        return v2::MetricStatus::default(); // It failed.
+        return v2::MetricStatus::default(); // The metric failed.
     };
     let source = &mut written[field_of(kind)];
     if source["name"] == "memory" {
@@ -101,12 +101,12 @@ fn written_metric(status: &MetricStatus) -> v2::MetricStatus {
     serde_json::from_value(written).unwrap_or_default()
 }
 
-/// Times of the API are whole seconds.
+/// Converts a time to the whole seconds of the API.
 fn time(at: Timestamp) -> Option<Time> {
     jiff::Timestamp::from_second(at.as_secs()).ok().map(Time)
 }
 
-/// What a metric measured, for people: `cpu 45% (90m a pod)`.
+/// Formats a measurement for users: `cpu 45% (90m a pod)`.
 impl fmt::Display for Measurement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, resource, current) = match self.0 {
@@ -134,7 +134,7 @@ impl fmt::Display for Measurement<'_> {
     }
 }
 
-/// A measurement that can be displayed.
+/// Measurement that can be displayed.
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement<'a>(pub &'a MetricStatus);
 

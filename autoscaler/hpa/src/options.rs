@@ -1,4 +1,4 @@
-//! What governs the HorizontalPodAutoscaler controller, by the flags of Kubernetes' controller manager.
+//! Options of the HorizontalPodAutoscaler controller, with the flags of Kubernetes' controller manager.
 
 use clap::{Args, ValueEnum};
 use common::golang;
@@ -6,47 +6,47 @@ use hpa_core::options::{Gates, Options as Rules};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Who evaluates HorizontalPodAutoscalers, and which.
+/// Mode of the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum HpaMode {
-    /// Objects of `autoscaling/v2` are evaluated here, in place of Kubernetes' own controller.
+    /// Evaluate objects of `autoscaling/v2` instead of Kubernetes' own controller.
     Native,
-    /// PodAutoscalers of class HPA become such objects, for somebody else to evaluate; as Knative does.
+    /// Create such objects for PodAutoscalers of class HPA, as Knative does, for another controller to evaluate.
     Delegate,
 }
 
 /// Flags of the controller.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// HorizontalPodAutoscalers that are evaluated at once.
+    /// Number of concurrently evaluated HorizontalPodAutoscalers.
     #[arg(long = "concurrent-horizontal-pod-autoscaler-syncs", default_value = "5")]
     concurrent_syncs: NonZeroUsize,
-    /// Time between two evaluations of one HorizontalPodAutoscaler.
+    /// Interval between two evaluations of one HorizontalPodAutoscaler.
     #[arg(long = "horizontal-pod-autoscaler-sync-period", default_value = "15s", value_parser = sync_period)]
     sync_period: Duration,
-    /// How far back recommendations hold a scale-down, unless the object says.
+    /// Time for which recommendations hold back a scale-down, unless the object sets one.
     #[arg(long = "horizontal-pod-autoscaler-downscale-stabilization", default_value = "5m", value_parser = duration)]
     downscale_stabilization: Duration,
-    /// Share of its target that a metric may be off without consequences.
+    /// Share of its target by which a metric may differ without an effect.
     #[arg(long = "horizontal-pod-autoscaler-tolerance", default_value = "0.1", value_parser = tolerance)]
     tolerance: f64,
-    /// How long after its start a pod's cpu is judged by its readiness.
+    /// Time after its start during which a pod's cpu counts only if the pod is ready.
     #[arg(long = "horizontal-pod-autoscaler-cpu-initialization-period", default_value = "5m", value_parser = duration)]
     cpu_initialization_period: Duration,
-    /// How long after its start a pod that turned unready counts as never having been ready.
+    /// Time after its start during which a pod that became unready counts as never ready.
     #[arg(long = "horizontal-pod-autoscaler-initial-readiness-delay", default_value = "30s", value_parser = duration)]
     initial_readiness_delay: Duration,
-    /// `HPAScaleToZero=true|false` and `HPAConfigurableTolerance=true|false`, separated by commas.
+    /// Feature gates `HPAScaleToZero=true|false` and `HPAConfigurableTolerance=true|false`, separated by commas.
     #[arg(long = "feature-gates", default_value = "", value_parser = gates)]
     gates: Gates,
 }
 
-/// What governs the controller.
+/// Options of the controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControllerOptions {
-    /// Evaluated at once.
+    /// Number of concurrent evaluations.
     pub concurrent_syncs: usize,
-    /// Between two evaluations of one.
+    /// Interval between two evaluations of one object.
     pub sync_period: Duration,
     /// Options of the rules.
     pub rules: Rules,
@@ -86,10 +86,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     if duration < golang::GoDuration::ZERO { Err("must not be negative".to_owned()) } else { Ok(duration.to_std()) }
 }
 
-/// A sync period in Go's syntax.
+/// Parses a sync period in Go's syntax.
 ///
 /// # Errors
-/// It is not positive. Upstream accepts none of these either; it crashes on them.
+/// Returns an error if the period is not positive. Upstream crashes on such a period.
 pub fn sync_period(text: &str) -> Result<Duration, String> {
     duration(text)
         .and_then(|duration| if duration.is_zero() { Err("must be positive".to_owned()) } else { Ok(duration) })

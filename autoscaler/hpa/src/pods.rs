@@ -1,7 +1,7 @@
-//! The pods of the cluster, as far as the rules look at them: a watch of all of them, trimmed as they come in.
+//! Cache of the cluster's pods: a watch of all pods, trimmed on arrival.
 //!
-//! Of each pod are kept its labels, phase, times, readiness and requests; some hundred bytes. A selector is looked up
-//! within one namespace.
+//! The cache keeps labels, phase, times, readiness and requests of each pod, which is some hundred bytes. Selectors are
+//! evaluated within one namespace.
 
 use super::sources::PodSource;
 use common::labels::Selector;
@@ -17,7 +17,7 @@ use kube::{Api, Client};
 use std::collections::BTreeMap;
 use tokio_util::sync::CancellationToken;
 
-/// All pods.
+/// Cache of all pods.
 pub struct PodCache(Store<Pod>);
 
 impl Default for PodCache {
@@ -27,7 +27,7 @@ impl Default for PodCache {
 }
 
 impl PodCache {
-    /// Watches until `shutdown`.
+    /// Watches pods until `shutdown`.
     pub async fn follow(&self, client: Client, shutdown: CancellationToken) {
         tokio::select! {
             () = self.0.follow(Api::<core::Pod>::all(client), watcher::Config::default(), |pod| trimmed(&pod)) => {}
@@ -40,7 +40,7 @@ impl PodCache {
         self.0.synced().await;
     }
 
-    /// Takes in one pod, as the watch does.
+    /// Adds one pod as the watch would.
     #[cfg(test)]
     pub(crate) fn put(&self, pod: &core::Pod) {
         self.0.apply(&common_controller::key_of(pod), "1", Some(trimmed(pod)));
@@ -54,7 +54,7 @@ impl PodSource for PodCache {
     }
 }
 
-/// A pod as the rules see it.
+/// Converts a pod to the form of the rules.
 pub fn trimmed(pod: &core::Pod) -> Pod {
     let status = pod.status.as_ref();
     let spec = pod.spec.as_ref();
@@ -98,7 +98,7 @@ pub fn trimmed(pod: &core::Pod) -> Pod {
     }
 }
 
-/// A time of the API.
+/// Converts a time of the API.
 pub(super) fn timestamp(time: &Time) -> Timestamp {
     Timestamp::from_nanos(i64::try_from(time.0.as_nanosecond()).unwrap_or(i64::MAX))
 }
@@ -107,7 +107,7 @@ fn requests(resources: Option<&ResourceRequirements>) -> Resources {
     resources.and_then(|resources| resources.requests.as_ref()).map(amounts).unwrap_or_default()
 }
 
-/// What the API server has let in can be read.
+/// Parses amounts, which the API server has validated.
 fn amounts(written: &BTreeMap<String, Written>) -> Resources {
     let amount = |(resource, quantity): (&String, &Written)| {
         Some((resource.clone(), quantity.0.parse::<Quantity>().ok()?.milli()))

@@ -1,31 +1,32 @@
-//! The process `autoscaler-hpa`: what is started in which order, and how it ends.
+//! Process `autoscaler-hpa`: start order and shutdown.
 //!
 //! # Start
 //!
-//! 1. Probes are answered; a port in use is an error at once.
-//! 2. The API server's version is checked; configuration is read and watched from then on, but for the leases', which
-//!    is read once, as upstream does, and is the default if it breaks a rule. What operators see ([`observe`]) follows
-//!    it.
-//! 3. It watches its leases, and one of the two controllers runs ([`HpaMode`]).
-//! 4. It campaigns for its leases once the controller has listed its objects: from others, who act, it would take them
-//!    for nothing until then.
+//! 1. The probe port is opened; a port in use is an immediate error.
+//! 2. The API server's version is checked. Configuration is read, and watched from then on. The leases' configuration
+//!    is read only once, as upstream; an invalid one ends the process. Diagnostics ([`observe`]) follow the
+//!    configuration.
+//! 3. The process watches its leases, and one of the two controllers runs ([`HpaMode`]).
+//! 4. The process campaigns for its leases once the controller has listed its objects. Earlier it would take leases
+//!    from active processes without being able to act.
 //!
-//! # End
+//! # Shutdown
 //!
-//! 1. Probes fail; passes under way come to their end.
-//! 2. Leases are released, only now: nobody else may write while we still do.
+//! 1. Probes fail; passes in flight complete.
+//! 2. Leases are released only now: no other process may write while this one still does.
 //! 3. The ports close.
 //!
 //! # Leases
 //!
-//! `hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.NN-of-NN`, upstream's, in mode
-//! `delegate`: PodAutoscalers are shared by them. Mode `native` has one, since its selectors must all be known to one
-//! process. The holder is `HOSTNAME_UUID`.
+//! In mode `delegate` the leases have upstream's names,
+//! `hpaautoscaler.knative.dev.serving.pkg.reconciler.autoscaling.hpa.reconciler.NN-of-NN`, and share out the
+//! PodAutoscalers. Mode `native` has one lease, since one process must know all selectors. The holder is
+//! `HOSTNAME_UUID`.
 //!
 //! # Not here
 //!
-//! Of upstream's process: traces, and a limit on the rate of requests to the API server. The `autoscaler`'s writes wait
-//! for their turn ([`common_controller::WriteLimiter`]); those of this process do not.
+//! Of upstream's process: traces, and a rate limit on requests to the API server. The `autoscaler` limits its writes
+//! ([`common_controller::WriteLimiter`]); this process does not.
 
 use super::delegate;
 use super::explain::{self, Explanations};
@@ -55,43 +56,43 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// The component, as upstream calls it: in `config-logging` and in the names of leases.
+/// Component name as in upstream: in `config-logging` and in the names of leases.
 const COMPONENT: &str = "hpaautoscaler";
-/// The name under which metrics are pushed.
+/// Service name of pushed metrics.
 const SERVICE: &str = "autoscaler-hpa";
-/// The queue of class HPA, second part of its leases' names.
+/// Queue name of class HPA, second part of its leases' names.
 const DELEGATE_QUEUE: &str = "knative.dev.serving.pkg.reconciler.autoscaling.hpa.Reconciler";
-/// The queue of HorizontalPodAutoscalers.
+/// Queue name of HorizontalPodAutoscalers.
 const NATIVE_QUEUE: &str = "zeroscale.dev.horizontalpodautoscaler";
 /// Port of the probes.
 const PROBE_PORT: u16 = 8080;
-/// Paths that probes ask for.
+/// Paths of the probes.
 const PROBES: [&str; 2] = ["/readiness", "/health"];
-/// Time between looks at the system's wall clock.
+/// Interval between checks of the system's wall clock.
 const RESYNC: Duration = Duration::from_secs(30);
 
 /// Settings of one process.
 #[derive(Clone)]
 pub struct HpaOptions {
-    /// What it does.
+    /// Mode of the process.
     pub mode: HpaMode,
-    /// Where ConfigMaps and leases live.
+    /// Namespace of ConfigMaps and leases.
     pub system_namespace: String,
-    /// Who it is on leases.
+    /// Holder identity on leases.
     pub identity: String,
-    /// Whether it leads without a lease.
+    /// Set if the process leads without a lease.
     pub alone: bool,
-    /// Passes at once in mode `delegate`.
+    /// Number of concurrent passes in mode `delegate`.
     pub workers: usize,
-    /// Flags of mode `native`.
+    /// Options of mode `native`.
     pub controller: ControllerOptions,
-    /// Where probes are answered; `None`: nowhere.
+    /// Address of the probes; `None`: disabled.
     pub probes: Option<SocketAddr>,
-    /// Where metrics and explanations are served; `None`: nowhere.
+    /// Address of metrics and explanations; `None`: disabled.
     pub admin: Option<SocketAddr>,
-    /// Name of the config map on leases.
+    /// Name of the ConfigMap about leases.
     pub election_map: String,
-    /// What all planes are told.
+    /// Options common to all planes.
     pub process: ProcessOptions,
 }
 
@@ -100,7 +101,8 @@ impl HpaOptions {
     /// `CONFIG_LEADERELECTION_NAME`, `METRICS_PROMETHEUS_HOST` and `_PORT`; and `ZEROSCALE_LISTEN_ADDRESS`.
     ///
     /// # Errors
-    /// A required variable is missing, or one cannot be parsed; the error names it, its value and the rule.
+    /// Returns an error if a required variable is missing, or one is invalid. The error names the variable, its value
+    /// and the rule.
     pub fn from_env(mode: HpaMode, get: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let listen = parsed(&get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
@@ -124,17 +126,17 @@ impl HpaOptions {
     }
 }
 
-/// `HOSTNAME_UUID`, another one each time.
+/// Returns a new `HOSTNAME_UUID`.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}_{}", host.trim(), uuid::Uuid::new_v4())
 }
 
-/// Runs until `shutdown`; returns when all is released.
+/// Runs until `shutdown`; returns when everything is released.
 ///
 /// # Errors
-/// A port cannot be bound, the API server is too old, or the leases' ConfigMap breaks a rule; as a delegate any
-/// ConfigMap.
+/// Returns an error if a port cannot be bound, the API server is too old, or the leases' ConfigMap is invalid; in mode
+/// `delegate` for any invalid ConfigMap.
 pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (leases, last) = (CancellationToken::new(), CancellationToken::new());
     let (_leases_end, _last_ends) = (leases.clone().drop_guard(), last.clone().drop_guard());
@@ -153,7 +155,7 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
         () = shutdown.cancelled() => return Ok(()),
     };
     if options.mode == HpaMode::Delegate {
-        configs.refusals.none()?; // As upstream's, whose place it takes.
+        configs.refusals.none()?; // As upstream, which it replaces.
     }
     configs.refusals.register(&metrics);
     let seen = observe::Diagnostics {
@@ -192,7 +194,7 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
     Ok(())
 }
 
-/// Probes pass until the end begins.
+/// Returns the page of the probes, which pass until shutdown begins.
 fn probes(shutdown: CancellationToken) -> Page {
     Arc::new(move |path| {
         let code = if shutdown.is_cancelled() { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
@@ -202,24 +204,24 @@ fn probes(shutdown: CancellationToken) -> Page {
 
 struct Configs {
     autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
-    /// For the start.
+    /// Configuration of the leases, used only at the start.
     election: watch::Receiver<Arc<Result<LeaderElectionConfig, ConfigError>>>,
     observability: watch::Receiver<Arc<ObservabilityConfig>>,
-    /// Which of them break a rule.
+    /// Invalid ConfigMaps.
     refusals: Refusals,
 }
 
 impl Configs {
     async fn read(client: &Client, options: &HpaOptions, until: &CancellationToken) -> Self {
         let mut maps = ConfigMaps::default();
-        maps.keep_deleted(options.mode == HpaMode::Delegate); // As upstream's.
+        maps.keep_deleted(options.mode == HpaMode::Delegate); // As upstream.
         let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
         let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, COMPONENT);
         if let Some(logs) = &options.process.logs {
             let logging = &options.process.config_maps.logging;
             logs.clone().follow(maps.subscribe(logging, LogLevel::default(), level));
         }
-        // A map that breaks a rule ends the process: with defaults in its place there could be two owners.
+        // An invalid map ends the process: with defaults instead, there could be two owners.
         let parse = |data: &BTreeMap<String, String>| Ok::<_, ConfigError>(LeaderElectionConfig::from_map(data));
         let election = maps.subscribe(&options.election_map, Ok(LeaderElectionConfig::default()), parse);
         let named = &options.process.config_maps.observability;
@@ -230,7 +232,7 @@ impl Configs {
     }
 }
 
-/// Campaigns from the moment when `listed` is cancelled. The handle ends when everything is released.
+/// Campaigns for leases once `listed` is cancelled. The handle ends when all leases are released.
 fn campaign(
     client: &Client,
     options: &HpaOptions,
@@ -262,7 +264,7 @@ fn campaign(
     (Shares::new(names, ownership), released)
 }
 
-/// Follows the system's wall clock where it is set.
+/// Follows changes of the system's wall clock.
 async fn resync(clock: Clock, until: CancellationToken) {
     while tokio::time::timeout(RESYNC, until.cancelled()).await.is_err() {
         if clock.resync() {
@@ -277,8 +279,8 @@ mod tests {
     use crate::fixture::Mock;
     use serde_json::json;
 
-    /// Goal: who cannot list all that it is to act on leaves the leases to those who can, and campaigns as soon as it can.
-    /// Method: each list in turn is the one that is refused at first.
+    /// Goal: a process that cannot list all its objects leaves the leases to others, and campaigns as soon as it can.
+    /// Method: each list in turn is rejected at first.
     #[tokio::test(start_paused = true)]
     async fn it_campaigns_once_everything_is_listed() {
         let autoscalers = "/apis/autoscaling.internal.knative.dev/v1alpha1/podautoscalers";
@@ -309,10 +311,10 @@ mod tests {
         }
     }
 
-    /// Goal: who waits for its configuration ends when it is told to, too.
+    /// Goal: a process that waits for its configuration ends at shutdown, too.
     #[tokio::test(start_paused = true)]
     async fn it_ends_while_its_configuration_cannot_be_read() {
-        let (mock, shutdown) = (Mock::default(), CancellationToken::new()); // Everything is answered with 404.
+        let (mock, shutdown) = (Mock::default(), CancellationToken::new()); // Every request gets a 404.
         let running = tokio::spawn(run(bare(HpaMode::Native), mock.client(), shutdown.clone()));
         tokio::time::sleep(Duration::from_secs(60)).await;
         let asked = mock.asked();
@@ -322,7 +324,7 @@ mod tests {
         ended.expect("no panic").expect("no error");
     }
 
-    /// With no port open.
+    /// Returns options without open ports.
     fn bare(mode: HpaMode) -> HpaOptions {
         let read = |name: &str| (name == "SYSTEM_NAMESPACE").then(|| "sys".to_owned());
         let options = HpaOptions::from_env(mode, read).expect("enough");

@@ -1,4 +1,4 @@
-//! The binary on its own: what it says when it is told too little.
+//! Tests of the error messages of the binary with incomplete settings.
 
 #![allow(missing_docs, reason = "tests")]
 

@@ -1,20 +1,20 @@
-//! PodAutoscalers of class `hpa.autoscaling.knative.dev`, as Knative scales them: by a HorizontalPodAutoscaler for
-//! each, which Kubernetes evaluates. There is no decider, no Metric, and no scale to zero.
+//! PodAutoscalers of class `hpa.autoscaling.knative.dev`, scaled as in Knative: each by a HorizontalPodAutoscaler that
+//! Kubernetes evaluates. There is no decider, no Metric, and no scale to zero.
 //!
 //! # A pass
 //!
-//! 1. The HorizontalPodAutoscaler of the same name is made or put right ([`objects`]). One that somebody else controls
-//!    is left alone and told in the status.
-//! 2. So is the ServerlessService: mode `Serve`, all activators.
-//! 3. The status says what both say: names of the Services, whether they are ready, current and desired replicas.
-//!    `Active` is always True.
+//! 1. The HorizontalPodAutoscaler of the same name is created or corrected ([`objects`]). If another object controls
+//!    it, it is left alone and reported in the status.
+//! 2. The ServerlessService is handled in the same way: mode `Serve`, all activators.
+//! 3. The status combines both: names of the Services, their readiness, current and desired replicas. `Active` is
+//!    always True.
 //!
-//! A class that is missing or another's is none of ours, whatever the cluster's default is.
+//! PodAutoscalers without a class, or of another class, are ignored, whatever the cluster's default is.
 //!
-//! # Where we differ from upstream
+//! # Differences from upstream
 //!
-//! - A HorizontalPodAutoscaler that says what it should but for the API server's defaults is not written again.
-//!   Upstream compares before defaults, and so writes the same once more with each pass.
+//! - A HorizontalPodAutoscaler that differs only by the API server's defaults is not written again. Upstream compares
+//!   before defaults, and so repeats the write with each pass.
 //! - Events of Metrics are not watched: a PodAutoscaler of this class has none.
 
 mod objects;
@@ -36,27 +36,27 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Workers, unless the environment says otherwise; upstream's.
+/// Default number of workers, as upstream.
 pub const WORKERS: usize = 2;
 
-/// What the controller runs with.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Wiring {
-    /// The API server.
+    /// Client of the API server.
     pub client: Client,
-    /// Passes at once.
+    /// Number of concurrent passes.
     pub workers: usize,
-    /// Which PodAutoscalers are this process's.
+    /// Decides which PodAutoscalers belong to this process.
     pub leadership: Arc<dyn Leadership>,
-    /// Cancelled as soon as all objects have been listed once: until then nothing can be done as a leader.
+    /// Cancelled once all objects have been listed: until then a leader could do nothing.
     pub listed: CancellationToken,
-    /// `config-autoscaler`, live.
+    /// Current `config-autoscaler`.
     pub config: watch::Receiver<Arc<AutoscalerConfig>>,
-    /// Wall-clock time.
+    /// Wall clock.
     pub clock: Clock,
 }
 
-/// What all passes share.
+/// State shared by all passes.
 struct Context {
     client: Client,
     autoscalers: Arc<Store<PodAutoscaler>>,
@@ -80,8 +80,8 @@ impl Context {
             autoscalers: Arc::new(Store::new(move |key: &Key, _, _| own.add(key.clone(), Priority::Normal))),
             horizontals: Arc::new(horizontals),
             serverless: Arc::new(serverless),
-            // No shutdown ends it, since passes under way still say something: it ends when all passes have, once all is
-            // written, and with the process at the latest.
+            // Not tied to shutdown, because passes in flight still record events. It ends after all passes, once all
+            // events are written, and at the latest with the process.
             recorder: Recorder::start(client.clone(), CancellationToken::new()),
             client,
             queue,
@@ -106,7 +106,7 @@ fn meta<'a, K: Resource>(old: Option<&'a Arc<K>>, new: Option<&'a Arc<K>>) -> Op
     new.or(old).map(|object| object.meta())
 }
 
-/// Asks for the PodAutoscaler that controls an object.
+/// Queues the PodAutoscaler that controls an object.
 fn wake(queue: &WorkQueue<Key>, key: &Key, meta: Option<&ObjectMeta>) {
     let owner = meta.and_then(controller).filter(|owner| owner.kind == "PodAutoscaler");
     if let Some(owner) = owner {
@@ -114,7 +114,7 @@ fn wake(queue: &WorkQueue<Key>, key: &Key, meta: Option<&ObjectMeta>) {
     }
 }
 
-/// Runs until `shutdown`, and then until what is under way has come to its end.
+/// Runs until `shutdown`, and then until all passes in flight have ended.
 pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     let (workers, listed) = (wiring.workers, wiring.listed.clone());
     let cx = Arc::new(Context::new(wiring));
@@ -144,7 +144,7 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// Looks at everything again when configuration or leadership change.
+/// Queues all objects when configuration or leadership change.
 async fn sweep(cx: Arc<Context>, shutdown: CancellationToken) {
     let (mut config, mut leadership) = (cx.config.clone(), cx.leadership.changes());
     loop {
@@ -152,7 +152,7 @@ async fn sweep(cx: Arc<Context>, shutdown: CancellationToken) {
             tokio::select! {
                 Ok(()) = config.changed() => {}
                 Ok(()) = leadership.changed() => {}
-                else => std::future::pending().await, // Neither will ever change.
+                else => std::future::pending().await, // Neither can change any more.
             }
         };
         tokio::select! {

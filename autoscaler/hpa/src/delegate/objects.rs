@@ -1,14 +1,14 @@
-//! The HorizontalPodAutoscaler and the ServerlessService of a PodAutoscaler, as Knative makes them.
+//! HorizontalPodAutoscaler and ServerlessService of a PodAutoscaler, as in Knative.
 //!
 //! | Annotations | `metrics` |
 //! |---|---|
-//! | no `target` that can be read | none: the API server fills in cpu at 80 % |
+//! | no valid `target` | none: the API server defaults to cpu at 80 % |
 //! | `target`, metric `cpu` | cpu, Utilization, rounded up |
 //! | `target`, metric `memory` | memory, AverageValue, whole MiB |
 //! | `target`, any other metric | that metric of the pods, AverageValue, whole |
 //!
-//! `window` becomes the stabilization window both ways. Other annotations of the class KPA have no effect. A
-//! PodAutoscaler that no route leads to has no least scale.
+//! `window` becomes the stabilization window in both directions. Other annotations of the class KPA have no effect. A
+//! PodAutoscaler without a route has no minimum scale.
 
 use crate::object;
 use common::annotations::{self, METRIC, METRIC_CPU, METRIC_MEMORY, TARGET, WINDOW};
@@ -25,10 +25,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
-/// The ServerlessService leads to all activators.
+/// Number of activators that stands for all of them.
 const ALL_ACTIVATORS: i32 = 0;
 
-/// The HorizontalPodAutoscaler. `autoscaler` has its defaults filled in.
+/// Returns the HorizontalPodAutoscaler. `autoscaler` has its defaults.
 pub(super) fn horizontal(autoscaler: &PodAutoscaler, config: &AutoscalerConfig) -> HorizontalPodAutoscaler {
     let annotations = autoscaler.annotations();
     let bounds = annotations::bounds(annotations, config, autoscaler.is_reachable());
@@ -60,7 +60,7 @@ pub(super) fn horizontal(autoscaler: &PodAutoscaler, config: &AutoscalerConfig) 
     }
 }
 
-/// Name, labels, annotations and the owner of an object that is made for it.
+/// Returns name, labels, annotations and owner of an object made for a PodAutoscaler.
 fn metadata(autoscaler: &PodAutoscaler) -> ObjectMeta {
     ObjectMeta {
         name: autoscaler.metadata.name.clone(),
@@ -72,7 +72,7 @@ fn metadata(autoscaler: &PodAutoscaler) -> ObjectMeta {
     }
 }
 
-/// The ServerlessService: traffic goes to the pods, and what goes through activators may go through all of them.
+/// Returns the ServerlessService: traffic goes to the pods, and any traffic through activators may use all of them.
 pub(super) fn serverless(autoscaler: &PodAutoscaler) -> ServerlessService {
     let mut metadata = metadata(autoscaler);
     if let Some(annotations) = &mut metadata.annotations {
@@ -93,7 +93,7 @@ pub(super) fn serverless(autoscaler: &PodAutoscaler) -> ServerlessService {
 fn metric(autoscaler: &PodAutoscaler) -> Option<MetricSpec> {
     let annotations = autoscaler.annotations();
     let target = TARGET.float(annotations)?;
-    let whole = target as i64; // Saturates.
+    let whole = target as i64; // The conversion saturates.
     let each = |milli: i64, format| MetricTarget {
         type_: "AverageValue".to_owned(),
         average_value: Some(Written(Quantity::from_milli(milli, format).to_string())),
@@ -106,7 +106,7 @@ fn metric(autoscaler: &PodAutoscaler) -> Option<MetricSpec> {
     };
     Some(match annotations::metric(annotations) {
         METRIC_CPU => {
-            let percent = target.ceil() as i32; // Saturates.
+            let percent = target.ceil() as i32; // The conversion saturates.
             let target = MetricTarget {
                 type_: "Utilization".to_owned(),
                 average_utilization: Some(percent),
@@ -126,7 +126,7 @@ fn metric(autoscaler: &PodAutoscaler) -> Option<MetricSpec> {
     })
 }
 
-/// Whether an object says what it should, the API server's defaults filled in.
+/// Reports whether an object equals the desired one after the API server's defaults.
 pub(super) fn says(have: &HorizontalPodAutoscaler, want: &HorizontalPodAutoscaler) -> bool {
     let filled = |object: &HorizontalPodAutoscaler| {
         let mut spec = object::spec(&object.spec).ok()?;
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("PodAutoscaler", "u", Some(true)));
     }
 
-    /// Goal: what the API server has filled in is no difference; anything else is.
+    /// Goal: defaults of the API server are no difference; anything else is.
     #[test]
     fn defaults_are_no_difference() {
         let want = made(&[CLASS, ("window", "60s")], "");

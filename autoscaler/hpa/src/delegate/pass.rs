@@ -1,4 +1,4 @@
-//! One pass over one PodAutoscaler of class HPA.
+//! Reconciles one PodAutoscaler of class HPA.
 
 use super::{Context, objects};
 use common::RevisionKey as Key;
@@ -13,15 +13,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use std::sync::Arc;
 
-/// Who speaks in events.
+/// Component name in events.
 const COMPONENT: &str = "podautoscaler-controller";
-/// Message while the ServerlessService is not ready, whatever it says itself.
+/// Message while the ServerlessService is not ready, whatever its own message.
 const SKS_NOT_READY: &str = "SKS Services are not ready yet";
 
-/// One pass. The status is written even if something failed.
+/// Runs one pass. The status is written even after a failure.
 ///
 /// # Errors
-/// Whatever kept the pass from its end.
+/// Returns the error that ended the pass.
 pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), WriteError> {
     let Some(object) = cx.autoscalers.get(key).filter(|object| is_ours(object)) else { return Ok(()) };
     if !cx.leadership.owns(key) {
@@ -39,7 +39,7 @@ pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), WriteError>
     Passes { statuses: &statuses, clock: &cx.clock }.over(&object, run).await
 }
 
-/// Whether it is of this class, and stays.
+/// Reports whether the object has this class and is not being deleted.
 fn is_ours(object: &PodAutoscaler) -> bool {
     annotations::CLASS.text(object.annotations()) == Some(annotations::CLASS_HPA)
         && object.metadata.deletion_timestamp.is_none()
@@ -49,9 +49,9 @@ struct Pass<'a> {
     cx: &'a Context,
     key: &'a Key,
     now: Timestamp,
-    /// With its defaults.
+    /// PodAutoscaler with defaults.
     object: &'a PodAutoscaler,
-    /// The status as it will be.
+    /// Status to write.
     status: PodAutoscalerStatus,
 }
 
@@ -78,7 +78,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Replicas that make the target count as initialized.
+    /// Returns the replicas at which the target counts as initialized.
     fn first_scale(&self) -> i32 {
         let (config, annotations) = (self.cx.config.borrow(), self.object.annotations());
         let bounds = annotations::bounds(annotations, &config, self.object.is_reachable());
@@ -104,7 +104,7 @@ impl Pass<'_> {
         }
         if !objects::says(&have, &want) {
             let doing = "failed to update HPA";
-            // No version: it replaces whatever is there, metadata included.
+            // Without a version it replaces the present object, metadata included.
             let replace = async |api: BoundedApi| api.replace(&want).await.map_err(WriteError::api(doing));
             self.offer(cx.writer().write(key, doing, replace).await?);
         }

@@ -1,4 +1,4 @@
-//! Whole passes, against an API server made of answers.
+//! Tests of whole passes against a mock API server.
 
 use super::pass::reconcile;
 use super::*;
@@ -16,7 +16,7 @@ const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns
 const STATUS: &str = "PUT /apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/podautoscalers/hello/status";
 const EVENTS: &str = "POST /api/v1/namespaces/ns/events?";
 
-/// Leads everything.
+/// Leadership of everything.
 struct All;
 
 impl Leadership for All {
@@ -35,7 +35,7 @@ struct Fixture {
     _config: watch::Sender<Arc<AutoscalerConfig>>,
 }
 
-/// A PodAutoscaler of class HPA with those annotations; its status says that it is settled.
+/// Returns a PodAutoscaler of class HPA with those annotations and a settled status.
 fn autoscaler(annotations: &[(&str, &str)], status: Value) -> Value {
     let mut all = serde_json::Map::new();
     for (key, value) in [("class", "hpa.autoscaling.knative.dev"), ("metric", "cpu")].iter().chain(annotations) {
@@ -90,7 +90,7 @@ fn serverless(ready: bool, uid: &str, target: &str) -> Value {
     })
 }
 
-/// As the API server stores it: with its defaults.
+/// Returns the object as the API server stores it, with its defaults.
 fn horizontal(uid: &str, desired: i32, current: i32) -> Value {
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
@@ -122,7 +122,7 @@ impl Fixture {
         mock.on(STATUS, 200, autoscaler.clone()).on(EVENTS, 201, json!({}));
         cx.autoscalers.apply(&key, "10", Some(serde_json::from_value(autoscaler).expect("a PodAutoscaler")));
         if let Some(mut object) = serverless {
-            // What it was created with: the PodAutoscaler's, but for the metric.
+            // It was created with the PodAutoscaler's annotations, except the metric.
             let mut annotations = cx.autoscalers.get(&key).expect("there").annotations().clone();
             annotations.remove(annotations::METRIC.name);
             if object["metadata"]["annotations"].is_null() {
@@ -136,7 +136,7 @@ impl Fixture {
         Self { mock, cx, key, _config }
     }
 
-    /// A pass: its error, and what was asked, events last.
+    /// Runs a pass. Returns its error and the requests, events last.
     async fn pass(&self) -> (Option<String>, Vec<(String, Value)>) {
         let outcome = reconcile(&self.cx, &self.key).await;
         tokio::time::sleep(Duration::from_millis(1)).await; // Time is paused: events are written in the background.
@@ -152,7 +152,7 @@ fn sent<'a>(requests: &'a [(String, Value)], line: &str) -> &'a Value {
     requests.iter().find(|(asked, _)| asked == line).map_or(&Value::Null, |(_, body)| body)
 }
 
-/// Status, reason and message of a condition that was written.
+/// Returns status, reason and message of a written condition.
 fn said(requests: &[(String, Value)], kind: &str) -> [String; 3] {
     let conditions = sent(requests, STATUS)["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default();
@@ -200,7 +200,7 @@ async fn case_2_both_objects_are_made() {
     assert_eq!((&status["serviceName"], &status["metricsServiceName"]), (&json!(""), &json!("")));
 }
 
-/// (ready, desired, current) -> (SKSReady, ScaleTargetInitialized), names copied in each.
+/// Rows: (ready, desired, current) -> (SKSReady, ScaleTargetInitialized); names are copied in each.
 #[tokio::test(start_paused = true)]
 async fn cases_3_to_6_the_status_says_what_both_objects_say() {
     for (case, ready, (desired, current), sks, initialized) in [
@@ -337,7 +337,7 @@ async fn case_13_what_is_on_its_way_out_or_of_another_class_is_left_alone() {
     }
 }
 
-/// Goal: settings that were edited, or that drifted, reach the ServerlessService.
+/// Goal: edited or drifted settings reach the ServerlessService.
 #[tokio::test(start_paused = true)]
 async fn labels_and_annotations_of_the_serverless_service_follow() {
     let mut object = autoscaler(&[("target", "1")], settled(0, 0));
@@ -356,7 +356,7 @@ async fn labels_and_annotations_of_the_serverless_service_follow() {
     assert_eq!(meta["annotations"]["example.com/note"], "mine", "others may add their own");
 }
 
-/// Goal: what changes about either object wakes the PodAutoscaler that controls it, and no other.
+/// Goal: a change of either object queues the PodAutoscaler that controls it, and no other.
 #[tokio::test(start_paused = true)]
 async fn events_of_both_objects_wake_their_owner() {
     let f = Fixture::new(autoscaler(&[], settled(0, 0)), None, None);
@@ -373,7 +373,7 @@ async fn events_of_both_objects_wake_their_owner() {
     assert_eq!(*f.cx.queue.next().await.key(), f.key);
 }
 
-/// Goal: a pass that fails as the one before did writes no status.
+/// Goal: a pass that fails like the previous one writes no status.
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
     let (target, sks) = ("hello-deployment", |uid| Some(serverless(true, uid, "hello-deployment")));

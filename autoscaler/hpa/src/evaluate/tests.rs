@@ -1,4 +1,4 @@
-//! Whole passes against an API server made of answers.
+//! Tests of whole passes against a mock API server.
 
 use super::*;
 use crate::fixture::{Mock, Pods, scale, with_apps};
@@ -67,7 +67,7 @@ async fn pass(mock: &Mock, spec: &Spec, pods: &Pods) -> (Conclusion, Option<Stat
     (outcome.finish.conclude(Ok(())), written, outcome.measured.len())
 }
 
-/// Goal: the whole way, request by request: cpu and memory share one list, the scale is written with what was read.
+/// Goal: a whole pass, request by request: cpu and memory share one list, and the scale is written as it was read.
 #[tokio::test]
 async fn a_busy_target_grows() {
     let mock = Mock::default();
@@ -90,7 +90,7 @@ async fn a_busy_target_grows() {
     assert_eq!((&asked[4].1["spec"]["replicas"], &asked[4].1["metadata"]["resourceVersion"]), (&json!(5), &json!("7")));
 }
 
-/// Goal: after a conflict the scale is read again and the same number written to what it is by then, at most five
+/// Goal: after a conflict the scale is read again, and the same number is written to the new version, at most five
 /// times.
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_met_with_a_fresh_read() {
@@ -119,7 +119,7 @@ async fn a_conflict_is_met_with_a_fresh_read() {
     assert_eq!(status.expect("a status").conditions[0].reason, "FailedUpdateScale");
 }
 
-/// Goal: each layer puts its words before an error.
+/// Goal: each layer adds its prefix to an error.
 #[tokio::test]
 async fn errors_are_layered_as_upstreams() {
     let metric =

@@ -1,4 +1,4 @@
-//! What is kept of passes, and how it is shown.
+//! Tests of the recorded passes and their display.
 
 use super::*;
 use common_runtime::admin::get;
@@ -44,7 +44,7 @@ fn conclusion(action: Action, error: Option<&str>) -> Conclusion {
     }
 }
 
-/// Goal: the document comes over the admin port, and is laid out as a table.
+/// Goal: the admin port serves the document, and it is formatted as a table.
 #[tokio::test]
 async fn why_is_answered_over_the_admin_port() {
     let (explanations, shutdown) = (Arc::new(Explanations::default()), CancellationToken::new());

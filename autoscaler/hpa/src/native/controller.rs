@@ -1,4 +1,4 @@
-//! What the workers share, and one pass over one object.
+//! State shared by the workers, and one pass over one object.
 
 use super::Wiring;
 use super::foreign_manager::{ForeignManager, MANAGER};
@@ -34,14 +34,14 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// Who speaks in events, as upstream's controller does.
+/// Component name in events, as in upstream's controller.
 const COMPONENT: &str = "horizontal-pod-autoscaler";
-/// How often a write that the API server throttles is repeated, as upstream's client does.
+/// Maximum number of repetitions of a throttled write, as in upstream's client.
 const REPEATS: u32 = 10;
 
-/// An object as it is held.
+/// Cached object.
 pub(super) struct CachedObject {
-    /// Without the record of who wrote what.
+    /// Object without its managed fields.
     pub(super) object: HorizontalPodAutoscaler,
     spec: Result<Spec, String>,
     status: Status,
@@ -62,14 +62,14 @@ impl CachedObject {
     }
 }
 
-/// What is kept of an object from pass to pass.
+/// State of an object that is kept between passes.
 #[derive(Default)]
 struct Remembered {
     uid: String,
     memory: Memory,
 }
 
-/// What the workers share.
+/// State shared by the workers.
 pub(super) struct Controller {
     pub(super) options: ControllerOptions,
     pub(super) queue: WorkQueue<Key>,
@@ -81,7 +81,7 @@ pub(super) struct Controller {
     scales: RestScales,
     selectors: Arc<Mutex<Selectors>>,
     remembered: Mutex<HashMap<Key, Remembered>>,
-    /// Objects that another manager keeps us from, and that it was said of.
+    /// Objects that another manager blocks, once this was reported.
     refused: Mutex<HashSet<Key>>,
     recorder: Recorder,
     pub(super) leadership: Arc<dyn Leadership>,
@@ -107,8 +107,8 @@ impl Controller {
             pods: PodCache::default(),
             metrics: RestMetrics::new(client.clone(), mapper.clone(), options.sync_period),
             scales: RestScales::new(client.clone(), mapper),
-            // No shutdown ends it, since passes under way still say something: it ends when the controller has, once all
-            // is written, and with the process at the latest.
+            // Not tied to shutdown, because passes in flight still record events. It ends after the controller, once
+            // all events are written, and at the latest with the process.
             recorder: Recorder::start(client.clone(), CancellationToken::new()),
             remembered: Mutex::default(),
             refused: Mutex::default(),
@@ -123,7 +123,8 @@ impl Controller {
         }
     }
 
-    /// Starts the watches, which end with `shutdown`. Whether all objects and pods are known, or the end came before.
+    /// Starts the watches, which end with `shutdown`. Returns whether all objects and pods were listed before
+    /// `shutdown`.
     pub(super) async fn follow(self: &Arc<Self>, shutdown: &CancellationToken) -> bool {
         let (this, until) = (self.clone(), shutdown.clone());
         tokio::spawn(async move { this.pods.follow(this.client.clone(), until).await });
@@ -145,10 +146,10 @@ impl Controller {
         }
     }
 
-    /// One pass. Whether the object should be looked at again after a period.
+    /// Runs one pass. Returns whether the object should be queued again after a period.
     pub(super) async fn reconcile(&self, key: &Key) -> bool {
         let Some(held) = self.objects.get(key) else {
-            // A pass that was under way when the object went has made some of it again.
+            // A pass in flight during the deletion of the object may have restored parts of its state.
             self.give_up(key);
             return false;
         };
@@ -162,15 +163,15 @@ impl Controller {
         true
     }
 
-    /// Asks for a look at every object that is not ours, at once: what a pass has left behind is given up. One that has
-    /// become ours waits for its period, as after each pass.
+    /// Queues every object that this process does not lead, at once, so that the state of earlier passes is given up.
+    /// An object that it now leads waits for its period, as after each pass.
     pub(super) fn look_at_lost(&self) {
         for key in self.objects.keys().into_iter().filter(|key| !self.leadership.owns(key)) {
             self.queue.add(key, Priority::Slow);
         }
     }
 
-    /// An object is gone or another process acts on it: nothing is kept, and nothing is said of it here.
+    /// Drops all state, metrics and explanations of an object that is deleted or led by another process.
     fn give_up(&self, key: &Key) {
         self.start_afresh(key);
         self.refused.lock().remove(key);
@@ -178,9 +179,9 @@ impl Controller {
         self.explanations.forget(key);
     }
 
-    /// The next pass over an object begins like a new leader's, with the scale as it is found then for a recommendation:
-    /// recommendations from before the time in which somebody else acts on it would be too old to stabilize anything, and
-    /// keep it from being one. The selector may have become another as well.
+    /// Resets an object, so that the next pass begins like a new leader's: the scale it finds is the first
+    /// recommendation. Older recommendations would be too old to stabilize anything, and would suppress that first one.
+    /// The selector may have changed as well.
     fn start_afresh(&self, key: &Key) {
         self.remembered.lock().remove(key);
         self.selectors.lock().clear(key.namespace(), key.name());
@@ -196,7 +197,7 @@ impl Controller {
                 return;
             }
         };
-        // Taken out for the time of the pass: the queue lets nobody else have this key meanwhile.
+        // The memory is removed during the pass; the queue lets no other worker have this key meanwhile.
         let mut remembered =
             self.remembered.lock().remove(key).filter(|known| known.uid == held.uid()).unwrap_or_default();
         held.uid().clone_into(&mut remembered.uid);
@@ -251,12 +252,12 @@ impl Controller {
             }
         }
         if let Some(error) = &conclusion.error {
-            // It is in a condition and in an event as well.
+            // A condition and an event contain it as well.
             tracing::debug!(hpa = %key, %error, "will be tried again after a period");
         }
     }
 
-    /// Whether another manager is at work on the object. Says so when it begins.
+    /// Reports whether another manager acts on the object, and logs the beginning and the end of that.
     fn is_kept_away(&self, key: &Key, held: &CachedObject) -> bool {
         let now = self.clock.now();
         let alive = held.foreign.as_ref().filter(|foreign| foreign.is_alive(now));
@@ -277,7 +278,7 @@ impl Controller {
     }
 }
 
-/// What happens when objects come and go.
+/// Handles added and deleted objects.
 struct WatchHandler {
     queue: WorkQueue<Key>,
     series: Series,
@@ -295,13 +296,13 @@ impl WatchHandler {
             self.series.gone(key);
             self.explanations.forget(key);
         }
-        // Of an object that is gone, the next pass drops what is kept.
+        // The next pass drops the state of a deleted object.
         self.queue.add_after(key.clone(), self.options.sync_period);
     }
 }
 
-/// Scales that are written only while the lease lasts. A write that is throttled is repeated when the API server says,
-/// if that is within the time of one write; the lease is looked at again each time.
+/// Scales that are written only while the lease lasts. A throttled write is repeated after the delay that the API
+/// server requests, if that is within the time limit of one write; the lease is checked before each attempt.
 struct GuardedScales<'a> {
     scales: &'a RestScales,
     leadership: &'a dyn Leadership,
@@ -331,7 +332,7 @@ impl ScaleSource for GuardedScales<'_> {
                 };
                 let end = guard.deadline().map_or(until, |deadline| deadline.min(until));
                 let (result, wait) = self.scales.write_within(read, replicas, end - Instant::now()).await;
-                // A failure may be silence.
+                // A failure may be a missing response.
                 match result {
                     WriteResult::Failed(_) => drop(guard),
                     WriteResult::Written | WriteResult::Conflict(_) => guard.answered(),
@@ -347,7 +348,7 @@ impl ScaleSource for GuardedScales<'_> {
     }
 }
 
-/// An API server's own words.
+/// Returns the text of an API server's error.
 fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),

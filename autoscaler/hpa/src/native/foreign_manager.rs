@@ -1,34 +1,34 @@
-//! Whether somebody else is at work: two controllers that act on one HorizontalPodAutoscaler would fight over its
+//! Detection of another controller: two controllers that act on one HorizontalPodAutoscaler would fight over its
 //! target.
 //!
-//! Each write of a status leaves its manager's name and the time in the object's `managedFields`. Another manager than
-//! ourselves that has written the status subresource within the last [`RECENTLY`] is taken for a controller that is
-//! alive, and nothing is done about the object until it has been silent for so long. It writes with every change that
-//! it makes, so a controller that is switched on later is noticed with its first one; one that never changes anything
-//! is not, and does no harm. A person who edits a status by hand stops us as well, for that time.
+//! Each write of a status records its manager's name and the time in the object's `managedFields`. If another manager
+//! has written the status subresource within the last [`RECENTLY`], it counts as an active controller, and nothing is
+//! done about the object until that manager has been silent for so long. A controller writes the status with every
+//! change, so one that is enabled later is noticed with its first change; one that never changes anything is not
+//! noticed, and does no harm. A user who edits a status by hand also stops this controller for that time.
 //!
-//! API servers without managed fields show nobody.
+//! API servers without managed fields show no other managers.
 
 use common::time::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::time::Duration;
 
-/// Our own name as a manager.
+/// Manager name of this controller.
 pub(crate) const MANAGER: &str = "zeroscale-hpa";
-/// How long a write counts as a sign of life: four sync periods of upstream's controller.
+/// Time for which a write counts as a sign of activity: four sync periods of upstream's controller.
 pub(crate) const RECENTLY: Duration = Duration::from_secs(60);
 
-/// Another manager's latest write of the status.
+/// Latest write of the status by another manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ForeignManager {
-    /// Its name.
+    /// Name of the manager.
     pub(crate) manager: String,
-    /// When it wrote.
+    /// Time of the write.
     pub(crate) at: Timestamp,
 }
 
 impl ForeignManager {
-    /// The latest one that an object tells of.
+    /// Returns the latest such write that an object records.
     pub(crate) fn of(meta: &ObjectMeta) -> Option<Self> {
         let entries = meta.managed_fields.iter().flatten();
         let theirs = entries.filter(|entry| {
@@ -41,7 +41,7 @@ impl ForeignManager {
         write.max_by_key(|write| write.at)
     }
 
-    /// Whether it is a sign of life. A time that lies ahead is, too: clocks differ.
+    /// Reports whether the manager counts as active. A time in the future counts as well, because clocks differ.
     pub(crate) fn is_alive(&self, now: Timestamp) -> bool {
         now.saturating_since(self.at) < RECENTLY
     }

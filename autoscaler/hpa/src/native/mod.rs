@@ -1,34 +1,35 @@
-//! The HorizontalPodAutoscaler controller in place of Kubernetes' own: one pass over each object every sync period.
+//! HorizontalPodAutoscaler controller that replaces Kubernetes' own: one pass over each object every sync period.
 //!
-//! Kubernetes' own is to be switched off (`--controllers=*,-horizontal-pod-autoscaler-controller` of its controller
-//! manager); as long as it is not, nothing is done here ([`foreign_manager`]).
+//! Kubernetes' own controller must be disabled (`--controllers=*,-horizontal-pod-autoscaler-controller` of its
+//! controller manager). While it is active, this controller does nothing ([`foreign_manager`]).
 //!
 //! # Cadence
 //!
-//! An object's key is queued one sync period after the object appears or changes, and again one period after each pass,
-//! however that went: no back-off, no jitter, no hurry after an edit. A second request for a queued key can only make
-//! it earlier. One object is in the hands of one worker at most.
+//! An object's key is queued one sync period after the object appears or changes, and one period after each pass,
+//! whatever its result: no backoff, no jitter, no speed-up after an edit. A second request for a queued key can only
+//! make it earlier. At most one worker handles an object at a time.
 //!
 //! # Memory
 //!
-//! Recommendations and changes of an object are kept from one pass to the next, under its UID: an object that was
-//! deleted and made again starts afresh, where upstream's may inherit. A restart forgets them, and so does a time in
-//! which another process or manager acts on the object. Selectors are known of all objects, so that no two act on the
-//! same pods; hence one process does all the work, and others stand by. One that leads no more says nothing of any
-//! object: its series and explanations end.
+//! Recommendations and changes of an object are kept between passes under its UID. An object that was deleted and
+//! created again starts afresh, while upstream's may inherit them. They are dropped by a restart, and while another
+//! process or manager acts on the object.
 //!
-//! # Where we differ from upstream
+//! The selectors of all objects must be known, so that no two act on the same pods. Therefore one process does all the
+//! work, and others stand by. A process that loses the lead ends its metrics and explanations of all objects.
 //!
-//! - Nothing is done where another manager writes the status ([`foreign_manager`]); said once in the log, in
+//! # Differences from upstream
+//!
+//! - Nothing is done if another manager writes the status ([`foreign_manager`]). This is reported once in the log, in
 //!   `zeroscale_hpa_foreign_manager`, and in the explanation.
-//! - `desired_replicas` and the history go when the object goes, or the lease; the former also where another manager
-//!   writes the status.
-//! - Where the API server throttles (429 or 5xx with Retry-After), the scale's write is repeated as upstream's is, but
-//!   within 10 s. A read that is to wait for longer than a second, and the status's write, wait for the next pass;
-//!   upstream repeats these as well.
-//! - An event about a failure is not written again within five minutes while its text is the same; upstream's recorder
-//!   counts equal ones together.
-//! - A pass that panics is counted and comes again after a period, and takes no worker with it.
+//! - `desired_replicas` and the history end with the object or the lease; the former also if another manager writes the
+//!   status.
+//! - If the API server throttles (429 or 5xx with Retry-After), the write of the scale is repeated as upstream's is,
+//!   but only within 10 s. A read with a delay of more than a second, and the write of the status, wait for the next
+//!   pass; upstream repeats these as well.
+//! - An event about a failure is not repeated within five minutes while its text is the same; upstream's recorder
+//!   counts equal events.
+//! - A pass that panics is counted and repeated after a period. Its worker continues.
 
 mod controller;
 mod foreign_manager;
@@ -49,34 +50,34 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// What the controller runs with.
+/// Dependencies of the controller.
 #[derive(Clone)]
 pub struct Wiring {
-    /// The API server.
+    /// Client of the API server.
     pub client: Client,
-    /// Flags.
+    /// Options from flags.
     pub options: ControllerOptions,
-    /// Whether this process is the one that acts.
+    /// Decides whether this process acts.
     pub leadership: Arc<dyn Leadership>,
-    /// Cancelled as soon as all objects and pods have been listed once: until then nothing can be done as a leader.
+    /// Cancelled once all objects and pods have been listed: until then a leader could do nothing.
     pub listed: CancellationToken,
-    /// Where to register metrics.
+    /// Registry of metrics.
     pub metrics: Metrics,
-    /// Where passes are told.
+    /// Destination of the explanations.
     pub explanations: Arc<Explanations>,
-    /// Wall-clock time.
+    /// Wall clock.
     pub clock: Clock,
 }
 
 impl Wiring {
-    /// For a process that is alone, and keeps metrics and explanations to itself.
+    /// Builds the dependencies of a single process with private metrics and explanations.
     pub fn alone(client: Client, options: ControllerOptions) -> Self {
         let (listed, metrics, explanations) = (CancellationToken::new(), Metrics::default(), Arc::default());
         Self { client, options, leadership: Arc::new(Alone), listed, metrics, explanations, clock: Clock::system() }
     }
 }
 
-/// Runs until `shutdown`, and then until what is under way has come to its end.
+/// Runs until `shutdown`, and then until all passes in flight have ended.
 pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     let (workers, listed) = (wiring.options.concurrent_syncs, wiring.listed.clone());
     let controller = Arc::new(Controller::new(wiring));
@@ -92,7 +93,7 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// Gives up what was lost as soon as leadership changes.
+/// Gives up lost objects when leadership changes.
 async fn follow_leadership(controller: Arc<Controller>, shutdown: CancellationToken) {
     let mut changes = controller.leadership.changes();
     while let Some(Ok(())) = shutdown.run_until_cancelled(changes.changed()).await {
@@ -102,7 +103,7 @@ async fn follow_leadership(controller: Arc<Controller>, shutdown: CancellationTo
 
 async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
     loop {
-        // What is under way is never cut off: only the wait for the next key ends with the process.
+        // A pass in flight is never cut off: only the wait for the next key ends at shutdown.
         let item = tokio::select! {
             item = controller.queue.next() => item,
             () = shutdown.cancelled() => return,
@@ -117,6 +118,6 @@ async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
             controller.queue.add_after(item.key().clone(), controller.options.sync_period);
         }
         drop(item);
-        tokio::task::yield_now().await; // A pass need not have waited, and others have waited for it.
+        tokio::task::yield_now().await; // A pass may complete without waiting, so other tasks get a turn here.
     }
 }

@@ -1,7 +1,7 @@
-//! The controller's own metrics, under upstream's names, and two of ours.
+//! Metrics of the controller, under upstream's names, and two additional ones.
 //!
-//! `desired_replicas` ends with its object, or when somebody else acts on that; upstream's never does. Not here: the
-//! series of a work queue.
+//! `desired_replicas` ends with its object, or when another controller acts on the object; upstream's never ends. Not
+//! here: the metrics of a work queue.
 
 use common::RevisionKey as Key;
 use common_runtime::telemetry::{self, Metrics, catalog};
@@ -13,14 +13,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use std::time::Duration;
 
-/// How a reconciliation went.
+/// Labels for the result of a reconciliation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReconcileLabels {
     action: &'static str,
     error: &'static str,
 }
 
-/// How the computation of one metric went.
+/// Labels for the evaluation of one metric.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ComputationLabels {
     action: &'static str,
@@ -28,7 +28,7 @@ struct ComputationLabels {
     metric_type: String,
 }
 
-/// One object.
+/// Labels for one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ObjectLabels {
     namespace: String,
@@ -43,7 +43,7 @@ impl ObjectLabels {
 
 type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// The families.
+/// Metric families of the controller.
 #[derive(Clone)]
 pub(crate) struct Series {
     reconciliations: Family<ReconcileLabels, Counter>,
@@ -56,7 +56,7 @@ pub(crate) struct Series {
     panics: Counter,
 }
 
-/// 15 bounds from a millisecond to 16 s.
+/// Returns a histogram with 15 bounds from a millisecond to 16 s.
 fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 15))
 }
@@ -79,24 +79,24 @@ impl Series {
         }
     }
 
-    /// An object has come into sight.
+    /// Counts a new object.
     pub(crate) fn appeared(&self) {
         self.objects.inc();
     }
 
-    /// An object has gone.
+    /// Removes a deleted object from all families.
     pub(crate) fn gone(&self, key: &Key) {
         self.objects.dec();
         self.ended(key);
     }
 
-    /// Nothing is said of an object any more.
+    /// Ends the series of an object.
     pub(crate) fn ended(&self, key: &Key) {
         self.desired.remove(&ObjectLabels::of(key));
         self.foreign.remove(&ObjectLabels::of(key));
     }
 
-    /// Whether another manager keeps us from an object. What is desired is for that one to say.
+    /// Records whether another manager blocks an object. That manager then decides its desired replicas.
     pub(crate) fn foreign(&self, key: &Key, foreign: bool) {
         if foreign {
             self.desired.remove(&ObjectLabels::of(key));
@@ -106,12 +106,12 @@ impl Series {
         }
     }
 
-    /// A fault of the program.
+    /// Counts a panic.
     pub(crate) fn panicked(&self) {
         self.panics.inc();
     }
 
-    /// A pass has ended. `measured`: how long each metric took to read, in order.
+    /// Records a completed pass. `measured` are the times taken to read each metric, in order.
     pub(crate) fn concluded(&self, key: &Key, conclusion: &Conclusion, took: Duration, measured: &[Duration]) {
         let (action, error) = texts(conclusion.action, conclusion.error_label);
         let labels = ReconcileLabels { action, error };

@@ -1,4 +1,4 @@
-//! The controller against an API server made of answers, in paused time.
+//! Tests of the controller against a mock API server, in paused time.
 
 use super::controller::CachedObject;
 use super::*;
@@ -21,7 +21,7 @@ const STATUS: &str = "PUT /apis/autoscaling/v2/namespaces/shop/horizontalpodauto
 const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb";
 const EVENTS: &str = "POST /api/v1/namespaces/shop/events?";
 
-/// Who may act and write.
+/// Leadership that a test can change.
 struct Lease {
     owns: AtomicBool,
     writes: AtomicBool,
@@ -79,7 +79,7 @@ impl Fixture {
         Self { mock, lease, metrics, explanations, controller, shutdown }
     }
 
-    /// A Deployment with that many ready pods, each using so much of 1000m.
+    /// Adds a Deployment with that many ready pods, each using that much of 1000m.
     fn using(&self, usage: &[&str]) -> &Self {
         for i in 0..usage.len() {
             self.controller.pods.put(&pod(i));
@@ -104,7 +104,7 @@ impl Fixture {
         self.controller.objects.apply(&Key::new("shop", "web"), "", None);
     }
 
-    /// Lets time pass, and all that is due happen.
+    /// Lets time pass, so that all due work is done.
     async fn after(&self, seconds: u64) -> Vec<(String, Value)> {
         tokio::time::sleep(Duration::from_secs(seconds) + Duration::from_millis(1)).await;
         self.mock.requests()
@@ -146,7 +146,7 @@ fn web() -> Value {
     })
 }
 
-/// The same, after another manager has written its status at a time of that day.
+/// Returns the object after another manager has written its status at this time of the day.
 fn theirs(time: &str) -> Value {
     let mut object = web();
     object["metadata"]["managedFields"] = json!([{
@@ -156,7 +156,7 @@ fn theirs(time: &str) -> Value {
     object
 }
 
-/// What the API server answers to a status: the object with a newer version.
+/// Returns the API server's response to a status write: the object with a newer version.
 fn stored(version: &str, status: Value) -> Value {
     let mut object = web();
     object["apiVersion"] = json!("autoscaling/v2");
@@ -183,7 +183,7 @@ fn reasons(status: &Value) -> Vec<&str> {
     status["conditions"].as_array().into_iter().flatten().filter_map(|c| c["reason"].as_str()).collect()
 }
 
-/// Goal: a pass step by step: which requests, in which order, saying what.
+/// Goal: a pass sends the expected requests in order, with the expected content.
 #[tokio::test(start_paused = true)]
 async fn a_busy_object_is_scaled_and_says_so() {
     let f = Fixture::new(1);
@@ -230,8 +230,8 @@ async fn a_busy_object_is_scaled_and_says_so() {
     assert_eq!(f.after(60).await, [], "what is gone is let go");
 }
 
-/// Goal: one pass each period; edits do not hurry it, errors do not slow it, and a status that says nothing new is not
-/// written.
+/// Goal: each period has one pass. Edits do not bring it forward, errors do not delay it, and an unchanged status is
+/// not written.
 #[tokio::test(start_paused = true)]
 async fn passes_keep_their_period() {
     let f = Fixture::new(2);
@@ -239,7 +239,7 @@ async fn passes_keep_their_period() {
     f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2));
     f.put(web());
     let first = f.after(15).await;
-    // The API server keeps what it was sent.
+    // The API server stores what it was sent.
     f.mock.on(STATUS, 200, stored("11", sent(&first, STATUS)["status"].clone()));
     f.put(stored("11", sent(&first, STATUS)["status"].clone()));
     assert_eq!(lines(&f.after(14).await), [""; 0], "an edit does not hurry it");
@@ -256,7 +256,7 @@ async fn passes_keep_their_period() {
     assert_eq!(times, [45, 60, 75, 90, 105], "errors change nothing about the pace");
 }
 
-/// Goal: what goes wrong with a status is said in an event, not tried again, and the change of the scale stays.
+/// Goal: a rejected status write is reported by an event and not retried, and the change of the scale stays.
 #[tokio::test(start_paused = true)]
 async fn a_status_that_is_refused_is_told() {
     let f = Fixture::new(1);
@@ -273,7 +273,8 @@ async fn a_status_that_is_refused_is_told() {
     assert!(f.series().contains("reconciliations_total{action=\"scale_up\",error=\"internal\"} 1"));
 }
 
-/// Goal: two controllers never act on one object, and that is said once; ours goes on when the other has been silent.
+/// Goal: two controllers never act on one object, and this is reported once. This controller resumes once the other one
+/// has been silent.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_done_while_another_manager_writes_the_status() {
     let f = Fixture::new(1);
@@ -290,7 +291,8 @@ async fn nothing_is_done_while_another_manager_writes_the_status() {
     assert!(!f.series().contains("hpa_foreign_manager{"));
 }
 
-/// Goal: who does not lead does nothing, and nobody writes when the lease may end before the answer.
+/// Goal: a process that does not lead does nothing, and a leader does not write if its lease may end before the
+/// response.
 #[tokio::test(start_paused = true)]
 async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     let f = Fixture::new(1);
@@ -306,8 +308,9 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     assert_eq!(told, ["FailedRescale", "FailedUpdateStatus"]);
 }
 
-/// Goal: a scale whose write is throttled is written in the same pass, when the API server says, if that is within the
-/// time of one write; ten times more at most, as upstream's client does, and only while the lease lasts.
+/// Goal: a throttled write of the scale is repeated in the same pass after the delay that the API server requests, if
+/// that is within the time limit of one write. It is repeated at most ten times, as in upstream's client, and only
+/// while the lease lasts.
 #[tokio::test(start_paused = true)]
 async fn a_throttled_write_of_the_scale_is_repeated_when_the_server_says() {
     let throttled = |wait: &'static str| {
@@ -341,8 +344,8 @@ async fn a_throttled_write_of_the_scale_is_repeated_when_the_server_says() {
     assert!(puts(&asked) == 0 && told.ends_with("the lease may end within two seconds"), "{asked:?}");
 }
 
-/// Goal: recommendations from before a time in which somebody else acts on an object keep no first pass after it from
-/// being stabilized. Method: five replicas, idle when it is ours again after ten minutes, twice the window.
+/// Goal: recommendations from before a time in which another controller acts on an object do not prevent the first pass
+/// after it from being stabilized. Method: five idle replicas, led here again after ten minutes, twice the window.
 #[tokio::test(start_paused = true)]
 async fn what_is_remembered_does_not_outlive_a_time_in_which_somebody_else_acts() {
     type Turn = fn(&Fixture);
@@ -366,7 +369,7 @@ async fn what_is_remembered_does_not_outlive_a_time_in_which_somebody_else_acts(
     }
 }
 
-/// Goal: an object that another manager acts on stands in nobody's way with what it once selected.
+/// Goal: the earlier selection of an object that another manager acts on blocks no other object.
 #[tokio::test(start_paused = true)]
 async fn what_was_selected_does_not_outlive_a_time_in_which_somebody_else_acts() {
     let f = Fixture::new(1);
@@ -385,7 +388,8 @@ async fn what_was_selected_does_not_outlive_a_time_in_which_somebody_else_acts()
     assert!(reasons(&sent(&asked, &line)["status"]).contains(&"ValidMetricFound"), "{asked:?}");
 }
 
-/// Goal: who leads no more says nothing of any object, at once; who is kept away says that alone.
+/// Goal: a process that loses the lead ends all metrics and explanations at once. A blocked controller reports only
+/// that it is blocked.
 #[tokio::test(start_paused = true)]
 async fn what_is_said_of_an_object_ends_with_the_lease() {
     let (f, key) = (Fixture::new(1), Key::new("shop", "web"));
@@ -415,7 +419,7 @@ async fn what_is_said_of_an_object_ends_with_the_lease() {
     assert_eq!(said(), (false, true, true), "still another manager's, and it is said again");
 }
 
-/// Goal: what a pass says that was under way when the end began is written.
+/// Goal: events of passes in flight at shutdown are written.
 #[tokio::test(start_paused = true)]
 async fn events_of_the_last_passes_are_written() {
     let f = Fixture::new(1);
@@ -428,7 +432,7 @@ async fn events_of_the_last_passes_are_written() {
     assert_eq!(sent(&asked, EVENTS)["reason"], "SuccessfulRescale", "{asked:?}");
 }
 
-/// Goal: recommendations outlive a pass, not an object: one that was made again under the same name starts afresh.
+/// Goal: recommendations outlive a pass, but not an object: an object created again under the same name starts afresh.
 #[tokio::test(start_paused = true)]
 async fn what_is_remembered_belongs_to_the_object() {
     let f = Fixture::new(1);
@@ -466,7 +470,7 @@ async fn two_objects_for_the_same_pods_block_each_other() {
     assert!(!lines(&second).contains(&PUT));
 }
 
-/// Goal: five workers are done with a thousand objects in one period.
+/// Goal: five workers evaluate a thousand objects in one period.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_objects_are_evaluated_each_period() {
     let f = Fixture::new(5);
@@ -484,7 +488,7 @@ async fn a_thousand_objects_are_evaluated_each_period() {
     assert!(f.series().contains("num_horizontal_pod_autoscalers 999"));
 }
 
-/// Goal: an object that asks for the impossible is left alone, and the others are not.
+/// Goal: a target at zero stays asleep without the gate: its scale is not written.
 #[tokio::test(start_paused = true)]
 async fn a_target_at_zero_is_left_asleep_without_the_gate() {
     assert!(!Gates::default().scale_to_zero);
@@ -496,9 +500,9 @@ async fn a_target_at_zero_is_left_asleep_without_the_gate() {
     assert!(!lines(&asked).contains(&PUT));
 }
 
-/// Goal: a pass that fails as the one before did writes no status, whatever it failed at, once the first one's is
-/// stored as the API server stores it. But where the scale is refused, `AbleToScale` was True on the way, and its time
-/// moves, as upstream's does. Method: how a pass can fail, and the reason that its status gives.
+/// Goal: a pass that fails like the previous one writes no status, whatever failed, once the first status is stored in
+/// the API server's form. The exception is a rejected write of the scale: `AbleToScale` was True in between and its
+/// time changes, as upstream's does. Method: each way in which a pass can fail, and the reason in its status.
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
     type Break = fn(&Fixture, &mut Value);
@@ -538,7 +542,7 @@ async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
         f.mock.on(STATUS, 200, object.clone());
         f.put(object.clone());
         let mut first = f.after(15).await;
-        first.extend(f.after(1).await); // A write that meets conflicts is tried again after some milliseconds.
+        first.extend(f.after(1).await); // A write with conflicts is retried after some milliseconds.
         let status = sent(&first, STATUS)["status"].clone();
         assert!(reasons(&status).contains(&reason), "row {row}: {first:?}");
         let mut kept = object;

@@ -1,4 +1,4 @@
-//! Objects as users write them and as they are stored.
+//! Tests with objects as users write them and as they are stored.
 
 use super::*;
 use hpa_core::spec::Policy;
@@ -59,7 +59,7 @@ fn a_quantity_that_cannot_be_read_is_named() {
     assert!(error.starts_with("spec.metrics[0].external.target.value: \"many\" is no quantity"), "{error}");
 }
 
-/// Goal: what was written is read back as it was, so that a status that has not changed is not written again.
+/// Goal: a written status is read back unchanged, so that an unchanged status is not written again.
 #[test]
 fn a_status_comes_back_as_it_was_written() {
     let stored = json!({

@@ -1,11 +1,10 @@
-//! From a kind to its resources, as the API server's discovery tells it.
+//! Maps kinds to resources by the API server's discovery.
 //!
-//! A reference names a group and a kind; a path needs a resource and a version. The version in the reference is of no
-//! interest: the group's preferred version is used where it has the resource, else the first that does. A kind that
-//! several resources share has several mappings, in discovery's order.
+//! A reference names a group and a kind; a path needs a resource and a version. The version in the reference is
+//! ignored: the group's preferred version is used if it has the resource, or else the first version that has it. A kind
+//! with several resources has several mappings, in discovery's order.
 //!
-//! Discovery of a group is remembered for [`REMEMBERED`], and asked for again at once when it does not know a kind, so
-//! a CRD that was created a moment ago is found.
+//! Discovery of a group is cached for [`REMEMBERED`]. It is repeated at once if it lacks a kind, so a new CRD is found.
 
 use super::rest::{Rest, qualified, segment};
 use super::wording::Failure;
@@ -17,28 +16,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long discovery of a group holds.
+/// Time for which discovery of a group is cached.
 const REMEMBERED: Duration = Duration::from_secs(30);
 
-/// A resource of a kind.
+/// Resource of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// The API group; empty: core.
+    /// API group; empty: core.
     pub group: String,
-    /// The version to use.
+    /// Version to use.
     pub version: String,
-    /// The plural.
+    /// Plural name of the resource.
     pub resource: String,
 }
 
 impl Mapping {
-    /// `RESOURCE.GROUP`, or `RESOURCE` in the core group.
+    /// Returns `RESOURCE.GROUP`, or `RESOURCE` in the core group.
     pub fn qualified(&self) -> String {
         qualified(&self.resource, &self.group)
     }
 
-    /// The path of an object of a namespace, also where the kind has none: whoever may write in a namespace reaches
-    /// nothing outside of it, and the API server answers 404.
+    /// Returns the path of an object in a namespace, even if the kind is not namespaced. A user with permissions in one
+    /// namespace thus reaches nothing outside of it; the API server responds with 404.
     pub fn path(&self, namespace: &str, name: &str) -> String {
         let Self { group, version, resource } = self;
         let base = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
@@ -57,23 +56,23 @@ struct Known {
     until: Instant,
 }
 
-/// What discovery says of a group.
+/// Discovery of a group.
 #[derive(Debug, Default)]
 struct Group {
-    /// The version that the server prefers, and then the others in its order, each with its resources.
+    /// Versions with their resources: the server's preferred version first, then the others in its order.
     versions: Vec<(String, Vec<APIResource>)>,
 }
 
 impl Mapper {
-    /// One that knows nothing yet.
+    /// Returns a mapper with an empty cache.
     pub fn new(client: Client) -> Self {
         Self { rest: Rest::new(client), groups: Mutex::default() }
     }
 
-    /// The resources of a kind; at least one.
+    /// Returns the resources of a kind; at least one.
     ///
     /// # Errors
-    /// Nobody serves that kind, or discovery failed; in upstream's words.
+    /// Returns upstream's text if the kind is not served, or discovery failed.
     pub async fn mappings(&self, group: &str, kind: &str) -> Result<Vec<Mapping>, String> {
         if let Some(known) = self.known(group) {
             let found = known.mappings(group, kind);
@@ -116,7 +115,7 @@ impl Mapper {
                 Err(failure) => failed = failed.or(Some(failure)),
             }
         }
-        // A version that fails hides only itself, as long as another answers.
+        // A failed version hides only itself, as long as another one responds.
         match failed {
             Some(failure) if found.is_empty() => Err(failure),
             _ => Ok(Group { versions: found }),
@@ -124,7 +123,7 @@ impl Mapper {
     }
 }
 
-/// Versions of a group, the preferred one first.
+/// Returns the versions of a group, the preferred one first.
 fn in_order(group: APIGroup) -> Vec<String> {
     let mut versions: Vec<String> = group.preferred_version.into_iter().map(|v| v.version).collect();
     for version in group.versions.into_iter().map(|v| v.version) {

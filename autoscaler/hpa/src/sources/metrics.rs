@@ -1,15 +1,15 @@
 //! The three metrics APIs, over REST.
 //!
-//! | Question | `GET` |
+//! | Request | `GET` |
 //! |---|---|
 //! | usage of pods | `/apis/metrics.k8s.io/v1beta1/namespaces/NS/pods` |
-//! | a metric of pods | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/pods/*/METRIC` |
-//! | of an object | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/RESOURCE.GROUP/NAME/METRIC` |
-//! | of the namespace | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/metrics/METRIC` |
-//! | an external metric | `/apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC` |
+//! | metric of pods | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/pods/*/METRIC` |
+//! | metric of an object | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/RESOURCE.GROUP/NAME/METRIC` |
+//! | metric of the namespace | `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/metrics/METRIC` |
+//! | external metric | `/apis/external.metrics.k8s.io/v1beta1/namespaces/NS/METRIC` |
 //!
-//! Selectors that require nothing are left out. VERSION is what the group prefers if it is known here (v1beta2,
-//! v1beta1), else the first known one that the group lists; it is remembered for one sync period.
+//! Empty selectors are omitted. VERSION is the preferred version of the group if it is supported here (v1beta2,
+//! v1beta1), or else the first supported one that the group lists. It is cached for one sync period.
 
 use super::MetricSource;
 use super::mapping::Mapper;
@@ -29,20 +29,20 @@ use tokio::time::Instant;
 const RESOURCE: &str = "metrics.k8s.io";
 const CUSTOM: &str = "custom.metrics.k8s.io";
 const EXTERNAL: &str = "external.metrics.k8s.io";
-/// Versions of the custom metrics API that are understood.
+/// Supported versions of the custom metrics API.
 const CUSTOM_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
-/// The metrics APIs of a cluster.
+/// Client of a cluster's metrics APIs.
 pub struct RestMetrics {
     rest: Rest,
     mapper: Arc<Mapper>,
-    /// How long the version of the custom metrics API holds.
+    /// Time for which the version of the custom metrics API is cached.
     remembered: Duration,
     custom: Mutex<Option<(&'static str, Instant)>>,
 }
 
 impl RestMetrics {
-    /// `sync_period`: how long the version of the custom metrics API is remembered.
+    /// Builds a client. `sync_period` is the time for which the version of the custom metrics API is cached.
     pub fn new(client: Client, mapper: Arc<Mapper>, sync_period: Duration) -> Self {
         Self { rest: Rest::new(client), mapper, remembered: sync_period, custom: Mutex::default() }
     }
@@ -53,7 +53,7 @@ impl RestMetrics {
         answer.map(|list| list.items).map_err(|failure| failure.message)
     }
 
-    /// Values of a custom metric. `resource` and `name` say whose.
+    /// Returns the values of a custom metric of the object that `resource` and `name` identify.
     async fn custom(
         &self,
         namespace: &str,
@@ -83,7 +83,7 @@ impl RestMetrics {
         let values = match object {
             None => self.custom(namespace, ("metrics", metric), None, &parameters).await?,
             Some(object) => {
-                // A version that cannot be read names the core group, as upstream reads it.
+                // An invalid version counts as the core group, as upstream.
                 let group = object.group().unwrap_or_default();
                 let mappings = self.mapper.mappings(group, &object.kind).await.map_err(|error| {
                     format!("unable to map kind {} to resource: {error}", qualified(&object.kind, group))

@@ -1,19 +1,19 @@
-//! What a pass over a HorizontalPodAutoscaler asks the cluster, behind three small ports.
+//! Sources of a pass over a HorizontalPodAutoscaler, behind three small ports.
 //!
-//! | Port | Question | In a cluster |
+//! | Port | Purpose | In a cluster |
 //! |---|---|---|
-//! | [`MetricSource`] | what do pods, objects or the outside measure? | [`RestMetrics`]: the three metrics APIs |
-//! | [`ScaleSource`] | how large is the target, and make it so large | [`RestScales`]: the scale subresource of any kind |
-//! | [`PodSource`] | which pods does a selector find? | [`PodCache`](super::pods::PodCache): a watch |
+//! | [`MetricSource`] | measurements of pods, objects or external systems | [`RestMetrics`]: the three metrics APIs |
+//! | [`ScaleSource`] | reads and writes the target's scale | [`RestScales`]: the scale subresource of any kind |
+//! | [`PodSource`] | pods that a selector matches | [`PodCache`](super::pods::PodCache): a watch |
 //!
-//! Whoever scales by other means than the scale subresource gives another [`ScaleSource`].
+//! A caller that scales by other means than the scale subresource supplies its own [`ScaleSource`].
 //!
-//! # Where we differ from upstream
+//! # Differences from upstream
 //!
-//! - The questions of one pass are asked side by side, [`AT_ONCE`] of them, and what several metrics need is asked once
-//!   (cpu and memory of the same pods are one list).
-//! - Each call has [`PATIENCE`]; upstream waits for ever, and a worker with it. A question that cannot be asked within
-//!   [`ASKED_WITHIN`] fails: an object with thousands of metrics holds a worker for little longer than that.
+//! - The requests of one pass run concurrently, [`AT_ONCE`] of them. A request that several metrics need is sent once:
+//!   cpu and memory of the same pods are one list.
+//! - Each call is limited to [`PATIENCE`]; upstream waits forever and blocks a worker. A request that cannot be sent
+//!   within [`ASKED_WITHIN`] fails, so an object with thousands of metrics holds a worker for little longer than that.
 
 mod mapping;
 mod metrics;
@@ -40,55 +40,55 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Questions of one pass that are under way at once.
+/// Maximum number of concurrent requests of one pass.
 const AT_ONCE: usize = 8;
-/// How long a pass goes on asking: twice what a question to a silent API takes.
+/// Time within which a pass sends requests: twice the timeout of a request to a silent API.
 const ASKED_WITHIN: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
 
-/// Answers what metrics measure.
+/// Source of measurements.
 pub trait MetricSource: Send + Sync {
-    /// Asks one question about `namespace`. A failure is part of the answer, in upstream's words.
+    /// Sends one request about `namespace`. A failure is part of the reading, in upstream's words.
     fn read<'a>(&'a self, namespace: &'a str, request: &'a Request) -> BoxFuture<'a, Reading>;
 }
 
-/// Reads and writes how large a target is.
+/// Reads and writes the scale of a target.
 pub trait ScaleSource: Send + Sync {
-    /// The scale of a target in `namespace`. Only the group of its API version matters.
+    /// Reads the scale of a target in `namespace`. Only the group of its API version matters.
     fn read<'a>(
         &'a self,
         namespace: &'a str,
         target: &'a ObjectReference,
     ) -> BoxFuture<'a, Result<ScaleObject, ScaleError>>;
 
-    /// The same scale once more, after a conflict.
+    /// Reads the same scale again after a conflict.
     fn again<'a>(&'a self, read: &'a ScaleObject) -> BoxFuture<'a, Result<ScaleObject, String>>;
 
-    /// Asks for so many replicas, unless the scale has changed since it was read.
+    /// Writes the replicas, unless the scale has changed since it was read.
     fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult>;
 }
 
-/// Finds pods.
+/// Source of pods.
 pub trait PodSource: Send + Sync {
-    /// The pods of `namespace` that `selector` finds.
+    /// Returns the pods of `namespace` that `selector` matches.
     ///
     /// # Errors
-    /// They are not known; says why.
+    /// Returns the reason why the pods are unknown.
     fn select(&self, namespace: &str, selector: &Selector) -> Result<Vec<Pod>, String>;
 }
 
-/// All that a pass asks.
+/// All sources of a pass.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
-    /// What metrics measure.
+    /// Source of measurements.
     pub metrics: &'a dyn MetricSource,
-    /// How large the target is.
+    /// Source of the target's scale.
     pub scales: &'a dyn ScaleSource,
-    /// Its pods.
+    /// Source of the target's pods.
     pub pods: &'a dyn PodSource,
 }
 
-/// Answers to `requests`, in their order, and how long each took. Equal requests are asked once; [`AT_ONCE`] are under
-/// way, and what is not asked within [`ASKED_WITHIN`] has failed.
+/// Returns the responses to `requests` in their order, with the time that each took. Equal requests are sent once. At
+/// most [`AT_ONCE`] run concurrently; requests not sent within [`ASKED_WITHIN`] fail.
 ///
 /// Cancel safe: nothing is written.
 pub async fn readings(
@@ -110,7 +110,7 @@ pub async fn readings(
         let answer = if start < until { source.read(namespace, request).await } else { unasked(request) };
         (place, (answer, start.elapsed()))
     };
-    // One that is slow keeps a place, and not those after it.
+    // A slow request blocks one slot, but not the requests after it.
     let questions: Vec<_> = distinct.into_iter().enumerate().map(timed).collect();
     let answers: HashMap<usize, _> = stream::iter(questions).buffer_unordered(AT_ONCE).collect().await;
     let answer = |request: &Option<Request>| {

@@ -1,4 +1,4 @@
-//! One request to the API server, by path: JSON in, JSON out, failures in upstream's words.
+//! Single requests to the API server by path, with JSON bodies and upstream's error texts.
 
 use super::wording::{Asked, Failure, failure};
 use http::{HeaderMap, Method, Request, StatusCode, header};
@@ -11,14 +11,14 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Longest wait for one answer.
+/// Maximum wait for one response.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest answer: usage of some hundred thousand pods.
+/// Maximum size of a response: the usage of some hundred thousand pods.
 const ANSWER_MAX: usize = 128 << 20;
-/// What may stand in one segment of a path or in a parameter, as it is.
+/// Characters that need no encoding in a path segment or parameter.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'*');
 
-/// Asks the API server.
+/// REST client of the API server.
 #[derive(Clone)]
 pub(super) struct Rest {
     client: Client,
@@ -29,7 +29,7 @@ impl Rest {
         Self { client }
     }
 
-    /// `GET path`, with those parameters that are not empty.
+    /// Sends `GET path` with the parameters that are not empty.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -42,7 +42,7 @@ impl Rest {
         self.send(Method::GET, &uri, Vec::new(), Asked { verb: "get", resource, name }).await
     }
 
-    /// `PUT path`, which both sides give up after `within`.
+    /// Sends `PUT path`, which client and server give up after `within`.
     pub(super) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -52,7 +52,8 @@ impl Rest {
     ) -> Result<T, Failure> {
         let uri = format!("{path}?timeout={}ms", within.as_millis().max(1));
         let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), Asked { verb: "put", resource, name });
-        // How long that was differs from pass to pass, with what is left of the lease; a condition says it or does not.
+        // The text omits the duration: it depends on the rest of the lease, and conditions should not differ from pass
+        // to pass.
         timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent("no answer in time")))
     }
 
@@ -88,27 +89,27 @@ impl Rest {
     }
 }
 
-/// What kind of text an answer is, without parameters; empty: it does not say.
+/// Returns the media type of a response without parameters; empty if the header is absent.
 fn media_type(headers: &HeaderMap) -> String {
     let said = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     let said = String::from_utf8_lossy(said);
     said.split(';').next().unwrap_or_default().trim().to_lowercase()
 }
 
-/// How long the API server asks to wait before the same is asked again, as upstream's client reads it: after 429 and
-/// 5xx, in whole seconds.
+/// Returns the Retry-After delay of a response in whole seconds. As in upstream's client, it counts only after 429 and
+/// 5xx.
 fn retry_after(code: StatusCode, headers: &HeaderMap) -> Option<Duration> {
     let is_heeded = code == StatusCode::TOO_MANY_REQUESTS || code.is_server_error();
     let said = headers.get(header::RETRY_AFTER).filter(|_| is_heeded)?;
     said.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }
 
-/// One segment of a path, or the value of a parameter.
+/// Encodes a path segment, or the value of a parameter.
 pub(super) fn segment(text: &str) -> String {
     utf8_percent_encode(text, SEGMENT).to_string()
 }
 
-/// A resource as `RESOURCE.GROUP`, or `RESOURCE` in the core group.
+/// Returns a resource as `RESOURCE.GROUP`, or `RESOURCE` in the core group.
 pub(super) fn qualified(resource: &str, group: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }

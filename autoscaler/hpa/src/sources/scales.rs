@@ -1,11 +1,11 @@
-//! The scale subresource of any kind, over REST.
+//! Scale subresource of any kind, over REST.
 //!
-//! What is written is what was read, with other replicas: kind, version and `resourceVersion` are the server's, so a
-//! write that comes after somebody else's is a conflict. Upstream converts to the kind that discovery announces, which
-//! is the one that the server answers with.
+//! A write sends the scale that was read, with other replicas. Kind, version and `resourceVersion` are the server's, so
+//! a write after another client's write is a conflict. Upstream converts the scale to the kind that discovery
+//! announces, which is also the kind of the server's responses.
 //!
-//! Old servers' scales carry their selector as a map of labels, with a text beside it for what a map cannot say; both
-//! are read.
+//! Scales of old servers have their selector as a map of labels, with a text beside it for what a map cannot express;
+//! both forms are parsed.
 
 use super::ScaleSource;
 use super::mapping::{Mapper, Mapping};
@@ -20,20 +20,20 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A scale as it was read, and where.
+/// Scale as it was read, and its path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaleObject {
-    /// What the rules look at.
+    /// Scale in the form of the rules.
     pub scale: Scale,
     path: String,
-    /// For error texts.
+    /// Name of the resource for error texts.
     resource: String,
     name: String,
     document: Value,
 }
 
 impl ScaleObject {
-    /// A scale that comes from elsewhere than the scale subresource.
+    /// Wraps a scale that does not come from the scale subresource.
     pub fn of(scale: Scale) -> Self {
         let (path, resource, name) = (String::new(), String::new(), String::new());
         Self { scale, path, resource, name, document: Value::Null }
@@ -44,14 +44,14 @@ impl ScaleObject {
     }
 }
 
-/// The scale subresource.
+/// Client of the scale subresource.
 pub struct RestScales {
     rest: Rest,
     mapper: Arc<Mapper>,
 }
 
 impl RestScales {
-    /// Scales of whatever `mapper` finds.
+    /// Returns a client for the kinds that `mapper` finds.
     pub fn new(client: Client, mapper: Arc<Mapper>) -> Self {
         Self { rest: Rest::new(client), mapper }
     }
@@ -61,8 +61,8 @@ impl RestScales {
         Ok(ScaleObject::read(path, resource, name, document))
     }
 
-    /// Asks for so many replicas, and gives up after `within`. Tells also how long the API server asks to wait before
-    /// the same is asked again, where it throttles.
+    /// Writes the replicas, and gives up after `within`. Also returns the Retry-After delay if the API server
+    /// throttles.
     pub(crate) async fn write_within(
         &self,
         read: &ScaleObject,
@@ -100,7 +100,7 @@ impl ScaleSource for RestScales {
                     Err(failure) => drop(first_failure.get_or_insert(failure.message)),
                 }
             }
-            // Without a mapping, which the mapper does not give, upstream says this.
+            // Upstream's text without a mapping; the mapper always returns at least one.
             Err(ScaleError::Read(first_failure.unwrap_or_else(|| "unrecognized resource".to_owned())))
         }
         .boxed()
@@ -116,7 +116,7 @@ impl ScaleSource for RestScales {
     }
 }
 
-/// Numbers that are absent are 0, as in the API.
+/// Parses a scale. Absent numbers are 0, as in the API.
 fn scale_of(document: &Value) -> Scale {
     let number = |value: &Value| value.as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
     let status = &document["status"];

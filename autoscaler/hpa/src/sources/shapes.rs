@@ -1,8 +1,8 @@
-//! What the metrics APIs answer, as JSON, and what the rules make of it.
+//! JSON responses of the metrics APIs, and their conversion for the rules.
 //!
-//! Amounts are rounded up to thousandths, each for itself, before anything is added. `window` of the resource metrics
-//! API is Go's text for a duration; the custom metrics API says whole seconds, as `windowSeconds` in v1beta2 and
-//! `window` in v1beta1.
+//! Each amount is rounded up to thousandths before anything is added. `window` of the resource metrics API is a
+//! duration in Go's syntax. The custom metrics API has whole seconds, as `windowSeconds` in v1beta2 and `window` in
+//! v1beta1.
 
 use crate::pods::timestamp;
 use common::golang;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A list of anything.
+/// List of items.
 #[derive(Deserialize)]
 #[serde(bound = "T: Deserialize<'de>")]
 pub(super) struct List<T> {
@@ -61,7 +61,7 @@ impl From<PodMetrics> for PodUsage {
     }
 }
 
-/// `MetricValue` of `custom.metrics.k8s.io`, either version.
+/// `MetricValue` of `custom.metrics.k8s.io`, in either version.
 #[derive(Deserialize)]
 pub(super) struct MetricValue {
     #[serde(rename = "describedObject")]
@@ -89,7 +89,7 @@ pub(super) struct ExternalValue {
     pub(super) value: Quantity,
 }
 
-/// A duration in Go's syntax.
+/// Duration in Go's syntax.
 #[derive(Default)]
 struct GoText(Duration);
 

@@ -1,4 +1,4 @@
-//! Which requests the sources make, and what they read from the answers.
+//! Tests of the requests of the sources, and of the parsed responses.
 
 use super::*;
 use crate::fixture::{Mock, group, resource, resources, scale, with_apps};
@@ -28,7 +28,7 @@ fn value(name: &str, value: &str) -> Value {
     json!({"describedObject": {"kind": "Pod", "name": name}, "timestamp": "2023-11-14T22:13:20Z", "value": value})
 }
 
-/// Goal: the version of the reference does not matter, its group does; discovery is asked once; a write carries the
+/// Goal: the group of the reference matters, but not its version. Discovery is requested once. A write carries the
 /// version that was read, and the server's own kind.
 #[tokio::test(start_paused = true)]
 async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
@@ -77,7 +77,7 @@ async fn why_there_is_no_scale_is_told_in_upstreams_words() {
     assert_eq!(broken, Err(ScaleError::Kind("the etcd is on fire".into())));
 }
 
-/// A kind with two resources: each is tried in turn, and of failures the first is told.
+/// Goal: each resource of a kind with two resources is tried in turn, and the first failure is reported.
 #[tokio::test]
 async fn every_resource_of_a_kind_is_tried() {
     let mock = Mock::default();
@@ -102,7 +102,7 @@ async fn every_resource_of_a_kind_is_tried() {
     assert_eq!(mock.asked(), [newer, older]);
 }
 
-/// Goal: from within a namespace nothing outside of it is read or written. Method: an object of the cluster that has a
+/// Goal: requests for an object of one namespace never reach outside of it. Method: a cluster-scoped object that has a
 /// scale.
 #[tokio::test]
 async fn a_kind_without_namespaces_is_asked_for_in_the_namespace() {
@@ -148,7 +148,7 @@ async fn an_old_servers_selector_is_a_map_of_labels() {
     }
 }
 
-/// Goal: each of the five questions has its path.
+/// Goal: each of the five requests has its path.
 #[tokio::test]
 async fn each_metric_is_asked_at_its_path() {
     let mock = Mock::default();
@@ -251,7 +251,8 @@ async fn answers_are_read_and_failures_worded_as_upstreams() {
     assert_eq!(metrics.read("shop", &usage).await, Reading::Usage(Err(unknown)));
 }
 
-/// The group's preferred version if it is known here, else the first known one that it lists; for one sync period.
+/// Goal: the group's preferred version is used if it is supported here, or else the first supported one that it lists,
+/// for one sync period.
 #[tokio::test(start_paused = true)]
 async fn the_custom_metrics_version_is_negotiated() {
     let pods = Request::Pods { metric: "qps".into(), selector: String::new(), metric_selector: String::new() };
@@ -282,7 +283,7 @@ async fn the_custom_metrics_version_is_negotiated() {
     }
 }
 
-/// Goal: a metrics API that never answers fails its metric, and holds up nothing else.
+/// Goal: a silent metrics API fails its metric, and delays nothing else.
 #[tokio::test(start_paused = true)]
 async fn a_silent_api_is_given_up() {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -296,7 +297,7 @@ async fn a_silent_api_is_given_up() {
     assert_eq!(start.elapsed(), PATIENCE);
 }
 
-/// Goal: what several metrics need is asked once, and the answers come in the order of the questions.
+/// Goal: a request that several metrics need is sent once, and the responses come in the order of the requests.
 #[tokio::test]
 async fn equal_questions_are_asked_once() {
     let mock = Mock::default();
@@ -311,7 +312,7 @@ async fn equal_questions_are_asked_once() {
     assert_eq!((&answers[1].0, &answers[2].0), (&Reading::None, &Reading::External(Ok(Vec::new()))));
 }
 
-/// Answers after [`PATIENCE`], with the number that is the metric's name.
+/// Responds after [`PATIENCE`] with the number in the metric's name.
 #[derive(Default)]
 struct Slow {
     under_way: AtomicUsize,
@@ -331,7 +332,7 @@ impl MetricSource for Slow {
     }
 }
 
-/// Goal: one object with thousands of metrics has few connections, and is soon done.
+/// Goal: an object with thousands of metrics uses few connections, and its pass ends soon.
 #[tokio::test(start_paused = true)]
 async fn few_questions_are_asked_at_once_and_none_late() {
     let (slow, start) = (Slow::default(), Instant::now());

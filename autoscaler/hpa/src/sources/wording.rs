@@ -1,46 +1,46 @@
-//! What the API server's answers are called when they are failures: users meet these texts in conditions and events.
+//! Texts for failed responses of the API server, which appear in conditions and events.
 //!
-//! A `Status` object speaks for itself. Anything else, such as the plain text of a path that nobody serves, gets the
-//! words that Kubernetes' own clients put in its place, with the verb and the resource that was asked for. What such an
-//! answer says itself is told if it is text, at most [`UNSTRUCTURED_MAX`] bytes of it; else it is `unknown`.
+//! A `Status` object contains its own text. Any other response, such as the plain text of an unknown path, gets the
+//! text of Kubernetes' own clients, with verb and resource of the request. The body of such a response is quoted if it
+//! is text, up to [`UNSTRUCTURED_MAX`] bytes; otherwise it is `unknown`.
 
 use common::golang::quote;
 use http::StatusCode;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Longest part that is told of an answer that is no `Status`.
+/// Maximum quoted length of a response that is not a `Status`.
 const UNSTRUCTURED_MAX: usize = 2048;
 
-/// What was asked, for the words of a failure.
+/// Request, for the text of a failure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
-    /// `get` or `put`.
+    /// Verb: `get` or `put`.
     pub(super) verb: &'a str,
     /// Resource and group, as in `pods.metrics.k8s.io`.
     pub(super) resource: &'a str,
-    /// The object's name, if one was named.
+    /// Name of the object; may be empty.
     pub(super) name: &'a str,
 }
 
-/// An answer that is a failure.
+/// Failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// The HTTP status; none: there was no answer.
+    /// HTTP status; `None` if there was no response.
     pub(super) code: Option<u16>,
-    /// For people.
+    /// Message for users.
     pub(super) message: String,
-    /// How long the API server asks to wait before the same is asked again.
+    /// Retry-After delay of the API server.
     pub(super) retry_after: Option<Duration>,
 }
 
 impl Failure {
-    /// No answer.
+    /// Returns the failure of a request without a response.
     pub(super) fn silent(message: impl Into<String>) -> Self {
         Self { code: None, message: message.into(), retry_after: None }
     }
 
-    /// Whether what was asked for is not there.
+    /// Reports whether the requested object does not exist.
     pub(super) fn is_absent(&self) -> bool {
         self.code == Some(404)
     }
@@ -53,7 +53,7 @@ struct Status {
     message: String,
 }
 
-/// The failure that an answer of a media type tells of; without one it is taken for JSON, and for text.
+/// Returns the failure in a response with this media type. A response without a media type may be JSON or text.
 pub(super) fn failure(code: StatusCode, media: &str, body: &[u8], asked: Asked<'_>) -> Failure {
     let is_json = matches!(media, "" | "application/json");
     let told = if is_json { serde_json::from_slice::<Status>(body).ok() } else { None };
@@ -64,7 +64,7 @@ pub(super) fn failure(code: StatusCode, media: &str, body: &[u8], asked: Asked<'
     Failure { code: Some(code.as_u16()), message, retry_after: None }
 }
 
-/// What an answer says that is no `Status`.
+/// Returns the quoted body of a response that is not a `Status`.
 fn said<'a>(media: &str, body: &'a [u8]) -> &'a [u8] {
     let is_text = media.is_empty() || media.starts_with("text/");
     if is_text { body[..body.len().min(UNSTRUCTURED_MAX)].trim_ascii() } else { b"unknown" }
@@ -100,7 +100,7 @@ fn generic(code: StatusCode, said: &[u8], asked: Asked<'_>) -> String {
     placed(text, asked)
 }
 
-/// A text, and what was asked.
+/// Appends the request to a text.
 fn placed(text: &str, asked: Asked<'_>) -> String {
     let Asked { verb, resource, name } = asked;
     match (resource, name) {
@@ -116,7 +116,7 @@ mod tests {
 
     const PODS: Asked<'_> = Asked { verb: "get", resource: "pods.metrics.k8s.io", name: "" };
 
-    /// (status, media type, body) -> what a user reads, known from many questions on the web.
+    /// Rows: (status, media type, body) -> text for users, known from many questions on the web.
     #[test]
     fn failures_are_worded_as_kubernetes_clients_word_them() {
         let status = r#"{"kind":"Status","code":404,"message":"deployments.apps \"web\" not found"}"#;
