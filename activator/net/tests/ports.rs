@@ -1,4 +1,4 @@
-//! Workloads' ports on real sockets: bound and closed while connections come and go.
+//! Workloads' ports on real sockets, bound and closed while connections come and go.
 
 use activator_net::{
     Carries, ClientBounds, Disconnects, ErrorResponder, Inbound, PortListeners, ProxyError, Server, Trust,
@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for anything.
+/// Maximum wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
@@ -30,7 +30,7 @@ impl ErrorResponder<ProxyError> for Silent {
     }
 }
 
-/// A server whose answers are what the port stands for.
+/// A server that responds with the identity of the port.
 struct Rig {
     ports: PortListeners,
     server: Server<Silent>,
@@ -57,13 +57,13 @@ fn rig(address: IpAddr, most: usize) -> Rig {
     Rig { ports, server, until }
 }
 
-/// An address that no other test process takes: a number that is free there stays so.
+/// Returns an address that no other test process uses, so that a free number stays free.
 fn here() -> IpAddr {
     let [high, low, ..] = std::process::id().to_le_bytes();
     Ipv4Addr::new(127, 1 + high % 254, low, 1 + high % 254).into()
 }
 
-/// A number that is free here, and that no other test of this process takes.
+/// Returns a free number that no other test of this process uses.
 fn free() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(20_000);
     loop {
@@ -82,7 +82,7 @@ async fn connect(ip: IpAddr, number: u16) -> TcpStream {
     patient(TcpStream::connect(SocketAddr::new(ip, number))).await.expect("connected")
 }
 
-/// What `stream` is answered, without its head.
+/// Sends a request, and returns the body of the response.
 async fn ask(stream: &mut TcpStream) -> String {
     stream.write_all(b"GET / HTTP/1.1\r\nhost: whatever\r\n\r\n").await.expect("open");
     let mut answer = Vec::new();
@@ -130,8 +130,8 @@ async fn a_connection_means_what_its_number_stood_for_when_it_came() {
     assert_eq!((ask(&mut connect(here(), a).await).await, ask(&mut old).await), ("c".into(), "a".into()));
 }
 
-/// Goal: of a port whose clients are to come anew each answer is its connection's last, also of who comes later, and
-/// one on which nothing is asked for ends as well; whoever is at another port goes on.
+/// Goal: on a port whose clients must reconnect, each response is its connection's last, also on new connections, and
+/// idle connections end too. Connections to another port continue.
 #[tokio::test]
 async fn connections_to_a_port_that_is_left_end() {
     let rig = rig(here(), 100);
@@ -154,7 +154,7 @@ async fn connections_to_a_port_that_is_left_end() {
     assert_eq!(ask(&mut other).await, "b");
 }
 
-/// Goal: a number that comes while the server drains is not bound: whoever called it would wait for nobody.
+/// Goal: a number is not bound during a drain, because its clients would never be accepted.
 #[tokio::test]
 async fn what_comes_during_a_drain_is_not_bound() {
     let rig = rig(here(), 100);
@@ -171,8 +171,8 @@ async fn what_comes_during_a_drain_is_not_bound() {
     assert!(refuses(during).await);
 }
 
-/// Goal: who has connected before a number is closed is served, asked or not yet; then the number is free, at once also
-/// for who had it.
+/// Goal: connections made before a number is closed are served, accepted or not. Then the number is free, also for its
+/// former owner.
 #[tokio::test]
 async fn a_closed_number_serves_who_came_and_nobody_else() {
     let rig = rig(here(), 100);
@@ -180,7 +180,7 @@ async fn a_closed_number_serves_who_came_and_nobody_else() {
     rig.ports.bind(number, Arc::new("a"));
     let mut under_way = connect(here(), number).await;
     assert_eq!(ask(&mut under_way).await, "a");
-    // Nobody else runs between this and the end of the connect: this one waits in the kernel's queue.
+    // No other task runs between this and the end of the connect, so the connection waits in the kernel's queue.
     let queued = std::net::TcpStream::connect((here(), number)).expect("the kernel takes it");
     rig.ports.unbind(number);
     assert_eq!(error(&rig.ports, number), None);
@@ -195,7 +195,7 @@ async fn a_closed_number_serves_who_came_and_nobody_else() {
     until(|| StdListener::bind((here(), number)).is_ok()).await;
 }
 
-/// Goal: a number that somebody else has is told, and bound as soon as it is free; another one is bound meanwhile.
+/// Goal: a number in use is reported, and bound as soon as it is free. Other numbers are bound meanwhile.
 #[tokio::test]
 async fn a_number_in_use_is_told_and_tried_again() {
     let rig = rig(here(), 100);
@@ -228,14 +228,14 @@ async fn both_families_lead_to_a_number() {
     rig.ports.bind(number, Arc::new("a"));
     assert_eq!(error(&rig.ports, number), Some(None));
     assert_eq!(ask(&mut connect(here(), number).await).await, "a");
-    // Where the machine has no IPv6, IPv4 is all there is.
+    // Without IPv6, only IPv4 is tested.
     if StdListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
         assert_eq!(ask(&mut connect(Ipv6Addr::LOCALHOST.into(), number).await).await, "a");
     }
 }
 
-/// Goal: who comes when there is no room is turned away, and the numbers are closed when the server drains; what runs is
-/// finished.
+/// Goal: an idle connection gives way when there is no room. A drain closes the numbers, and running exchanges are
+/// completed.
 #[tokio::test]
 async fn the_bounds_and_the_end_of_a_server_hold_for_its_ports() {
     let rig = rig(here(), 1);
@@ -257,7 +257,7 @@ async fn the_bounds_and_the_end_of_a_server_hold_for_its_ports() {
     assert!(TcpStream::connect((here(), number)).await.is_err(), "the number is closed");
 }
 
-/// Goal: thousands of numbers are a matter of less than a second of a processor, and each leads to its own.
+/// Goal: binding thousands of numbers takes less than a second of CPU time, and each number has its own identity.
 #[tokio::test]
 async fn thousands_of_numbers_are_bound_in_no_time() {
     const NUMBERS: usize = 400;

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 /// Maximum number of bytes that are kept of one body: the default HTTP/2 frame size.
 pub(super) const KEPT_MAX: usize = 16 * 1024;
 
-/// The same for a body sent to another activator, which accepts a window of it before it has a pod: the window, the
+/// Maximum kept of a body sent to another activator, which accepts a window of it before it has a pod: the window, the
 /// frame that exceeds it, and one frame that waits for room.
 pub(super) const KEPT_FOR_ACTIVATOR: usize = STREAM_WINDOW as usize + 2 * KEPT_MAX;
 

@@ -1,4 +1,4 @@
-//! What comes to workloads' ports: HTTP, anything else, or either.
+//! Protocols on workloads' ports: HTTP, anything else, or either.
 
 use super::ports::{Accepted, PortListeners};
 use super::seat::Seat;
@@ -12,31 +12,32 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// What the connections of a port carry, and who finds pods for those that are not HTTP.
+/// Protocols that a port carries, with the connector for connections that are not HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carries<C> {
     /// HTTP/1.1, or HTTP/2 by prior knowledge.
     Http,
-    /// Anything; passed on as bytes.
+    /// Any protocol; relayed as bytes.
     Tcp {
-        /// How long a connection must stand without a byte to mean something.
+        /// Time that a connection must stay open without a byte to wake the workload.
         wake_after: Duration,
-        /// Finds pods.
+        /// Connects to pods.
         connector: C,
     },
-    /// HTTP, or anything else: told from the first bytes. One that stays silent means nothing, unless its pods speak first.
+    /// HTTP or any other protocol, detected from the first bytes. A silent connection does not wake the workload,
+    /// unless its pods speak first.
     Auto {
         /// Time without a byte after which a connection counts as silent.
         silent_after: Duration,
-        /// Finds pods.
+        /// Connects to pods.
         connector: C,
     },
 }
 
 impl<R: Clone> Server<R> {
-    /// Serves what comes to `ports` until [`Server::drain`]: each connection is what `carries` says of its port when it
-    /// comes. What is HTTP is served with `chain`. `workload`: whose share of connections a port's are counted to, by a number
-    /// that is not zero.
+    /// Serves the connections to `ports` until [`Server::drain`]. `carries` returns a port's protocols when a
+    /// connection arrives. HTTP is served with `chain`. `workload` returns the workload whose share of connections a
+    /// port's count to, by a number that is not zero.
     pub fn listen_ports<S: Chain, C: Connector>(
         &self,
         ports: &PortListeners,
@@ -52,14 +53,14 @@ impl<R: Clone> Server<R> {
             let carries = carries(port.identity());
             let (own, speaks) = (workload(port.identity()), !matches!(carries, Carries::Tcp { .. }));
             let Some(seat) = server.connections.enter(address.ip(), own, Some(port.clone()), speaks) else {
-                return; // Closed, since nothing that is said there is for us.
+                return; // Closed: there is no room, not even for a response.
             };
             server.serve(stream, address, carries, port, Arc::new(seat), chain.clone());
         };
         self.tasks.spawn(ports.clone().accept(serve, self.connections.clone(), self.closing.clone()));
     }
 
-    /// Serves a connection that was accepted and does not block.
+    /// Serves an accepted connection, which is in non-blocking mode.
     fn serve<S: Chain, C: Connector>(
         &self,
         stream: StdStream,
@@ -87,14 +88,14 @@ impl<R: Clone> Server<R> {
         }
     }
 
-    /// Has a connection served on the worker whose turn it is.
+    /// Spawns a connection's task on the next worker.
     fn spawn_boxed<F>(&self, stream: StdStream, address: SocketAddr, seat: Arc<Seat>, beside_http: bool, serve: F)
     where
         F: FnOnce(Connection) -> BoxFuture<'static, Result<(), BodyError>> + Send + 'static,
     {
         let (keepalive, listener) = (self.keepalive, seat.listener());
         let serving = async move {
-            // From now on the worker waits for its input.
+            // This registers the socket with the worker.
             let ended = match TcpStream::from_std(stream) {
                 Ok(stream) => serve(Connection { stream, address, keepalive, listener, seat, beside_http }).await,
                 Err(error) => Err(error.into()),

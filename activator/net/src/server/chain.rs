@@ -1,4 +1,4 @@
-//! What a server is given to serve: the chain that answers requests, and what makes answers of its errors.
+//! Parts that the caller supplies to a server: the chain that handles requests, and the responder for its errors.
 
 use crate::body::BodyError;
 use crate::client::Inbound;
@@ -9,7 +9,7 @@ use http_body::Body;
 use http_body_util::Full;
 use tower::Service;
 
-/// What the chain must be, seen from the server.
+/// Requirements of the server for the chain.
 pub trait Chain:
     Service<Inbound, Response = Response<<Self as Chain>::Body>, Error: From<ProxyError>, Future: Send>
     + Clone
@@ -17,7 +17,7 @@ pub trait Chain:
     + Sync
     + 'static
 {
-    /// The body of its responses.
+    /// Body of its responses.
     type Body: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static;
 }
 
@@ -29,14 +29,15 @@ where
     type Body = B;
 }
 
-/// Marks an answer that says that what a workload's port stood for is not served here, or no more. A connection to such a
-/// port means what the port stood for when it came: it is closed, so that its client makes another. Without effect on
-/// ports that all share, where the next request may be for somebody else.
+/// Marks a response that reports that the workload of its port is no longer served here. A connection to a dedicated
+/// port keeps the identity that the port had when it was accepted. So the connection is closed, and its client connects
+/// again. There is no effect on shared ports, where the next request may be for another workload.
 #[derive(Clone, Copy, Debug)]
 pub struct PortGone;
 
-/// Makes responses of the chain's errors.
+/// Converts errors of the chain into responses.
 pub trait ErrorResponder<E>: Clone + Send + Sync + 'static {
-    /// The response to a request of this version, which may be a gRPC call; none if nobody is there to be answered.
+    /// Returns the response to a request of this version, which may be a gRPC call. Returns `None` if the client is
+    /// gone.
     fn respond(&self, error: &E, grpc: bool, version: Version) -> Option<Response<Full<Bytes>>>;
 }

@@ -1,33 +1,33 @@
-//! All connections of clients: how many there may be, and who is told to end.
+//! All client connections: their limit, and the choice of connections to close.
 //!
-//! # Room
+//! # Limit
 //!
-//! A connection counts for [`COST`] descriptors as soon as it is accepted, its own and that of the pod which its request goes
-//! to, and for one more for each further request at once. It counts to the workload whose port it came to, or else to the
-//! one that its latest request was for; and to its client's address. When all are taken, the largest holder gives way
-//! ([`activator_core::ledger`]): an idle connection ends in its protocol's gentle way, a busy one is cut.
+//! A connection counts as [`COST`] descriptors once it is accepted: its own, and that of the pod's connection for its
+//! request. Each further concurrent request counts as one more. A connection counts to its port's workload, or on a
+//! shared port to that of its latest request, and to its client's address. If the limit is reached, the largest holder
+//! gives way ([`activator_core::ledger`]): an idle connection is shut down gracefully, a busy one is cut.
 //!
-//! # The reserve
+//! # Reserve
 //!
-//! Whoever asks whether this process works takes a refused connection for a no. So who would have to give way itself is let
-//! in beyond that, for as long as it takes to say what it wants. Who asks for the activator itself is answered;
-//! anybody else gets a place now, if its workload has fewer than others ([`Seat::claim`]), or an answer that says why not.
-//! Either answer is the last of its connection, which ends after [`STAY`] seconds in any case. Of these places, too, the address
-//! that has most gives way.
+//! A health check takes a rejected connection for a failure of this process. So a connection that would have to give
+//! way itself is accepted into a reserve, for as long as it takes to read its request. A request for the activator
+//! itself is answered. Any other request gets a place now, if its workload has fewer connections than others
+//! ([`Seat::claim`]), or else a response that says why not. Either response is the last of its connection, which ends
+//! after [`STAY`] seconds in any case. If the reserve is full, the address with most of its places gives way.
 //!
-//! # Other ends
+//! # Closing
 //!
-//! An idle connection that gives way is cut after [`ROOM_GRACE`] seconds even if it is busy again, and at once while many are
-//! about to give way ([`Ledger::is_pressed`]).
+//! An idle connection that gives way is cut after [`ROOM_GRACE`] seconds even if it is busy again. It is cut at once
+//! while many connections are giving way ([`Ledger::is_pressed`]).
 //!
-//! A connection on which nothing has run for long is told to finish, and so is one whose port's clients are to come anew. One
-//! that was told and does not end is cut: soon if it never had a request, so that a head that comes byte by byte keeps
-//! nothing; else late, since the end of an answer may be on its way to a slow reader.
+//! A connection that was idle for too long is told to finish, and so is an idle one whose port's clients must
+//! reconnect. If it does not end, it is cut. If it never had a request, that is soon, so that a head that arrives byte
+//! by byte holds nothing. Otherwise it is later, because a slow reader may still receive the end of a response.
 //!
-//! # What nobody asks for each request
+//! # Cost per request
 //!
-//! On a port that all share, a connection's workload is noted with each request, and told to the ledger only while more
-//! than half of everything is taken; when that begins, all are sorted once.
+//! On a shared port, each request stores its workload in the connection's state. The ledger is updated only while more
+//! than half of the limit is used. When that begins, all connections are regrouped once.
 
 use super::seat::{Phase, Seat, Standing};
 use crate::client::host::host_of;
@@ -44,20 +44,21 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// Descriptors that a connection is counted for.
+/// Number of descriptors that a connection counts as.
 pub(super) const COST: u64 = 2;
 
-/// Connections in the reserve: an autoscaler has 64 probes under way at once, and while a new version of it takes over there
-/// are two. Kubelets and ingresses, which send a few in a second, find room among them.
+/// Maximum number of connections in the reserve. An autoscaler has up to 64 concurrent probes, and during an upgrade
+/// there are two. Kubelets and ingresses, which send a few per second, fit in as well.
 const RESERVED: u64 = 128;
 
-/// Seconds that one may stay there, at most.
+/// Maximum time of a connection in the reserve, in seconds.
 const STAY: u32 = 2;
 
-/// Part of the limit that those may hold beyond it who are about to give way.
+/// Divisor of the limit: connections that are giving way may hold this part beyond it.
 const LEEWAY: u64 = 16;
 
-/// Seconds from the gentle end to the other one: of who was used, of who never was, and where the place is needed.
+/// Seconds from the order to finish until the connection is cut: after a request, without any request, and if its place
+/// is needed.
 const GRACE: u32 = 60;
 const HEAD_GRACE: u32 = 5;
 const ROOM_GRACE: u32 = 2;
@@ -65,45 +66,45 @@ const ROOM_GRACE: u32 = 2;
 /// Seconds without an exchange after which a connection counts as idle.
 const IDLE_MIN: u32 = 2;
 
-/// Seconds without a failure to accept after which the next one is news.
+/// Seconds without a failed accept after which the next failure is logged.
 const SHORT_QUIET: u32 = 60;
 
-/// How many looks fall into the time that a connection may be idle.
+/// Number of checks during the maximum idle time.
 const LOOKS: u32 = 60;
 
-/// For so many seconds those are looked for whose port is left. Who gets a longer answer in that time is not found.
+/// Seconds during which idle connections to a left port are looked for. A connection with a longer exchange is missed.
 const LEFT_LOOKS: u32 = 10;
 
-/// Bounds on the connections of all clients together.
+/// Limits for all client connections together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientBounds {
-    /// Connections and tunnels with one request each.
+    /// Maximum number of connections and tunnels with one request each.
     pub connections: usize,
-    /// Descriptors that they, their requests and the listeners of workloads' ports may use.
+    /// Maximum number of descriptors for them, their requests and the listeners of workloads' ports.
     pub descriptors: u64,
-    /// How long a connection may be without an exchange, to the second; none: as long as there is room.
+    /// Maximum time of a connection without an exchange, in whole seconds; `None`: unlimited while there is room.
     pub idle: Option<Duration>,
 }
 
-/// All connections of clients. Cheap to clone.
+/// All client connections. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct ClientConnections(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     phase: AtomicU8,
-    /// Seconds that have been counted.
+    /// Number of seconds counted so far.
     second: AtomicU32,
-    /// Told each second.
+    /// Memory that uses the same clock.
     memory: OnceLock<Memory>,
-    /// Until which second it is looked for those whose port is left, and for those who are to be cut.
+    /// Last second for the search of idle connections to left ports, and for that of connections to be cut.
     left_looks: AtomicU32,
     cut_looks: AtomicU32,
-    /// What [`ClientBounds`] allow, and what listeners take of that.
+    /// Limits from `ClientBounds`, in descriptors: for connections, and in total. `listeners` reduces the total.
     bounds: Mutex<(u64, u64)>,
     listeners: AtomicUsize,
     is_tight: AtomicBool,
-    /// The second in which accepting failed last, and one.
+    /// Second of the last failed accept, plus one.
     short_in: AtomicU32,
     admitted: Mutex<Ledger<Standing>>,
     reserve: Mutex<Ledger<Standing>>,
@@ -134,22 +135,22 @@ impl Default for Shared {
 }
 
 impl ClientConnections {
-    /// Connections and tunnels, but for those in the reserve.
+    /// Returns the number of connections and tunnels, without those in the reserve.
     pub fn open(&self) -> usize {
         self.admitted().holders()
     }
 
-    /// How many were turned away for want of room.
+    /// Returns the number of connections that were rejected for lack of room.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    /// How many were told to end because others needed their place.
+    /// Returns the number of connections that were told to end because others needed their place.
     pub fn ended_for_room(&self) -> u64 {
         self.0.room.load(Ordering::Relaxed)
     }
 
-    /// How many were told to end because they were idle for too long.
+    /// Returns the number of connections that were told to end because they were idle for too long.
     pub fn ended_idle(&self) -> u64 {
         self.0.idle.load(Ordering::Relaxed)
     }
@@ -162,28 +163,29 @@ impl ClientConnections {
         self.0.reserve.lock()
     }
 
-    /// What all are told.
+    /// Returns the phase of all connections.
     pub(super) fn phase(&self) -> Phase {
         Phase::from_order(self.0.phase.load(Ordering::Acquire))
     }
 
-    /// The second in which it is.
+    /// Returns the current second.
     pub(super) fn second(&self) -> u32 {
         self.0.second.load(Ordering::Relaxed)
     }
 
-    /// Has `memory` count the same seconds.
+    /// Makes `memory` use the same clock.
     pub(super) fn set_clock_of(&self, memory: Memory) {
-        let _ = self.0.memory.set(memory); // A server has one.
+        let _ = self.0.memory.set(memory); // A server has only one.
     }
 
-    /// Whether the ledger is told whom connections are for.
+    /// Reports whether the ledger is updated with the workloads of requests.
     pub(super) fn is_tight(&self) -> bool {
         self.0.is_tight.load(Ordering::SeqCst)
     }
 
-    /// A seat for a connection that was accepted from there; none: it is turned away. `workload`: whom it is for, 0 where its
-    /// requests will tell. `port`: that workload's. `speaks`: it can say that it asks for something else.
+    /// Returns a seat for an accepted connection from `address`, or `None` if it is rejected. `workload` is the number
+    /// of its workload, or 0 if its requests will tell. `port` is the workload's port. `speaks` is set if the
+    /// connection may send a request for the activator.
     pub(super) fn enter(
         &self,
         address: IpAddr,
@@ -208,10 +210,10 @@ impl ClientConnections {
         Some(Seat::new(self.clone(), standing, address, key?, is_reserved))
     }
 
-    /// A place among the admitted; with `of_idle`, where it costs idle ones alone.
+    /// Adds a connection to the ledger. With `of_idle`, only idle connections may give way for it.
     ///
     /// # Errors
-    /// It would be the one to give way.
+    /// The connection itself would have to give way.
     pub(super) fn admit(
         &self,
         workload: u64,
@@ -226,7 +228,7 @@ impl ClientConnections {
         taken.map_err(|full| ProxyError::NoRoom { bound: full.limit / COST })
     }
 
-    /// Counts more for one that is admitted.
+    /// Increases the cost of a connection in the ledger. Returns whether there was room.
     pub(super) fn grow(&self, key: usize, more: u64) -> bool {
         let mut admitted = self.admitted();
         let (grown, others) = admitted.grow(key, more, self.second(), false);
@@ -234,7 +236,7 @@ impl ClientConnections {
         grown.is_ok()
     }
 
-    /// The process, or the system, has no room for one more, whatever was counted.
+    /// Makes connections give way because the process or the system has no resources, whatever was counted.
     pub(super) fn short(&self, error: &impl std::fmt::Display) {
         if self.0.short_in.swap(self.second() + 1, Ordering::Relaxed) + SHORT_QUIET <= self.second() + 1 {
             tracing::warn!(%error, open = self.open(), "accept failed; those who hold most give way");
@@ -245,7 +247,7 @@ impl ClientConnections {
         self.give_way(admitted, &others);
     }
 
-    /// Tells those who are to give way, and has all be sorted when it becomes tight.
+    /// Orders the chosen connections to give way, and regroups all connections when little room is left.
     fn give_way(&self, mut admitted: MutexGuard<'_, Ledger<Standing>>, others: &[Arc<Standing>]) {
         let (held, limit) = (admitted.held(), admitted.limit());
         if held > limit / 2 && !self.is_tight() {
@@ -268,7 +270,7 @@ impl ClientConnections {
         }
     }
 
-    /// Tells an idle one to finish, and in so many seconds to stop.
+    /// Orders an idle connection to finish, and to be cut in `grace` seconds.
     fn finish(&self, standing: &Standing, grace: u32) {
         let cut_in = self.second() + grace;
         standing.cut_in.store(cut_in, Ordering::Relaxed);
@@ -276,18 +278,18 @@ impl ClientConnections {
         standing.order(Phase::Finish);
     }
 
-    /// One more was turned away.
+    /// Counts a rejected connection.
     pub(super) fn refuse(&self) {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many listeners of workloads' ports are open.
+    /// Sets the number of open listeners of workloads' ports.
     pub(super) fn set_listeners(&self, number: usize) {
         self.0.listeners.store(number, Ordering::Relaxed);
         self.set_limit();
     }
 
-    /// Bounds all.
+    /// Sets the limits.
     pub(super) fn bound(&self, bounds: ClientBounds) {
         *self.0.bounds.lock() = (COST.saturating_mul(bounds.connections as u64), bounds.descriptors);
         self.set_limit();
@@ -301,19 +303,19 @@ impl ClientConnections {
         self.admitted().set_limit(limit, (limit / LEEWAY).max(RESERVED.min(limit)));
     }
 
-    /// Moves all on to `phase`.
+    /// Advances all connections to `phase`.
     pub(super) fn advance(&self, phase: Phase) {
         self.0.phase.fetch_max(phase as u8, Ordering::AcqRel);
         let all: Vec<_> = self.admitted().each().chain(self.reserve().each()).cloned().collect();
         all.iter().for_each(|standing| standing.wake());
     }
 
-    /// A workload's port is left: those who idle there are told in the seconds to come.
+    /// Starts the search for idle connections to a left port, in the next seconds.
     pub(super) fn look(&self) {
         self.0.left_looks.store(self.second() + LEFT_LOOKS, Ordering::Relaxed);
     }
 
-    /// Another second has passed.
+    /// Advances the clock by a second, and closes connections that are due.
     fn tick(&self, idle: Option<Duration>) {
         let second = self.0.second.fetch_add(1, Ordering::Relaxed) + 1;
         self.0.memory.get().into_iter().for_each(|memory| memory.set_second(second));
@@ -344,13 +346,13 @@ impl ClientConnections {
         }
     }
 
-    /// Looks after them, until `until`.
+    /// Runs the clock until `until`, and logs rejections.
     pub(super) async fn look_after(self, idle: Option<Duration>, until: CancellationToken) {
         let mut failures = FailureLog::of("room for clients' connections");
         let mut refused = 0;
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        seconds.tick().await; // The first one comes at once.
+        seconds.tick().await; // The first tick is immediate.
         loop {
             tokio::select! {
                 () = until.cancelled() => return,

@@ -1,22 +1,22 @@
-//! A client's connection over HTTP/1, as hyper reads and writes it: every byte that comes passes the check of its
-//! framing first ([`super::framing`]).
+//! A client's HTTP/1 connection, as hyper reads and writes it. Every received byte passes the check of its framing
+//! first ([`super::framing`]).
 //!
-//! What the check makes longer may have no room where hyper reads it to. The rest waits here for the next read: at most
-//! twice what was read at once.
+//! If the check lengthens the bytes, they may not fit into hyper's buffer. The rest waits here for the next read: at
+//! most twice the size of one read.
 //!
-//! What hyper writes goes through as it is. Between its writes go interim responses ([`crate::client::interim`]).
+//! hyper's output is written unchanged. Interim responses are inserted between its writes ([`crate::client::interim`]).
 //!
-//! # The end
+//! # Close
 //!
-//! hyper shuts the connection down once all of an answer is written, and drops it where that broke off, its time is
-//! over, or the connection is cut. A client of HTTP/1.0 that was told no length takes the end of the connection for
-//! that of its answer, so that it gets a reset in those cases.
+//! hyper shuts the connection down after a complete response. It drops the connection if the response failed or timed
+//! out, or the connection is cut. An HTTP/1.0 client without a length takes the end of the connection for the end of
+//! its response, so in those cases the connection is reset.
 //!
-//! # Clients that go away
+//! # Disconnects
 //!
-//! While a request is under way hyper reads on, and so meets the end of a client that has gone, unless it has read
-//! something behind the request: the next one, or a line end too many. Then the kernel is asked
-//! ([`crate::client::disconnects`]), and so it is after the end of a client that may only have half-closed.
+//! During a request hyper keeps reading, and so notices the FIN of a client that has gone, unless it has read bytes
+//! after the request: the next request, or an extra line end. Then the kernel is asked
+//! ([`crate::client::disconnects`]). It is also asked after the FIN of a client that may only have half-closed.
 
 use super::framing::Framing;
 use super::kept::Kept;
@@ -35,13 +35,13 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// Most bytes that are read at once where a head begins or goes on. Of a body that waits, no more than that lies in the
-/// parser's buffer, which has grown with the bodies before it.
+/// Maximum number of bytes per read at the start of a head, or within one. So at most as many bytes of a waiting body
+/// lie in the parser's buffer, which grew with earlier bodies.
 const HEAD_PART: usize = 8192;
 
-/// A client's connection, in plain or encrypted.
+/// A client's connection, plain or TLS.
 pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
-    /// What carries it.
+    /// Returns the TCP socket.
     fn socket(&self) -> &TcpStream;
 }
 
@@ -57,26 +57,26 @@ impl ClientStream for TlsStream<TcpStream> {
     }
 }
 
-/// A client's connection whose framing is followed.
+/// A client's connection whose framing is checked.
 pub(super) struct ClientIo<S: ClientStream> {
     stream: S,
     framing: Framing,
-    /// What the last read had no room for.
+    /// Bytes that did not fit into the last read.
     left: Bytes,
     progress: Arc<Progress>,
     client: Arc<Peer>,
-    /// Tells that the client has gone, while hyper has read something behind the request that is under way.
+    /// Detects a disconnect while hyper has read bytes after the current request.
     disconnect: Option<Disconnect>,
     linger: Linger,
     kept: Kept,
-    /// The client has ended its side behind a whole request, and waits for the answer.
+    /// The client has half-closed after a complete request, and waits for the response.
     is_half_closed: bool,
-    /// hyper has written all that it had to, and shut it down.
+    /// hyper has written everything, and shut the connection down.
     is_shut_down: bool,
 }
 
 impl<S: ClientStream> ClientIo<S> {
-    /// The connection of `client`.
+    /// Wraps the connection of `client`.
     pub(super) fn new(stream: S, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
         let kept = Kept::new(client.memory(), (**progress).clone());
         let (framing, linger) = (Framing::default(), Linger::default());
@@ -84,7 +84,7 @@ impl<S: ClientStream> ClientIo<S> {
         Self { stream, framing, left, progress, client, disconnect, linger, kept, is_half_closed, is_shut_down }
     }
 
-    /// What takes the place of these bytes, if anything does.
+    /// Checks the framing of received bytes. Returns their replacement, if they must be changed.
     fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         if self.progress.is_tunnel() {
             return None;
@@ -102,20 +102,20 @@ impl<S: ClientStream> ClientIo<S> {
         replaced
     }
 
-    /// Lets others look at the socket.
+    /// Shares the socket with other tasks.
     fn share_socket(&self) -> &Peer {
         // SAFETY: the socket is `stream`'s, and `stream` is dropped with this, after `drop` has called `close_socket`.
         unsafe { self.client.share_socket(self.stream.socket()) };
         &self.client
     }
 
-    /// Returns whether an exchange of HTTP is under way.
+    /// Reports whether an HTTP exchange is in progress.
     fn is_under_way(&self) -> bool {
         !self.progress.is_tunnel() && self.progress.idle_since().is_none()
     }
 
-    /// Notes the end of the client's side, of which hyper learns once its requests are answered. From now on the kernel
-    /// is asked whether the client has gone.
+    /// Records the client's FIN, which hyper gets once its requests are answered. From now on the kernel is asked if
+    /// the client has gone. Returns false if the FIN is not a half-close.
     fn half_close(&mut self) -> bool {
         let is_whole = self.framing.heads() > 0 && self.framing.is_between();
         self.is_half_closed = is_whole && self.is_under_way() && !self.share_socket().has_left();
@@ -125,13 +125,13 @@ impl<S: ClientStream> ClientIo<S> {
         self.is_half_closed
     }
 
-    /// Whether the client has gone while hyper does not read. A tunnel is another's to look after.
+    /// Reports whether the client has gone while hyper does not read. A tunnel watches its client itself.
     fn has_gone(&mut self, cx: &Context<'_>) -> bool {
         let watched = self.disconnect.as_mut().filter(|_| !self.progress.is_tunnel());
         watched.is_some_and(|disconnect| disconnect.poll_gone(cx).is_ready())
     }
 
-    /// Writes interim responses: what has begun of one, and where it `may_begin` the next.
+    /// Writes interim responses: the rest of a started one and, if `may_begin` is set, the next.
     fn poll_interims(&mut self, cx: &mut Context<'_>, may_begin: bool) -> Poll<io::Result<()>> {
         match self.client.had_interims() {
             None => Poll::Ready(Ok(())),
@@ -139,14 +139,14 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    /// Hands on as much of what is left as there is room for.
+    /// Passes on as many of the left bytes as fit.
     fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
         let fits = self.left.len().min(buffer.remaining());
         buffer.put_slice(&self.left.split_to(fits));
     }
 }
 
-/// A socket that is closed is nobody's to look at. What breaks off must not look whole.
+/// Ends the sharing of the socket. An incomplete response must not look complete, so it is reset.
 impl<S: ClientStream> Drop for ClientIo<S> {
     fn drop(&mut self) {
         if self.progress.closes_answer() && !self.is_shut_down {
@@ -163,7 +163,7 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
             return if self.is_under_way() { Poll::Pending } else { Poll::Ready(Ok(())) };
         }
         if self.left.is_empty() {
-            self.disconnect = None; // hyper reads.
+            self.disconnect = None; // hyper is reading.
             let before = buffer.filled().len();
             let is_http = !self.progress.is_tunnel();
             if buffer.remaining() > HEAD_PART && self.framing.is_in_head() && is_http {
@@ -199,7 +199,7 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes in each of its turns, also while it does not read.
+        // hyper flushes at each poll, even while it does not read.
         if self.has_gone(cx) {
             return Poll::Ready(Err(io::Error::new(ErrorKind::ConnectionAborted, "the client has gone")));
         }

@@ -1,4 +1,5 @@
-//! One client connection: what it speaks is told from its first bytes, in time; then it is served ([`super::serving`]).
+//! One client connection: its protocol is detected from its first bytes within a deadline, then it is served
+//! ([`super::serving`]).
 
 use super::HEAD_TIMEOUT;
 use super::bounded_writes::{BoundedWrites, KeepAlive};
@@ -20,7 +21,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Serves one connection until it ends, or until it has finished after being told to.
+/// Serves one connection until it ends, or has finished after the order to do so.
 pub(super) async fn serve<S, R>(
     stream: TcpStream,
     client: Arc<Peer>,
@@ -39,8 +40,8 @@ where
     }
 }
 
-/// Serves as [`serve`] does, where anything may come: what is not HTTP is passed on by `connector`. Silence is neither,
-/// unless pods are found to speak first.
+/// Serves as [`serve`] does, on a port with any protocol: connections that are not HTTP are relayed by `connector`. A
+/// silent connection is neither, unless pods are found to speak first.
 pub(super) async fn serve_or_hold<S, R, C>(
     mut accepted: Connection,
     client: Arc<Peer>,
@@ -59,7 +60,7 @@ where
         match unless_finished(timeout(silent_after, told.as_mut()), &mut accepted.listener).await {
             None => None,
             Some(Ok(told)) => Some(told?),
-            // Boxed, as what is rare.
+            // Boxed, because this is rare.
             Some(Err(_)) => Box::pin(told_late(told, &accepted.stream, &connector, &mut accepted.listener)).await?,
         }
     };
@@ -70,15 +71,15 @@ where
         }
         Some(None) => {
             drop((client, service));
-            // Boxed: a connection of HTTP must not carry the room that this one needs.
+            // Boxed, so that an HTTP connection does not carry the size of this future.
             Box::pin(accepted.hold(connector)).await
         }
         None => Ok(()),
     }
 }
 
-/// Returns what `told` says of a connection on which it has said nothing for a while; none inside: connect to pods.
-/// None: it has ended, or the server drains.
+/// Waits for the protocol of a connection that has been silent for a while. Returns `Some(None)` if it must be relayed
+/// to a pod, and `None` if it has ended or the server drains.
 async fn told_late<C: Connector>(
     told: impl Future<Output = io::Result<Option<Protocol>>>,
     stream: &TcpStream,
@@ -87,7 +88,7 @@ async fn told_late<C: Connector>(
 ) -> io::Result<Option<Option<Protocol>>> {
     let first = async {
         tokio::select! {
-            biased; // A client that speaks is believed.
+            biased; // Bytes of the client have priority.
             told = told => told,
             () = connector.waits_for_pod(), if !has_spoken(stream) => Ok(None),
         }
@@ -103,7 +104,7 @@ async fn told_late<C: Connector>(
     }
 }
 
-/// As [`serve`], after a TLS handshake. Whoever agreed on no protocol tells it by its first bytes, too.
+/// Serves as [`serve`] does, after a TLS handshake. Without ALPN the first bytes show the protocol.
 pub(super) async fn serve_tls<S, R>(
     stream: TcpStream,
     config: Arc<ServerConfig>,
@@ -119,7 +120,7 @@ where
     stream.set_nodelay(true)?;
     let shaken = async {
         let mut stream = tls::accept(stream, config).await?;
-        // Waited for also where it was agreed on: who says nothing after that has no more time than others.
+        // Wait even if ALPN chose the protocol, so that a client that is silent afterwards has the same deadline.
         let told = protocol::told_in(&mut stream).await?;
         let protocol = match stream.get_ref().1.alpn_protocol() {
             Some(b"h2") => Protocol::Http2,
@@ -128,7 +129,7 @@ where
         };
         Ok::<_, BodyError>((protocol, stream))
     };
-    // Boxed: the room that a handshake needs is given back after it, and not kept for as long as the connection lasts.
+    // Boxed, so that the memory of the handshake is freed afterwards, and not kept for the whole connection.
     match in_time(Box::pin(shaken), &mut drain).await {
         Some(shaken) => {
             let (protocol, stream) = shaken?;
@@ -138,14 +139,14 @@ where
     }
 }
 
-/// Tells how a connection from there ended.
+/// Logs the end of a connection.
 pub(super) fn note(address: SocketAddr, ended: Result<(), BodyError>) {
     if let Err(error) = ended {
         tracing::debug!(%address, %error, "connection ended");
     }
 }
 
-/// What `told` says; none if that takes too long, or the server drains and nothing has been said yet.
+/// Awaits the protocol. Returns `None` if that takes too long, or if the server drains before.
 async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Option<T> {
     unless_finished(timeout(HEAD_TIMEOUT, told), drain).await?.ok()
 }
@@ -166,7 +167,7 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio_util::task::TaskTracker;
 
-    /// Says 400 to whatever goes wrong.
+    /// Responds with 400 to every error.
     #[derive(Clone)]
     struct BadRequest;
 
@@ -201,8 +202,8 @@ mod tests {
         client
     }
 
-    /// Goal: a head has 60 s from its first byte, a new connection 60 s for that byte, a kept-alive one all the time.
-    /// Method: a paused clock, which moves on whenever everybody waits.
+    /// Goal: a head may take 60 s from its first byte; so may the first byte of a new connection; an idle connection
+    /// may wait any time. Method: a paused clock, which advances when all tasks wait.
     #[tokio::test(start_paused = true)]
     async fn a_head_is_bounded_from_its_first_byte() {
         let get = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -229,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Goal: a handshake that stalls has the time of a head, and so has a client that says nothing after it.
+    /// Goal: a stalled handshake has the deadline of a head, and so has a client that is silent afterwards.
     #[tokio::test(start_paused = true)]
     async fn a_stalled_handshake_has_the_time_of_a_head() {
         let key = rcgen::KeyPair::generate().expect("a key");
@@ -263,7 +264,7 @@ mod tests {
         assert!(bounds.contains(&start.elapsed()), "after the handshake: {:?}", start.elapsed());
     }
 
-    /// Goal: a client that ends its side before its protocol is told is closed at once, not after the bound.
+    /// Goal: a client that sends FIN before its protocol is known is closed at once, not at the deadline.
     #[tokio::test(start_paused = true)]
     async fn an_undecided_connection_is_closed_at_its_end() {
         let mut client = served().await;
@@ -274,7 +275,8 @@ mod tests {
         assert!(start.elapsed() < HEAD_TIMEOUT / 10, "{:?}", start.elapsed());
     }
 
-    /// Goal: a request that hides behind another in the same bytes is refused, and what follows it is not served.
+    /// Goal: an ambiguous request that follows another in the same bytes is rejected, and requests after it are not
+    /// served.
     #[tokio::test]
     async fn a_head_that_can_be_read_in_two_ways_is_refused_wherever_it_stands() {
         let mut client = served().await;

@@ -1,17 +1,16 @@
-//! Follows the frames of a client's HTTP/2 bytes, apart from the parser that reads them: where they begin and end, and
-//! nothing of what is in them.
+//! Tracks the frames in a client's HTTP/2 bytes, independently of the parser: their boundaries, but not their content.
 //!
-//! Two things that the parser keeps have no bound in bytes of its own: header blocks that go on in CONTINUATION frames,
-//! and DATA frames that nobody has read. What is said here of the former is a block's length on the wire; of the latter,
-//! each frame as it comes ([`crate::body::unread`]). What is malformed is the parser's to refuse, and ends the connection
-//! there. Of all kinds it is counted how many came ([`super::calm`]).
+//! The parser holds two things without a limit in bytes: header blocks that continue in CONTINUATION frames, and unread
+//! DATA frames. This module reports the length of such a block on the wire, and each DATA frame as it arrives
+//! ([`crate::body::unread`]). It also counts the frames of all kinds ([`super::calm`]). Malformed frames are left to
+//! the parser, which closes the connection.
 
 use super::calm::Came;
 
-/// The length of a frame's head.
+/// Length of a frame's header.
 const HEAD: usize = 9;
 
-/// The length of what an HTTP/2 connection begins with.
+/// Length of the preface of an HTTP/2 connection.
 const PREFACE: u32 = 24;
 
 const DATA: u8 = 0;
@@ -20,27 +19,27 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Where a connection's bytes have come to.
+/// Position in a connection's bytes.
 #[derive(Debug)]
 pub(super) struct Frames {
-    /// What has come of the next frame's head.
+    /// Received bytes of the next frame's header.
     head: [u8; HEAD],
     begun: usize,
-    /// What is to come of the present frame.
+    /// Number of bytes left of the current frame.
     left: u32,
     kind: Kind,
-    /// Bytes of a header block that goes on.
+    /// Length of an unfinished header block.
     block: u64,
-    /// Bytes since the latest DATA frame with data.
+    /// Number of bytes since the last DATA frame with data.
     since: u64,
-    /// Frames since it was asked last.
+    /// Frames since the last call of `came`.
     came: Came,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Data,
-    /// Part of a header block; whether it is the last one.
+    /// Part of a header block; set if it is the last part.
     Block(bool),
     Other,
 }
@@ -52,8 +51,8 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// Takes note of bytes that were read, and calls `data` for each DATA frame with data that begins in them, with the
-    /// number of bytes since the end of the one before, and its own length.
+    /// Processes received bytes. Calls `data` for each DATA frame with data that begins in them, with the number of
+    /// bytes since the end of the one before, and its own length.
     pub(super) fn follow(&mut self, mut bytes: &[u8], mut data: impl FnMut(u64, u32)) {
         loop {
             let taken = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
@@ -104,12 +103,12 @@ impl Frames {
         }
     }
 
-    /// Frames that have come since it was asked last.
+    /// Returns the frames that arrived since the last call.
     pub(super) fn came(&mut self) -> Came {
         std::mem::take(&mut self.came)
     }
 
-    /// The length of a header block that goes on in the next frame, or 0.
+    /// Returns the length of a header block that continues in the next frame, or 0.
     pub(super) fn unfinished_block(&self) -> u64 {
         if self.kind == Kind::Block(true) { 0 } else { self.block }
     }
@@ -128,7 +127,7 @@ mod tests {
         bytes
     }
 
-    /// What is called for frames that come in pieces of every size up to a few, and the block that is left.
+    /// Checks the calls for frames that arrive in pieces of several sizes, and the length of the unfinished block.
     fn followed(frames: &[Vec<u8>], expected: (&[(u64, u32)], u64)) {
         let bytes = [&[b'p'; PREFACE as usize][..], &frames.concat()].concat();
         for size in (1..40).chain([bytes.len()]) {

@@ -1,21 +1,21 @@
-//! What a request must be before anybody looks at what it asks for.
+//! Validity of a request's head, checked before the request is handled.
 //!
-//! hyper reads heads and refuses most of what is malformed; here is what it leaves to its users, so that nobody on
-//! the way of a request can take it for another one than we do:
+//! hyper rejects most malformed heads. This module checks the rest, so that no other server on the way reads a request
+//! differently:
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
 //! | `CONNECT` | 400 |
-//! | HTTP/1.1 without `Host`; any with two; a `Host` or an authority that is no host, or names several | 400 |
-//! | a target that is neither a path nor a URI, or one with user information | 400 |
-//! | a transfer coding other than `chunked`, once | 501 |
+//! | HTTP/1.1 without `Host`; more than one `Host`; an invalid or multiple host in `Host` or the authority | 400 |
+//! | a target that is neither a path nor a URI, or has user information | 400 |
+//! | a transfer coding other than a single `chunked` | 501 |
 //! | an expectation other than `100-continue` | 417 |
-//! | fields of HTTP/2 that repeat one text for many ([`super::references`]) | 431 |
-//! | more fields than [`FIELDS_MAX`] (over HTTP/1 hyper's) | 431 |
+//! | HTTP/2 fields that repeat the same text too often ([`super::references`]) | 431 |
+//! | more fields than [`FIELDS_MAX`] (over HTTP/1 from hyper) | 431 |
 //! | `OPTIONS *` over HTTP/1 | 200, from us |
 //!
-//! After each of these the connection is closed, except after the last. An absolute target's authority counts and
-//! `Host` does not (RFC 9112, 3.2.2), for the choice of the revision and for what the pod sees alike.
+//! The connection is closed after each of these except the last. An absolute target's authority has priority over
+//! `Host` (RFC 9112, 3.2.2), both for the choice of the revision and for the pod.
 
 use super::references;
 use crate::error::ProxyError;
@@ -24,12 +24,12 @@ use http::header::{EXPECT, HOST, TRANSFER_ENCODING};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
 
-/// What is to be done with a request.
+/// Result of the check.
 #[derive(Debug)]
 pub(super) enum Checked {
-    /// It goes through the chain.
+    /// The request goes through the chain.
     Pass,
-    /// It asks for the server itself.
+    /// The request is for the server itself.
     ForServer,
     Refused(ProxyError),
 }
@@ -102,8 +102,8 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
     Ok(())
 }
 
-/// RFC 3986's host and port, as far as its alphabet goes, but for the comma: servers that join fields read two hosts there.
-/// An empty one is allowed.
+/// Reports whether all bytes are allowed in a host and port of RFC 3986, except the comma: servers that join fields
+/// would read two hosts. An empty value is allowed.
 fn is_host(value: &[u8]) -> bool {
     value.iter().all(|b| b.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%[]:".contains(b))
 }
@@ -172,7 +172,7 @@ mod tests {
         ];
         for (name, value, expected) in rows {
             let value = HeaderValue::from_maybe_shared(Bytes::copy_from_slice(value));
-            let Ok(value) = value else { continue }; // hyper has refused it already.
+            let Ok(value) = value else { continue }; // hyper has rejected it already.
             let mut request =
                 head("/", Version::HTTP_11, &[("host", b"a")]).body(Full::<Bytes>::from("x")).expect("a request");
             request.headers_mut().insert(http::HeaderName::from_static(name), value);

@@ -1,9 +1,9 @@
-//! The bound on a request's head: it runs from the head's first byte, not from the end of the request before.
+//! Timeout of a request's head. It runs from the first byte of the head, not from the end of the previous request.
 //!
-//! hyper's own timer for this starts as soon as it waits for a head, and so would close connections that are merely
-//! kept alive; clients would then lose requests that cross the close on the wire. It asks a [`Timer`] for that timer,
-//! though, and polls it only after it has tried to read. So [`HeadTimer`] gives out timers that stand still until
-//! something was read. A connection that has said nothing yet is bounded before ([`super::connection`]).
+//! hyper's own timer starts as soon as it waits for a head, and would close idle connections. Clients would then lose
+//! requests that cross the close on the wire. But hyper gets the timer from a [`Timer`], and polls it only after it has
+//! tried to read. So [`HeadTimer`] returns timers that do not run before the next read. The first byte of a connection
+//! has its own deadline ([`super::connection`]).
 
 use super::HEAD_TIMEOUT;
 use super::progress::Progress;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Makes timers that start with the next read of the connection.
+/// Creates timers that start with the next read of the connection.
 #[derive(Clone)]
 pub(super) struct HeadTimer {
     progress: Arc<Progress>,
 }
 
-/// Ready [`HEAD_TIMEOUT`] after the first read since it was made.
+/// Completes [`HEAD_TIMEOUT`] after the first read since its creation.
 struct HeadSleep {
     progress: Arc<Progress>,
     reads_before: u32,
@@ -28,7 +28,7 @@ struct HeadSleep {
 }
 
 impl HeadTimer {
-    /// For the connection whose reads are counted here.
+    /// Creates timers for the connection whose reads `progress` counts.
     pub(super) fn new(progress: Arc<Progress>) -> Self {
         Self { progress }
     }
@@ -54,7 +54,7 @@ impl Future for HeadSleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.running.is_none() && self.progress.reads() == self.reads_before {
-            return Poll::Pending; // Nobody need be woken: the next read comes with a poll of its own.
+            return Poll::Pending; // No wake-up is needed: the next read comes with its own poll.
         }
         self.running.get_or_insert_with(|| Box::pin(tokio::time::sleep(HEAD_TIMEOUT))).as_mut().poll(cx)
     }

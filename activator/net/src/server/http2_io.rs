@@ -1,6 +1,6 @@
-//! A client's connection over HTTP/2, as hyper reads and writes it: the frames that come are followed ([`super::frames`]),
-//! and what they keep is bounded ([`super::kept`]), as are those that carry nothing ([`super::calm`]). A header block that does
-//! not end is bounded in time, too.
+//! A client's HTTP/2 connection, as hyper reads and writes it. Received frames are tracked ([`super::frames`]). The
+//! memory that they hold is limited ([`super::kept`]), and so are frames that carry nothing ([`super::calm`]). An
+//! unfinished header block has a deadline.
 
 use super::HEAD_TIMEOUT;
 use super::calm::{self, Calm};
@@ -18,33 +18,34 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// GOAWAY with the code ENHANCE_YOUR_CALM. It names no stream, so that nothing is repeated elsewhere that may have run.
+/// GOAWAY with the code ENHANCE_YOUR_CALM. Its last stream is the highest possible, so that no request that may have
+/// run is repeated elsewhere.
 const ENHANCE_YOUR_CALM: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
 
-/// A client's connection whose frames are followed.
+/// A client's connection whose frames are tracked.
 pub(super) struct Http2Io<S> {
     stream: S,
     frames: Frames,
     calm: Calm,
-    /// Nothing that was written waits for the rest of its frame.
+    /// No written bytes wait for the rest of their frame.
     is_flushed: bool,
     kept: Kept,
     unread: Arc<Unread>,
     progress: Arc<Progress>,
     linger: Linger,
-    /// Runs while a header block goes on.
+    /// Set while a header block is unfinished.
     block: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Http2Io<S> {
-    /// The connection of `client`.
+    /// Wraps the connection of `client`.
     pub(super) fn new(stream: S, client: &Peer, progress: Arc<Progress>) -> Self {
         let (kept, unread) = (Kept::new(client.memory(), (**progress).clone()), client.unread().clone());
         let (frames, linger, calm) = (Frames::default(), Linger::default(), Calm::default());
         Self { stream, frames, calm, is_flushed: true, kept, unread, progress, linger, block: None }
     }
 
-    /// Looks at the clock while a header block goes on.
+    /// Checks the deadline of an unfinished header block.
     fn in_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.frames.unfinished_block() == 0 {
             self.block = None;
@@ -58,7 +59,7 @@ impl<S> Http2Io<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Http2Io<S> {
-    /// Tells the client why its connection ends, where no frame of the parser's is half written.
+    /// Sends the reason for the end of the connection, unless the parser's output may stop within a frame.
     fn calm_down(&mut self, cx: &mut Context<'_>) -> io::Error {
         if self.is_flushed {
             let _ = Pin::new(&mut self.stream).poll_write(cx, &ENHANCE_YOUR_CALM); // The connection ends in any case.
@@ -122,7 +123,7 @@ mod tests {
     use crate::memory::{Kind, Memory};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-    /// A connection of which the preface and these frames of one byte each were read: kind and flags.
+    /// Returns a connection after reading the preface and these frames of one byte each: type and flags.
     async fn after(frames: &[(u8, u8)], memory: &Memory) -> (DuplexStream, Http2Io<DuplexStream>, Arc<Unread>) {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false).within(Some(memory.clone()));
@@ -136,7 +137,7 @@ mod tests {
         (client, io, peer.unread().clone())
     }
 
-    /// Goal: a header block has 60 s, and what has no block open all the time that it wants.
+    /// Goal: a header block has 60 s; without an unfinished block there is no deadline.
     #[tokio::test(start_paused = true)]
     async fn a_header_block_is_bounded_in_time() {
         let memory = Memory::new(None);
@@ -149,7 +150,7 @@ mod tests {
         assert!(tokio::time::timeout(HEAD_TIMEOUT * 3, io.read_u8()).await.is_err(), "it may be silent");
     }
 
-    /// Goal: frames that nobody reads are charged, and given back once they are read and the connection is polled.
+    /// Goal: unread frames are charged. Their charge is returned once they are read and the connection is polled.
     #[tokio::test(start_paused = true)]
     async fn frames_are_charged_until_they_are_read() {
         let memory = Memory::new(Some(8 << 20));

@@ -1,70 +1,70 @@
-//! What a client's connection keeps beside its requests: bounded for the process.
+//! Memory that a client's connection holds besides its requests, within the limit of the process.
 //!
-//! | what | costs |
+//! | memory | cost |
 //! |---|---|
-//! | a head over HTTP/1 that has not ended | its length, beyond [`FREE`] |
-//! | a header block over HTTP/2 that goes on in CONTINUATION frames | its length and what it may have become: [`DECODED`] times that, at most [`DECODED_MAX`] |
-//! | DATA frames that nobody has read | what they keep ([`crate::body::unread`]), but for the data of requests that are held |
+//! | an unfinished HTTP/1 head | its length, beyond [`FREE`] |
+//! | an HTTP/2 header block that continues in CONTINUATION frames | its length, and its possible decoded size: [`DECODED`] times the length, at most [`DECODED_MAX`] |
+//! | unread DATA frames | their cost ([`crate::body::unread`]), without the data of held requests |
 //! | data on its way to a pod | its length |
-//! | the most streams of HTTP/2 at once | [`STREAM_ROOM`] each: h2's tables grow with them, and do not become small again |
+//! | maximum number of concurrent HTTP/2 streams so far | [`STREAM_ROOM`] each: h2's tables grow with them, and do not shrink |
 //!
-//! All of it comes out of the process's memory ([`crate::memory`]): where the connection's own workload and client have most of
-//! that, the connection ends, and the others have room. What an ordinary request needs is free, so its connection takes part in
-//! none of this.
+//! All of it is charged to the process's memory ([`crate::memory`]). If the connection's own workload and client hold
+//! the most, the connection ends, so that others have room. The memory of an ordinary request is free, so its
+//! connection needs no charge.
 //!
-//! It is charged in steps, so that the lock is met once in [`STEP`] bytes. What is no longer kept is given back when the
-//! connection is polled next.
+//! Charges are made in steps, so that the lock is taken once per [`STEP`] bytes. Freed memory is returned at the next
+//! poll of the connection.
 //!
 //! # Not here
 //!
-//! What one exchange keeps at most, and nobody adds up: a body over HTTP/1 on its way to a pod, which hyper reads in
-//! pieces of up to 400 KiB; what HTTP/2 pods may send ahead, 4 MiB for each connection to them. Answers that clients do
-//! not read are charged by [`super::output`].
+//! The limited memory of single exchanges is not added up: an HTTP/1 body on its way to a pod, which hyper reads in
+//! pieces of up to 400 KiB; data that HTTP/2 pods may send ahead, 4 MiB per connection. Responses that clients do not
+//! read are charged by [`super::output`].
 
 use super::seat::Seat;
 use crate::memory::{Charge, Kind, Memory};
 use std::io;
 use std::sync::Arc;
 
-/// What each connection may keep without being charged: its buffers, which it has in any case.
+/// Memory of a connection that is not charged: the buffers that it has in any case.
 const FREE: u64 = 16 * 1024;
 
-/// What is taken of the budget at once.
+/// Number of bytes per charge.
 const STEP: u64 = 64 * 1024;
 
-/// Bytes in memory for one of a header block: a reference of one byte becomes a value in the map.
+/// Maximum growth of a header block when decoded: a reference of one byte becomes a value in the map.
 const DECODED: u64 = 80;
 
-/// The most that a decoded block occupies: a list of 1 MiB, in fields of the smallest size.
+/// Maximum size of a decoded block: a list of 1 MiB, in fields of the minimum size.
 const DECODED_MAX: u64 = 2560 * 1024;
 
-/// One connection's part of the memory.
+/// Memory of one connection.
 pub(super) struct Kept {
     memory: Option<Memory>,
     seat: Arc<Seat>,
     charge: Option<Charge>,
 }
 
-/// Room in h2's tables for a stream, its head and its answer: measured 320 KiB for 250.
+/// Size of a stream, its head and its response in h2's tables: measured as 320 KiB for 250.
 const STREAM_ROOM: u64 = 1280;
 
-/// What a header block of so many bytes may keep while it is decoded.
+/// Returns the memory that an unfinished header block of `length` bytes may need when decoded.
 pub(super) fn block(length: u64) -> u64 {
     length + (length * DECODED).min(DECODED_MAX)
 }
 
-/// What is kept for so many streams.
+/// Returns the memory for `most` streams.
 pub(super) fn streams(most: u32) -> u64 {
     u64::from(most) * STREAM_ROOM
 }
 
 impl Kept {
-    /// Of the connection with this seat; without memory nothing is bounded.
+    /// Creates an account for the connection with this seat. Without memory there is no limit.
     pub(super) fn new(memory: Option<Memory>, seat: Arc<Seat>) -> Self {
         Self { memory, seat, charge: None }
     }
 
-    /// It keeps so many bytes now. An error says that this is more than its share.
+    /// Sets the memory of the connection in bytes. An error means that its share is exceeded.
     pub(super) fn set(&mut self, bytes: u64) -> io::Result<()> {
         if bytes <= FREE && self.charge.is_none() {
             return Ok(());

@@ -1,9 +1,9 @@
-//! The end of a client's connection while the client may still send (RFC 9112, 9.6).
+//! Close of a client's connection while the client may still send (RFC 9112, 9.6).
 //!
-//! Whoever closes a socket with unread bytes in it, or is sent some afterwards, resets the connection, and a reset takes
-//! from the client what it has not read yet: our answer. So first only our side is closed, and what comes is read and
-//! thrown away until the client closes its own, within bounds of time and bytes. It applies where something is certain
-//! or likely to come: over HTTP/1 if a request's end has not been read (a refusal of an upload or of a head), over HTTP/2
+//! If a socket is closed with unread bytes, or receives bytes afterwards, the kernel resets the connection. A reset
+//! discards bytes that the client has not read yet: our response. So first only our side is closed, and input is read
+//! and discarded until the client closes its side, within limits of time and bytes. This applies if more input is
+//! certain or likely: over HTTP/1 if a request was not read completely (an upload or head was rejected), over HTTP/2
 //! always (a client that reads sends window updates).
 
 use std::io;
@@ -13,23 +13,23 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// How long is read on. Envoy's bound is a second, nginx's five between two reads; it must cover some round trips.
+/// Maximum time to read on. Envoy has a second, nginx five between two reads. It must cover some round trips.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// How much is read on: more than what is on its way from a client that stops when it reads the answer.
+/// Maximum number of bytes to discard: more than is in transit from a client that stops when it reads the response.
 const BYTES_MAX: usize = 8 << 20;
 
-/// Bytes that are thrown away at once.
+/// Number of bytes that are discarded per read.
 const PIECE: usize = 16 * 1024;
 
-/// The closing of one connection.
+/// Closing state of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Linger {
-    /// Our side is closed, and this long the other may still send.
+    /// Remaining limits, once our side is closed.
     left: Option<Box<Left>>,
 }
 
-/// What is left of the bounds.
+/// Remaining limits of time and bytes.
 #[derive(Debug)]
 struct Left {
     time: Pin<Box<Sleep>>,
@@ -54,7 +54,7 @@ impl Linger {
             return Poll::Ready(Ok(()));
         }
         let left = self.left.get_or_insert_with(|| Box::new(Left { time: Box::pin(sleep(LINGER)), bytes: BYTES_MAX }));
-        // Looked at first: reads that never wait would use up the task's turn each time.
+        // Checked first, because reads that never wait would use up the task's budget each time.
         if left.time.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Ok(()));
         }
@@ -65,7 +65,8 @@ impl Linger {
                 Poll::Ready(Ok(())) if (1..left.bytes).contains(&piece.filled().len()) => {
                     left.bytes -= piece.filled().len();
                 }
-                Poll::Ready(_) => return Poll::Ready(Ok(())), // It has closed its side, has gone, or sends too much.
+                // The client closed its side, has gone, or sends too much.
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -79,14 +80,14 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
 
-    /// Ends a connection whose client may send on.
+    /// Closes a connection whose client may still send.
     async fn closed(mut stream: DuplexStream) -> io::Result<()> {
         let mut linger = Linger::default();
         poll_fn(|cx| linger.poll_shutdown(&mut stream, cx, true)).await
     }
 
-    /// Goal: the client sees our end at once, may send on for a bounded time, and ends it by closing its side.
-    /// Method: a pipe that holds little, so that what is sent was read; paused time.
+    /// Goal: the client sees our FIN at once, may send for a limited time, and ends that by closing its side. Method: a
+    /// pipe with a small buffer, so that sent bytes were read; paused time.
     #[tokio::test(start_paused = true)]
     async fn what_still_comes_is_read_until_the_client_closes_or_time_is_up() {
         for closes in [true, false] {

@@ -1,32 +1,33 @@
-//! The data ports: accept, tell the protocol, serve, drain.
+//! Data ports: accept connections, detect the protocol, serve, drain.
 //!
-//! Every port speaks HTTP/1.1 and HTTP/2 by prior knowledge. The protocol is told from the first bytes, which are
-//! looked at and not taken, so a connection that says nothing costs a socket and no buffers. A port for TLS
-//! ([`Server::listen_tls`]) agrees on the protocol in the handshake, and serves the same chain.
+//! Every port supports HTTP/1.1 and HTTP/2 by prior knowledge. The protocol is detected by peeking at the first bytes,
+//! so a silent connection costs a socket but no buffers. A TLS port ([`Server::listen_tls`]) negotiates the protocol in
+//! the handshake, and serves the same chain.
 //!
-//! Beside these, each port of a workload has a listener of its own ([`ports`]), whose connections mean that workload. Such
-//! a port may carry anything ([`Carries`]): what is not HTTP is passed on as bytes ([`tcp`]).
+//! In addition, each port of a workload has its own listener ([`ports`]), and its connections belong to that workload.
+//! Such a port may carry any protocol ([`Carries`]): connections that are not HTTP are relayed as bytes ([`tcp`]).
 //!
-//! Plain connections may be served by threads of their own ([`crate::worker`]).
+//! Plain connections may be served by worker threads ([`crate::worker`]).
 //!
 //! # Draining
 //!
-//! 1. Probes fail (the caller's part), so that peers stop sending; everything is still served. [`Server::leave`]: over
-//!    HTTP/1 each answer closes its connection, so that none is closed below while a peer sends its next request on it.
-//! 2. [`Server::drain`]: listeners close; connections are told: HTTP/1 closes after the exchange in flight, HTTP/2 gets
-//!    GOAWAY; tunnels go on.
-//! 3. Whoever is left when the bound has passed is cut.
+//! 1. Health checks fail (done by the caller), so that peers stop sending. Requests are still served.
+//!    [`Server::leave`]: over HTTP/1 each response closes its connection, so that step 2 does not close a connection
+//!    while a peer sends its next request.
+//! 2. [`Server::drain`]: listeners close and connections are told. HTTP/1 closes after the exchange in flight, HTTP/2
+//!    gets GOAWAY, tunnels continue.
+//! 3. The remaining connections are cut at the deadline.
 //!
-//! # Clients that take room
+//! # Clients that occupy resources
 //!
-//! [`Server::bounded`]: vanished ones are found out by the kernel ([`bounded_writes`]), and where there is no room, those
-//! who hold most give way to others ([`client_connections`]). To leave who comes then in the listen queue instead would
-//! keep everybody waiting behind it, probes among them.
+//! [`Server::bounded`]: the kernel detects vanished clients ([`bounded_writes`]). If there is no room, the largest
+//! holders give way ([`client_connections`]). Leaving new connections in the listen queue instead would delay all
+//! connections behind them, including health checks.
 //!
 //! # Not here
 //!
-//! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1). HTTP/2's PING, to ask whether a client
-//! is there: its kernel is asked already, and nothing is written that HTTP does not ask for.
+//! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1). HTTP/2 PINGs to check if a client is
+//! alive: the kernel already probes it, and nothing is sent that HTTP does not require.
 
 mod acceptor;
 mod bounded_writes;
@@ -76,13 +77,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long a client may take for a request's head, and for its first byte on a new connection.
+/// Maximum time for a request's head, and for the first byte of a new connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The pause after a failed accept (out of descriptors): let some connections close.
+/// Pause after a failed accept (out of descriptors), so that some connections can close.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Which headers of a peer are believed.
+/// Returns the trust in the headers of a peer with this address.
 pub type TrustOf = Arc<dyn Fn(IpAddr) -> Trust + Send + Sync>;
 
 /// Connections and tunnels of all data ports.
@@ -100,7 +101,8 @@ pub struct Server<R> {
 }
 
 impl<R: Clone> Server<R> {
-    /// No ports yet. `trust` is asked about the address of each connection's peer, IPv4 as such.
+    /// Creates a server without ports. `trust` is called with the address of each connection's peer; mapped IPv4
+    /// addresses are passed as IPv4.
     pub fn new(responder: R, trust: TrustOf, disconnects: Arc<Disconnects>) -> Self {
         Self {
             tasks: TaskTracker::new(),
@@ -115,24 +117,24 @@ impl<R: Clone> Server<R> {
         }
     }
 
-    /// Bounds what clients may occupy, on every port from now on, and looks after it each second until `until`.
+    /// Limits the resources of clients on all ports from now on, and enforces the limits each second until `until`.
     pub fn bounded(self, keepalive: Option<KeepAlive>, bounds: ClientBounds, until: CancellationToken) -> Self {
         self.connections.bound(bounds);
         tokio::spawn(self.connections.clone().look_after(bounds.idle, until));
         Self { keepalive, ..self }
     }
 
-    /// How many connections there are.
+    /// Returns the connections of all ports.
     pub fn connections(&self) -> ClientConnections {
         self.connections.clone()
     }
 
-    /// Has plain connections served on these.
+    /// Serves plain connections on these workers.
     pub fn with(self, workers: Option<WorkerRuntimes>) -> Self {
         Self { workers, ..self }
     }
 
-    /// Has clients' connections take from `memory` what they keep that is no request yet, or that nobody reads.
+    /// Charges to `memory` the data of clients' connections that is not a request yet, or not read.
     pub fn within(self, memory: Memory) -> Self {
         self.connections.set_clock_of(memory.clone());
         Self { memory: Some(memory), ..self }
@@ -146,7 +148,7 @@ impl<R: Clone> Server<R> {
         self.accept(listener, None, chain);
     }
 
-    /// As [`Server::listen`], over TLS.
+    /// Serves `listener` over TLS, like [`Server::listen`].
     pub fn listen_tls<S: Chain>(&self, listener: TcpListener, config: Arc<ServerConfig>, chain: S)
     where
         R: ErrorResponder<S::Error>,
@@ -169,7 +171,7 @@ impl<R: Clone> Server<R> {
             };
             loop {
                 let accepted = tokio::select! {
-                    biased; // A closed port takes no one more.
+                    biased; // A closed port accepts no more connections.
                     () = server.closing.cancelled() => return,
                     accepted = listener.accept() => accepted,
                 };
@@ -188,7 +190,7 @@ impl<R: Clone> Server<R> {
         });
     }
 
-    /// Serves a connection that was accepted and does not block.
+    /// Serves an accepted connection, which is in non-blocking mode.
     fn spawn<S: Chain>(
         &self,
         stream: StdStream,
@@ -204,12 +206,12 @@ impl<R: Clone> Server<R> {
         let (client, service) = self.connection(address, tls.is_some(), port, seat, chain);
         let keepalive = self.keepalive;
         let told = move |ended| connection::note(address, ended);
-        // Two tasks rather than one with a choice: a plain connection must not carry the room that TLS needs.
+        // Two tasks instead of one with a choice, so that a plain connection does not carry the size of a TLS one.
         match tls {
             None => {
-                // One future: another around it would hold it twice, before it is awaited and meanwhile.
+                // A single future: a wrapper would hold it twice, before it is awaited and meanwhile.
                 let serving = async move {
-                    // From now on the worker waits for its input.
+                    // This registers the socket with the worker.
                     match TcpStream::from_std(stream) {
                         Ok(stream) => told(connection::serve(stream, client, service, keepalive, listener).await),
                         Err(error) => told(Err(error.into())),
@@ -231,7 +233,7 @@ impl<R: Clone> Server<R> {
         };
     }
 
-    /// What a connection is served with.
+    /// Creates the peer and the service of a connection.
     fn connection<S: Chain>(
         &self,
         address: SocketAddr,
@@ -251,13 +253,13 @@ impl<R: Clone> Server<R> {
         (client, service)
     }
 
-    /// Lets every connection over HTTP/1 end with its next answer. New ones are taken as before.
+    /// Makes every HTTP/1 connection end with its next response. New connections are still accepted.
     pub fn leave(&self) {
         self.connections.advance(Phase::Leaving);
     }
 
-    /// Closes the listeners, tells every connection to finish, and waits, at most `bound`, for exchanges and tunnels in
-    /// flight. Returns how many connections and tunnels were cut.
+    /// Closes the listeners, tells every connection to finish, and waits at most `bound` for exchanges and tunnels in
+    /// flight. Returns the number of connections and tunnels that were cut.
     pub async fn drain(&self, bound: Duration) -> usize {
         self.closing.cancel();
         self.connections.advance(Phase::Finish);

@@ -1,35 +1,33 @@
-//! What a client's connection was given to write, and has not written: bounded for the process.
+//! Output of a client's connection that is not written yet, within the limit of the process.
 //!
-//! hyper takes data of an answer ahead of what the socket takes: up to 400 KiB for each connection over HTTP/1, 32 KiB
-//! for each stream of HTTP/2. Of clients that do not read, that adds up.
+//! hyper takes a response's data before the socket accepts it: up to 400 KiB for each HTTP/1 connection, and 32 KiB for
+//! each HTTP/2 stream. With clients that do not read, that adds up.
 //!
 //! # The rule
 //!
-//! A piece of data costs its length and [`PIECE`] from when hyper is given it until hyper drops it, which it does when
-//! the piece is written. Each connection may have [`FREE`] outstanding; beyond that it takes from the memory of all
-//! connections, in steps of [`STEP`], while there is plenty ([`Charge::spare`]). Where there is not, its bodies wait, and so do
-//! their pods.
+//! A piece of data costs its length and [`PIECE`] from when it is given to hyper until hyper drops it after writing.
+//! Each connection may have [`FREE`] outstanding. Beyond that, it takes from the memory of all connections in steps of
+//! [`STEP`], while there is plenty ([`Charge::spare`]). If there is not, its bodies wait, and so do their pods.
 //!
-//! # Who wakes them
+//! # Wake-ups
 //!
-//! A body waits only while something is outstanding. Each piece that is dropped gives back what its connection needs no
-//! longer, and wakes the connection's bodies as soon as there is room again; at the last piece there is, since then
-//! nothing is outstanding. So whoever reads gets on, however much others hold, and nobody waits for another connection.
-//! All of it happens under one lock for each connection, so that no wake is lost.
+//! A body waits only while data is outstanding. Each dropped piece returns the memory that its connection no longer
+//! needs, and wakes the connection's bodies as soon as there is room. After the last piece there always is, because
+//! then nothing is outstanding. So a client that reads makes progress whatever other connections hold, and no body
+//! waits for another connection. One lock for each connection protects all of this, so that no wake-up is lost.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A body is asked for a piece as soon as there is room for a byte of it, and for as much as there is room for
-//!   ([`reading`]). What comes may be more, 4 KiB over HTTP/1 and a frame over HTTP/2 (16 KiB); while several threads ask
-//!   at once, each of them may get it.
-//! - A short piece is copied, so that it does not keep the buffer that it was read into. One that ends its body is not
-//!   counted: it is what an everyday answer has.
+//! - A body is polled as soon as there is room for a byte, with a limit of the free room ([`reading`]). It may return
+//!   more: 4 KiB over HTTP/1, and a frame over HTTP/2 (16 KiB). If several threads poll at once, each of them may.
+//! - A short piece is copied, so that it does not pin its read buffer. A short piece that ends its body is not counted,
+//!   because most responses consist of one.
 //!
 //! # Heads
 //!
-//! A large head is charged before it gets here, to its workload ([`HeadCharge`]). Over HTTP/1 the charge is kept until the
-//! connection ends, which it does with this answer, because hyper keeps the buffer that the head was written to. Over
-//! HTTP/2 a value of the head holds the charge until the head is encoded, and the connection until that is written.
+//! A large head is charged earlier, to its workload ([`HeadCharge`]). Over HTTP/1 the charge is kept until the
+//! connection ends, which it does with this response, because hyper keeps the buffer of the head. Over HTTP/2 a value
+//! of the head holds the charge until the head is encoded, and then the connection until the head is written.
 
 use super::seat::Seat;
 use crate::body::{HeadCharge, reading};
@@ -44,40 +42,40 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// What each connection may have outstanding without taking from the budget.
+/// Outstanding data of each connection that is not charged.
 const FREE: u64 = 16 * 1024;
 
-/// What is taken of the budget at once.
+/// Number of bytes per charge.
 const STEP: u64 = 64 * 1024;
 
-/// What hyper and h2 keep for a piece beside its data.
+/// Overhead of hyper and h2 for a piece.
 const PIECE: u64 = 400;
 
-/// Data of fewer bytes is short.
+/// Length below which data is short.
 const SHORT: usize = 1024;
 
-/// Bytes of a frame of data over HTTP/2, unless the client allows more.
+/// Length of an HTTP/2 DATA frame, unless the client allows more.
 const FRAME: usize = 16 * 1024;
 
-/// One connection's output.
+/// Output of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     memory: Option<(Memory, Arc<Seat>)>,
     state: Mutex<State>,
-    /// Frames of [`FRAME`] bytes that were sent since the last question.
+    /// Number of frames of [`FRAME`] bytes that were sent since the last call of `frames_sent`.
     frames: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is outstanding, in bytes.
+    /// Outstanding data, in bytes.
     outstanding: u64,
     beyond: Option<Box<Beyond>>,
-    /// Charges of heads that are encoded, and not written yet; over HTTP/1, of all of them.
+    /// Charges of heads that are encoded but not written; over HTTP/1, of all heads.
     heads: Vec<HeadCharge>,
 }
 
-/// Of a connection that had more outstanding than is free.
+/// State of a connection with more outstanding data than is free.
 #[derive(Debug)]
 struct Beyond {
     charge: Charge,
@@ -85,32 +83,32 @@ struct Beyond {
 }
 
 impl Beyond {
-    /// What may be outstanding.
+    /// Returns the maximum of outstanding data.
     fn allowed(&self) -> u64 {
         FREE + self.charge.bytes()
     }
 }
 
 impl State {
-    /// The same, whether or not anything is charged.
+    /// Returns the maximum of outstanding data, with or without a charge.
     fn allowed(&self) -> u64 {
         self.beyond.as_ref().map_or(FREE, |beyond| beyond.allowed())
     }
 }
 
-/// What is left of what may be outstanding, if anything.
+/// Returns the room for more outstanding data, if there is any.
 fn room(allowed: u64, outstanding: u64) -> Option<usize> {
     let room = allowed.checked_sub(outstanding).filter(|room| *room > 0)?;
     Some(usize::try_from(room).unwrap_or(usize::MAX))
 }
 
 impl Output {
-    /// Of the connection with this seat; without memory nothing is bounded.
+    /// Creates the output of the connection with this seat. Without memory there is no limit.
     pub(super) fn new(memory: Option<(Memory, Arc<Seat>)>) -> Self {
         Self { memory, ..Self::default() }
     }
 
-    /// Ready when one more piece may be taken, of so many bytes.
+    /// Becomes ready when another piece may be taken. Returns the room in bytes.
     fn poll_room(&self, cx: &Context<'_>) -> Poll<usize> {
         let Some((memory, seat)) = &self.memory else { return Poll::Ready(usize::MAX) };
         let mut locked = self.state.lock();
@@ -123,7 +121,7 @@ impl Output {
         while beyond.charge.spare(STEP) {
             // A large piece may have used up more than a step.
             if let Some(room) = room(beyond.allowed(), state.outstanding) {
-                let woken = std::mem::take(&mut beyond.waiting); // There is room for them as well.
+                let woken = std::mem::take(&mut beyond.waiting); // They have room too.
                 drop(locked);
                 woken.into_iter().for_each(Waker::wake);
                 return Poll::Ready(room);
@@ -142,7 +140,7 @@ impl Output {
         let Some(beyond) = &mut state.beyond else { return };
         let needed = outstanding.saturating_sub(FREE).div_ceil(STEP) * STEP;
         if needed < beyond.charge.bytes() {
-            let _ = beyond.charge.set(needed); // Less is never refused.
+            let _ = beyond.charge.set(needed); // Reducing a charge never fails.
         }
         let woken = match outstanding < beyond.allowed() {
             true => std::mem::take(&mut beyond.waiting),
@@ -155,17 +153,17 @@ impl Output {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Frames of data that were given to be sent since it was asked last.
+    /// Returns the number of frames that were given to hyper since the last call.
     pub(super) fn frames_sent(&self) -> u32 {
         self.frames.swap(0, Ordering::Relaxed)
     }
 
-    /// Keeps the charge of a head that was encoded.
+    /// Keeps the charge of an encoded head.
     pub(super) fn keep(&self, charge: HeadCharge) {
         self.state.lock().heads.push(charge);
     }
 
-    /// All that was encoded has been written.
+    /// Drops the charges of encoded heads, because all encoded data was written.
     pub(super) fn flushed(&self) {
         let mut state = self.state.lock();
         if !state.heads.is_empty() {
@@ -176,13 +174,13 @@ impl Output {
     }
 }
 
-/// Who has a connection's output.
+/// Owner of a connection's output.
 pub(super) trait HasOutput: Send + Sync + 'static {
-    /// The connection's.
+    /// Returns the connection's output.
     fn output(&self) -> &Output;
 }
 
-/// Data that hyper was given.
+/// Data that was given to hyper.
 struct Piece<O: HasOutput> {
     data: Bytes,
     cost: u64,
@@ -201,7 +199,7 @@ impl<O: HasOutput> Drop for Piece<O> {
     }
 }
 
-/// Counts data until it is dropped. `last`: it ends its body.
+/// Counts data until it is dropped. `last` is set if it ends its body.
 fn counted<O: HasOutput>(of: &Arc<O>, data: Bytes, last: bool) -> Bytes {
     let is_short = data.len() < SHORT;
     if of.output().memory.is_none() || is_short && last {
@@ -213,7 +211,7 @@ fn counted<O: HasOutput>(of: &Arc<O>, data: Bytes, last: bool) -> Bytes {
     Bytes::from_owner(Piece { data, cost, of: of.clone() })
 }
 
-/// A value of a head with the head's charge, which goes to the connection when the head is encoded.
+/// A value of a head that carries the head's charge. The charge passes to the connection when the head is encoded.
 struct Charged<O: HasOutput> {
     value: HeaderValue,
     charge: Option<HeadCharge>,
@@ -232,19 +230,19 @@ impl<O: HasOutput> Drop for Charged<O> {
     }
 }
 
-/// Has the head keep its charge until it is encoded.
+/// Attaches a charge to a head until it is encoded.
 pub(super) fn charge<O: HasOutput>(of: &Arc<O>, head: &mut HeaderMap, charge: HeadCharge) {
     let Some(value) = head.values_mut().max_by_key(|value| value.len()) else { return };
     let charged = Charged { value: value.clone(), charge: Some(charge), of: of.clone() };
     if let Ok(mut with_charge) = HeaderValue::from_maybe_shared(Bytes::from_owner(charged)) {
-        // Else the table of the connection's encoder would keep it.
+        // Otherwise the table of the connection's encoder would keep the value.
         with_charge.set_sensitive(true);
         *value = with_charge;
     }
 }
 
 pin_project! {
-    /// An answer's body that waits while its connection has too much outstanding.
+    /// A response's body that waits while its connection has too much outstanding data.
     pub(super) struct Metered<B, O> {
         #[pin]
         body: B,
@@ -254,13 +252,13 @@ pin_project! {
 }
 
 impl<B, O> Metered<B, O> {
-    /// Of this connection.
+    /// Wraps a body of this connection.
     pub(super) fn new(body: B, of: Arc<O>) -> Self {
         Self { body, of, keeps_length: false }
     }
 
-    /// If set, the body does not look empty. hyper omits the length of an empty body, but that of a 304 is about the
-    /// body that is not sent.
+    /// Makes the body look non-empty if `keeps_length` is set. hyper omits the length of an empty body, but in a 304 it
+    /// is the length of the body that is not sent.
     pub(super) fn keeping_length(self, keeps_length: bool) -> Self {
         Self { keeps_length, ..self }
     }

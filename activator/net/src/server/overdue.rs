@@ -1,17 +1,17 @@
-//! Ends an exchange whose time is over although nobody asks for more of its answer.
+//! Ends an exchange whose deadline has passed even if its response is not polled.
 //!
 //! # Why
 //!
-//! Bounds of time are kept by the answer's body, which looks at them when it is polled. As long as a client reads nothing
-//! hyper has enough to write, and polls it no more: the exchange would keep its pod's slot for as long as the client stays.
-//! Over HTTP/2 hyper keeps a body also when it has given all, until the client lets its last data through.
+//! The response's body enforces the deadlines when it is polled. While a client does not read, hyper has enough to
+//! write, and does not poll the body: the exchange would hold its pod's slot as long as the client stays. Over HTTP/2,
+//! hyper also keeps a completed body until the client's window admits its last data.
 //!
-//! # How
+//! # How it works
 //!
-//! With the head of an answer, and whenever its body has given something, it is said until when ([`until()`]); when the
-//! body has ended or is dropped, that this holds no longer ([`never()`]). Whoever polls hyper listens ([`Overdue`]), and
-//! [`GRACE`] after that time, in which a body that is polled would have ended it, ends all of it: a stream of HTTP/2, a
-//! connection of HTTP/1. What is said is heard by whoever polls right now, on the same thread.
+//! The deadline is reported with a response's head, and each time that its body yields something ([`until()`]). It is
+//! withdrawn when the body has ended or is dropped ([`never()`]). The task that polls hyper receives the reports
+//! ([`Overdue`]). [`GRACE`] after the deadline, it ends the HTTP/2 stream or the HTTP/1 connection; a body that is
+//! polled ends the exchange before that. Reports pass through a thread-local to the poll that is running.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A body that is polled ends its exchange itself within this time.
+/// Time in which a body that is polled ends its exchange itself.
 const GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy)]
@@ -32,17 +32,17 @@ enum Said {
 
 thread_local!(static SAID: Cell<Said> = const { Cell::new(Said::Nothing) });
 
-/// For an answer whose head, or a part of whose body, was handed out: its exchange is over then.
+/// Reports the deadline of an exchange whose response's head, or a part of its body, was returned.
 pub fn until(at: Instant) {
     SAID.set(Said::Until(at));
 }
 
-/// For a body that has ended, or is dropped.
+/// Withdraws the deadline, because the body has ended or is dropped.
 pub fn never() {
     SAID.set(Said::Never);
 }
 
-/// What has been said of an exchange.
+/// Deadline of an exchange.
 #[derive(Default)]
 pub struct Overdue {
     at: Option<Instant>,
@@ -50,7 +50,7 @@ pub struct Overdue {
 }
 
 impl Overdue {
-    /// Polls what serves an exchange. Ready without a value once the exchange is overdue.
+    /// Polls the server of an exchange. Ready with `None` once the exchange is overdue.
     pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -70,7 +70,7 @@ impl Overdue {
         if at < timer.deadline() {
             timer.as_mut().reset(at);
         }
-        // To a later time it is moved when it fires, and not each time that something is said.
+        // A later deadline takes effect when the timer fires, not with each report.
         while timer.as_mut().poll(cx).is_ready() {
             if timer.deadline() >= at {
                 return Poll::Ready(None);
@@ -86,7 +86,8 @@ mod tests {
     use super::*;
     use std::future::poll_fn;
 
-    /// Runs what says something at certain milliseconds and is never done; says when it was ended.
+    /// Runs a server that makes reports at these milliseconds and never completes. Returns the time at which it was
+    /// ended.
     async fn ended(said: &[(u64, Said)]) -> u64 {
         let begun = Instant::now();
         let (mut overdue, mut left) = (Overdue::default(), said.iter().copied().peekable());

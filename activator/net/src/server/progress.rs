@@ -1,4 +1,4 @@
-//! What happens on one client's connection, as those see it who serve it.
+//! State of one client connection, shared by the parts that serve it.
 
 use super::output::{HasOutput, Output};
 use super::seat::Seat;
@@ -7,53 +7,53 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// One connection. Over HTTP/1 all of it happens in one task, one after the other.
+/// State of one connection. Over HTTP/1, one task changes all of it.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// How often something was read.
+    /// Number of reads.
     reads: AtomicU32,
-    /// Heads that are complete and in order.
+    /// Number of complete and valid heads.
     heads: AtomicU64,
-    /// Nothing but the end of the connection tells the client where its last answer ends.
+    /// The client detects the end of the last response only by the end of the connection.
     closes_answer: AtomicBool,
     seat: Arc<Seat>,
     output: Output,
 }
 
 impl Progress {
-    /// With this seat, and a part of `memory` for what it has to write.
+    /// Creates the state with this seat, and with `memory` for its output.
     pub(super) fn new(seat: Arc<Seat>, memory: Option<Memory>) -> Self {
         let (reads, heads, closes_answer) = (AtomicU32::new(0), AtomicU64::new(0), AtomicBool::new(false));
         let output = Output::new(memory.map(|memory| (memory, seat.clone())));
         Self { reads, heads, closes_answer, seat, output }
     }
 
-    /// Something was read.
+    /// Counts a read.
     pub(super) fn read(&self) {
         self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often something was read.
+    /// Returns the number of reads.
     pub(super) fn reads(&self) -> u32 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// So many heads were seen, complete and in order.
+    /// Sets the number of complete and valid heads.
     pub(super) fn set_heads(&self, heads: u64) {
         self.heads.store(heads, Ordering::Relaxed);
     }
 
-    /// Heads that were seen, complete and in order.
+    /// Returns the number of complete and valid heads.
     pub(super) fn heads(&self) -> u64 {
         self.heads.load(Ordering::Relaxed)
     }
 
-    /// An answer has begun that ends where the connection does.
+    /// Records that a response has begun that ends with the connection.
     pub(super) fn will_close_answer(&self) {
         self.closes_answer.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one has. It is the last of its connection.
+    /// Reports whether a response ends with the connection. It is the last one.
     pub(super) fn closes_answer(&self) -> bool {
         self.closes_answer.load(Ordering::Relaxed)
     }

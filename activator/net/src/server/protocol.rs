@@ -1,22 +1,22 @@
-//! Which protocol a client speaks, told from its first bytes.
+//! Detects a client's protocol from its first bytes.
 //!
-//! # Where anything may come
+//! # Ports with any protocol
 //!
-//! A port that carries HTTP and anything else ([`told_or_other`]) must not let through as bytes what a pod could take for
-//! HTTP: then anybody could pass by our checks, and say in the name of others whom a request has passed. So whatever the
-//! most lenient server reads as the first line of a request ([`RequestLine`]) is HTTP, and refused as such if it is not in
-//! order:
+//! A port that carries HTTP and other protocols ([`told_or_other`]) must not relay as bytes anything that a pod could
+//! take for HTTP. Otherwise clients could bypass our checks and forge forwarding headers. So everything that the most
+//! lenient server would read as the first line of a request ([`RequestLine`]) counts as HTTP, and is rejected as such
+//! if it is malformed:
 //!
-//! | first bytes | taken for |
+//! | first bytes | detected as |
 //! |---|---|
 //! | HTTP/2's preface | HTTP/2 |
 //! | a request line | HTTP/1 |
-//! | blanks, empty lines, a word of token characters, a blank and text, without an end of the line in [`LINE_MAX`] bytes | HTTP/1 |
-//! | what begins so and is not all there | looked at again when more comes |
-//! | anything else, also what the client has ended before it could be told | other |
+//! | blanks, empty lines, a word of token characters, a blank and text, without a line end in [`LINE_MAX`] bytes | HTTP/1 |
+//! | an incomplete begin of these | checked again when more arrives |
+//! | anything else, also an undecided begin that the client ends | other |
 //!
-//! Bytes of a protocol that is not HTTP must not be waited for, so what is passed on as other may still turn out to be a
-//! request line: the relay reads on ([`crate::relay`]), and resets the connection before a pod has the end of that line.
+//! The bytes of another protocol must not be delayed, so relayed bytes may still turn out to be a request line. The
+//! relay keeps checking ([`crate::relay`]), and resets the connection before a pod gets the end of that line.
 
 use crate::relay::mark;
 use crate::request_line::{RequestLine, is_blank};
@@ -28,40 +28,41 @@ use std::pin::Pin;
 use tokio::io::{AsyncBufRead, Interest};
 use tokio::net::TcpStream;
 
-/// How an HTTP/2 connection starts.
+/// Preface of an HTTP/2 connection.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// No HTTP/1 method begins with so many bytes of it (RFC 9113, 3.4).
+/// Number of bytes of the preface with which no HTTP/1 method begins (RFC 9113, 3.4).
 const HTTP2_BEGINS: usize = 3;
 
-/// What a client speaks.
+/// Detected protocol of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
     Http2,
-    /// Nothing: it has ended.
+    /// None: the client has closed the connection.
     Closed,
 }
 
 /// Begin of HTTP/2's preface.
 const PRI: &[u8] = b"PRI * HTTP/2";
 
-/// What a request's first line may have before it is taken for one.
+/// Number of bytes after which an unfinished first line counts as a request.
 const LINE_MAX: usize = 2048;
 
-/// Looks at the first bytes without taking them. What fits both protocols is looked at again when more has come, and
-/// not before; where the end has come instead, there is nothing to be served. HTTP/2 is told from the whole of its
-/// preface, since nobody bounds the time of what is left of it.
+/// Detects the protocol by peeking at the first bytes. Bytes that fit both protocols are checked again only when more
+/// arrive. If the connection ends instead, there is nothing to serve. HTTP/2 needs its complete preface, because the
+/// wait for the rest would have no deadline.
 pub(super) async fn told(stream: &TcpStream) -> io::Result<Protocol> {
     Ok(looked_at::<{ PREFACE.len() }, _>(stream, told_by).await?.unwrap_or(Protocol::Closed))
 }
 
-/// The same where anything may come; none: it is not HTTP.
+/// Detects the protocol on a port with any protocol. Returns `None` if it is not HTTP.
 pub(super) async fn told_or_other(stream: &TcpStream) -> io::Result<Option<Protocol>> {
     looked_at::<LINE_MAX, _>(stream, told_among_all).await.map(Option::flatten)
 }
 
-/// What `tell` says of the first `N` bytes at most, as soon as it says something; none if the end has come before.
+/// Returns the result of `tell` for at most the first `N` bytes, as soon as it has one; `None` if the connection ends
+/// before.
 async fn looked_at<const N: usize, T>(
     stream: &TcpStream,
     tell: impl Fn(&[u8]) -> io::Result<T>,
@@ -74,7 +75,7 @@ async fn looked_at<const N: usize, T>(
             tell(&first[..n])
         });
         match looked {
-            // What was seen of its end before was seen of all that it sends.
+            // The end was reported before this look, so all bytes were checked.
             Err(error) if error.kind() == ErrorKind::WouldBlock && ready.is_read_closed() => return Ok(None),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             told => return told.map(Some),
@@ -82,27 +83,27 @@ async fn looked_at<const N: usize, T>(
     }
 }
 
-/// The protocol of a connection that begins so.
+/// Returns the protocol of a connection that begins with `first`.
 ///
 /// # Errors
-/// `WouldBlock`: that depends on what follows.
+/// `WouldBlock`: the next bytes decide.
 fn told_by(first: &[u8]) -> io::Result<Protocol> {
     let fitting = first.iter().zip(PREFACE).take_while(|(byte, expected)| byte == expected).count();
     match first.len() {
         0 => Ok(Protocol::Closed),
         n if n == fitting && n < PREFACE.len() => Err(ErrorKind::WouldBlock.into()),
-        // A preface that breaks off later on is HTTP/2 as well, to be refused as such.
+        // A preface with a later mistake is HTTP/2 too, and rejected as such.
         _ if fitting >= HTTP2_BEGINS => Ok(Protocol::Http2),
         _ => Ok(Protocol::Http1),
     }
 }
 
-/// The same among all protocols; none: it is not HTTP.
+/// Returns the protocol among all protocols; `None` if it is not HTTP.
 ///
 /// # Errors
-/// `WouldBlock`: that depends on what follows.
+/// `WouldBlock`: the next bytes decide.
 fn told_among_all(first: &[u8]) -> io::Result<Option<Protocol>> {
-    // What nearly all clients send need not be looked at byte by byte.
+    // A shortcut for the input of nearly all clients.
     let end = first.iter().position(|byte| *byte == b'\n').unwrap_or_default();
     if first[..end].ends_with(b" HTTP/1.1\r") && first[0].is_ascii_uppercase() {
         return Ok(Some(Protocol::Http1));
@@ -119,7 +120,7 @@ fn told_among_all(first: &[u8]) -> io::Result<Option<Protocol>> {
     }
 }
 
-/// Whether a line that has not ended may become one that hyper reads as a request's.
+/// Reports whether an unfinished line may become one that hyper reads as a request line.
 fn may_become_request(first: &[u8]) -> bool {
     let begins = first.iter().position(|byte| *byte != b'\n' && !is_blank(*byte)).unwrap_or(first.len());
     let line = &first[begins..];
@@ -128,29 +129,29 @@ fn may_become_request(first: &[u8]) -> bool {
     behind.first().is_none_or(|byte| is_blank(*byte) && may_follow(method, target))
 }
 
-/// Whether a server may take `target`, as far as it has come, for what follows the method in a line.
+/// Reports whether a server may accept `target`, as far as it has arrived, after the method in a line.
 fn may_follow(method: &[u8], target: &[u8]) -> bool {
     let is_text = |byte: &u8| !byte.is_ascii_control() || is_blank(*byte);
     let is_path = target.starts_with(b"/") && !method.first().is_some_and(u8::is_ascii_digit);
     is_path || target.iter().all(is_text)
 }
 
-/// What may become a request's first line.
+/// Returns the result for an unfinished line that may become a request line.
 fn unfinished(first: &[u8]) -> io::Result<Option<Protocol>> {
     if first.len() < LINE_MAX { Err(ErrorKind::WouldBlock.into()) } else { Ok(Some(Protocol::Http1)) }
 }
 
-/// What a method is made of (RFC 9110, 5.6.2).
+/// Reports whether a byte is allowed in a method (RFC 9110, 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether a connection that begins so speaks TLS: the record of a ClientHello.
+/// Reports whether a connection that begins with these bytes uses TLS: the record of a ClientHello.
 pub(super) fn is_tls(first: &[u8; 2]) -> bool {
     *first == [22, 3]
 }
 
-/// Waits for the first decrypted bytes and looks at them without taking them. The preface comes in one record.
+/// Waits for the first decrypted bytes and peeks at them. The preface arrives in one record.
 pub(super) async fn told_in(stream: &mut TlsStream<TcpStream>) -> io::Result<Protocol> {
     let is_http2 = |bytes: &[u8]| bytes.starts_with(&PREFACE[..HTTP2_BEGINS]);
     let is_http2 = poll_fn(|cx| Pin::new(&mut *stream).poll_fill_buf(cx).map_ok(is_http2)).await?;
@@ -194,7 +195,8 @@ mod tests {
         }
     }
 
-    /// Goal: what a lenient server could take for a request is HTTP, and what is none is told as early as can be.
+    /// Goal: everything that a lenient server could take for a request is HTTP, and other protocols are detected as
+    /// early as possible.
     #[test]
     fn http_is_told_among_all_protocols() {
         use Protocol::{Closed, Http1, Http2};
@@ -234,7 +236,7 @@ mod tests {
             (&long_word, Some(Some(Http1))),
             (PREFACE, Some(Some(Http2))),
             (b"PRI * HTTP/2.0\r\n\r\nXX", Some(Some(Http2))),
-            // What may become one.
+            // These may become a request.
             (b"G", None),
             (b"GET / HTTP/1.1", None),
             (b"GET", None),
@@ -248,7 +250,7 @@ mod tests {
             (&PREFACE[..3], None),
             (&PREFACE[..10], None),
             (&PREFACE[..18], None),
-            // What is none, as far as it can be told at once.
+            // These are no requests, as far as that is known at once.
             (b"G@T /", Some(None)),
             (b"GET /a\r\n", Some(None)),
             (b"\0zeroscale mark\na:", Some(None)),             // Another activator.
@@ -257,10 +259,10 @@ mod tests {
             (b"\x00\x00\x00\x1f\x00\x03\x00\x00user\x00", Some(None)),
             (b"\x00\x00\x00\x20\x00\x12\x00\x03", Some(None)), // Kafka
             (b"\x00\x1d\x20\xa0\x01\x00\x00\x01", Some(None)), // DNS
-            (b"\x20\x01\x00\x00", Some(None)),                 // MongoDB, of such a length
+            (b"\x20\x01\x00\x00", Some(None)),                 // MongoDB, with this length
             (b"A\x0b\x00\x00", Some(None)),
-            (b"0 \x02\x01\x01", Some(None)), // LDAP, of such a length that a space comes second
-            (b"0\x0c\x02\x01\x01\x60\x07", Some(None)), // The same, and the most frequent one.
+            (b"0 \x02\x01\x01", Some(None)), // LDAP, with a length that puts a space second
+            (b"0\x0c\x02\x01\x01\x60\x07", Some(None)), // LDAP, most common
             (b"0032git-upload-pack /project.git\0host=a\0", Some(None)),
             (b"\x0bMSH|^~\\&|A|B\r\x1c\r", Some(None)), // HL7
             (b"\x05\x01\x00", Some(None)),              // SOCKS
@@ -285,7 +287,7 @@ mod tests {
         }
     }
 
-    /// Goal: words that do not become a request's first line are none, once their client has ended its side.
+    /// Goal: bytes that do not become a request line are not HTTP once their client has ended its side.
     #[tokio::test]
     async fn what_ends_before_it_is_told_is_not_http() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -299,8 +301,8 @@ mod tests {
         }
     }
 
-    /// Goal: nobody looks at a connection whose bytes do not tell its protocol until more of them come, or its end.
-    /// Method: polls are counted, on a paused clock, which moves on whenever everybody waits.
+    /// Goal: an undecided connection is not checked again before more bytes or the end arrive. Method: polls are
+    /// counted, with a paused clock, which advances when all tasks wait.
     #[tokio::test(start_paused = true)]
     async fn an_undecided_connection_is_looked_at_when_something_comes() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -1,24 +1,24 @@
-//! Fields of HTTP/2 that are said once and named often.
+//! Detects HTTP/2 fields that are sent once and referenced often.
 //!
-//! HPACK lets a client name a field of its table in a byte. A thousand such bytes are a thousand fields of 4 KB, which
-//! all lie at one place as long as they are held, and are written out one by one when the request goes to a pod. Nobody
-//! who means well repeats so much.
+//! HPACK lets a client reference a field of its table with one byte. A thousand such bytes are a thousand fields of 4
+//! KB. They share memory while they are held, but are written one by one when the request goes to a pod. No
+//! well-behaved client repeats so much.
 
 use http::HeaderMap;
 
-/// What values may say in all, however often they say it.
+/// Total length of values that is always allowed.
 const SAID_MAX: usize = 64 * 1024;
 
-/// Beyond that, how often each is said on average.
+/// Average number of references to each value that is allowed beyond that.
 const REPEATED_MAX: usize = 4;
 
-/// Whether the fields say much more than there is of them.
+/// Reports whether the fields repeat the same text too often.
 pub(super) fn are_repeated(fields: &HeaderMap) -> bool {
     let said: usize = fields.values().map(|value| value.len()).sum();
     if said <= SAID_MAX {
         return false;
     }
-    // Copies of one text lie at one address.
+    // Copies of a text have the same address.
     let mut texts: Vec<(usize, usize)> = fields.values().map(|v| (v.as_bytes().as_ptr().addr(), v.len())).collect();
     texts.sort_unstable();
     texts.dedup();
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    /// So many fields, of which each `shared` in a row are one text.
+    /// Returns `number` fields, of which each `shared` in a row have the same text.
     fn fields(number: usize, size: usize, shared: usize) -> HeaderMap {
         let mut fields = HeaderMap::new();
         let mut value = HeaderValue::from_static("");

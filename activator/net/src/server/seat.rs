@@ -1,7 +1,7 @@
-//! One client connection's part of what all may have: whose it is, whether anything runs on it, and what it is told.
+//! A client connection's place among all: its owner, its activity, and its orders.
 //!
-//! It costs no lock that connections share but at its beginning and its end, and where a request over HTTP/2 needs one more
-//! connection to pods than were counted before. Each connection's task looks at two flags whenever it is polled anyway.
+//! A lock shared by all connections is taken only at a connection's begin and end, and if an HTTP/2 request needs more
+//! connections to pods than were counted before. Each connection's task checks two flags at each poll.
 
 use super::client_connections::{COST, ClientConnections};
 use crate::client::peer::{Claims, OwnPort};
@@ -15,24 +15,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
-/// Requests at once that are counted in one step.
+/// Number of concurrent requests that are counted in one step.
 const STEP: u32 = 8;
 
-/// What connections are told. Only ever moves on.
+/// Phase of a connection, or of all connections. It only advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// Go on.
+    /// Normal operation.
     Open,
-    /// Go on, and send clients elsewhere: an answer over HTTP/1 is the last of its connection.
+    /// Normal operation, but clients must reconnect elsewhere: an HTTP/1 response is the last of its connection.
     Leaving,
-    /// Finish what is in flight.
+    /// Finish the exchanges in flight.
     Finish,
     /// Stop at once.
     Cut,
 }
 
 impl Phase {
-    /// Of its number.
+    /// Returns the phase with this number.
     pub(super) fn from_order(order: u8) -> Self {
         match order {
             0 => Self::Open,
@@ -43,36 +43,36 @@ impl Phase {
     }
 }
 
-/// A connection, as those see it who have to choose among all.
+/// State of a connection for the choice among all connections.
 #[derive(Debug)]
 pub(super) struct Standing {
     told: AtomicU8,
-    /// Of its task, once that has looked at what it is told.
+    /// Waker of the connection's task, once that has checked the phase.
     waker: Mutex<Option<Waker>>,
-    /// Exchanges that have begun and not ended.
+    /// Number of running exchanges.
     running: AtomicU32,
-    /// The most of them at once.
+    /// Maximum number of concurrent exchanges so far.
     most: AtomicU32,
-    /// It is HTTP no longer.
+    /// The connection became a tunnel.
     tunnel: AtomicBool,
-    /// The second in which it was accepted.
+    /// Second of the accept.
     pub(super) since: u32,
-    /// The second in which the last exchange ended, or it was accepted.
+    /// Second in which the last exchange ended, or of the accept.
     idle_since: AtomicU32,
-    /// In which second it is cut if nothing runs on it; 0: it is not.
+    /// Second in which the connection is cut if it is idle; 0: none.
     pub(super) cut_in: AtomicU32,
-    /// Others need its place: in that second it is cut whatever runs.
+    /// Its place is needed: in the second `cut_in` it is cut even if it is busy.
     pub(super) is_needed: AtomicBool,
-    /// Whom its latest request was for; 0: nobody knows.
+    /// Workload of its latest request; 0: unknown.
     pub(super) workload: AtomicU64,
-    /// It waits in the reserve, to say what it wants.
+    /// The connection is in the reserve until its first request.
     is_reserved: AtomicBool,
-    /// The workload's port that it came to.
+    /// Workload's port that the connection came to.
     port: Option<Arc<OwnPort>>,
 }
 
 impl Standing {
-    /// One that was accepted in this second.
+    /// Creates the state of a connection that was accepted in this second.
     pub(super) fn new(second: u32, workload: u64, port: Option<Arc<OwnPort>>) -> Arc<Self> {
         Arc::new(Self {
             told: AtomicU8::new(0),
@@ -90,28 +90,28 @@ impl Standing {
         })
     }
 
-    /// Tells it. Where it is served within the same poll, nobody need be woken.
+    /// Advances the phase without a wake-up, for callers after which the connection's task is polled anyway.
     pub(super) fn tell(&self, phase: Phase) {
         self.told.fetch_max(phase as u8, Ordering::AcqRel);
     }
 
-    /// Has its task look.
+    /// Wakes the connection's task, which then checks the phase.
     pub(super) fn wake(&self) {
         self.waker.lock().iter().for_each(Waker::wake_by_ref);
     }
 
-    /// Tells it from elsewhere.
+    /// Advances the phase and wakes the task.
     pub(super) fn order(&self, phase: Phase) {
         self.tell(phase);
         self.wake();
     }
 
-    /// Whether it has had a request.
+    /// Reports whether the connection has had a request.
     pub(super) fn was_used(&self) -> bool {
         self.most.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether clients of its port are to come anew.
+    /// Reports whether the clients of its port must reconnect.
     pub(super) fn is_left(&self) -> bool {
         self.port.as_ref().is_some_and(|port| port.is_left())
     }
@@ -130,20 +130,20 @@ impl Party for Standing {
     }
 }
 
-/// A connection's part. Dropping it gives it back, so it goes where the socket goes.
+/// A connection's place among all. Dropping it returns the place, so it moves with the socket.
 #[derive(Debug)]
 pub(crate) struct Seat {
     all: ClientConnections,
     pub(super) standing: Arc<Standing>,
     address: IpAddr,
-    /// Its key, among those in the reserve or the others.
+    /// Key in the ledger of the reserve or of the other connections.
     key: Mutex<usize>,
-    /// Requests at once that are counted.
+    /// Number of concurrent requests that are counted.
     counted: AtomicU32,
 }
 
 impl Seat {
-    /// With this key.
+    /// Creates a seat with this key.
     pub(super) fn new(
         all: ClientConnections,
         standing: Arc<Standing>,
@@ -155,22 +155,22 @@ impl Seat {
         Self { all, standing, address, key: Mutex::new(key), counted: AtomicU32::new(1) }
     }
 
-    /// Whether it waits in the reserve.
+    /// Reports whether the connection is in the reserve.
     pub(super) fn is_reserved(&self) -> bool {
         self.standing.is_reserved.load(Ordering::Acquire)
     }
 
-    /// Whether answers over HTTP/1 are the last of their connections.
+    /// Reports whether HTTP/1 responses are the last of their connections.
     pub(super) fn is_leaving(&self) -> bool {
         self.is_reserved() || self.all.phase() == Phase::Leaving
     }
 
-    /// Whether it came to a workload's own port.
+    /// Reports whether the connection came to a workload's dedicated port.
     pub(super) fn is_on_own_port(&self) -> bool {
         self.standing.port.is_some()
     }
 
-    /// An exchange begins; false: there is no room for it beside the others on its connection.
+    /// Starts an exchange. Returns false if there is no room for it besides the others on its connection.
     pub(super) fn begins(&self) -> bool {
         let running = self.standing.running.fetch_add(1, Ordering::Relaxed) + 1;
         if running > self.standing.most.load(Ordering::Relaxed) {
@@ -189,12 +189,12 @@ impl Seat {
         has_room
     }
 
-    /// Why there is no room for one more.
+    /// Returns the error for a lack of room.
     pub(super) fn full(&self) -> ProxyError {
         ProxyError::NoRoom { bound: self.all.admitted().limit() / COST }
     }
 
-    /// One has ended.
+    /// Ends an exchange.
     pub(super) fn ended(&self) {
         self.standing.idle_since.store(self.all.second(), Ordering::Relaxed);
         let is_last = self.standing.running.fetch_sub(1, Ordering::Release) == 1;
@@ -210,33 +210,33 @@ impl Seat {
         }
     }
 
-    /// A charge of its workload and its client, for which it is cut if need be.
+    /// Creates a charge for the connection's workload and client. The connection is cut if the charge must give way.
     pub(super) fn charge(&self, memory: &Memory, kind: Kind) -> Charge {
         let of = Of { workload: self.standing.workload.load(Ordering::Relaxed), address: self.address };
         memory.charge(kind, of, self.standing.clone())
     }
 
-    /// Since which second no exchange has run, if none does.
+    /// Returns the second since when no exchange has run, if none is running.
     pub(super) fn idle_since(&self) -> Option<u32> {
         self.standing.idle_since()
     }
 
-    /// The most exchanges that have run at once.
+    /// Returns the maximum number of concurrent exchanges so far.
     pub(super) fn most_at_once(&self) -> u32 {
         self.standing.most.load(Ordering::Relaxed)
     }
 
-    /// From now on nobody looks at what is read.
+    /// Records that the connection became a tunnel, whose bytes are not checked.
     pub(super) fn becomes_tunnel(&self) {
         self.standing.tunnel.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is HTTP no longer.
+    /// Reports whether the connection became a tunnel.
     pub(super) fn is_tunnel(&self) -> bool {
         self.standing.tunnel.load(Ordering::Relaxed)
     }
 
-    /// Its task's ear. There is one at a time.
+    /// Returns the listener for the connection's task. There is one at a time.
     pub(super) fn listener(self: &Arc<Self>) -> Listener {
         Listener { seat: self.clone(), listens: false }
     }
@@ -253,16 +253,16 @@ impl Drop for Seat {
 }
 
 impl Claims for Seat {
-    /// It carries a request for this workload. One that waits in the reserve gets its place now.
+    /// Counts the connection to a workload. A connection in the reserve gets its place now.
     ///
     /// # Errors
-    /// No other workload, and none of its clients, has more.
+    /// There is no room, and no other workload or client has more connections.
     fn claim(&self, workload: u64) -> Result<(), ProxyError> {
         let standing = &self.standing;
         if standing.workload.load(Ordering::Relaxed) != workload {
             standing.workload.store(workload, Ordering::SeqCst);
             if self.all.is_tight() {
-                let key = self.key.lock(); // Before the ledger's, as everywhere.
+                let key = self.key.lock(); // Lock order: before the ledger, as everywhere.
                 if !self.is_reserved() {
                     self.all.admitted().regroup(*key, workload);
                 }
@@ -273,7 +273,7 @@ impl Claims for Seat {
         }
         let mut key = self.key.lock();
         if self.is_reserved() {
-            // In the reserve, further requests were counted here alone.
+            // In the reserve, further requests were counted only here.
             let cost = COST + u64::from(self.counted.load(Ordering::Relaxed) - 1);
             let admitted = self.all.admit(workload, self.address, standing, cost, false);
             let admitted = admitted.inspect_err(|_| self.all.refuse())?;
@@ -284,7 +284,7 @@ impl Claims for Seat {
     }
 }
 
-/// One that nothing bounds.
+/// A seat without limits.
 impl Default for Seat {
     fn default() -> Self {
         let all = ClientConnections::default();
@@ -294,19 +294,20 @@ impl Default for Seat {
     }
 }
 
-/// Hears what a connection is told.
+/// Receives a connection's orders.
 pub(crate) struct Listener {
     seat: Arc<Seat>,
     listens: bool,
 }
 
 impl Listener {
-    /// The phase. `waker` is woken when it changes; it is taken at the first call, so the caller must stay in one task.
+    /// Returns the phase. `waker` is woken when the phase changes. It is stored at the first call, so the caller must
+    /// stay in one task.
     pub(crate) fn phase(&mut self, waker: &Waker) -> Phase {
         if !std::mem::replace(&mut self.listens, true) {
             *self.seat.standing.waker.lock() = Some(waker.clone());
         }
-        // Read after the waker is in place: an order given in between either finds the waker or is seen here.
+        // Read after the waker is stored: an order in between either finds the waker or is seen here.
         let alone = Phase::from_order(self.seat.standing.told.load(Ordering::Acquire));
         self.seat.all.phase().max(alone)
     }

@@ -1,9 +1,9 @@
-//! One connection's requests: checks each head, hands it to the chain, and makes HTTP of what comes back.
+//! Serves the requests of one connection: checks each head, calls the chain, and converts the result to HTTP.
 //!
-//! An error becomes a response by the caller's [`ErrorResponder`]; a 101 becomes a tunnel. While the server leaves, each
-//! answer over HTTP/1 is the last of its connection; so is one on a connection in the reserve
-//! ([`super::client_connections`]). On a workload's port, over HTTP/2 as well, so is each answer while clients are to come anew
-//! ([`super::ports`]), and one that says that the port stands for nothing any more ([`PortGone`]).
+//! The caller's [`ErrorResponder`] converts errors to responses, and a 101 becomes a tunnel. While the server is
+//! leaving, each HTTP/1 response is the last of its connection. So is one on a connection in the reserve
+//! ([`super::client_connections`]). On a workload's port, also over HTTP/2, the same applies to each response while
+//! clients must reconnect ([`super::ports`]), and to one that says that the port is no longer served ([`PortGone`]).
 
 use super::head_check::{self, Checked};
 use super::output::{self, HasOutput, Metered};
@@ -31,17 +31,17 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-/// The chain as hyper calls it, for one connection.
+/// Service that hyper calls for one connection.
 pub(super) struct ConnectionService<S, R> {
-    /// The connection's own: a copy for each request would touch counts that all threads share.
+    /// The connection's own chain: a clone per request would touch reference counts that all threads share.
     chain: RefCell<S>,
     peer: Arc<Peer>,
-    /// Requests over HTTP/1 so far.
+    /// Number of HTTP/1 requests so far.
     requests: Cell<u64>,
     own: Arc<Own<R>>,
 }
 
-/// What a connection's exchanges share.
+/// State shared by the exchanges of a connection.
 struct Own<R> {
     responder: R,
     tunnels: TaskTracker,
@@ -49,19 +49,19 @@ struct Own<R> {
 }
 
 impl<S, R> ConnectionService<S, R> {
-    /// For the connection of `peer`, with this seat. `tunnels` counts what becomes of its upgrades.
+    /// Creates the service for the connection of `peer` with this seat. `tunnels` tracks its upgrades.
     pub(super) fn new(chain: S, peer: Arc<Peer>, seat: Arc<Seat>, responder: R, tunnels: TaskTracker) -> Self {
         let progress = Arc::new(Progress::new(seat, peer.memory()));
         let own = Arc::new(Own { responder, tunnels, progress });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
 
-    /// What happens on the connection.
+    /// Returns the state of the connection.
     pub(super) fn progress(&self) -> &Arc<Progress> {
         &self.own.progress
     }
 
-    /// Whether the head of the next request over HTTP/1 was seen and in order ([`super::framing`]).
+    /// Reports whether the head of the next HTTP/1 request was checked and valid ([`super::framing`]).
     fn is_in_order(&self) -> bool {
         let request = self.requests.get() + 1;
         self.requests.set(request);
@@ -101,12 +101,12 @@ where
         });
         let again = self.requests.get() > 1;
         let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now(), again };
-        // Readiness is not asked for: every layer of the chain is always ready, and waits inside its future.
+        // Readiness is not polled: every layer of the chain is always ready, and waits inside its future.
         serving(Some(self.chain.borrow_mut().call(inbound)), Checked::Pass)
     }
 }
 
-/// An exchange of a connection, from its head, with which it was counted, to the end of its answer's body.
+/// A running exchange of a connection, counted from its head to the end of its response's body.
 pub(super) struct Running<R>(Arc<Own<R>>);
 
 impl<R> Guard for Running<R> {}
@@ -118,7 +118,7 @@ impl<R> Drop for Running<R> {
 }
 
 pin_project! {
-    /// One exchange whose errors are answered.
+    /// One exchange, whose errors become responses.
     pub(super) struct Exchange<F, R> {
         #[pin]
         exchange: Option<F>,
@@ -126,7 +126,7 @@ pin_project! {
         grpc: bool,
         head_only: bool,
         version: Version,
-        // None once it is answered.
+        // None once it has a response.
         running: Option<Running<R>>,
     }
 }
@@ -141,12 +141,12 @@ where
     type Output = Result<Response<Metered<Guarded<Reply<B>, Running<R>>, Progress>>, BodyError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Without one nobody is there to be answered, and the connection ends.
+        // Without a response the client is gone, and the connection ends.
         let answer = std::task::ready!(self.as_mut().poll_answer(cx));
         let this = self.project();
         let (mut answer, running) = answer.zip(this.running.take()).ok_or("the client has gone")?;
         if *this.version == Version::HTTP_2 && answer.headers().contains_key(TURNED_AWAY) {
-            // As HTTP/2 says it: whoever relays has the whole request yet.
+            // HTTP/2 has a code for this: the relaying activator still has the complete request.
             return Poll::Ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into()));
         }
         let progress = running.0.progress.clone();
@@ -157,7 +157,7 @@ where
         let is_gone = progress.is_on_own_port() && answer.extensions().get::<PortGone>().is_some();
         let comes_anew = is_gone || progress.standing.is_left();
         if (comes_anew || is_reserved) && *this.version >= Version::HTTP_2 {
-            // Whoever serves it is woken by the answer.
+            // The response wakes the connection's task.
             progress.standing.tell(Phase::Finish);
         }
         let is_last = *this.version < Version::HTTP_2 && (is_leaving || ends || comes_anew || charge.is_some());
@@ -192,7 +192,7 @@ where
     fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Response<Reply<B>>>> {
         let this = self.project();
         let Some(Running(own)) = this.running else {
-            return Poll::Ready(None); // It was answered before.
+            return Poll::Ready(None); // It already had a response.
         };
         let Some(exchange) = this.exchange.as_pin_mut() else {
             return Poll::Ready(match std::mem::replace(this.checked, Checked::Pass) {
@@ -222,7 +222,7 @@ where
     }
 }
 
-/// What HEAD is answered with over HTTP/2, where hyper would send the body all the same: the length alone.
+/// Returns the response to HEAD over HTTP/2, with the length only. hyper would send the body.
 fn without_body<B>(response: Response<Reply<B>>) -> Response<Reply<B>>
 where
     B: Body<Data = Bytes, Error: Into<BodyError>>,
@@ -234,7 +234,7 @@ where
     Response::from_parts(head, nothing())
 }
 
-/// Whether an answer to a client that knows no chunks ends where its connection does.
+/// Reports whether a response to a client without chunked encoding ends with its connection.
 fn has_no_length<B>(response: &Response<Reply<B>>) -> bool
 where
     B: Body<Data = Bytes, Error: Into<BodyError>>,

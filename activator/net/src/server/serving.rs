@@ -1,4 +1,4 @@
-//! A client's connection whose protocol is known: hyper's, within these limits.
+//! Serves a client's connection of known protocol with hyper, within these limits.
 
 use super::client_io::{ClientIo, ClientStream};
 use super::head_timeout::HeadTimer;
@@ -18,28 +18,28 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-/// Concurrent streams of one HTTP/2 connection, as upstream.
+/// Maximum number of concurrent streams of one HTTP/2 connection, as upstream.
 const STREAMS_MAX: u32 = 250;
 
-/// Receive window of a connection: all of its streams' together. With less, the held uploads of a revision that sleeps
-/// would use it up, and uploads to one that is awake would stand still beside them.
+/// Receive window of a connection: the sum of its streams' windows. With less, held uploads to a sleeping revision
+/// would use up the window, and block uploads to other revisions.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX;
 
-/// Streams that a client has reset before they were looked at; beyond that, its connection ends ("rapid reset").
+/// Maximum number of streams that a client has reset before they were accepted. Beyond that, its connection ends
+/// ("rapid reset").
 const RESET_UNSEEN_MAX: usize = 20;
 
-/// Largest head of an HTTP/1 request, in bytes.
+/// Maximum head of an HTTP/1 request, in bytes.
 const HEAD_MAX: usize = limits::HEAD_MAX as usize;
 
-/// Largest head of an HTTP/2 request, decoded, as upstream (1 MiB + 320).
+/// Maximum decoded head of an HTTP/2 request, as upstream (1 MiB + 320).
 const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
 
-/// Bytes of an answer that a stream of HTTP/2 takes ahead of what is written (hyper's is 400 KiB).
+/// Number of bytes of a response that an HTTP/2 stream buffers before they are written (hyper's default is 400 KiB).
 const SEND_BUFFER_MAX: usize = 32 * 1024;
 
-/// Spawns the tasks of an HTTP/2 connection's requests, each with its future in a box. Otherwise the future is moved a
-/// dozen times on its way into the task and out of it, half a kilobyte each time. One that is overdue ends, and its stream is
-/// reset.
+/// Spawns the tasks of an HTTP/2 connection's requests with boxed futures. Otherwise a future of half a kilobyte would
+/// be moved a dozen times into and out of the task. An overdue exchange ends, which resets its stream.
 #[derive(Clone, Copy)]
 struct InBoxes;
 
@@ -50,7 +50,7 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for InBoxe
     }
 }
 
-/// Serves it until it ends, or until it has finished after being told to.
+/// Serves a connection until it ends, or has finished after the order to do so.
 pub(super) async fn serve<Io, S, R>(
     protocol: Protocol,
     stream: Io,
@@ -78,7 +78,7 @@ where
         Protocol::Http2 => {
             let unread = client.unread().clone();
             let io = Http2Io::new(stream, &client, service.progress().clone());
-            // Boxed: a connection of HTTP/1 must not carry the room that this one needs.
+            // Boxed, so that an HTTP/1 connection does not carry the size of this future.
             let mut connection = Box::pin(
                 http2::Builder::new(InBoxes)
                     .timer(TokioTimer::new())
@@ -95,7 +95,7 @@ where
     }
 }
 
-/// Polls a connection, and tells it once when to finish: for a drain, or since it is worn. One that is overdue ends.
+/// Polls a connection, and makes it finish once: for a drain, or because it is worn. An overdue connection ends.
 async fn drive<C>(
     mut connection: Pin<&mut C>,
     mut drain: Listener,

@@ -1,23 +1,23 @@
-//! A connection that is passed on as bytes, from its accepting to its end.
+//! A connection that is relayed as bytes, from the accept to its end.
 //!
-//! 1. **It must be meant.** Load balancers connect to see whether somebody listens, browsers in case they will need it,
-//!    and both close again without a byte. So a connection means something with its first byte, or once it has stood for a
-//!    while ([`is_meant`]): in protocols in which the server speaks first nothing else comes.
-//! 2. **It is held** while a [`Connector`] waits for a pod, and nothing of it is read: its bytes stay in the kernel, whose
-//!    window bounds them. If the client leaves ([`has_left`]), the wait is dropped.
-//! 3. **It is relayed** ([`crate::relay`]).
+//! 1. **Intent.** Load balancers connect to check a port, browsers in case they will need the connection, and both
+//!    close without sending a byte. So a connection counts as intended after its first byte, or once it has stayed open
+//!    for a while ([`is_meant`]): if the server speaks first in its protocol, no byte comes.
+//! 2. **Hold.** The connection is held while a [`Connector`] waits for a pod. Nothing is read: its bytes stay in the
+//!    kernel, bounded by the receive window. If the client disconnects ([`has_left`]), the wait is dropped.
+//! 3. **Relay.** Bytes are forwarded both ways ([`crate::relay`]).
 //!
-//! A connection that is refused, or cut, is reset, so that nobody takes what came so far for all of it.
+//! A connection that is refused or cut is reset, so that the bytes so far do not look complete.
 //!
-//! One that another activator relays begins with a mark ([`mark`]), and is told when there is a pod. From an activator's
-//! address nothing else is taken for a client's but bytes that begin no mark.
+//! A connection that another activator relays begins with a mark ([`mark`]), and that activator is told when there is a
+//! pod. From an activator's address, only bytes that begin no mark count as a client's.
 //!
-//! # A client that has left, or ended its side
+//! # Disconnect or half-close
 //!
-//! Both look alike: FIN. Without a byte before, nobody waits for anything, and the client has left. After some bytes it may
-//! have said all that it has to say and wait for the answer: it is held on. If it has left all the same, its kernel says
-//! so to keep-alive, a minute later (Linux keeps the rest of a closed connection for that long). Who speaks TLS never
-//! ends one side alone, so its FIN is taken for its leaving.
+//! Both are a FIN. Before any byte, the client expects nothing, and has gone. After some bytes, the client may have
+//! sent its complete request and wait for the response, so the connection is held. If the client has gone after all,
+//! its kernel answers keep-alive accordingly a minute later (Linux keeps the state of a closed connection for that
+//! long). A TLS client never closes only one side, so its FIN counts as a disconnect.
 
 use super::bounded_writes::KeepAlive;
 use super::protocol::is_tls;
@@ -39,44 +39,44 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-/// Finds pods for connections that are passed on as bytes, and counts them.
+/// Finds pods for relayed connections, and counts these.
 pub trait Connector: Clone + Send + Sync + 'static {
-    /// What such a connection occupies until its end.
+    /// Resources that such a connection holds until its end.
     type Place: Place;
 
-    /// Whether connections may begin with a mark.
+    /// Reports whether connections may begin with a mark.
     fn takes_relayed(&self) -> bool;
 
-    /// Whether another activator has this address: its connections are expected to begin so.
+    /// Reports whether this is the address of another activator, whose connections are expected to begin with a mark.
     fn is_sibling(&self, address: SocketAddr) -> bool;
 
-    /// Waits for a pod and connects to it. It is dropped if the client leaves. `mark`: what a connection that is relayed
-    /// began with.
+    /// Waits for a pod and connects to it. Dropped if the client disconnects. `mark` is the mark of a relayed
+    /// connection.
     fn connect(self, client: SocketAddr, mark: Option<String>) -> impl Future<Output = Connected<Self::Place>> + Send;
 
-    /// Ready once pods are found to speak first, so that a client may be waiting for that. Else never.
+    /// Becomes ready once pods are found to speak first, so that a silent client may wait for that. Otherwise never.
     fn waits_for_pod(&self) -> impl Future<Output = ()> + Send;
 
-    /// A client has stood for a while without a byte, and left.
+    /// Records that a client was silent for a while, and disconnected.
     fn left_silent(&self);
 }
 
-/// What becomes of a connection.
+/// Result for a connection.
 pub enum Connected<P> {
-    /// It is passed on to a pod, or to another activator.
+    /// Relay the connection to a pod, or to another activator.
     To(TcpEnd, P),
-    /// It is reset.
+    /// Reset the connection.
     Refused,
-    /// Whoever relays it is told that it has to go elsewhere, or what it asked for: one byte.
+    /// Send this byte to the relaying activator: the reply to its mark, or that the connection must go elsewhere.
     Told(u8),
 }
 
-/// What a relayed connection occupies. Given back when dropped.
+/// Resources held by a relayed connection, returned on drop.
 pub trait Place: Send + 'static {
-    /// How long it may be without a byte in either direction; none: as long as it likes.
+    /// Returns the maximum time without a byte in either direction; `None`: unlimited.
     fn idle(&self) -> Option<Duration>;
 
-    /// It has ended so, after so many bytes to the pod and from it.
+    /// Records the end of the connection, with the bytes to the pod and from it.
     fn ended(self, how: Ended, passed: [u64; 2]);
 }
 
@@ -85,15 +85,15 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) address: SocketAddr,
     pub(super) keepalive: Option<KeepAlive>,
-    /// What it is told.
+    /// Listener for the connection's orders.
     pub(super) listener: Listener,
     pub(super) seat: Arc<Seat>,
-    /// Its port carries HTTP too: what is passed on must not be a request.
+    /// The port carries HTTP too: a relayed connection must not contain a request.
     pub(super) beside_http: bool,
 }
 
 impl Connection {
-    /// Holds it once it is meant.
+    /// Holds the connection once it is intended.
     pub(super) async fn serve<C: Connector>(mut self, connector: C, wake_after: Duration) -> Result<(), BodyError> {
         self.stream.set_nodelay(true)?;
         match unless_finished(is_meant(&self.stream, wake_after), &mut self.listener).await {
@@ -102,7 +102,7 @@ impl Connection {
         }
     }
 
-    /// Waits for a pod, and passes on.
+    /// Waits for a pod, and relays.
     pub(super) async fn hold<C: Connector>(self, connector: C) -> Result<(), BodyError> {
         let seat = self.seat.clone();
         seat.begins();
@@ -119,7 +119,7 @@ impl Connection {
         };
         let is_marked = mark.is_some();
         let connected = tokio::select! {
-            biased; // A place that was given is used.
+            biased; // A place that was granted is used.
             connected = connector.connect(address, mark) => connected,
             () = has_left(&stream) => return Ok(()),
             () = listener.cut() => Connected::Refused,
@@ -135,7 +135,7 @@ impl Connection {
         if is_marked {
             mark::say(&stream, mark::CONNECTED).await?;
         }
-        // Registered anew: what has been looked at and left in the socket is told again.
+        // Registered anew, so that bytes that were peeked at are reported again.
         let stream = TcpStream::from_std(stream.into_std()?)?;
         let client = TcpEnd::new(stream, UserTimeout::new(keepalive.map(|k| k.gone_after())), None);
         let relay = Relay::new(client, pod, place.idle());
@@ -146,12 +146,12 @@ impl Connection {
         };
         let passed = relay.passed();
         relay.close(how);
-        place.ended(how, passed); // Who comes next finds the pod without this one.
+        place.ended(how, passed); // A later connection finds the pod without this one.
         Ok(())
     }
 }
 
-/// What `future` says; none if the server drains first.
+/// Awaits `future`. Returns `None` if the server drains first.
 pub(super) async fn unless_finished<T>(future: impl Future<Output = T>, listener: &mut Listener) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|cx| match future.as_mut().poll(cx) {
@@ -162,12 +162,12 @@ pub(super) async fn unless_finished<T>(future: impl Future<Output = T>, listener
     .await
 }
 
-/// Whether the client sends something, or stays for `wake_after` without. Ready as soon as that is known.
+/// Reports whether the client sends something, or stays for `wake_after` without. Returns as soon as that is known.
 async fn is_meant(stream: &TcpStream, wake_after: Duration) -> bool {
     let until = Instant::now() + wake_after;
     loop {
         let waited = timeout_at(until, stream.readable()).await.is_err();
-        // The last look is the kernel's own: the timer may be late, and the client have left meanwhile.
+        // The last check asks the kernel: the timer may be late, and the client may have gone meanwhile.
         let looked = if waited {
             first(stream).map(drop)
         } else {
@@ -182,8 +182,8 @@ async fn is_meant(stream: &TcpStream, wake_after: Duration) -> bool {
     }
 }
 
-/// Ready once a client that is held has left. After that, and if it is dropped earlier, the runtime may not tell what
-/// lies unread in the socket.
+/// Becomes ready once a held client has gone. After that, and after a drop, the runtime may not report the unread bytes
+/// in the socket.
 async fn has_left(stream: &TcpStream) {
     while let Ok(ready) = stream.ready(Interest::READABLE | Interest::ERROR).await {
         match first(stream) {
@@ -197,20 +197,20 @@ async fn has_left(stream: &TcpStream) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
-        // Looked at again when more comes, or the end.
+        // Clear the readiness, so that the next wait ends with more bytes, or the end.
         let _ = stream.try_io(Interest::READABLE, || Err::<(), _>(ErrorKind::WouldBlock.into()));
     }
 }
 
-/// Returns whether the client has sent something that lies unread.
+/// Reports whether the client has sent bytes that are unread.
 pub(super) fn has_spoken(stream: &TcpStream) -> bool {
     first(stream).is_ok()
 }
 
-/// The first two bytes, zeros where there is only one, without taking them.
+/// Peeks at the first two bytes. A missing second byte is zero.
 ///
 /// # Errors
-/// There are none yet (`WouldBlock`), there will be none (`UnexpectedEof`), or the connection is broken.
+/// There are no bytes yet (`WouldBlock`), there will be none (`UnexpectedEof`), or the connection is broken.
 fn first(stream: &TcpStream) -> io::Result<[u8; 2]> {
     let mut first = [0; 2];
     match recv(stream, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT)? {
@@ -219,7 +219,7 @@ fn first(stream: &TcpStream) -> io::Result<[u8; 2]> {
     }
 }
 
-/// Of ports that carry HTTP alone.
+/// Connector of ports that carry only HTTP.
 impl Connector for Infallible {
     type Place = Self;
 

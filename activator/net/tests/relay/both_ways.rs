@@ -1,4 +1,4 @@
-//! What each side sees of the other, once they are one connection.
+//! Propagation between the two sides of a relayed connection.
 
 use crate::rig::{Rig, patient, until};
 use activator_net::Ended;
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 const TCP: Option<Duration> = Some(Duration::from_millis(100));
 
-/// A client and a pod that have exchanged a word each.
+/// Returns a client and a pod that have exchanged a word each.
 async fn joined(rig: &Rig) -> (TcpStream, TcpStream) {
     let mut client = rig.client().await;
     client.write_all(b"ping").await.expect("open");
@@ -21,19 +21,19 @@ async fn joined(rig: &Rig) -> (TcpStream, TcpStream) {
     (client, pod)
 }
 
-/// The next bytes are these.
+/// Checks the next bytes.
 async fn says(stream: &mut TcpStream, expected: &[u8]) {
     let mut read = vec![0; expected.len()];
     patient(stream.read_exact(&mut read)).await.expect("open");
     assert_eq!(read, expected);
 }
 
-/// The connection ends in order.
+/// Checks that the connection ends in order.
 async fn ends(stream: &mut TcpStream) {
     assert_eq!(patient(stream.read(&mut [0; 16])).await.expect("in order"), 0);
 }
 
-/// It is reset.
+/// Checks that the connection is reset.
 async fn is_reset(stream: &mut TcpStream) {
     let read = patient(stream.read(&mut [0; 16])).await;
     assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
@@ -44,7 +44,7 @@ fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-/// Goal: an end is passed on as such, and the other direction goes on, whoever ends first.
+/// Goal: FIN is forwarded, and the other direction continues, whichever side ends first.
 #[tokio::test]
 async fn a_half_close_is_passed_on_both_ways() {
     let mut rig = Rig::start(TCP).await;
@@ -64,7 +64,7 @@ async fn a_half_close_is_passed_on_both_ways() {
     }
 }
 
-/// Goal: a reset is a reset on the other side, not an end.
+/// Goal: a reset is forwarded as a reset, not as FIN.
 #[tokio::test]
 async fn a_reset_is_passed_on_both_ways() {
     let mut rig = Rig::start(TCP).await;
@@ -79,7 +79,7 @@ async fn a_reset_is_passed_on_both_ways() {
     assert_eq!(rig.ended().await.0, Ended::Client);
 }
 
-/// Goal: a side that has ended its direction, and is reset while the other says nothing, is noticed all the same.
+/// Goal: a side that has sent FIN, and is reset while the other is silent, is noticed.
 #[tokio::test]
 async fn a_reset_after_a_half_close_is_noticed() {
     let mut rig = Rig::start(TCP).await;
@@ -88,10 +88,10 @@ async fn a_reset_after_a_half_close_is_noticed() {
     ends(&mut pod).await;
     reset(client);
     assert_eq!(rig.ended().await.0, Ended::Client);
-    // Where the end has been read, a reset is told by writes alone.
+    // After FIN was read, only writes report a reset.
     patient(async { while pod.write_all(b"anybody there?").await.is_ok() {} }).await;
 
-    // What a pod has said before its end arrives, whatever becomes of it then.
+    // Bytes that a pod sent before its FIN arrive, even if it resets afterwards.
     let (mut client, mut pod) = joined(&rig).await;
     pod.write_all(b"bye").await.expect("open");
     pod.shutdown().await.expect("open");
@@ -101,7 +101,8 @@ async fn a_reset_after_a_half_close_is_noticed() {
     assert_eq!(rig.ended().await.0, Ended::Pod);
 }
 
-/// Goal: much is passed on whole and in order, both ways at once, also where the reader is slower than the writer.
+/// Goal: large amounts are forwarded completely and in order, in both directions at once, even if the reader is slower
+/// than the writer.
 #[tokio::test]
 async fn much_is_passed_on_as_it_is() {
     const LENGTH: usize = 32 << 20;
@@ -115,7 +116,7 @@ async fn much_is_passed_on_as_it_is() {
             patient(half.write_all(&bytes)).await.expect("open");
             at += bytes.len();
             if at == LENGTH {
-                return; // Dropped, it ends its direction.
+                return; // Dropping it ends its direction.
             }
         }
     };
@@ -137,14 +138,14 @@ async fn much_is_passed_on_as_it_is() {
     assert_eq!(rig.ended().await, (Ended::Closed, [passed, passed]));
 }
 
-/// Goal: nothing more is read from a side than the other has room for.
+/// Goal: a side is not read faster than the other side has room.
 #[tokio::test]
 async fn a_reader_that_pauses_holds_up_the_writer() {
     let rig = Rig::start(TCP).await;
     let (client, mut pod) = joined(&rig).await;
     let piece = vec![7; 1 << 20];
     let mut sent = 0;
-    // Until nothing moves for as long as nothing that moves would take.
+    // Until nothing moves for longer than any move would take.
     while let Ok(written) = tokio::time::timeout(Duration::from_millis(500), pod.write(&piece)).await {
         sent += written.expect("open");
         assert!(sent < 64 << 20, "somebody takes what the client does not read");
@@ -157,7 +158,7 @@ async fn a_reader_that_pauses_holds_up_the_writer() {
     assert_eq!(read, sent);
 }
 
-/// Goal: a connection on which nothing moves ends after its bound, and one on which something moves does not.
+/// Goal: a connection without bytes ends after its idle timeout, and one with bytes does not.
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_ends_by_a_reset() {
     const IDLE: Duration = Duration::from_secs(10);
@@ -174,7 +175,7 @@ async fn an_idle_connection_ends_by_a_reset() {
     assert_eq!(rig.ended.recv().await, Some((Ended::Idle, [4, 20])));
 }
 
-/// Goal: a drain lets connections go on for as long as it may, and then cuts them, so that both sides know.
+/// Goal: a drain lets connections continue until its deadline, and then resets both sides.
 #[tokio::test]
 async fn a_drain_cuts_what_is_left() {
     let mut rig = Rig::start(TCP).await;

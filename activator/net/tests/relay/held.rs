@@ -10,8 +10,8 @@ const WAKE_AFTER: Duration = Duration::from_millis(100);
 const TCP: Option<Duration> = Some(WAKE_AFTER);
 const AUTO: Option<Duration> = None;
 
-/// Goal: a connection without a byte wakes once it has stood for a while, and not before. Method: a paused clock, which
-/// moves on whenever everybody waits.
+/// Goal: a silent connection wakes the workload once it has stayed open for a while, and not before. Method: a paused
+/// clock, which advances when all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn a_silent_connection_wakes_once_it_has_stood() {
     let rig = Rig::start(TCP).await;
@@ -25,7 +25,7 @@ async fn a_silent_connection_wakes_once_it_has_stood() {
     assert_eq!(&greeting, b"5.7.44-log");
 }
 
-/// Goal: a byte wakes at once.
+/// Goal: a byte wakes the workload at once.
 #[tokio::test(start_paused = true)]
 async fn a_byte_wakes_at_once() {
     let rig = Rig::start(Some(Duration::from_secs(3600))).await;
@@ -36,8 +36,7 @@ async fn a_byte_wakes_at_once() {
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
-/// Goal: who connects to see whether somebody listens wakes nobody, a thousand times, whether it ends its side or
-/// resets.
+/// Goal: connections that only check the port never wake the workload, a thousand times, by FIN or by reset.
 #[tokio::test]
 async fn silent_connects_wake_nobody() {
     for wake_after in [Some(Duration::from_secs(3600)), AUTO] {
@@ -53,7 +52,7 @@ async fn silent_connects_wake_nobody() {
     }
 }
 
-/// Goal: also where anything may come, silence wakes nobody; it ends after the time that a head has.
+/// Goal: on a port with any protocol, a silent connection does not wake the workload. It ends after the head timeout.
 #[tokio::test(start_paused = true)]
 async fn silence_is_no_protocol() {
     let rig = Rig::start(AUTO).await;
@@ -90,8 +89,8 @@ async fn what_is_not_http_is_passed_on_whole() {
     assert_eq!(rig.woken(), woken);
 }
 
-/// Goal: a client that leaves while it is held gives back what it occupied: one that was silent, one that resets, one that
-/// speaks TLS.
+/// Goal: a client that disconnects while it is held returns its resources: a silent one, one that resets, and one that
+/// uses TLS.
 #[tokio::test]
 async fn a_held_client_that_leaves_is_held_no_longer() {
     let rig = Rig::start_with(Some(Duration::ZERO), None, 0).await;
@@ -107,7 +106,7 @@ async fn a_held_client_that_leaves_is_held_no_longer() {
     }
 }
 
-/// Goal: a client that has said all that it has to say is held on, and its words and its end arrive.
+/// Goal: a half-closed client is held, and its bytes and its FIN arrive.
 #[tokio::test]
 async fn a_held_client_may_have_ended_its_side() {
     let rig = Rig::start_with(TCP, None, 0).await;
@@ -128,7 +127,7 @@ async fn a_held_client_may_have_ended_its_side() {
     assert_eq!(answer, "answer");
 }
 
-/// Goal: a connection that is refused is reset.
+/// Goal: a refused connection is reset.
 #[tokio::test]
 async fn a_refused_connection_is_reset() {
     let rig = Rig::start_with(TCP, None, 0).await;
@@ -140,7 +139,7 @@ async fn a_refused_connection_is_reset() {
     assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
 }
 
-/// Goal: a drain lets held connections wait for as long as it may, and then resets them.
+/// Goal: a drain lets held connections wait until its deadline, and then resets them.
 #[tokio::test]
 async fn a_drain_resets_who_is_still_held() {
     let rig = Rig::start_with(TCP, None, 0).await;
@@ -152,8 +151,9 @@ async fn a_drain_resets_who_is_still_held() {
     assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
 }
 
-/// Goal: what a lenient server reads as a request is refused, or cut off before its line ends, however it is sent; what else
-/// comes is passed on as it is. Method: a pod that keeps all bytes; each row is sent whole, in two parts and byte by byte.
+/// Goal: bytes that a lenient server reads as a request are rejected, or cut off before the end of the line, however
+/// they are sent. Other bytes are relayed unchanged. Method: a pod that keeps all bytes; each row is sent whole, in two
+/// parts and byte by byte.
 #[tokio::test]
 async fn no_request_reaches_a_pod_as_bytes() {
     let rig = Rig::start(AUTO).await;
@@ -184,12 +184,12 @@ async fn no_request_reaches_a_pod_as_bytes() {
             let sends = async {
                 for piece in bytes.chunks(size) {
                     if client.write_all(piece).await.is_err() {
-                        break; // It was reset.
+                        break; // The connection was reset.
                     }
                     tokio::time::sleep(Duration::from_micros(200)).await;
                 }
                 let mut answer = Vec::new();
-                let _ = client.read_to_end(&mut answer).await; // A reset is an end as well.
+                let _ = client.read_to_end(&mut answer).await; // A reset counts as an end too.
                 answer
             };
             let pods = async {
@@ -199,7 +199,7 @@ async fn no_request_reaches_a_pod_as_bytes() {
                     let _ = pod.read_to_end(&mut read).await;
                     let blanks = read.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0).count();
                     let lines = read[blanks..].iter().filter(|byte| **byte == b'\n').count();
-                    // A line without a version, and without a field behind it, forges nothing.
+                    // A line without a version or a following field forges nothing.
                     assert!(lines <= 1 && !read.contains(&b':'), "{shown}: {}", read.escape_ascii());
                 }
             };

@@ -1,4 +1,4 @@
-//! Connections that are passed on as bytes, over real sockets.
+//! Connections that are relayed as bytes, over real sockets.
 
 mod both_ways;
 mod held;

@@ -1,4 +1,4 @@
-//! A server whose one port carries anything, and a pod that is a listener of the test.
+//! A server with one port for any protocol, and a listener of the test as its pod.
 
 use activator_net::{
     Carries, ClientBounds, Connected, Connector, Disconnects, Ended, ErrorResponder, Inbound, Place, Pools,
@@ -16,22 +16,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for anything in a test on real time.
+/// Maximum wait for anything in a test on real time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server with a port.
+/// A server with one port.
 pub(crate) struct Rig {
     pub(crate) server: Server<Silent>,
     pub(crate) address: SocketAddr,
-    /// Where connections are passed on to.
+    /// Destination of relayed connections.
     pub(crate) pod: TcpListener,
-    /// Connections that woke the workload.
+    /// Number of connections that woke the workload.
     pub(crate) woken: Arc<AtomicUsize>,
-    /// Of those, how many wait for a pod.
+    /// Number of these that wait for a pod.
     pub(crate) held: Arc<AtomicUsize>,
-    /// There is a pod for so many more.
+    /// Number of further connections for which there is a pod.
     pub(crate) pods: Arc<Semaphore>,
-    /// How relayed connections ended, and what they passed on.
+    /// Ends of relayed connections, with the forwarded bytes.
     pub(crate) ended: mpsc::UnboundedReceiver<(Ended, [u64; 2])>,
     _open: tokio_util::sync::DropGuard,
 }
@@ -111,12 +111,13 @@ impl Place for Told {
 }
 
 impl Rig {
-    /// A port that carries bytes, which wake after so long; none: it carries anything. There are pods for everybody.
+    /// Starts a port that carries bytes, and wakes the workload after `wake_after`; `None`: it carries any protocol.
+    /// There are pods for all connections.
     pub(crate) async fn start(wake_after: Option<Duration>) -> Self {
         Self::start_with(wake_after, None, Semaphore::MAX_PERMITS).await
     }
 
-    /// The same with pods for so many, and a bound on idle connections.
+    /// Starts a port with a limited number of pods and an idle timeout.
     pub(crate) async fn start_with(wake_after: Option<Duration>, idle: Option<Duration>, pods: usize) -> Self {
         let until = CancellationToken::new();
         let pod = listen().await;
@@ -152,12 +153,12 @@ impl Rig {
         Self { server, address, pod, woken, held, pods, ended: told, _open: until.drop_guard() }
     }
 
-    /// A client.
+    /// Connects a client.
     pub(crate) async fn client(&self) -> TcpStream {
         TcpStream::connect(self.address).await.expect("connected")
     }
 
-    /// A connection that the pod was sent.
+    /// Returns the next connection to the pod.
     pub(crate) async fn accepted(&self) -> TcpStream {
         patient(self.pod.accept()).await.expect("a connection").0
     }
@@ -170,13 +171,13 @@ impl Rig {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// How the next connection ended.
+    /// Returns the end of the next connection.
     pub(crate) async fn ended(&mut self) -> (Ended, [u64; 2]) {
         patient(self.ended.recv()).await.expect("the server is there")
     }
 }
 
-/// An address that no other test takes.
+/// Returns an address that no other test uses.
 fn own_address() -> SocketAddr {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     let [high, low, ..] = std::process::id().to_le_bytes();
@@ -188,12 +189,12 @@ async fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.expect("a free port")
 }
 
-/// The future's output, or a failed test.
+/// Returns the future's output, or fails the test.
 pub(crate) async fn patient<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
 }
 
-/// Waits for a state that nobody announces.
+/// Waits for a state that is not signalled.
 pub(crate) async fn until(wanted: impl Fn() -> bool) {
     patient(async {
         while !wanted() {

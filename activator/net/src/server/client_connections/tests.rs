@@ -1,4 +1,4 @@
-//! Who is let in, and who gives way: over sockets, with a paused clock.
+//! Tests of admission and of giving way: over sockets, with a paused clock.
 
 use super::*;
 use crate::client::Inbound;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 const BOUNDS: ClientBounds = ClientBounds { connections: 100, descriptors: u64::MAX, idle: None };
 
-/// Says 503 to whatever goes wrong.
+/// Responds with 503 to every error.
 #[derive(Clone)]
 struct Busy;
 
@@ -31,8 +31,8 @@ impl ErrorResponder<ProxyError> for Busy {
     }
 }
 
-/// A server that says hello, after so long if the path ends in `/slow`. Paths begin with the number of a workload; but
-/// `/probe` is nobody's.
+/// Starts a server that says hello, after `slow` if the path ends in `/slow`. Paths begin with the number of a
+/// workload; `/probe` belongs to none.
 async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) -> (Server<Busy>, SocketAddr) {
     let chain = tower::service_fn(move |inbound: Inbound| async move {
         let path = inbound.request.uri().path();
@@ -69,7 +69,7 @@ async fn connect_from(from: [u8; 4], address: SocketAddr) -> TcpStream {
     socket.connect(address).await.expect("connected")
 }
 
-/// Reads an answer; false if the connection ends instead.
+/// Reads a response. Returns false if the connection ends instead.
 async fn is_answered(client: &mut TcpStream) -> bool {
     let mut answer = Vec::new();
     while !answer.ends_with(b"hello") {
@@ -80,10 +80,10 @@ async fn is_answered(client: &mut TcpStream) -> bool {
     true
 }
 
-/// All that is said until the connection ends.
+/// Returns everything received until the connection ends.
 async fn said(mut client: TcpStream) -> String {
     let mut answer = Vec::new();
-    let _ = client.read_to_end(&mut answer).await; // A reset is an end as well.
+    let _ = client.read_to_end(&mut answer).await; // A reset counts as an end too.
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -100,8 +100,8 @@ async fn until_running(connections: &ClientConnections, number: usize) {
     }
 }
 
-/// Goal: connections end, in their protocol's gentle way, when no request has come for long; one whose answer takes
-/// longer is left alone. Method: a paused clock.
+/// Goal: connections are shut down gracefully if there was no request for long. A connection with a slower response
+/// stays. Method: a paused clock.
 #[tokio::test(start_paused = true)]
 async fn what_is_idle_for_too_long_ends_and_what_takes_long_does_not() {
     const SLOW: Duration = Duration::from_secs(100);
@@ -131,8 +131,8 @@ async fn what_is_idle_for_too_long_ends_and_what_takes_long_does_not() {
     until.cancel();
 }
 
-/// Goal: who has been idle for long makes room; requests that run are left alone, and one more of the workload that has most is
-/// told so.
+/// Goal: connections that were idle for long make room. Running requests are not affected. One more request of the
+/// largest workload is rejected with the reason.
 #[tokio::test(start_paused = true)]
 async fn idle_connections_make_room() {
     let until = CancellationToken::new();
@@ -157,7 +157,7 @@ async fn idle_connections_make_room() {
     until.cancel();
 }
 
-/// Goal: memory is taken from a connection that has been idle for long by the connections' own clock.
+/// Goal: memory gives priority by idle time on the connections' clock: a connection that was idle for long gives way.
 #[test]
 fn memory_counts_the_seconds_of_connections() {
     let (connections, memory) = (ClientConnections::default(), Memory::new(Some(1000)));
@@ -172,8 +172,8 @@ fn memory_counts_the_seconds_of_connections() {
     assert!(memory.share(1).hold(client, 100).is_ok());
 }
 
-/// Goal: an idle connection whose place is needed ends gently, unless many others are about to go, and is cut if it goes on
-/// all the same.
+/// Goal: an idle connection whose place is needed is shut down gracefully, unless many others are giving way. It is cut
+/// if it becomes busy.
 #[test]
 fn idle_connections_end_gently_for_others() {
     for (newcomers, gently, at_once) in [(1, 1, 0), (8, 8, 0), (9, 8, 1)] {
@@ -200,8 +200,8 @@ fn idle_connections_end_gently_for_others() {
     }
 }
 
-/// Goal: where one workload, or one client of it, has all connections, with requests that run or without a word, another one
-/// gets what it asks for, up to as much; and no more is taken from anybody.
+/// Goal: if one workload or one client has all connections, busy or silent, another workload gets up to half of them,
+/// and no more are closed.
 #[tokio::test(start_paused = true)]
 async fn who_holds_most_gives_way_to_others() {
     for (held, name) in [(Some("/1/slow"), "requests"), (None, "silence")] {
@@ -232,8 +232,8 @@ async fn who_holds_most_gives_way_to_others() {
     }
 }
 
-/// Goal: without room a probe is answered and nothing else of the workload that has most, once for each connection, and nobody
-/// stays for long.
+/// Goal: without room, a probe is answered, but no request of the largest workload; once per connection, and no
+/// connection stays for long.
 #[tokio::test(start_paused = true)]
 async fn without_room_probes_alone_are_answered() {
     let until = CancellationToken::new();
@@ -272,8 +272,8 @@ async fn without_room_probes_alone_are_answered() {
     until.cancel();
 }
 
-/// Goal: each request beyond the first of a connection over HTTP/2 counts for the connection to its pod, so that a client
-/// with few connections has no more than others.
+/// Goal: each concurrent request beyond the first of an HTTP/2 connection counts as a connection to a pod, so that a
+/// client with few connections has no larger share.
 #[tokio::test(start_paused = true)]
 async fn streams_count() {
     const SLOW: Duration = Duration::from_secs(30);

@@ -1,44 +1,44 @@
-//! What stands around the data of a body in chunks, byte by byte.
+//! Parser for the bytes around the data of a chunked body, one at a time.
 
-/// The next byte around chunks.
+/// State: the next expected byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunk {
-    /// The first digit of a size.
+    /// First digit of a size.
     Start,
-    /// Another digit, or what follows the last.
+    /// Another digit, or a byte after the last.
     Size(u64),
-    /// Blanks behind a size.
+    /// Blanks after a size.
     Blank(u64),
     /// An extension, up to its CR.
     Extension(u64),
-    /// The LF behind a size.
+    /// LF after a size.
     SizeLf(u64),
-    /// The CR and the LF behind a chunk's data.
+    /// CR and LF after a chunk's data.
     DataCr,
     DataLf,
-    /// The start of a trailer, or of the empty line that ends the body.
+    /// Start of a trailer, or of the empty line that ends the body.
     Line,
     /// A trailer, up to its CR.
     Trailer,
     TrailerLf,
-    /// The LF of the empty line.
+    /// LF of the empty line.
     LastLf,
 }
 
-/// What follows a byte.
+/// State after a byte.
 pub(super) enum After {
-    /// More of what stands around data.
+    /// More bytes around data.
     Chunk(Chunk),
-    /// So many bytes of data.
+    /// Number of bytes of data.
     Data(u64),
     /// The next message.
     Message,
-    /// Nobody knows: hyper refuses it as well.
+    /// Unknown: hyper rejects the byte too.
     Lost,
 }
 
 impl Chunk {
-    /// What comes after `byte`, as hyper's decoder has it.
+    /// Returns the state after `byte`, following hyper's decoder.
     pub(super) fn next(self, byte: u8) -> After {
         let size = |size: u64, byte: u8| {
             let digit = u64::from(char::from(byte).to_digit(16)?);

@@ -1,20 +1,20 @@
-//! Bytes some of which are sent on as `%` and two digits.
+//! Bytes of which some are percent-encoded.
 
-/// What was read, and what is made of it so far.
+/// Input and the output so far.
 pub(super) struct Escaped<'a> {
     read: &'a [u8],
-    /// How much of `read` is in `made`.
+    /// Number of bytes of `read` that are in `made`.
     done: usize,
     made: Vec<u8>,
 }
 
 impl<'a> Escaped<'a> {
-    /// Nothing of `read` is replaced yet.
+    /// Starts without replacements.
     pub(super) fn of(read: &'a [u8]) -> Self {
         Self { read, done: 0, made: Vec::new() }
     }
 
-    /// Replaces the byte at `at`, which stands behind those that were replaced before.
+    /// Encodes the byte at `at`, which follows all bytes encoded before.
     pub(super) fn replace(&mut self, at: usize) {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         let byte = usize::from(self.read[at]);
@@ -23,7 +23,7 @@ impl<'a> Escaped<'a> {
         self.done = at + 1;
     }
 
-    /// All that was made, if anything was replaced.
+    /// Returns the output, if any byte was encoded.
     pub(super) fn end(mut self) -> Option<Vec<u8>> {
         if self.done == 0 {
             return None;

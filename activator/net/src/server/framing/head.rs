@@ -1,37 +1,37 @@
-//! A head's lines, as far as they say where its body ends, and where its target stands.
+//! Parser for the lines of a head, as far as they determine the end of its body and the position of its target.
 
 use super::target::Target;
 
-/// Names, in lower case, with their colons.
+/// Field names in lower case, with their colons.
 const LENGTH: &[u8] = b"content-length:";
 const CODING: &[u8] = b"transfer-encoding:";
 const UPGRADE: &[u8] = b"upgrade:";
 
-/// As many bytes of a line as tell one of the names.
+/// Number of bytes of a line that suffices to recognize the names.
 const PREFIX: usize = CODING.len();
 
-/// A head, between two reads.
+/// State of a head between two reads.
 #[derive(Debug, Default)]
 pub(super) struct Head {
-    /// The line's first bytes, in lower case, and how many there are.
+    /// First bytes of the line in lower case, and their number.
     prefix: [u8; PREFIX],
     seen: usize,
-    /// How long the line is so far.
+    /// Length of the line so far.
     line_length: usize,
     before: u8,
-    /// Not only empty lines so far.
+    /// A line that is not empty has been read.
     begun: bool,
-    /// What `Content-Length` says, and what it says in this line.
+    /// Value of `Content-Length`, and the value in this line.
     length: Option<u64>,
     value: Length,
     has_length: bool,
     has_coding: bool,
     has_upgrade: bool,
-    /// Of the first line that is not empty.
+    /// Target in the first line that is not empty.
     target: Target,
 }
 
-/// What follows a line.
+/// State after a line.
 pub(super) enum AfterLine {
     More,
     /// The head is complete.
@@ -39,7 +39,7 @@ pub(super) enum AfterLine {
     Refused,
 }
 
-/// What follows a head.
+/// Body after a head.
 pub(super) enum Body {
     None,
     Length(u64),
@@ -47,13 +47,13 @@ pub(super) enum Body {
 }
 
 impl Head {
-    /// Whether nothing of it has come.
+    /// Reports whether nothing of the head was read.
     pub(super) fn is_empty(&self) -> bool {
         !self.begun && self.line_length == 0
     }
 
-    /// Shows `replace` where in a part of a line bytes of the target stand that no URI has. To be called before
-    /// [`Head::line`].
+    /// Calls `replace` with the position of each byte in a part of a line that belongs to the target but not to a URI.
+    /// Must be called before [`Head::line`].
     pub(super) fn target(&mut self, part: &[u8], mut replace: impl FnMut(usize)) {
         if self.begun {
             return;
@@ -67,12 +67,12 @@ impl Head {
         }
     }
 
-    /// Whether it asks for an upgrade.
+    /// Reports whether the head asks for an upgrade.
     pub(super) fn has_upgrade(&self) -> bool {
         self.has_upgrade
     }
 
-    /// A line or a part of one, without its LF.
+    /// Reads a line or a part of one, without its LF.
     pub(super) fn line(&mut self, part: &[u8]) {
         for byte in part.iter().take(PREFIX - self.seen) {
             self.prefix[self.seen] = byte.to_ascii_lowercase();
@@ -86,7 +86,7 @@ impl Head {
         self.before = part.last().copied().unwrap_or(self.before);
     }
 
-    /// At the LF of a line.
+    /// Ends a line at its LF.
     pub(super) fn line_end(&mut self) -> AfterLine {
         let prefix = &self.prefix[..self.seen];
         let (is_empty, ends_well) = (prefix == b"\r", self.before == b'\r');
@@ -95,7 +95,7 @@ impl Head {
             let differs = self.has_length && self.length != value;
             (self.has_length, self.length) = (true, value);
             if value.is_none() || differs {
-                return AfterLine::Refused; // As hyper does.
+                return AfterLine::Refused; // hyper rejects this too.
             }
         }
         self.has_coding |= prefix.starts_with(CODING);
@@ -114,19 +114,19 @@ impl Head {
     }
 }
 
-/// A length in digits.
+/// Parser for a length in digits.
 #[derive(Debug, Default)]
 enum Length {
     #[default]
     None,
     Digits(u64),
-    /// Blanks behind the digits.
+    /// Blanks after the digits.
     Over(u64),
     Invalid,
 }
 
 impl Head {
-    /// What follows it, once it is complete.
+    /// Returns the body that follows the complete head.
     pub(super) fn body(self) -> Body {
         match self {
             Self { has_coding: true, .. } => Body::Chunked,

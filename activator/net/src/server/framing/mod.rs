@@ -1,27 +1,27 @@
-//! Follows where messages begin and end in a client's HTTP/1 bytes, apart from the parser that reads them.
+//! Tracks the message boundaries in a client's HTTP/1 bytes, independently of the parser.
 //!
-//! hyper forgives what a peer in front of us may read otherwise. Then the two disagree about where a request ends, and
-//! one client's bytes become the beginning of another's request (request smuggling). Refused are:
+//! hyper accepts input that another proxy in front of us may read differently. Then the two disagree on the end of a
+//! request, and one client's bytes become the begin of another's request (request smuggling). So this module rejects:
 //!
 //! - A line of a head that ends with LF alone.
-//! - `Content-Length` beside `Transfer-Encoding` (RFC 9112, 6.3: may be refused; whoever wrote both may mean to
+//! - `Content-Length` together with `Transfer-Encoding` (RFC 9112, 6.3, allows to reject it; it may be an attempt to
 //!   smuggle).
 //!
 //! # The rule
 //!
-//! Every byte goes through [`Framing::follow`] before the parser has it. It counts the heads that are complete and in
-//! order. The server asks for that count before it serves a request: the n-th is served if n heads have been counted.
-//! What is refused here is never counted, nor is anything after it. Nothing depends on when or how the parser reads: a
-//! head that did not pass here is not served.
+//! Every byte passes [`Framing::follow`] before the parser reads it. It counts the complete and valid heads, and the
+//! server serves the n-th request only if n heads were counted. A rejected head is not counted, and no head after it.
+//! The result does not depend on when or how the parser reads: a head that did not pass here is not served.
 //!
-//! A head is looked at line by line. Of a body only its length matters; chunks are followed as hyper's decoder follows
-//! them. Where a message is malformed in a way that hyper refuses as well, the count merely stops.
+//! A head is read line by line. Of a body only the length matters; chunks are read as hyper's decoder does. If a
+//! message is malformed in a way that hyper rejects too, counting just stops.
 //!
-//! # What the parser gets
+//! # Changes to the bytes
 //!
-//! The same bytes, but for those of a target that no URI has ([`target`]): hyper refuses them, where Knative's activator
-//! sends them on. One byte becomes three there, and no line, no length and no end of a message moves against another.
-//! Nothing is replaced behind a request that asks for an upgrade: it may be a tunnel's.
+//! The parser gets the same bytes, except for bytes of a target that are not allowed in a URI ([`target`]): hyper
+//! rejects them, but Knative's activator forwards them. There, one byte becomes three, and no line, length or message
+//! end changes otherwise. Nothing is replaced after a request that asks for an upgrade, because the bytes may belong to
+//! a tunnel.
 
 mod chunk;
 mod escaped;
@@ -32,40 +32,40 @@ use chunk::{After, Chunk};
 use escaped::Escaped;
 use head::{AfterLine, Body, Head};
 
-/// Where a connection's bytes have come to.
+/// Position in a connection's bytes.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
     state: State,
     head: Head,
-    /// Heads that are complete and in order.
+    /// Number of complete and valid heads.
     heads: u64,
-    /// One of them had a body.
+    /// A request had a body.
     had_body: bool,
-    /// Of the bytes that came last, some stand behind the end of a request.
+    /// Some of the last bytes follow the end of a request.
     is_ahead: bool,
-    /// Bytes of the one that has not ended.
+    /// Length of the unfinished head.
     unfinished: usize,
-    /// One of them asks for an upgrade.
+    /// A request asked for an upgrade.
     may_be_tunnel: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// A head, or more of one.
+    /// In a head, or before one.
     #[default]
     Head,
-    /// So many bytes of a body.
+    /// Number of bytes left of a body.
     Body(u64),
-    /// A chunk's size or what stands around its data.
+    /// Around the data of a chunk.
     Chunk(Chunk),
-    /// So many bytes of a chunk's data.
+    /// Number of bytes left of a chunk's data.
     Data(u64),
-    /// Nobody knows: no later head counts.
+    /// Unknown: no later head counts.
     Lost,
 }
 
 impl Framing {
-    /// Takes note of bytes that were read, and returns what the parser is to have in their place, if not the same.
+    /// Processes received bytes. Returns the bytes for the parser, if they differ.
     pub(super) fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut escaped = Escaped::of(bytes);
         let mut at = 0;
@@ -95,37 +95,37 @@ impl Framing {
         escaped.end()
     }
 
-    /// Heads that were complete and in order so far.
+    /// Returns the number of complete and valid heads.
     pub(super) fn heads(&self) -> u64 {
         self.heads
     }
 
-    /// Whether a request with a body has come.
+    /// Reports whether a request had a body.
     pub(super) fn had_body(&self) -> bool {
         self.had_body
     }
 
-    /// Whether something came with the end of a request and stands behind it.
+    /// Reports whether the last bytes contain the end of a request and bytes after it.
     pub(super) fn is_ahead(&self) -> bool {
         self.is_ahead
     }
 
-    /// Whether nothing but whole requests has come.
+    /// Reports whether only complete requests have arrived.
     pub(super) fn is_between(&self) -> bool {
         self.state == State::Head && self.head.is_empty()
     }
 
-    /// Whether what comes next belongs to a head.
+    /// Reports whether the next byte belongs to a head.
     pub(super) fn is_in_head(&self) -> bool {
         self.state == State::Head
     }
 
-    /// The length so far of a head that has not ended.
+    /// Returns the length of the unfinished head.
     pub(super) fn unfinished(&self) -> usize {
         self.unfinished
     }
 
-    /// At most one line of a head. `replace` is told of bytes that are no target's, by where they stand.
+    /// Reads at most one line of a head. `replace` is called with the positions of bytes to encode.
     fn head(&mut self, bytes: &[u8], mut replace: impl FnMut(usize)) -> (State, usize) {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let line = &bytes[..end.unwrap_or(bytes.len())];
@@ -159,7 +159,7 @@ impl Framing {
     }
 }
 
-/// Passes over bytes whose content does not matter.
+/// Skips bytes whose content does not matter.
 fn skip(left: u64, bytes: &[u8], more: impl Fn(u64) -> State, after: State) -> (State, usize) {
     match usize::try_from(left) {
         Ok(left) if left <= bytes.len() => (after, left),
@@ -171,7 +171,7 @@ fn skip(left: u64, bytes: &[u8], more: impl Fn(u64) -> State, after: State) -> (
 mod tests {
     use super::*;
 
-    /// Heads that count in what comes in pieces of `size` bytes.
+    /// Returns the number of valid heads if the bytes arrive in pieces of `size`.
     fn heads(bytes: &[u8], size: usize) -> u64 {
         let mut framing = Framing::default();
         bytes.chunks(size).for_each(|piece| drop(framing.follow(piece)));
@@ -213,7 +213,7 @@ mod tests {
             ("content-length: 4\r\ncontent-length: 4\r\n\r\nabcd", 2),
             ("transfer-encoding: chunked\r\n\r\n1\r\n\n\r\n0\r\n\r\n", 2),
             ("Transfer-Encoding: chunked\r\n\r\n0A ;x=\"y\"\r\n0123456789\r\n00\r\nx-sum: 1\r\ny: 2\r\n\r\n", 2),
-            ("content-length: 21\r\n\r\nabc", 1), // The other head is the body's.
+            ("content-length: 21\r\n\r\nabc", 1), // The other head is part of the body.
             ("content-length: 4\r\ncontent-length: 5\r\n\r\nabcd", 0),
             ("content-length: 4, 4\r\n\r\nabcd", 0),
             ("content-length: 99999999999999999999\r\n\r\n", 0),
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// Goal: a second request that hides behind a first one is seen, however they arrive.
+    /// Goal: a second request that hides behind a first one is detected, however the bytes arrive.
     #[test]
     fn nothing_counts_after_what_was_refused() {
         let smuggled =

@@ -1,27 +1,27 @@
-//! The target in a head's first line, byte by byte, and which of its bytes are sent on as `%` and two digits.
+//! Parser for the target in the first line of a head, which selects the bytes to percent-encode.
 //!
-//! Addresses typed by hand and old browsers bring bytes into a target that no URI has. hyper refuses some of them, and
-//! would cut the target at a `#`. Knative's activator sends them on, and so do we:
+//! Typed addresses and old browsers put bytes into a target that are not allowed in a URI. hyper rejects some of them,
+//! and would cut the target at a `#`. Knative's activator forwards them, and so do we:
 //!
 //! | where | bytes |
 //! |---|---|
 //! | path | `"` `<` `>` `\` `^` `` ` `` `{` `\|` `}` `#`, and above 127 |
 //! | query | `"` `<` `>` `#`, and above 127 |
-//! | scheme and host | `#`, so that hyper refuses it |
+//! | scheme and host | `#`, so that hyper rejects it |
 //!
-//! In a path these are the bytes that upstream encodes; of a query, which upstream sends as it is, only what hyper would
-//! refuse. What a URI may have stays as it is, `%` and what follows it included. Control bytes, blanks and DEL are
-//! hyper's to refuse, here as everywhere: nothing that ends a target or a line is ever made or taken away.
+//! In a path, upstream encodes the same bytes. Upstream sends a query unchanged, so only the bytes that hyper would
+//! reject are encoded. Bytes that a URI may contain stay, including `%` and the bytes after it. Control bytes, blanks
+//! and DEL are left to hyper to reject. So no byte that ends a target or a line is ever added or removed.
 
-/// Where a first line has come to.
+/// Position in a first line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Target {
     /// The method.
     #[default]
     Before,
-    /// The target's first byte.
+    /// First byte of the target.
     Start,
-    /// A whole URI's scheme and host, and so many slashes: its path begins at the third.
+    /// Scheme and host of an absolute URI, with the number of slashes: the path begins at the third.
     Origin(u8),
     Path,
     Query,
@@ -30,7 +30,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// What comes after `byte`, and whether `byte` is to be encoded.
+    /// Returns the position after `byte`, and whether `byte` must be encoded.
     pub(super) fn next(self, byte: u8) -> (Self, bool) {
         match (self, byte) {
             (Self::Before, b' ') => (Self::Start, false),
@@ -57,7 +57,7 @@ mod tests {
     use rand::seq::IndexedRandom;
     use rand::{RngExt, SeedableRng};
 
-    /// What the parser gets of bytes that come in pieces of `size`, and how many heads count.
+    /// Returns the bytes for the parser and the number of valid heads, if the bytes arrive in pieces of `size`.
     fn passed_on(bytes: &[u8], size: usize) -> (Vec<u8>, u64) {
         let mut framing = Framing::default();
         let pieces = bytes.chunks(size).flat_map(|piece| framing.follow(piece).unwrap_or_else(|| piece.to_vec()));
@@ -103,12 +103,12 @@ mod tests {
                 b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n8;\"\r\nGET /< H\r\n0\r\na: /<\r\n\r\nGET /< HTTP",
                 b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n8;\"\r\nGET /< H\r\n0\r\na: /<\r\n\r\nGET /%3C HTTP",
             ),
-            // A tunnel's, perhaps.
+            // These may belong to a tunnel.
             (
                 b"GET /< HTTP/1.1\r\nUPGRADE: x\r\n\r\n\x81\x83 /<\xe9#",
                 b"GET /%3C HTTP/1.1\r\nUPGRADE: x\r\n\r\n\x81\x83 /<\xe9#",
             ),
-            // Nobody knows where the next begins.
+            // The begin of the next message is unknown.
             (b"GET /a HTTP/1.1\n\r\nGET /< HTTP/1.1\r\n", b"GET /a HTTP/1.1\n\r\nGET /< HTTP/1.1\r\n"),
         ];
         for (bytes, expected) in rows {
@@ -119,9 +119,9 @@ mod tests {
         }
     }
 
-    /// Goal: whatever comes, every byte is passed on, as itself or encoded, so that lines, blanks and the number of
-    /// messages stay; what a URI may have stays; nothing is left to encode; and hyper takes every path without control
-    /// bytes. Method: heads from bytes that matter, cut anywhere, with their seed.
+    /// Goal: every byte is forwarded unchanged or encoded, so that lines, blanks and the number of messages do not
+    /// change. Bytes that a URI may contain stay, the result needs no more encoding, and hyper accepts every path
+    /// without control bytes. Method: seeded random heads of relevant bytes, split anywhere.
     #[test]
     fn encoding_moves_no_boundary() {
         const BYTES: &[u8] = b"//??##\"<>\\^`{|}%2F&=az09:@*. \t\r\n\x00\x01\x7f\x80\xc3\xa9\xff";

@@ -1,4 +1,4 @@
-//! One connection's account, and several that share a budget.
+//! Tests of the output of one connection, and of several that share memory.
 
 use super::*;
 use proptest::prelude::*;
@@ -43,8 +43,8 @@ fn a_connection_takes_from_the_budget_and_gives_back() {
     assert!(of.state.lock().beyond.is_none(), "a connection that needs nothing is no holder");
 }
 
-/// Goal: what was cut from a piece counts until its last part is dropped; a short piece is copied, and does not count
-/// where it ends its body.
+/// Goal: parts of a piece count until the last one is dropped. A short piece is copied, and does not count if it ends
+/// its body.
 #[test]
 fn pieces_count_until_their_last_part_is_dropped() {
     let of = Arc::new(Output::new(Some((Memory::new(None), Arc::default()))));
@@ -84,11 +84,11 @@ fn a_head_keeps_its_charge_until_it_is_encoded_and_written() {
 
 #[derive(Clone, Debug)]
 enum Op {
-    /// A body of this connection is polled, and has so much.
+    /// A body of this connection is polled, and has so many bytes.
     Ask { connection: usize, body: usize, length: usize },
-    /// So many of a connection's pieces are written.
+    /// Some of a connection's pieces are written.
     Write { connection: usize, pieces: usize },
-    /// A body goes away.
+    /// A body is dropped.
     Leave { connection: usize, body: usize },
 }
 
@@ -102,9 +102,9 @@ fn any_op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Whatever bodies ask and connections write, in any order: nobody has more than it is allowed and a piece, all
-    /// together stay within the budget, and nobody waits for ever: who waits has something outstanding, and is woken
-    /// before the last of it is written.
+    /// For any order of polls and writes: no connection exceeds its limit by more than a piece, all together stay
+    /// within the memory, and no body waits forever. A waiting body's connection has outstanding data, and wakes it
+    /// before the last of that is written.
     #[test]
     fn who_waits_is_woken(steps in 0_u64..20, ops in prop::collection::vec(any_op(), 1..300)) {
         let memory = Memory::new(Some(4 * steps * STEP));

@@ -1,4 +1,4 @@
-//! The one task that accepts on all workloads' ports.
+//! The task that accepts connections on all workloads' ports.
 
 use super::{Closing, PortListeners, Row, Shared, Table};
 use crate::client::peer::OwnPort;
@@ -16,36 +16,36 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Listeners that are looked at in one turn.
+/// Maximum number of listeners per turn.
 const LISTENERS_A_TURN: usize = 64;
 
-/// Connections that one listener's turn accepts: the others wait for theirs.
+/// Maximum number of connections that a listener accepts per turn, so that the others have theirs.
 const ACCEPTED_A_TURN: usize = 64;
 
-/// Connections that are accepted on a listener that closes: as many as its queue can hold.
+/// Maximum number of connections that are accepted on a closing listener: the size of its queue.
 const QUEUED_MAX: usize = 4096;
 
-/// A connection as it was accepted; it does not block.
+/// An accepted connection in non-blocking mode.
 pub(in crate::server) struct Accepted {
     pub(in crate::server) stream: TcpStream,
     pub(in crate::server) address: SocketAddr,
-    /// What it came to, as that was when it was accepted.
+    /// The port and its identity at the time of the accept.
     pub(in crate::server) port: Arc<OwnPort>,
 }
 
-/// What a turn has come to.
+/// Result of a turn.
 enum Turn {
     /// Some listeners had connections.
     Some,
-    /// None had.
+    /// No listener had connections.
     None,
-    /// Connections wait, and the system has no room for them.
+    /// Connections wait, but the system has no resources for them.
     Full(Errno),
 }
 
 impl PortListeners {
-    /// Accepts, and hands to `serve`, until `closing`; then closes them all. Where the system has no room, some of
-    /// `connections` give way.
+    /// Accepts connections and passes them to `serve` until `closing`, then closes all listeners. If the system has no
+    /// resources, some of `connections` give way.
     pub(in crate::server) async fn accept(
         self,
         serve: impl Fn(Accepted) + Send,
@@ -56,11 +56,11 @@ impl PortListeners {
         loop {
             let due = shared.next_due();
             tokio::select! {
-                biased; // A closed port takes no one more.
+                biased; // A closed port accepts no more connections.
                 () = closing.cancelled() => return shared.close_all(),
                 () = shared.changed.notified() => {
                     shared.close(&serve);
-                    // A number that was given away and taken again at once could not be bound before that.
+                    // A number that was unbound and bound again at once can be bound only now.
                     shared.retry(Instant::now());
                 }
                 () = until(due) => shared.retry(Instant::now()),
@@ -84,7 +84,7 @@ impl PortListeners {
 }
 
 impl Shared {
-    /// Accepts on those that have connections.
+    /// Accepts on the listeners that have connections.
     fn turn(&self, serve: &impl Fn(Accepted)) -> Turn {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut events = [const { MaybeUninit::uninit() }; LISTENERS_A_TURN];
@@ -95,11 +95,11 @@ impl Shared {
             Err(error) => return Turn::Full(error),
         };
         for event in events {
-            // A u16 was put in.
+            // The value was a u16.
             let number = event.data.u64() as u16;
             let (accepted, full) = {
                 let table = self.table.lock();
-                // Without a row it is to be closed, which is somebody else's turn.
+                // Without a row, the listener is closed elsewhere.
                 let Some(Row { port, listener: Some(listener) }) = table.rows.get(&number) else { continue };
                 accept(listener, port, ACCEPTED_A_TURN)
             };
@@ -111,7 +111,7 @@ impl Shared {
         Turn::Some
     }
 
-    /// Closes what is to be closed, once what is queued there has been accepted.
+    /// Closes the pending listeners after accepting their queued connections.
     fn close(&self, serve: &impl Fn(Accepted)) {
         let closing = std::mem::take(&mut self.table.lock().closing);
         for Closing { listener, port, .. } in closing {
@@ -121,7 +121,7 @@ impl Shared {
         }
     }
 
-    /// Closes all at once: the server drains, and has told everybody so before.
+    /// Closes all listeners without accepting, because the server drains and has announced that before.
     fn close_all(&self) {
         let mut table = self.table.lock();
         let version = table.version + 1;
@@ -136,7 +136,7 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Accepts at most so many. Says also what the system has no room for, if it has none.
+/// Accepts at most `most` connections. Also returns the error if the system has no resources.
 fn accept(listener: &OwnedFd, port: &Arc<OwnPort>, most: usize) -> (Vec<Accepted>, Option<Errno>) {
     let mut accepted = Vec::new();
     for _ in 0..most {
@@ -147,7 +147,7 @@ fn accept(listener: &OwnedFd, port: &Arc<OwnPort>, most: usize) -> (Vec<Accepted
             }
             Err(Errno::AGAIN) => break,
             Err(error) if is_shortage(error) => return (accepted, Some(error)),
-            Err(_) => {} // Of a connection that has failed already, which is no more in the queue.
+            Err(_) => {} // The connection failed before it was accepted, and has left the queue.
         }
     }
     (accepted, None)

@@ -1,30 +1,31 @@
-//! Ports of workloads: listeners that are bound and closed while the server runs, one for each number.
+//! Ports of workloads: one listener per number, bound and closed while the server runs.
 //!
-//! # What one costs
+//! # Cost
 //!
-//! A descriptor, a row of the table, and what the kernel keeps. All listeners stand in one epoll instance of their own,
-//! which one task waits for ([`accept`]); a task for each would cost a kilobyte or two, ten thousand times. To bind one
-//! takes some microseconds and waits for nothing, so it is done where it is asked for.
+//! A port costs a descriptor, a row in the table, and the kernel's state. All listeners are in one epoll instance, on
+//! which one task waits ([`accept`]); a task for each would cost a kilobyte or two, ten thousand times. Binding takes
+//! some microseconds and does not block, so the caller does it.
 //!
-//! One listener for a number, not one for each worker (`SO_REUSEPORT`): that would take their number times as many
-//! descriptors, and would let another process bind the same number beside ours unnoticed. What is accepted is given to
-//! the workers in turn, as with the shared ports.
+//! There is one listener per number, not one per worker (`SO_REUSEPORT`). The latter would multiply the descriptors,
+//! and another process could bind the same number unnoticed. Accepted connections go to the workers in turn, as on the
+//! shared ports.
 //!
 //! # A number in use
 //!
-//! By another process, or for want of a descriptor: it stands in the table with its error, and is tried again, first
-//! after [`RETRY_FIRST`], then ever more slowly up to [`RETRY_MAX`], for as long as it is wanted.
+//! If another process uses the number, or there is no descriptor, the table stores the error. Binding is retried first
+//! after [`RETRY_FIRST`], then at growing intervals up to [`RETRY_MAX`], as long as the number is wanted.
 //!
-//! # Closing one
+//! # Closing
 //!
-//! It is out of the table at once. The task then accepts what the kernel has queued there already, which is served as
-//! ever, and closes it; connections under way go on, with what the number meant when they came
-//! ([`Peer::port`](crate::Peer::port)).
+//! A closed port leaves the table at once. The task then accepts the connections that the kernel has queued, which are
+//! served as usual, and closes the listener. Existing connections continue, with the identity that the port had when
+//! they arrived ([`Peer::port`](crate::Peer::port)).
 //!
-//! # Clients that are led elsewhere
+//! # Clients that are routed elsewhere
 //!
-//! Who keeps a connection does not learn where the next one would lead. [`PortListeners::leave`] has those of a port
-//! end, each with its next answer; where nothing is asked for, as idle ones end ([`super::client_connections`]).
+//! A client that keeps its connection does not notice that new connections are routed elsewhere.
+//! [`PortListeners::leave`] ends the connections to a port with their next response, or if there are no requests, as
+//! idle connections end ([`super::client_connections`]).
 
 mod accept;
 mod socket;
@@ -48,13 +49,13 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// After the first failure to bind a number.
+/// Pause after the first failure to bind a number.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 
-/// Longest pause between two attempts to bind it.
+/// Maximum pause between two attempts to bind it.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// The listeners of all workloads' ports. Cheap to clone.
+/// Listeners of all workloads' ports. Cheap to clone.
 #[derive(Clone)]
 pub struct PortListeners {
     shared: Arc<Shared>,
@@ -65,20 +66,20 @@ struct Shared {
     keepalive: Option<KeepAlive>,
     epoll: AsyncFd<OwnedFd>,
     table: Mutex<Table>,
-    /// There is something to close, or to be tried again.
+    /// Signals that a listener must be closed, or a bind retried.
     changed: Notify,
-    /// Their connections, once somebody serves these.
+    /// The connections to these ports, once they are served.
     connections: OnceLock<ClientConnections>,
 }
 
 #[derive(Default)]
 struct Table {
     rows: BTreeMap<u16, Row>,
-    /// Why the rows without a listener have none.
+    /// Bind errors of the rows without a listener.
     unbound: BTreeMap<u16, Unbound>,
     closing: Vec<Closing>,
     version: u64,
-    /// Nobody accepts any more.
+    /// The server has drained, and accepts no more.
     is_closed: bool,
 }
 
@@ -94,7 +95,7 @@ struct Unbound {
     due: Instant,
 }
 
-/// A listener whose queue is still to be served.
+/// A listener whose queued connections must still be served.
 struct Closing {
     number: u16,
     listener: OwnedFd,
@@ -102,11 +103,11 @@ struct Closing {
 }
 
 impl PortListeners {
-    /// None yet. They are bound to `address`; to all addresses of both families, if that is all addresses of either.
-    /// `keepalive` holds for their connections.
+    /// Creates an empty set. Ports are bound to `address`, or to all addresses of both families if that is the
+    /// unspecified address of either. `keepalive` applies to their connections.
     ///
     /// # Errors
-    /// The system gives no means to wait for them.
+    /// The system cannot create an epoll instance.
     ///
     /// # Panics
     /// Outside of a runtime with I/O.
@@ -116,17 +117,17 @@ impl PortListeners {
         Ok(Self { shared: Arc::new(Shared { address, keepalive, epoll, table, changed, connections }) })
     }
 
-    /// Theirs are among these connections, whose limit they lower.
+    /// Sets the client connections that the listeners belong to, and whose limit they reduce.
     pub(super) fn told_by(&self, connections: ClientConnections) {
         self.shared.connections.get_or_init(|| connections).set_listeners(self.shared.table.lock().rows.len());
     }
 
-    /// Binds `number` for `identity`. If it is bound already, connections mean `identity` from now on. After a drain nothing
-    /// is bound any more.
+    /// Binds `number` for `identity`. If it is already bound, new connections get `identity`. After a drain, nothing is
+    /// bound any more.
     pub fn bind(&self, number: u16, identity: PortIdentity) {
         let mut table = self.shared.table.lock();
         if table.is_closed {
-            return; // Whoever came would wait for nobody.
+            return; // A client would wait for an accept that never comes.
         }
         table.version += 1;
         if let Some(row) = table.rows.get_mut(&number) {
@@ -153,7 +154,7 @@ impl PortListeners {
         self.shared.count(&table);
     }
 
-    /// Closes `number`. See the module's text.
+    /// Closes `number`; see the module documentation.
     pub fn unbind(&self, number: u16) {
         let mut table = self.shared.table.lock();
         let Some(Row { port, listener }) = table.rows.remove(&number) else { return };
@@ -166,9 +167,9 @@ impl PortListeners {
         }
     }
 
-    /// Has the clients of those ports come anew of which `is_left` says so. Over HTTP each answer is its connection's
-    /// last from now on, also of who comes later, and connections on which nothing runs end soon. What is passed on as
-    /// bytes goes on.
+    /// Makes the clients of the ports reconnect for which `is_left` returns true. Over HTTP, each response is the last
+    /// of its connection from now on, also for new connections, and idle connections end soon. Relayed connections
+    /// continue.
     pub fn leave(&self, is_left: impl Fn(&PortIdentity) -> bool) {
         let table = self.shared.table.lock();
         table.rows.values().filter(|row| is_left(row.port.identity())).for_each(|row| row.port.leave());
@@ -176,18 +177,19 @@ impl PortListeners {
         self.shared.connections.get().into_iter().for_each(ClientConnections::look);
     }
 
-    /// Changes whenever an answer of [`PortListeners::each`] may.
+    /// Returns a version that changes whenever the output of [`PortListeners::each`] may change.
     pub fn version(&self) -> u64 {
         self.shared.table.lock().version
     }
 
-    /// Tells `look` of `number`, if it is wanted: what it stands for, and why it is not bound, if it is not.
+    /// Calls `look` with the identity and the bind error, if any, of `number`, if it is in the table.
     pub fn one<T>(&self, number: u16, look: impl FnOnce(&PortIdentity, Option<&io::Error>) -> T) -> Option<T> {
         let table = self.shared.table.lock();
         table.rows.get(&number).map(|row| look(row.port.identity(), table.error(number)))
     }
 
-    /// The same of all of them in order, at one moment; it must be short. Returns that moment's version.
+    /// Calls `look` for all numbers in order, under one lock, so `look` must be short. Returns the version at that
+    /// moment.
     pub fn each(&self, mut look: impl FnMut(u16, &PortIdentity, Option<&io::Error>)) -> u64 {
         let table = self.shared.table.lock();
         table.rows.iter().for_each(|(number, row)| look(*number, row.port.identity(), table.error(*number)));
@@ -206,7 +208,7 @@ impl Shared {
         self.connections.get().into_iter().for_each(|connections| connections.set_listeners(table.rows.len()));
     }
 
-    /// A listener among those that are waited for.
+    /// Opens a listener and adds it to the epoll instance.
     fn listen(&self, number: u16) -> io::Result<OwnedFd> {
         let listener = socket::listen(self.address, number)?;
         if let Some(keepalive) = self.keepalive {
@@ -217,12 +219,12 @@ impl Shared {
         Ok(listener)
     }
 
-    /// When the next one is to be tried again.
+    /// Returns the time of the next retry.
     fn next_due(&self) -> Option<Instant> {
         self.table.lock().unbound.values().map(|unbound| unbound.due).min()
     }
 
-    /// Tries those again that are due.
+    /// Retries the binds that are due.
     fn retry(&self, now: Instant) {
         let mut table = self.table.lock();
         let Table { rows, unbound, version, .. } = &mut *table;
