@@ -1,4 +1,5 @@
-//! Passes over a Metric: how a collection goes is told once, and ends with the object.
+//! Tests of reconciles of a Metric: the health of a collection is reported once, and the collection ends with the
+//! object.
 
 use super::fixture::{Exchange, Fixture, condition, expect};
 use super::kpa_knative::{METRICS, autoscaler, fixture, metric, status};
@@ -6,7 +7,7 @@ use crate::cluster::error::Error;
 use crate::scale::CollectionHealth;
 use serde_json::{Value, json};
 
-/// A Metric that was just made, and how its collection goes.
+/// Creates a new Metric with this health of its collection.
 fn new(health: Option<CollectionHealth>) -> Fixture {
     let f = fixture();
     f.put_autoscaler(autoscaler(json!({}), status("True", "", 10, 1, 1)));
@@ -23,7 +24,7 @@ fn put_status() -> Exchange {
     expect(&format!("PUT {METRICS}/hello/status"))
 }
 
-/// A status in which the Metric is ready, or why it is not.
+/// Expects a status in which the Metric is ready, or the reason why it is not.
 fn tells(status: &'static str, reason: &'static str, message: &'static str) -> Exchange {
     put_status().with(move |body: &Value| {
         assert_eq!(condition(body, "Ready"), (status.into(), reason.into(), message.into()));
@@ -42,7 +43,7 @@ async fn a_new_metric_is_ready_if_it_is_collected() {
     }
 }
 
-/// Goal: an error is told when it is new, and not again while it lasts.
+/// Goal: an error is reported when it is new, and not again while it lasts.
 #[tokio::test]
 async fn an_error_is_told_once() {
     let mut f = new(Some(CollectionHealth::Failed("the-error".into())));
@@ -70,7 +71,7 @@ async fn a_status_that_cannot_be_written_fails_the_pass() {
     assert!(error.to_string().contains("inducing failure"), "{error}");
 }
 
-/// Goal: a Metric that was deleted, or is another's, is collected no more.
+/// Goal: a Metric that is deleted, or owned by another process, is no longer collected.
 #[tokio::test]
 async fn a_collection_ends_with_its_metric_and_its_leadership() {
     for led_by_another in [false, true] {

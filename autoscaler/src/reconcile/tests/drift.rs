@@ -1,4 +1,4 @@
-//! Metric and ServerlessService whose labels and annotations are not the PodAutoscaler's any more.
+//! Tests of Metric and ServerlessService whose labels and annotations differ from the PodAutoscaler's.
 
 use super::fixture::{Exchange, Fixture, expect};
 use super::kpa_knative::{METRICS, SKSS, autoscaler, fixture, metric, pass, serverless, status};
@@ -11,7 +11,7 @@ fn put(collection: &str, check: impl Fn(&Value) + 'static) -> Exchange {
     expect(&format!("PUT {collection}/hello")).with(move |body| check(&body["metadata"]))
 }
 
-/// A Knative revision in order, to which an edit of its PodAutoscaler comes.
+/// Returns a settled Knative revision whose PodAutoscaler is then edited.
 fn edited(annotations: Value) -> Fixture {
     let f = fixture();
     let settled = || status("True", "", 10, 1, 11);
@@ -25,7 +25,8 @@ fn edited(annotations: Value) -> Fixture {
     f
 }
 
-/// Goal: an edited averaging algorithm reaches the Metric, and from there the collector; a second pass writes nothing.
+/// Goal: an edited averaging algorithm reaches the Metric, and from there the collector; a second reconcile writes
+/// nothing.
 #[tokio::test]
 async fn an_edited_algorithm_reaches_the_collector() {
     let mut f = edited(json!({ALGORITHM: "weighted-exponential"}));
@@ -50,7 +51,7 @@ async fn an_edited_algorithm_reaches_the_collector() {
     assert_eq!(collecting.aggregation, Aggregation::WeightedExponential);
 }
 
-/// Goal: a setting that is taken away goes from both objects; what others have put there stays.
+/// Goal: a removed setting is removed from both objects; annotations of other writers stay.
 #[tokio::test]
 async fn a_setting_that_is_taken_away_goes() {
     let mut f = edited(json!({}));

@@ -71,16 +71,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_test::mock::{self, Handle};
 
-/// How the pods are listed, and their usage, with each look.
+/// Requests of each metric evaluation: the list of pods, and their usage.
 const PODS: &str = "GET /api/v1/namespaces/ns/pods?&labelSelector=app%3Dhello&resourceVersion=0&\
                     resourceVersionMatch=NotOlderThan";
 pub(super) const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/pods?labelSelector=app%3Dhello";
 
-/// What the reconcilers are told and have told.
+/// Inputs of the reconcilers, and records of their calls.
 #[derive(Default)]
 pub(super) struct Fakes {
     pub(super) decision: Mutex<Option<DeciderStatus>>,
-    /// What it becomes once it has been read.
+    /// Value of `decision` after its next read.
     pub(super) next_decision: Mutex<Option<DeciderStatus>>,
     pub(super) deciding: Mutex<Option<(Subject, Initial)>>,
     pub(super) surroundings: Mutex<Option<Surroundings>>,
@@ -98,7 +98,7 @@ pub(super) struct Fakes {
     pub(super) blended: Mutex<Option<engine::Answer>>,
     pub(super) scaled: Mutex<Vec<(i32, i32)>>,
     pub(super) serving: Mutex<Option<bool>>,
-    /// What it becomes once it has been read.
+    /// Value of `serving` after its next read.
     pub(super) next_serving: Mutex<Option<bool>>,
     pub(super) forgotten: Mutex<bool>,
     pub(super) exists: Mutex<Option<Exists>>,
@@ -187,7 +187,7 @@ impl Leadership for Fakes {
     }
 }
 
-/// Leads every name to one address.
+/// Resolver that returns one address for every name.
 struct Fixed(SocketAddr);
 
 impl Resolve for Fixed {
@@ -196,16 +196,16 @@ impl Resolve for Fixed {
     }
 }
 
-/// When every test begins.
+/// Start time of every test.
 pub(super) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
-/// RFC 3339, so many seconds before [`NOW`].
+/// Returns the time this many seconds before [`NOW`], in RFC 3339.
 pub(super) fn ago(secs: i64) -> String {
     let time = jiff::Timestamp::from_second(NOW.as_secs() - secs).expect("a time");
     time.to_string()
 }
 
-/// Passes over workloads, of either front end.
+/// Reconciles of workloads, of either front end.
 pub(super) trait Passes: Send + Sync {
     fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>>;
     fn hurry<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>>;
@@ -224,7 +224,7 @@ impl<F: FrontEnd> Passes for Controller<F> {
     }
 }
 
-/// The controllers, and what tests look into.
+/// Controllers, with access for tests.
 pub(super) struct Controllers {
     pub(super) stores: Arc<Stores>,
     pub(super) ports: Ports,
@@ -235,13 +235,13 @@ pub(super) struct Controllers {
     standalone: Option<Standalone>,
 }
 
-/// What only the drop-in has.
+/// Parts that only a Knative install has.
 struct Knative {
     objects: Arc<Objects>,
     metric: metric::Controller,
 }
 
-/// What only standalone has.
+/// Parts that only standalone has.
 struct Standalone {
     cluster: Arc<Cluster>,
     serverless: serverless::Controller,
@@ -283,13 +283,13 @@ impl Controllers {
         &self.standalone().cluster
     }
 
-    /// What the passes have found out about a ZeroScaler.
+    /// Returns the findings about a ZeroScaler.
     fn findings(&self, key: &Key) -> Option<Findings> {
         let Standalone { scalers, .. } = self.standalone.as_ref()?;
         scalers.findings(&*scalers.get(key)?)
     }
 
-    /// The ZeroScaler with the status that is about to be written.
+    /// Returns the ZeroScaler with the status that is about to be written.
     fn about_to_be(&self, key: &Key) -> Value {
         let Standalone { scalers, publisher, .. } = self.standalone();
         let object = scalers.get(key).expect("a ZeroScaler");
@@ -297,7 +297,7 @@ impl Controllers {
         serde_json::to_value(ZeroScaler { status: Some(status), ..ZeroScaler::clone(&object) }).expect("serialisable")
     }
 
-    /// Its path.
+    /// Returns its path.
     pub(super) fn path(&self, key: &Key) -> Option<Followed> {
         self.cluster().path(&*self.standalone().scalers.get(key)?)
     }
@@ -307,33 +307,33 @@ pub(super) struct Fixture {
     pub(super) cx: Controllers,
     pub(super) fakes: Arc<Fakes>,
     pub(super) key: Key,
-    /// `config-autoscaler`.
+    /// Sender of `config-autoscaler`.
     pub(super) config: watch::Sender<Arc<AutoscalerConfig>>,
     _deployment: watch::Sender<Arc<DeploymentConfig>>,
-    /// Whom the engine asks.
+    /// API server of the metrics engine.
     pub(super) metrics: Mock,
-    /// Versions that ZeroScalers were put as.
+    /// Counter of ZeroScaler versions.
     versions: AtomicU64,
     server: Handle<Request<Body>, Response<Body>>,
-    /// Whom events are told.
+    /// API server that receives the events.
     heard: Handle<Request<Body>, Response<Body>>,
 }
 
-/// Where nobody answers probes.
+/// Address at which nothing responds to probes.
 const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 impl Fixture {
-    /// Beside ordinary Deployments.
+    /// Creates a standalone fixture.
     pub(super) fn standalone() -> Self {
         Self::standalone_with(Hpa::Engine, Namespaces::ALL)
     }
 
-    /// One that looks at no metrics.
+    /// Creates a standalone fixture without metrics.
     pub(super) fn without_metrics() -> Self {
         Self::standalone_with(Hpa::Off, Namespaces::ALL)
     }
 
-    /// One that looks at some namespaces only.
+    /// Creates a standalone fixture limited to some namespaces.
     pub(super) fn within(namespaces: &[&str]) -> Self {
         Self::standalone_with(Hpa::Engine, Namespaces::only(namespaces.iter().copied()))
     }
@@ -349,7 +349,7 @@ impl Fixture {
             let workloads = Arc::new(Workloads::new(parts, hpa, validation.clone(), cluster.clone()));
             let serverless = serverless::Controller::new(parts, validation.clone(), cluster.clone(), scalers.clone());
             let publisher = Publisher::new(parts, scalers.clone(), cluster.clone(), validation);
-            // What the watches would have told.
+            // As reported by the watches.
             scalers.objects.listed();
             cluster.slices.listed();
             cluster.numbers.ledger.listed();
@@ -370,17 +370,17 @@ impl Fixture {
         })
     }
 
-    /// In place of Knative's own. Each status is written at once here, so that a script sees it.
+    /// Creates a Knative fixture. Each status is written at once, so that a script sees it.
     pub(super) fn knative() -> Self {
         Self::knative_with(NOBODY, |written, _| written)
     }
 
-    /// One whose probes reach `public`.
+    /// Creates a Knative fixture whose probes reach `public`.
     pub(super) fn knative_probing(public: SocketAddr) -> Self {
         Self::knative_with(public, |written, _| written)
     }
 
-    /// One that merges statuses, as the process does.
+    /// Creates a Knative fixture that merges statuses, as the process does.
     pub(super) fn knative_merging() -> Self {
         Self::knative_with(NOBODY, |written, queue| Arc::new(MergedStatuses::new(written, queue)))
     }
@@ -460,7 +460,7 @@ impl Fixture {
         self.config.send_replace(Arc::new(config));
     }
 
-    /// What pods and `metrics.k8s.io` say from now on: processor time of each pod, in thousandths.
+    /// Sets the pods' CPU usage in thousandths, as reported from now on.
     pub(super) fn pods_use(&self, cpu: &[u32]) {
         let of = |build: &dyn Fn(usize, u32) -> Value| -> Value {
             let items: Vec<_> = cpu.iter().enumerate().map(|(n, cpu)| build(n, *cpu)).collect();
@@ -483,10 +483,10 @@ impl Fixture {
         self.metrics.now(PODS, 200, pods).now(USAGE, 200, usage);
     }
 
-    /// Messages of the events since the last call. Time is paused.
+    /// Returns the messages of the events since the last call. Time is paused.
     pub(super) async fn said(&mut self) -> Vec<String> {
         let mut said = Vec::new();
-        // Passes when nobody has anything to do any more.
+        // The timeout expires when all tasks are idle.
         while let Ok(Some((request, respond))) =
             tokio::time::timeout(Duration::from_millis(1), self.heard.next_request()).await
         {
@@ -498,9 +498,9 @@ impl Fixture {
         said
     }
 
-    /// Plays the API server for as long as `work` takes: each request must be the next of the script, and all of the
-    /// script must be asked for. What is expected of the state ([`reports`], [`leads`]) is looked at in the end; findings
-    /// about a ZeroScaler that the script does not expect must be as before.
+    /// Plays the API server while `work` runs. Each request must be the next one of the script, and the whole script
+    /// must be used. Expectations about state ([`reports`], [`leads`]) are checked at the end. Findings about a
+    /// ZeroScaler that the script does not mention must be unchanged.
     pub(super) async fn play<T>(
         &mut self,
         script: Vec<Exchange>,
@@ -551,8 +551,8 @@ impl Fixture {
         }
     }
 
-    /// Lets one worker work off the workloads' queue for `time`, beside an API server that refuses what begins with
-    /// a text, and accepts all else as it is sent. Returns what was asked for, and how long after the beginning.
+    /// Lets one worker process the workloads' queue for `time`. The API server refuses requests that begin with a
+    /// text, and accepts all others. Returns the requests with their times since the start.
     pub(super) async fn work_for(&mut self, time: Duration, refused: Option<(&str, u16, &str)>) -> Vec<Asked> {
         self.beside(refused, async |cx, _| {
             let workers = Workers { kind: "workload", queue: cx.stores.queue().clone(), only: None };
@@ -563,23 +563,23 @@ impl Fixture {
         .await
     }
 
-    /// One pass over the path, beside an API server that accepts everything.
+    /// Reconciles the path once, with an API server that accepts everything.
     pub(super) async fn look_at_path(&mut self) -> Vec<Asked> {
         self.beside(None, async |cx, key| cx.serverless().reconcile(key).await.expect("a pass")).await
     }
 
-    /// What is written where an API server accepts everything, until nothing is left to do about the ZeroScaler: its
-    /// passes, its path, its status.
+    /// Reconciles the ZeroScaler, its path and its status until nothing is left to do, with an API server that accepts
+    /// everything. Returns the writes.
     pub(super) async fn settle(&mut self) -> Vec<Asked> {
         self.rounds(true, None).await
     }
 
-    /// The same before anybody has planned who has which number.
+    /// Does the same before port numbers are planned.
     pub(super) async fn settle_unplanned(&mut self) -> Vec<Asked> {
         self.rounds(false, None).await
     }
 
-    /// The same as [`settle`](Self::settle), beside an API server that refuses what begins with a text.
+    /// Does the same as [`settle`](Self::settle), with an API server that refuses requests beginning with a text.
     pub(super) async fn settle_refused(&mut self, refused: (&str, u16, &str)) -> Vec<Asked> {
         self.rounds(true, Some(refused)).await
     }
@@ -599,7 +599,7 @@ impl Fixture {
         .await
     }
 
-    /// A look at its status alone.
+    /// Reconciles the status only.
     pub(super) async fn publish(&mut self) -> Vec<Asked> {
         self.beside(None, async |cx, key| cx.publisher().reconcile(key).await.expect("a look at the status")).await
     }
@@ -646,44 +646,44 @@ impl Fixture {
         asked
     }
 
-    /// The ZeroScaler with the status that is about to be written.
+    /// Returns the ZeroScaler with the status that is about to be written.
     pub(super) fn status(&self) -> Value {
         self.cx.about_to_be(&self.key)
     }
 
-    /// How activators are told to reach the pods.
+    /// Returns the backend that activators are given for the pods.
     pub(super) fn backend(&self) -> Backend {
         self.cx.standalone().scalers.backend(&self.key).expect("a look at the path")
     }
 
-    /// A ZeroScaler as the watch tells of it.
+    /// Puts a ZeroScaler, as reported by the watch.
     pub(super) fn put_scaler(&self, value: Value) {
         let object = serde_json::from_value(value).expect("a ZeroScaler");
         self.cx.cluster().take(&self.cx.stores.index, object);
     }
 
-    /// There is none any more.
+    /// Removes the ZeroScaler.
     pub(super) fn remove_scaler(&self) {
         self.remove_scaler_of(&self.key);
     }
 
-    /// There is none of this name.
+    /// Removes the ZeroScaler of this name.
     pub(super) fn remove_scaler_of(&self, key: &Key) {
         self.cx.cluster().gone(&self.cx.stores.index, key);
     }
 
-    /// A PodAutoscaler of Knative's; in standalone a ZeroScaler, of which the passes have found out what its field
-    /// `found` says, in the words of [`super::kpa_knative::status`].
+    /// Puts a PodAutoscaler of Knative. In standalone puts a ZeroScaler with the findings of its field `found`, in the
+    /// format of [`super::kpa_knative::status`].
     pub(super) fn put_autoscaler(&self, value: Value) {
         self.put_autoscaler_as(&self.key, value, "10");
     }
 
-    /// A newer version of it.
+    /// Puts a newer version of it.
     pub(super) fn put_autoscaler_again(&self, value: Value) {
         self.put_autoscaler_as(&self.key, value, "11");
     }
 
-    /// The same of another name.
+    /// Puts the same under another name.
     pub(super) fn put_autoscaler_as(&self, key: &Key, mut value: Value, version: &str) {
         if let Some(knative) = &self.cx.knative {
             let object = serde_json::from_value(value).expect("a PodAutoscaler");
@@ -700,7 +700,7 @@ impl Fixture {
         }
     }
 
-    /// Waits until an activator has answered a probe for the public Service.
+    /// Waits until an activator has responded to a probe of the public Service.
     pub(super) async fn proven(&self, host: &str) {
         let target = ProbeTarget { host: host.to_owned(), port: 80 };
         let proven = async {
@@ -711,7 +711,7 @@ impl Fixture {
         tokio::time::timeout(Duration::from_secs(30), proven).await.expect("a proof");
     }
 
-    /// A ServerlessService with this value; without labels and annotations, with those that it was created with.
+    /// Puts a ServerlessService with this value. If it has no labels and annotations, it gets those of its creation.
     pub(super) fn put_serverless(&self, value: Value) {
         let mut object: ServerlessService = serde_json::from_value(value).expect("a ServerlessService");
         let path = Path { mode: PathMode::Proxy, activators: 0 };
@@ -719,14 +719,15 @@ impl Fixture {
         self.cx.objects().serverless.apply(&self.key, "20", Some(object));
     }
 
-    /// A Metric, likewise.
+    /// Puts a Metric, likewise.
     pub(super) fn put_metric(&self, value: Value) {
         let mut object: Metric = serde_json::from_value(value).expect("a Metric");
         self.as_created(&mut object.metadata, |owner| wanted::metric(owner, &AutoscalerConfig::default(), "").metadata);
         self.cx.objects().metrics.apply(&self.key, "30", Some(object));
     }
 
-    /// The PodAutoscaler has its defaults where the reconciler fills them in: Knative's webhook does not.
+    /// Creates the metadata with the PodAutoscaler's defaults filled in, as the reconciler does: Knative's webhook
+    /// does not.
     fn as_created(&self, meta: &mut ObjectMeta, created: impl FnOnce(&PodAutoscaler) -> ObjectMeta) {
         let Some(owner) = self.cx.objects().autoscalers.get(&self.key) else { return };
         let mut owner = PodAutoscaler::clone(&owner);
@@ -736,8 +737,8 @@ impl Fixture {
         meta.annotations = meta.annotations.take().or(created.annotations);
     }
 
-    /// The path of the ZeroScaler, as it is asked for and followed: this Service is served, by activators for so many
-    /// seconds; none: by pods.
+    /// Sets the path of the ZeroScaler, as requested and in effect: this Service leads to activators for this many
+    /// seconds; none: to pods.
     pub(super) fn put_path(&self, mode: PathMode, service: &str, in_path_for: Option<i64>) {
         let cluster = self.cx.cluster();
         let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
@@ -748,7 +749,7 @@ impl Fixture {
         cluster.report_path(&self.key, &path, (service, in_path_for.is_some()), since);
     }
 
-    /// Another path is asked for, with the pods of this Deployment.
+    /// Requests another path, with the pods of this Deployment.
     pub(super) fn ask_path(&self, mode: PathMode, target: &str) {
         let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
         self.cx.cluster().ask_path(&object, wish(mode, target));
@@ -761,23 +762,23 @@ impl Fixture {
         self.cx.cluster().services.apply(&key, &version, Some(object));
     }
 
-    /// The Service `hello` is no more.
+    /// Removes the Service `hello`.
     pub(super) fn remove_service(&self) {
         self.cx.cluster().services.apply(&self.key, "", None);
     }
 
-    /// A NetworkPolicy of the namespace `ns`.
+    /// Puts a NetworkPolicy of the namespace `ns`.
     pub(super) fn put_policy(&self, name: &str, spec: Value) {
         self.cx.cluster().put_policy("ns", name, serde_json::from_value(spec).expect("a policy"));
     }
 
-    /// A namespace, with its annotation.
+    /// Puts a namespace, with its annotation.
     pub(super) fn put_namespace(&self, name: &str, hosts: Option<&str>) {
         let store = &self.cx.cluster().hosts.namespaces;
         store.apply(&Key::new("", name), "70", Some(Confinement::read(hosts)));
     }
 
-    /// Namespaces and ledger have been listed.
+    /// Marks namespaces and ledger as listed.
     pub(super) fn hosts_listed(&self) {
         let hosts = &self.cx.cluster().hosts;
         hosts.namespaces.take(watcher::Event::<Namespace>::InitDone, |_| Confinement::Free);
@@ -791,14 +792,14 @@ impl Fixture {
         self.cx.cluster().slices.apply(&key, &version, Some(object));
     }
 
-    /// The activators' Service has these, ready or gone.
+    /// Sets the endpoints of the activators' Service, ready or terminating.
     pub(super) fn activators<'a>(&self, addresses: &[(&'a str, bool)]) {
         let conditions = [json!({"ready": false}), json!({"ready": true})];
         let with = |(address, ready): &(&'a str, bool)| (*address, &conditions[usize::from(*ready)]);
         self.activators_with(&addresses.iter().map(with).collect::<Vec<_>>());
     }
 
-    /// The same with their conditions.
+    /// Sets the endpoints with their conditions.
     pub(super) fn activators_with(&self, addresses: &[(&str, &Value)]) {
         let endpoint =
             |(address, conditions): &(&str, &Value)| json!({"addresses": [address], "conditions": conditions});
@@ -809,8 +810,8 @@ impl Fixture {
         }));
     }
 
-    /// The ledger gives numbers to these ports of the ZeroScaler `zs`'s Service: 20000 and so on. Each of these activators
-    /// is ready and listens on all of them.
+    /// Numbers these ports of the Service of the ZeroScaler `zs` in the ledger: 20000 and so on. Each of these
+    /// activators is ready and listens on all of them.
     pub(super) async fn numbered(&mut self, ports: &[(&str, u16)], activators: &[&str]) {
         let numbers = self.cx.cluster().numbers.clone();
         let wanted = ports.iter().map(|(name, port)| {
@@ -828,7 +829,7 @@ impl Fixture {
         self.served_by(ports.len(), activators);
     }
 
-    /// The activators are these; all are ready, and listen on the first numbers.
+    /// Sets the activators: all are ready, and listen on the first numbers.
     pub(super) fn served_by(&self, ports: usize, activators: &[&str]) {
         let ready: Vec<_> = activators.iter().map(|address| (*address, true)).collect();
         self.activators(&ready);
@@ -836,32 +837,32 @@ impl Fixture {
         activators.iter().for_each(|address| self.hear(address, &held));
     }
 
-    /// An activator says what it listens on.
+    /// Records an activator's report of the ports on which it listens.
     pub(super) fn hear(&self, address: &str, held: &[(u16, &str)]) {
         self.cx.cluster().numbers.hear(address.parse().expect("an address"), held);
     }
 
-    /// One look at the ledger of numbers.
+    /// Reconciles the ledger of numbers once.
     pub(super) async fn look_at_numbers(&mut self, script: Vec<Exchange>) -> Result<(), Error> {
         self.play(script, async |cx, key| cx.standalone().allocator.reconcile(key).await).await
     }
 
-    /// The Deployment `hello` with these replicas.
+    /// Puts the Deployment `hello` with this number of replicas.
     pub(super) fn put_target(&self, replicas: i32) {
         self.put_target_at(replicas, 60);
     }
 
-    /// The same as that version.
+    /// Puts it as this version.
     pub(super) fn put_target_at(&self, replicas: i32, version: u64) {
         self.put_target_with(json!(replicas), version);
     }
 
-    /// The same with that number of replicas, or without one.
+    /// Puts it with this value of replicas, which may be absent.
     pub(super) fn put_target_with(&self, replicas: Value, version: u64) {
         self.put_target_of("hello", replicas, version);
     }
 
-    /// The Deployment of that name.
+    /// Puts the Deployment of this name.
     pub(super) fn put_target_of(&self, name: &str, replicas: Value, version: u64) {
         let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -876,7 +877,7 @@ impl Fixture {
         self.cx.stores.targets.put(&key, &version.to_string(), Some(Target::from_object(&object)));
     }
 
-    /// The object `hello` of a kind that nobody here has heard of.
+    /// Puts the object `hello` of a custom kind.
     pub(super) fn put_widget(&self, mut spec: Value) {
         spec["selector"] = json!({"matchLabels": {"app": "hello"}});
         spec["template"] = json!({"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}});
@@ -886,12 +887,12 @@ impl Fixture {
         self.cx.stores.targets.put(&key, "60", Some(Target::from_object(&object)));
     }
 
-    /// The Deployment is no more.
+    /// Removes the Deployment.
     pub(super) fn remove_target(&self) {
         self.cx.stores.targets.put(&self.target_key(), "", None);
     }
 
-    /// Its kind cannot be watched.
+    /// Makes the Deployment's kind unwatchable.
     pub(super) fn refuse_target(&self) {
         self.cx.stores.targets.refuse(&self.target_key().resource, "403 Forbidden");
     }
@@ -916,7 +917,7 @@ fn wish(mode: PathMode, target: &str) -> Wish {
     Wish { path: Path { mode, activators: 2 }, target }
 }
 
-/// Findings in the words of a PodAutoscaler's status.
+/// Returns the findings that a PodAutoscaler's status describes.
 fn findings(status: &Value) -> Findings {
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let find = |kind: &str| conditions.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
@@ -946,20 +947,20 @@ fn path_as_value(path: &Followed) -> Value {
     })
 }
 
-/// After how long, `METHOD PATH`, and the body.
+/// Time since the start, `METHOD PATH`, and the body.
 pub(super) type Asked = (Duration, String, Value);
 
 type Check = Box<dyn Fn(&Value)>;
 type Answer = Box<dyn Fn(Value) -> (u16, Value)>;
 
-/// State that is looked at when a script is over.
+/// State that is checked at the end of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checked {
     Status,
     Path,
 }
 
-/// One request that is expected, and its answer; or what is expected of the state in the end.
+/// Expected request with its response, or an expectation about the state at the end.
 pub(super) struct Exchange {
     line: String,
     state: Option<Checked>,
@@ -967,7 +968,7 @@ pub(super) struct Exchange {
     answer: Answer,
 }
 
-/// `METHOD PATH`, answered with what was sent, as a newer version.
+/// Expects `METHOD PATH`, and returns the sent object as a newer version.
 pub(super) fn expect(line: &str) -> Exchange {
     let answer = |mut body: Value| {
         body["metadata"]["resourceVersion"] = json!("100");
@@ -979,18 +980,18 @@ pub(super) fn expect(line: &str) -> Exchange {
     Exchange { line: line.to_owned(), state: None, check: Box::new(|_| {}), answer: Box::new(answer) }
 }
 
-/// Something is found out about the ZeroScaler. Checks see it with the status that is about to be written.
+/// Expects new findings about the ZeroScaler. Checks receive it with the status that is about to be written.
 pub(super) fn reports() -> Exchange {
     Exchange { state: Some(Checked::Status), ..expect("the status") }
 }
 
-/// Its path is followed. Checks see `mode`, `activators`, `service` and `inPath`.
+/// Expects a new path in effect. Checks receive `mode`, `activators`, `service` and `inPath`.
 pub(super) fn leads() -> Exchange {
     Exchange { state: Some(Checked::Path), ..expect("the path") }
 }
 
 impl Exchange {
-    /// What must be true of the request's body, beside what was said before.
+    /// Adds a check of the request's body.
     pub(super) fn with(self, check: impl Fn(&Value) + 'static) -> Self {
         let former = self.check;
         let both = move |body: &Value| {
@@ -1000,12 +1001,12 @@ impl Exchange {
         Self { check: Box::new(both), ..self }
     }
 
-    /// Another answer.
+    /// Replaces the response.
     pub(super) fn answered(self, code: u16, body: Value) -> Self {
         Self { answer: Box::new(move |_| (code, body.clone())), ..self }
     }
 
-    /// A refusal.
+    /// Replaces the response by a refusal.
     pub(super) fn refused(self, code: u16, message: &str) -> Self {
         let body = json!({
             "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
@@ -1015,7 +1016,7 @@ impl Exchange {
     }
 }
 
-/// A condition of a status in a body: status, reason, message.
+/// Returns a condition of a body's status: status, reason, message.
 pub(super) fn condition(body: &Value, kind: &str) -> (String, String, String) {
     let conditions = body["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|c| c["type"] == kind).unwrap_or_default();
@@ -1023,7 +1024,7 @@ pub(super) fn condition(body: &Value, kind: &str) -> (String, String, String) {
     (text("status"), text("reason"), text("message"))
 }
 
-/// Whether a condition has a status and a reason.
+/// Asserts status and reason of a condition.
 pub(super) fn assert_condition(body: &Value, kind: &str, status: &str, reason: &str) {
     let (s, r, message) = condition(body, kind);
     assert_eq!((s.as_str(), r.as_str()), (status, reason), "{kind}: {message}");

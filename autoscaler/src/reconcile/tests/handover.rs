@@ -1,4 +1,4 @@
-//! Services that are given back: who leads their clients until Kubernetes does, and that none is forgotten.
+//! Tests of Services that are given back: clients are led without a gap, and no Service is forgotten.
 
 use super::fixture::{Asked, Fixture, ago};
 use super::scalers::{SERVICES, ZS, adopted, asleep, lines, service, settled};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const FORMER: &str = "DELETE /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/hello-zeroscale-ipv4-0";
 
-/// A slice about a Service that leads to so many ready pods.
+/// Returns a slice of a Service that leads to this many ready pods.
 fn slice(name: &str, service: &str, manager: &str, pods: usize) -> Value {
     let endpoints: Vec<_> =
         (0..pods).map(|n| json!({"addresses": [format!("10.0.1.{n}")], "conditions": {"ready": true}})).collect();
@@ -21,7 +21,7 @@ fn slice(name: &str, service: &str, manager: &str, pods: usize) -> Value {
 
 const THEIRS: &str = "endpointslice-controller.k8s.io";
 
-/// One that serves two pods, and is deleted once these are ready.
+/// Returns a deleted workload that serves two pods, once these are ready.
 fn leaving() -> Fixture {
     let f = Fixture::standalone();
     f.put_slice(slice("private", "hello-private", THEIRS, 2));
@@ -44,7 +44,8 @@ fn let_go(asked: &[Asked]) -> bool {
     asked.iter().any(|(_, line, body)| *line == patch && body["metadata"]["finalizers"] == json!([]))
 }
 
-/// Goal: a Service is handed over before our slices go with their owner: Kubernetes' own lead to as many ready pods by then.
+/// Goal: a Service is handed over before our slices go with their owner: by then Kubernetes' own lead to as many ready
+/// pods.
 #[tokio::test(start_paused = true)]
 async fn our_slices_stay_until_kubernetes_own_lead_to_as_many() {
     let mut f = leaving();
@@ -59,7 +60,7 @@ async fn our_slices_stay_until_kubernetes_own_lead_to_as_many() {
     assert!(let_go(&f.settle().await));
 }
 
-/// Goal: slices that never come do not keep the object for ever.
+/// Goal: missing slices of Kubernetes do not keep the object for ever.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_kubernetes_slices_is_bounded() {
     let mut f = leaving();
@@ -68,8 +69,8 @@ async fn the_wait_for_kubernetes_slices_is_bounded() {
     assert!(let_go(&f.settle().await));
 }
 
-/// Goal: once Kubernetes' own slices lead to the pods, the object stays for as long as clients of activators have to come
-/// anew, and the wait brings it back. Where the Service is gone the object goes at once.
+/// Goal: once Kubernetes' own slices lead to the pods, the object stays for the time that clients of activators need
+/// to reconnect, and is requeued for its end. If the Service is gone, the object goes at once.
 #[tokio::test(start_paused = true)]
 async fn clients_of_activators_have_the_time_to_come_anew() {
     let mut f = leaving();
@@ -92,7 +93,7 @@ async fn clients_of_activators_have_the_time_to_come_anew() {
     assert!(let_go(&f.settle().await), "nobody would miss it");
 }
 
-/// Goal: the same of a Service that is given back because another one is asked for.
+/// Goal: the same holds for a Service that is given back because the spec names another one.
 #[tokio::test(start_paused = true)]
 async fn a_former_service_is_handed_over_too() {
     let mut f = Fixture::standalone();
@@ -117,8 +118,8 @@ async fn a_former_service_is_handed_over_too() {
     assert!(lines(&asked).contains(&FORMER), "{:?}", lines(&asked));
 }
 
-/// Goal: what was borrowed goes back though the newest version names a Service that cannot be had, and nobody knows what
-/// was in force; whether the object stays or goes.
+/// Goal: borrowed objects are given back even if the newest version names an unusable Service and the former version
+/// is not known, whether the object stays or goes.
 #[tokio::test(start_paused = true)]
 async fn what_is_borrowed_goes_back_though_another_service_is_named() {
     let mut headless = service();

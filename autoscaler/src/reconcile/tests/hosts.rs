@@ -1,4 +1,4 @@
-//! Who has which host: the ledger, and what the status says to those that ask in vain.
+//! Tests of the ledger of hosts, and of the status of workloads whose hosts are refused.
 
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect, reports};
 use super::kpa_knative::status;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 const MAPS: &str = "/api/v1/namespaces/system/configmaps";
 const NAMESPACES: [&str; 3] = ["ns", "shop", "evil"];
 
-/// `NAMESPACE/NAME`, made in that year, asks for hosts; none: it is gone.
+/// Requests hosts for `NAMESPACE/NAME`, created in that year; none: removes it.
 fn ask(f: &Fixture, key: &str, year: i32, hosts: Option<&str>) {
     let (namespace, name) = key.split_once('/').expect("a key");
     let key_of = Key::new(namespace, name);
@@ -48,7 +48,7 @@ fn listed(f: Fixture) -> Fixture {
     f
 }
 
-/// A map as the watch tells of it.
+/// Puts a map, as reported by the watch.
 fn put_map(f: &Fixture, namespace: &str, grants: &Value) {
     let grants: Grants = serde_json::from_value(grants.clone()).expect("grants");
     let name = ledger::map_name(namespace);
@@ -59,7 +59,7 @@ fn put_map(f: &Fixture, namespace: &str, grants: &Value) {
     f.cx.cluster().hosts.ledger.apply(&Key::new("system", name), "71", Some(map));
 }
 
-/// The ZeroScalers of `shop` that there are.
+/// Expects a list of the ZeroScalers of `shop`, and returns these.
 fn shops(scalers: &[Value]) -> Exchange {
     let items: Vec<_> = scalers.iter().map(|metadata| json!({"metadata": metadata})).collect();
     let list =
@@ -67,7 +67,7 @@ fn shops(scalers: &[Value]) -> Exchange {
     expect("GET /apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers").answered(200, list)
 }
 
-/// What a map says.
+/// Checks the content of a map.
 fn says(body: &Value, grants: Value) {
     let text = body["data"]["hosts"].as_str().expect("data");
     assert_eq!(serde_json::from_str::<Value>(text).expect("JSON"), grants);
@@ -101,8 +101,8 @@ async fn a_host_stays_with_whoever_has_it_and_passes_on_to_the_oldest() {
     pass(&mut f, script).await.expect("given up, it goes to the oldest that asks");
 }
 
-/// Goal: a map that cannot be written keeps nobody from anything but the hosts that it was to lose, which nobody gets
-/// before it has lost them.
+/// Goal: a map that cannot be written blocks only the hosts that it should lose. No workload gets them before the map
+/// has lost them.
 #[tokio::test]
 async fn a_map_that_cannot_be_written_stands_in_nobodys_way() {
     let mut f = fixture();
@@ -130,8 +130,8 @@ async fn a_typing_error_gives_no_host_away() {
     pass(&mut f, vec![]).await.expect("nothing moves");
 }
 
-/// Goal: names of other namespaces' Services, of all of them, and what a namespace is not allowed are nobody's; and a
-/// namespace that comes later has its names at once.
+/// Goal: names of other namespaces' Services, wildcards of all names, and hosts that a namespace may not use are never
+/// granted. A namespace that is created later has its own names at once.
 #[tokio::test]
 async fn what_is_reserved_is_never_granted() {
     let mut f = fixture();
@@ -162,9 +162,8 @@ async fn nothing_is_written_before_all_is_known_or_by_who_does_not_lead() {
     pass(&mut led, vec![]).await.expect("a pass");
 }
 
-/// Goal: where several namespaces are looked at, one whose rights are missing counts as listed, and empty. Its hosts stay
-/// where they are, and nobody else gets them, until the API server says that whoever has them is gone. It is asked
-/// seldom.
+/// Goal: with several namespaces, one without permissions counts as listed and empty. Its hosts stay granted, and no
+/// other workload gets them, until the API server reports that their holders are gone. It is queried seldom.
 #[tokio::test(start_paused = true)]
 async fn hosts_of_a_namespace_that_may_not_be_read_stay_where_they_are() {
     let mut f = listed(Fixture::within(&NAMESPACES));
@@ -188,11 +187,11 @@ async fn hosts_of_a_namespace_that_may_not_be_read_stay_where_they_are() {
     let delete = || expect(&format!("DELETE {MAPS}/hosts.shop"));
     let put = expect(&format!("PUT {MAPS}/hosts.evil")).with(move |body| says(body, both.clone()));
     let another = shops(&[json!({"name": "web", "uid": "another"})]);
-    // The watch does not tell of the end of the map here, so it is deleted again.
+    // The watch does not report the end of the map here, so it is deleted again.
     pass(&mut f, vec![another, delete(), put, delete()]).await.expect("it is gone");
 }
 
-/// Goal: who is not looked at any more has no hosts, and is not asked about.
+/// Goal: a namespace outside the install has no hosts, and is not queried.
 #[tokio::test]
 async fn a_namespace_that_is_not_looked_at_has_no_hosts() {
     let mut f = listed(Fixture::within(&["ns", "evil"]));

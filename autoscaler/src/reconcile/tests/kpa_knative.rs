@@ -1,7 +1,7 @@
-//! PodAutoscalers in a Knative install: what upstream's reconciler is tested for, as requests. Reads and failures
-//! beyond the usual are in [`super::kpa_rows`].
+//! Tests of PodAutoscalers in a Knative install: the cases of upstream's reconciler tests, as requests. Reads and
+//! unusual failures are in [`super::kpa_rows`].
 //!
-//! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 a pod.
+//! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 per pod.
 
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
 use crate::cluster::error::Error;
@@ -15,7 +15,7 @@ pub(super) const METRICS: &str = "/apis/autoscaling.internal.knative.dev/v1alpha
 pub(super) const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns/serverlessservices";
 pub(super) const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
 
-/// A status as the reconciler would have left it.
+/// Returns a status as written by the reconciler.
 pub(super) fn status(active: &str, reason: &str, since: i64, ready: i32, desired: i32) -> Value {
     let (at, message) = (
         ago(since),
@@ -38,7 +38,7 @@ pub(super) fn status(active: &str, reason: &str, since: i64, ready: i32, desired
     })
 }
 
-/// A ServerlessService whose Services are there.
+/// Returns a ServerlessService whose Services exist.
 pub(super) fn serverless(mode: &str, activators: i32, owner: &str) -> Value {
     json!({
         "metadata": {
@@ -108,7 +108,7 @@ fn configured(f: Fixture) -> Fixture {
     f
 }
 
-/// A revision with everything in place.
+/// Returns a revision with all objects in place.
 pub(super) fn settled(
     annotations: Value,
     status: Value,
@@ -205,7 +205,7 @@ async fn without_a_serverless_service_nothing_is_scaled() {
     assert_eq!(*f.fakes.deciding.lock(), None, "no decider before there is a private Service");
 }
 
-/// Goal: a revision whose scale has been told before is one that is taken over; one of which none is known yet is not.
+/// Goal: a revision with a reported scale is taken over; one without is not.
 #[tokio::test]
 async fn what_was_told_a_scale_is_taken_over() {
     for (told, expected) in [(-1, Initial::Unknown), (0, Initial::TakenOver), (11, Initial::TakenOver)] {
@@ -274,7 +274,7 @@ async fn a_revision_that_never_became_ready_is_given_up() {
     pass(&mut f, script).await.expect("a pass");
 }
 
-/// A revision asleep whose statuses are merged, when a request wants it to wake.
+/// Returns a sleeping revision whose statuses are merged, at the moment when a request wakes it.
 fn waking() -> Fixture {
     let f = configured(Fixture::knative_merging());
     f.put_autoscaler(autoscaler(json!({}), status("False", "NoTraffic", 3600, 0, 0)));
@@ -285,7 +285,8 @@ fn waking() -> Fixture {
     f
 }
 
-/// Goal: a wake is one status and one event, when the pod is up; Knative's controller writes a Revision for each status.
+/// Goal: a wake is one status and one event, once the pod is ready, because Knative's controller writes a Revision for
+/// each status.
 #[tokio::test(start_paused = true)]
 async fn a_wake_is_told_when_it_is_over() {
     let mut f = waking();
@@ -306,7 +307,7 @@ async fn a_wake_that_takes_longer_is_told_after_two_seconds() {
     let mut f = waking();
     pass(&mut f, vec![patched(1)]).await.expect("replicas first, and nothing else");
     let queue = f.cx.stores.queue().clone();
-    while queue.try_next().is_some() {} // What the stores were given.
+    while queue.try_next().is_some() {} // Keys from filling the stores.
     let begun = tokio::time::Instant::now();
     let next = queue.next().await; // Nothing else happens.
     assert_eq!((begun.elapsed().as_secs(), next.key()), (2, &f.key));
@@ -315,7 +316,7 @@ async fn a_wake_that_takes_longer_is_told_after_two_seconds() {
     pass(&mut f, vec![queued]).await.expect("a pass");
 }
 
-/// Goal: that nobody calls any more is written at once, since the grace period counts from then.
+/// Goal: the end of all traffic is written at once, because the grace period counts from then.
 #[tokio::test(start_paused = true)]
 async fn an_end_is_told_at_once() {
     let mut f = waking();
@@ -327,7 +328,7 @@ async fn an_end_is_told_at_once() {
     pass(&mut f, vec![path("Proxy", 3), idle]).await.expect("a pass");
 }
 
-/// Nothing known, nothing changed; but upstream's path for an unknown scale is Proxy.
+/// With an unknown scale nothing changes, except that upstream's path for it is Proxy.
 #[tokio::test]
 async fn an_unknown_scale_changes_no_replicas() {
     let mut f = settled(json!({}), status("True", "", 10, 12, 12), serverless("Serve", 4, "pa"), 12, 12, None, -200);

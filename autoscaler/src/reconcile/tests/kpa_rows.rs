@@ -1,5 +1,5 @@
-//! Further passes in a Knative install: writes that fail, statuses told, bounds and initial scales; and how much of a
-//! scale that is not known any more is kept.
+//! Further reconciles in a Knative install: failing writes, reported statuses, bounds and initial scales, and the
+//! retention of a scale that is no longer known.
 
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_knative::{
@@ -27,7 +27,7 @@ fn queued(ready: i32, desired: i32) -> Value {
     status("Unknown", "Queued", 10, ready, desired)
 }
 
-/// The same of a target that has never had enough ready pods.
+/// Changes a status to that of a target which has never had enough ready pods.
 fn uninitialized(mut status: Value) -> Value {
     let conditions = status["conditions"].as_array_mut().expect("conditions");
     for condition in conditions.iter_mut().filter(|condition| condition["type"] == "ScaleTargetInitialized") {
@@ -36,19 +36,19 @@ fn uninitialized(mut status: Value) -> Value {
     status
 }
 
-/// A ServerlessService whose Services have their names, and no more.
+/// Returns a ServerlessService whose Services have names only.
 fn not_ready(mode: &str, activators: i32) -> Value {
     let mut object = serverless(mode, activators, "pa");
     object["status"]["conditions"] = json!([]);
     object
 }
 
-/// The Deployment does not say how many replicas it has, which is one.
+/// Puts the Deployment without a number of replicas, which means one.
 fn without_replicas(f: &Fixture) {
     f.put_target_with(Value::Null, 61);
 }
 
-/// A status in which `Active` and `ScaleTargetInitialized` have these states, and the scales are (actual, desired).
+/// Expects a status with these states of `Active` and `ScaleTargetInitialized`, and these scales (actual, desired).
 fn tells(active: (&'static str, &'static str), initialized: &'static str, scales: (i32, i32)) -> Exchange {
     put_status().with(move |body| {
         assert_condition(body, "Active", active.0, active.1);
@@ -191,8 +191,8 @@ async fn what_sleeps_is_left_alone_but_for_a_pod_that_is_still_there() {
     pass(&mut f, vec![patched(0)]).await.expect("an activator is in the path");
 }
 
-/// Rows whose objects are in order before: (what, status, least scale, mode and activators, replicas, ready, desired)
-/// and what is written.
+/// Rows whose objects exist before: (name, status, minimum scale, mode and activators, replicas, ready, desired) and
+/// the expected writes.
 #[tokio::test]
 async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
     let eleven = || scale("min-scale", "11");
@@ -278,7 +278,7 @@ async fn an_initial_scale_of_zero_needs_no_pod() {
         f.configure(config);
         f
     };
-    // What a PodAutoscaler has before its first pass.
+    // Status of a PodAutoscaler before its first reconcile.
     let mut f = zero(Value::Null, serverless("Proxy", 2, "pa"), None, 0);
     let named = |body: &Value| assert_eq!(body["status"]["serviceName"], "hello");
     let told = tells(("False", "NoTraffic"), "True", (0, -1)).with(named);
@@ -308,8 +308,7 @@ async fn an_unknown_key_means_nothing() {
     }
 }
 
-/// Retention of a scale: (stored scale, desired) -> stored after; two pods are ready where it is not
-/// known.
+/// Retention of a scale: (stored scale, desired) -> stored after. If it is not known, two pods are ready.
 #[tokio::test]
 async fn a_scale_that_is_not_known_any_more_is_kept() {
     for (stored, desired, ready, expected) in [(None, Some(1), 1, 1), (Some(1), Some(1), 1, 1), (Some(2), None, 2, 2)] {
@@ -320,7 +319,7 @@ async fn a_scale_that_is_not_known_any_more_is_kept() {
     }
 }
 
-/// Goal: the private Service is scraped unless the activators never leave the path, by annotation or for all.
+/// Goal: the private Service is scraped unless the activators never leave the path, by annotation or by default.
 #[tokio::test]
 async fn scrape_targets_follow_the_burst_capacity() {
     let unlimited = scale("target-burst-capacity", "-1");

@@ -1,4 +1,4 @@
-//! Beside plain Deployments: birth, waking, falling asleep, refusals.
+//! Tests beside plain Deployments: creation, waking, falling asleep, refusals.
 
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect, leads, reports};
 use super::kpa_knative::{SCALE, status};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const ACTIVATOR: &str = "10.9.0.1";
 
-/// A ZeroScaler with this spec that has taken up its target, of which the passes have found out what the status says.
+/// Returns a ZeroScaler with this spec that has adopted its target, with the findings of this status.
 pub(super) fn scaler(spec: Value, status: Value) -> Value {
     let mut value = json!({
         "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
@@ -30,13 +30,13 @@ pub(super) fn scaler(spec: Value, status: Value) -> Value {
     value
 }
 
-/// The same with another number of replicas that its target was found with.
+/// Changes the number of replicas at adoption.
 pub(super) fn found_with(replicas: &str, mut object: Value) -> Value {
     object["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"] = json!(replicas);
     object
 }
 
-/// The same, as the API server answers the patch that takes its target up.
+/// Returns it as the API server's response to the patch that adopts its target.
 fn taken_up(replicas: &str) -> Value {
     let mut value = found_with(replicas, scaler(json!({}), Value::Null));
     value["metadata"]["resourceVersion"] = json!("100");
@@ -51,8 +51,8 @@ fn newborn() -> Value {
     value
 }
 
-/// Goal: replicas that somebody else changes are put right at once, the first times; then a pause lies between, and the
-/// history says why. Another decision is not held up.
+/// Goal: if another writer changes the replicas, the first changes are corrected at once, later ones after a pause,
+/// and the history contains the reason. Other decisions are not delayed.
 #[tokio::test]
 async fn who_keeps_changing_the_replicas_is_not_fought_with() {
     let mut f = Fixture::standalone();
@@ -70,7 +70,7 @@ async fn who_keeps_changing_the_replicas_is_not_fought_with() {
     f.play(vec![patched(3)], async |cx, key| cx.kpa.hurry(key).await).await.expect("another decision");
 }
 
-/// Goal: pods for which requests wait are asked for every second, however often another writer takes them away.
+/// Goal: pods for which requests wait are requested every second, however often another writer removes them.
 #[tokio::test(start_paused = true)]
 async fn awaited_pods_are_asked_for_every_second() {
     let mut f = Fixture::standalone();
@@ -86,7 +86,8 @@ async fn awaited_pods_are_asked_for_every_second() {
     }
 }
 
-/// Goal: a wake whose pods another writer has taken is over once nobody waits for it, not at the activation timeout.
+/// Goal: a wake whose pods another writer has removed ends when no request waits any more, not at the activation
+/// timeout.
 #[tokio::test]
 async fn a_wake_without_pods_ends_with_its_requests() {
     let mut f = Fixture::standalone();
@@ -97,8 +98,8 @@ async fn a_wake_without_pods_ends_with_its_requests() {
         .expect("a pass");
 }
 
-/// Goal: pods are not taken from requests that have come since that was decided; nothing is sent, and the next look follows the
-/// load. A load that has grown as far as the bounds allow, or not, changes nothing.
+/// Goal: a patch that removes pods is not sent if new requests have arrived since the decision; the next reconcile
+/// follows the load. A load that has reached the bounds, or has not grown, does not prevent it.
 #[tokio::test]
 async fn what_takes_pods_is_looked_at_again_before_it_is_sent() {
     for (later, max, first, then) in [(4, 0, None, Some(4)), (1, 0, Some(1), None), (9, 2, Some(2), None)] {
@@ -114,8 +115,8 @@ async fn what_takes_pods_is_looked_at_again_before_it_is_sent() {
     }
 }
 
-/// Goal: in a hurry the replicas are all that is written; what is not taken up yet, refused, another's or on its way
-/// out waits for an ordinary pass.
+/// Goal: an urgent reconcile writes only the replicas. Workloads that are not adopted, refused, owned by another
+/// process or being deleted wait for an ordinary reconcile.
 #[tokio::test]
 async fn in_a_hurry_nothing_but_the_replicas_is_written() {
     let mut f = Fixture::standalone();
@@ -142,7 +143,7 @@ async fn in_a_hurry_nothing_but_the_replicas_is_written() {
     f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("another's");
 }
 
-/// Everything that a settled workload has.
+/// Puts all objects of a settled workload.
 pub(super) fn settled(f: &Fixture, spec: Value, status: Value, replicas: i32) {
     f.put_autoscaler(scaler(spec, status));
     f.put_path(PathMode::Proxy, "hello", Some(3600));
@@ -150,7 +151,7 @@ pub(super) fn settled(f: &Fixture, spec: Value, status: Value, replicas: i32) {
     f.put_target(replicas);
 }
 
-/// A Service that somebody else has taken over.
+/// Returns a Service that another owner has taken over.
 pub(super) fn taken_service() -> Value {
     json!({
         "metadata": {"name": "hello", "namespace": "ns", "annotations": {"zeroscale.dev/adopted-by": "another"}},
@@ -158,7 +159,7 @@ pub(super) fn taken_service() -> Value {
     })
 }
 
-/// Our own public Service.
+/// Returns our own public Service.
 pub(super) fn public_service(owner: &str) -> Value {
     json!({
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40", "ownerReferences": [{
@@ -173,7 +174,7 @@ pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), E
     f.play(script, async |cx, key| cx.kpa.reconcile(key).await).await
 }
 
-/// What the history was told last: wanted, patched, why.
+/// Returns the last recorded action: wanted, patched, cause.
 pub(super) fn acted(f: &Fixture) -> (Option<i32>, bool, Cause) {
     let action = f.fakes.acted.lock().expect("an action");
     (action.wanted, action.patched, action.because)
@@ -186,7 +187,7 @@ pub(super) fn patched(to: i32) -> Exchange {
         .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "61"}, "spec": {"replicas": to}}))
 }
 
-/// Goal: a target found at zero is asleep from the first pass on, and its decider starts at zero.
+/// Goal: a target adopted at zero is asleep from the first reconcile on, and its decider starts at zero.
 #[tokio::test]
 async fn born_at_zero_it_is_inactive_from_the_first_pass() {
     let mut f = Fixture::standalone();
@@ -225,7 +226,7 @@ async fn born_at_zero_it_is_inactive_from_the_first_pass() {
     assert_eq!(f.fakes.surroundings.lock().expect("told").replicas, Some(0));
 }
 
-/// Goal: others whose pods the selector finds are named, a few of them; the condition ends with the last.
+/// Goal: up to a few other workloads whose pods the selector matches are named; the condition ends with the last.
 #[tokio::test]
 async fn others_with_the_same_labels_are_named() {
     let mut f = Fixture::standalone();
@@ -253,7 +254,8 @@ async fn others_with_the_same_labels_are_named() {
     pass(&mut f, vec![over]).await.expect("a pass");
 }
 
-/// Goal: a running target is taken up with what it has; no first pass changes replicas, whatever the configuration.
+/// Goal: a running target is adopted with its replicas, and no first reconcile changes them, whatever the
+/// configuration.
 #[tokio::test]
 async fn born_running_it_keeps_its_replicas() {
     for decision in [None, Some(3)] {
@@ -277,7 +279,7 @@ async fn born_running_it_keeps_its_replicas() {
     }
 }
 
-/// Goal: the patch that wakes a service is the first request of the pass, and tells whoever wants to know.
+/// Goal: the patch that wakes a service is the first request of the reconcile, and is reported to the callback.
 #[tokio::test]
 async fn a_poke_leads_to_the_patch_before_anything_else() {
     let mut f = Fixture::standalone();
@@ -294,7 +296,7 @@ async fn a_poke_leads_to_the_patch_before_anything_else() {
     assert_eq!(*f.fakes.scaled.lock(), [(0, 2)]);
     assert_eq!(acted(&f), (Some(2), true, Cause::Rule(Reason::Desired)));
     assert_eq!(f.fakes.surroundings.lock().expect("told").replicas, Some(2));
-    // What was written is known before the watch tells of it: the next pass has nothing to patch.
+    // Our own write is known before the watch reports it: the next reconcile has nothing to patch.
     pass(&mut f, vec![]).await.expect("a pass");
 }
 
@@ -308,7 +310,8 @@ async fn replicas_changed_by_hand_are_put_right_once() {
     pass(&mut f, vec![]).await.expect("nothing to do");
 }
 
-/// Goal: after the clock was set back by an hour, who has been idle for a window falls asleep, not an hour later.
+/// Goal: after the clock was set back by an hour, a workload that has been idle for a window falls asleep without
+/// delay.
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_was_set_back_keeps_nobody_awake() {
     let mut f = Fixture::standalone();
@@ -327,7 +330,7 @@ async fn a_clock_that_was_set_back_keeps_nobody_awake() {
     assert_eq!(acted(&f).0, Some(0));
 }
 
-/// Goal: a workload that nobody calls wakes when its schedule begins, with as many pods as that asks for.
+/// Goal: an idle workload wakes when its schedule begins, with the scheduled number of pods.
 #[tokio::test]
 async fn a_schedule_wakes_what_sleeps() {
     let mut f = Fixture::standalone();
@@ -341,8 +344,8 @@ async fn a_schedule_wakes_what_sleeps() {
     assert_eq!(acted(&f).0, Some(2));
 }
 
-/// Goal: idle for a window: inactive, the pod stays. Then: no proof, no patch. Then: the activator that the slice leads to
-/// answers for somebody else, and no patch either; it answers for this one, the pod goes.
+/// Goal: after an idle window the workload is inactive and the pod stays. Without a proof there is no patch, nor if
+/// the activator in the slice reports another workload. When it reports this one, the pod is removed.
 #[tokio::test]
 async fn the_last_pod_goes_when_an_activator_has_answered() {
     let mut f = Fixture::standalone();
@@ -381,7 +384,7 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
     while queue.try_next().is_some() {}
     f.hear(ACTIVATOR, &[(20_000, "zs")]);
     assert_eq!(queue.try_next().map(|item| item.key().clone()), Some(f.key.clone()), "it is looked at again");
-    // Proxied for an hour already, so the grace period is over as well.
+    // In the path for an hour already, so the grace period is over as well.
     pass(&mut f, vec![patched(0)]).await.expect("goes to zero");
     assert_eq!(*f.fakes.scaled.lock(), [(1, 0)]);
     assert_eq!(acted(&f), (Some(0), true, Cause::Rule(Reason::Zero)));
@@ -403,7 +406,7 @@ async fn a_foreign_service_means_hands_off() {
     assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::ServiceNotOwned)));
 }
 
-/// Goal: until our own controller has the public Service in hand, replicas are not ours to change.
+/// Goal: before our controller owns the public Service, replicas are not changed.
 #[tokio::test]
 async fn no_patch_before_the_public_service_is_in_hand() {
     let mut f = Fixture::standalone();
@@ -445,7 +448,7 @@ async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
     assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::TargetNotFound)));
 }
 
-/// Goal: a typing error in an edit is told, and the sleeping service still wakes by its former version.
+/// Goal: an invalid edit is reported, and the sleeping service still wakes by its former version.
 #[tokio::test]
 async fn a_bad_edit_is_told_and_the_former_version_still_wakes() {
     let mut f = Fixture::standalone();

@@ -1,4 +1,4 @@
-//! ZeroScalers that ask for metrics.
+//! Tests of ZeroScalers that request metrics.
 
 use super::fixture::{Fixture, USAGE, assert_condition, condition, reports};
 use super::kpa_knative::status;
@@ -19,7 +19,7 @@ fn combined() -> Value {
     asks_for(50)
 }
 
-/// One that runs, and whose pods were looked at once.
+/// Returns a running workload whose pods have been evaluated once.
 async fn looked_at(spec: Value, replicas: i32, cpu: &[u32]) -> Fixture {
     let mut f = Fixture::standalone();
     settled(&f, spec, status("True", "", 600, replicas, replicas), replicas);
@@ -32,10 +32,10 @@ async fn looked_at(spec: Value, replicas: i32, cpu: &[u32]) -> Fixture {
     f
 }
 
-/// Goal: with load and processor time the largest answer is patched, and the history names it.
+/// Goal: of load and CPU usage the larger recommendation is patched, and the history names it.
 #[tokio::test]
 async fn a_metric_that_asks_for_more_than_the_load_wins() {
-    let mut f = looked_at(combined(), 2, &[150, 150]).await; // 150 % of the request, 50 % aimed for.
+    let mut f = looked_at(combined(), 2, &[150, 150]).await; // 150 % of the request; the target is 50 %.
     let script = vec![patched(6), reports().with(|body| assert_eq!(body["status"]["desired"], 6))];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(acted(&f), (Some(6), true, Cause::Rule(Reason::Metrics)));
@@ -48,12 +48,12 @@ async fn a_metric_that_asks_for_more_than_the_load_wins() {
     assert_eq!(f.fakes.blended.lock().clone().map(|b| b.metric.to_string()).as_deref(), Some("concurrency"));
 }
 
-/// Goal: a metric that is there but fails keeps what there is, down to the last pod, says so, and keeps nobody asleep.
+/// Goal: a failing metric prevents any reduction, even of the last pod, is reported, and does not prevent a wake.
 #[tokio::test]
 async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
     let mut f = looked_at(combined(), 2, &[10, 10]).await;
     f.metrics.now(USAGE, 503, json!({"kind": "Status", "message": "the metrics are down", "code": 503}));
-    // Another plan is looked at anew.
+    // Another plan starts a new evaluation.
     f.put_autoscaler(scaler(asks_for(60), status("True", "", 600, 2, 2)));
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("nothing goes before the look");
@@ -70,7 +70,7 @@ async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
     pass(&mut f, vec![patched(4), reports()]).await.expect("a pass");
 }
 
-/// Goal: what cannot be read is named with its path, and nothing is scaled by it.
+/// Goal: an invalid plan is reported with the path of the field, and has no effect on the scale.
 #[tokio::test]
 async fn a_plan_that_breaks_a_rule_is_named_with_its_path() {
     let mut f = Fixture::standalone();
@@ -87,7 +87,7 @@ async fn a_plan_that_breaks_a_rule_is_named_with_its_path() {
     assert_eq!(*f.fakes.blended.lock(), None);
 }
 
-/// Goal: where nobody looks at metrics, the load goes on alone, and the status says so.
+/// Goal: without the engine the load alone decides, and the status reports it.
 #[tokio::test]
 async fn without_the_engine_metrics_have_no_effect() {
     let mut f = Fixture::without_metrics();

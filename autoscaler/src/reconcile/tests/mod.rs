@@ -1,4 +1,4 @@
-//! Whole passes against a scripted API server: which requests, in which order, saying what.
+//! Tests of whole reconciles against a scripted API server: requests, their order, and their content.
 
 mod collection;
 mod drift;

@@ -1,4 +1,4 @@
-//! The ledger of port numbers: how numbers are released.
+//! Tests of the ledger of port numbers: release of numbers.
 
 use super::fixture::{Exchange, Fixture, expect};
 use crate::standalone::unread::AGAIN;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 const MAP: &str = "PUT /api/v1/namespaces/system/configmaps/ports.20000";
 
-/// No ZeroScaler of a namespace.
+/// Expects an empty list of a namespace's ZeroScalers.
 fn no_scalers(namespace: &str) -> Exchange {
     let list = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScalerList", "metadata": {}, "items": []});
     expect(&format!("GET /apis/zeroscale.dev/v1alpha1/namespaces/{namespace}/zeroscalers")).answered(200, list)
 }
 
-/// The map of the first numbers, with these lines, as the watch tells of it.
+/// Puts the map of the first numbers with these lines, as reported by the watch.
 fn put_map(f: &Fixture, version: &str, lines: &Value) {
     let metadata = json!({"name": "ports.20000", "namespace": "system", "resourceVersion": version});
     let map = serde_json::from_value(json!({"metadata": metadata, "data": lines})).expect("a ConfigMap");
@@ -28,9 +28,9 @@ fn is_released(line: &Value, rest: &str) -> bool {
     line.as_str().is_some_and(|line| line.starts_with("released:") && line.ends_with(rest))
 }
 
-/// Goal: where several namespaces are looked at, one whose rights are missing counts as listed, and empty. Its numbers stay
-/// held until the API server says that there are no workloads that have them; it is asked seldom, and others do not wait
-/// for it.
+/// Goal: with several namespaces, one without permissions counts as listed and empty. Its numbers stay allocated until
+/// the API server reports that their workloads do not exist. It is queried seldom, and other workloads do not wait for
+/// it.
 #[tokio::test(start_paused = true)]
 async fn numbers_of_a_namespace_that_may_not_be_read_stay_held() {
     let mut f = Fixture::within(&["denied", "shop"]);
@@ -49,8 +49,8 @@ async fn numbers_of_a_namespace_that_may_not_be_read_stay_held() {
     f.look_at_numbers(vec![no_scalers("denied"), both]).await.expect("the rights are back, and nobody is there");
 }
 
-/// Goal: slices that a tenant writes, with our labels and an owner of our kind, take no number from anybody: not where they
-/// name all of the range, nor where the owner is a ZeroScaler of its own.
+/// Goal: slices that a tenant writes, with our labels and an owner of our kind, occupy no numbers: neither if they
+/// name the whole range, nor if the owner is a ZeroScaler of the tenant.
 #[tokio::test(start_paused = true)]
 async fn forged_slices_take_no_numbers() {
     let mut f = Fixture::within(&["evil", "shop"]);

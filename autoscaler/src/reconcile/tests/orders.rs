@@ -1,4 +1,4 @@
-//! What an operator orders by hand: a pause, a wake, a sleep.
+//! Tests of an operator's requests: pause, wake, sleep.
 
 use super::fixture::{Asked, Fixture, ago, condition};
 use super::kpa_knative::status as said;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 const ACTIVATOR: &str = "10.9.0.1";
 const PATCH: &str = "PATCH /apis/apps/v1/namespaces/ns/deployments/hello/scale";
 
-/// One that is awake with these replicas, for longer than any window.
+/// Returns a workload that has been awake with these replicas for longer than any window.
 fn awake(spec: Value) -> Value {
     let mut value = asleep(spec);
     value["status"]["state"] = json!("Awake");
@@ -20,7 +20,7 @@ fn awake(spec: Value) -> Value {
     value
 }
 
-/// One that has been waking for a second, with a pod that is not ready.
+/// Returns a workload that has been waking for a second, with a pod that is not ready.
 fn waking(spec: Value) -> Value {
     let mut value = awake(spec);
     value["status"]["state"] = json!("Waking");
@@ -34,7 +34,7 @@ fn request(state: &str, secs_ago: i64) -> Value {
     json!({"request": {"state": state, "at": ago(secs_ago)}})
 }
 
-/// The status that was written last.
+/// Returns the last written status.
 fn status(asked: &[Asked]) -> Value {
     let written = asked.iter().rev().find(|(_, line, _)| *line == format!("PUT {ZS}/status"));
     written.map(|(_, _, body)| body.clone()).unwrap_or_else(|| panic!("no status: {:?}", lines(asked)))
@@ -51,8 +51,8 @@ fn fixture(scaler: Value, replicas: i32, desired: i32) -> Fixture {
     f
 }
 
-/// Goal: while it is paused, no load changes replicas, awake or asleep; the status says so, and activators are told to
-/// refuse only where there is no pod.
+/// Goal: while a workload is paused, no load changes its replicas, awake or asleep. The status reports the pause, and
+/// activators are told to reject requests only if there is no pod.
 #[tokio::test(start_paused = true)]
 async fn a_pause_keeps_replicas_as_they_are() {
     let paused = json!({"paused": true, "scale": {"min": 3}});
@@ -72,7 +72,7 @@ async fn a_pause_keeps_replicas_as_they_are() {
     assert!(lines(&f.settle().await).contains(&PATCH), "and it counts again when it is over");
 }
 
-/// Goal: a wake is one patch, whatever the load, and is told; it is not carried out again for the same time.
+/// Goal: a requested wake is one patch, whatever the load, and is reported; it is not repeated for the same request.
 #[tokio::test(start_paused = true)]
 async fn a_wake_is_carried_out_once() {
     let mut f = fixture(asleep(request("Awake", 5)), 0, 0);
@@ -113,7 +113,7 @@ async fn what_is_not_carried_out_says_why() {
     }
 }
 
-/// Goal: a sleep forgets the load of the past, and waits neither for the window nor for the retention.
+/// Goal: a requested sleep discards the past load, and waits neither for the window nor for the retention.
 #[tokio::test(start_paused = true)]
 async fn a_sleep_waits_for_no_window() {
     let mut asked_for = request("Asleep", 5);
@@ -131,8 +131,8 @@ async fn a_sleep_waits_for_no_window() {
     assert_eq!(status(&f.settle().await)["status"]["request"]["result"], "Done");
 }
 
-/// Goal: one without a ready pod falls asleep when that is asked for, as one that nobody calls; and a sleep that is under way
-/// is not too old, however long the way takes.
+/// Goal: a workload without a ready pod falls asleep on request, like an idle one. A sleep in progress does not
+/// expire, however long it takes.
 #[tokio::test(start_paused = true)]
 async fn a_sleep_ends_a_wake_that_nobody_waits_for_and_takes_its_time() {
     for (mut scaler, ready) in [(waking(request("Asleep", 700)), 0), (awake(request("Asleep", 700)), 1)] {
@@ -151,7 +151,8 @@ async fn a_sleep_ends_a_wake_that_nobody_waits_for_and_takes_its_time() {
     }
 }
 
-/// One that is asked to sleep, inactive for a minute, whose last pod may go: its clients are led to an activator.
+/// Returns a workload with a request to sleep, inactive for a minute, whose last pod may go: its clients reach an
+/// activator.
 async fn about_to_sleep() -> Fixture {
     let mut f = Fixture::standalone();
     put_settled(&f, request("Asleep", 5), said("False", "NoTraffic", 60, 1, 0), 1);
@@ -178,8 +179,8 @@ async fn about_to_sleep() -> Fixture {
     f
 }
 
-/// Goal: the last pod is not taken from a request that has come while the patch waited for its turn. The next look, which
-/// follows at once, leaves it.
+/// Goal: the last pod is not removed if a request has arrived while the patch waited for its turn. The next reconcile,
+/// which follows at once, keeps it.
 #[tokio::test]
 async fn a_sleep_is_not_sent_when_somebody_has_come_meanwhile() {
     let mut f = about_to_sleep().await;
@@ -193,7 +194,7 @@ async fn a_sleep_is_not_sent_when_somebody_has_come_meanwhile() {
     assert_eq!(*f.fakes.scaled.lock(), []);
 }
 
-/// Goal: a sleep that only waits for the load to be known is too old one day, and is not carried out hours later.
+/// Goal: a requested sleep that only waits for the load to be known expires, and is not carried out hours later.
 #[tokio::test(start_paused = true)]
 async fn a_sleep_that_waits_in_vain_is_too_old_one_day() {
     for (secs_ago, result, reason) in [(500, "Pending", Value::Null), (610, "Kept", json!("Expired"))] {

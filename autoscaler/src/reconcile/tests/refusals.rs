@@ -1,4 +1,4 @@
-//! Wakes that the API server refuses while requests wait, in paused time.
+//! Tests of wakes that the API server refuses while requests wait, in paused time.
 
 use super::fixture::{Asked, Fixture, condition};
 use super::kpa_knative as knative;
@@ -18,7 +18,7 @@ fn patches(asked: &[Asked]) -> Vec<Duration> {
     asked.iter().filter(|(_, line, _)| line == PATCH).map(|(at, ..)| *at).collect()
 }
 
-/// What the statuses that were written say of `AbleToScale`.
+/// Returns the condition `AbleToScale` of the written statuses.
 fn told(asked: &[Asked]) -> Vec<(String, String, String)> {
     let statuses = asked.iter().filter(|(_, line, _)| line.ends_with("podautoscalers/hello/status"));
     statuses.map(|(_, _, body)| condition(body, "AbleToScale")).collect()
@@ -28,7 +28,7 @@ fn refused() -> Option<(&'static str, u16, &'static str)> {
     Some((PATCH, 403, QUOTA))
 }
 
-/// Tries come at first quickly, and never more than five seconds apart.
+/// Asserts that attempts are frequent at first, and never more than five seconds apart.
 fn assert_pace(times: &[Duration], until: Duration) {
     assert!(times.len() > 100, "{} tries", times.len());
     assert!(times[4] < Duration::from_secs(1), "{times:?}");
@@ -37,9 +37,9 @@ fn assert_pace(times: &[Duration], until: Duration) {
     assert!(longest <= Duration::from_millis(5100), "{longest:?} between two tries");
 }
 
-/// Goal: as long as somebody waits, a wake that is refused is tried again within five seconds, however often it was
-/// refused; what the API server says is in the status and in what activators are told, in one line; all of that is over
-/// when the wake is accepted.
+/// Goal: while requests wait, a refused wake is retried within five seconds, however often it was refused. The API
+/// server's error is in the status and in the report to activators, on one line. All of that ends when the wake is
+/// accepted.
 #[tokio::test(start_paused = true)]
 async fn a_refused_wake_is_tried_again_while_somebody_waits() {
     assert_eq!(PATCH, format!("PATCH {SCALE}"));
@@ -60,7 +60,7 @@ async fn a_refused_wake_is_tried_again_while_somebody_waits() {
     assert_eq!(told_backend(&mut f).await.wake_refused, None);
 }
 
-/// Goal: when nobody waits any more, nothing is tried any more, and nothing is told.
+/// Goal: when no request waits any more, nothing is retried or reported.
 #[tokio::test(start_paused = true)]
 async fn a_refused_wake_that_nobody_waits_for_is_over() {
     let mut f = Fixture::standalone();
@@ -75,7 +75,7 @@ async fn a_refused_wake_that_nobody_waits_for_is_over() {
     assert_eq!(told_backend(&mut f).await.wake_refused, None);
 }
 
-/// Goal: beside Knative the pace is the same, and no object says anything that Knative's does not.
+/// Goal: in a Knative install the pace is the same, and objects contain nothing that Knative's do not.
 #[tokio::test(start_paused = true)]
 async fn beside_knative_only_the_pace_is_ours() {
     let asleep = status("False", "NoTraffic", 3600, 0, 0);
@@ -86,7 +86,7 @@ async fn beside_knative_only_the_pace_is_ours() {
     assert!(told(&asked).iter().all(|(status, ..)| status.is_empty()), "{asked:?}");
 }
 
-/// How activators are told to reach the revision after a pass of its path.
+/// Returns the backend for activators after a reconcile of the path.
 async fn told_backend(f: &mut Fixture) -> Backend {
     f.look_at_path().await;
     f.backend()

@@ -1,4 +1,4 @@
-//! A ZeroScaler is deleted: replicas first, then the traffic, then our objects.
+//! Tests of a deleted ZeroScaler: replicas first, then the traffic, then our objects.
 
 use super::fixture::{Exchange, Fixture, ago, expect, leads, reports};
 use super::kpa_knative::{SCALE, status};
@@ -23,7 +23,7 @@ fn settled() -> Fixture {
     f
 }
 
-/// A Service that the ZeroScaler of this uid has borrowed.
+/// Returns a Service that the ZeroScaler with this uid has borrowed.
 fn borrowed(by: &str, version: &str) -> Value {
     json!({
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": version, "annotations": {
@@ -37,7 +37,7 @@ async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
     f.play(script, async |cx, key| cx.kpa.reconcile(key).await).await
 }
 
-/// Goal: each step waits for the one before it. Method: the cluster's state is moved on by hand between passes.
+/// Goal: each step waits for the one before it. Method: the test advances the cluster's state between reconciles.
 #[tokio::test]
 async fn replicas_then_traffic_then_objects_then_the_mark() {
     let mut f = settled();
@@ -82,7 +82,7 @@ async fn a_target_that_was_never_taken_up_is_left_alone() {
     pass(&mut f, vec![]).await.expect("nothing to give back");
 }
 
-/// Goal: a Service that became somebody else's takes our objects with it, and leaves the replicas as they are.
+/// Goal: if another owner takes over a Service, our objects of it are deleted, and the replicas stay unchanged.
 #[tokio::test]
 async fn a_service_that_was_taken_from_us_ends_everything_but_the_replicas() {
     let mut f = settled();
@@ -103,7 +103,8 @@ async fn a_service_that_was_taken_from_us_ends_everything_but_the_replicas() {
     assert!(f.fakes.scaled.lock().is_empty());
 }
 
-/// Goal: while the object goes, an adopted Service gets its selector back, and nothing of Kubernetes' own is deleted.
+/// Goal: when the object is deleted, an adopted Service gets its selector back, and no object of Kubernetes is
+/// deleted.
 #[tokio::test]
 async fn an_adopted_service_gets_its_selector_back() {
     let mut f = settled();
@@ -130,7 +131,7 @@ async fn an_adopted_service_gets_its_selector_back() {
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
 }
 
-/// Goal: nobody knows any more what a broken object asked for; what it borrowed goes back all the same.
+/// Goal: the former spec of a broken object is not known, but its borrowed objects are restored all the same.
 #[tokio::test]
 async fn a_broken_object_gives_its_service_back_too() {
     let mut f = settled();
@@ -148,8 +149,8 @@ async fn a_broken_object_gives_its_service_back_too() {
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
 }
 
-/// Goal: what is borrowed goes back though nothing can be known of the target, or a Service that is needed to lead to it is
-/// somebody else's.
+/// Goal: borrowed objects are restored even if the target is unknown, or if another owner has a Service that is needed
+/// to lead to it.
 #[tokio::test]
 async fn what_cannot_be_led_is_given_back_too() {
     let rows = [
@@ -174,8 +175,8 @@ async fn what_cannot_be_led_is_given_back_too() {
     }
 }
 
-/// Goal: as long as the Service is borrowed the object stays, whatever time passes: it would have no selector for ever. One
-/// that is gone, another's or given back is waited for no longer.
+/// Goal: the object stays while its Service is borrowed, for any time, because the Service would otherwise stay
+/// without a selector. A Service that is gone, has another owner or is restored ends the wait.
 #[tokio::test(start_paused = true)]
 async fn the_object_stays_until_its_service_is_given_back() {
     let (gone, back) = (Value::Null, public_service("nobody"));

@@ -1,4 +1,4 @@
-//! ZeroScalers: what they write, and that they write nothing else.
+//! Tests of ZeroScalers: their writes, and that they write nothing else.
 
 use super::fixture::{Exchange, Fixture, ago, condition, expect};
 use crate::engine::front_end::FrontEnd;
@@ -20,12 +20,12 @@ const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
 const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
 
-/// The patch of the target's replicas, which is newer than what tests have put by then.
+/// Expects the patch of the target's replicas, and returns a version newer than those of the tests.
 fn patched() -> Exchange {
     expect(&format!("PATCH {SCALE}")).answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "400"}}))
 }
 
-/// Somebody waits, and so many pods are decided: the target is woken.
+/// Decides this many pods, and wakes the target by an urgent reconcile.
 async fn woken(f: &mut Fixture, pods: i32) {
     f.decides(Some(pods), -1);
     f.play(vec![patched()], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
@@ -46,7 +46,7 @@ fn scaler(spec: Value) -> Value {
     value
 }
 
-/// The same, taken up, with the status of one that is asleep.
+/// Returns the same object, adopted, with the status of a sleeping workload.
 pub(super) fn asleep(spec: Value) -> Value {
     let mut value = scaler(spec);
     value["metadata"]["finalizers"] = json!(["zeroscale.dev/restore"]);
@@ -62,7 +62,7 @@ pub(super) fn asleep(spec: Value) -> Value {
     value
 }
 
-/// The same, with the status of one that is awake, of which so many pods are wanted and none are counted.
+/// Returns the same object with the status of a workload that is awake, with this many desired pods and none counted.
 fn awake(spec: Value, desired: i32) -> Value {
     let mut value = asleep(spec);
     (value["status"]["state"], value["status"]["desired"]) = (json!("Awake"), json!(desired));
@@ -71,7 +71,7 @@ fn awake(spec: Value, desired: i32) -> Value {
     value
 }
 
-/// A Service that somebody made, and the slices that Kubernetes wrote for it.
+/// Returns a user's Service.
 pub(super) fn service() -> Value {
     json!({
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40"},
@@ -79,7 +79,7 @@ pub(super) fn service() -> Value {
     })
 }
 
-/// The same, taken over.
+/// Returns the same Service, taken over.
 pub(super) fn adopted() -> Value {
     let mut value = service();
     value["spec"].as_object_mut().expect("a spec").remove("selector");
@@ -93,7 +93,7 @@ fn addresses(slice: &Value) -> Vec<&str> {
     endpoints.iter().filter_map(|endpoint| endpoint["addresses"][0].as_str()).collect()
 }
 
-/// The same as that version.
+/// Returns the same object as this version.
 fn at(slice: &Value, version: &str) -> Value {
     let mut slice = slice.clone();
     slice["metadata"]["resourceVersion"] = json!(version);
@@ -104,7 +104,7 @@ pub(super) fn lines(asked: &[super::fixture::Asked]) -> Vec<&str> {
     asked.iter().map(|(_, line, _)| line.as_str()).collect()
 }
 
-/// A ZeroScaler of which nothing has been written yet, its target without replicas, and an activator that is ready.
+/// Returns a new ZeroScaler without any writes, with a target without replicas and a ready activator.
 fn born_asleep() -> Fixture {
     let f = Fixture::standalone();
     f.put_scaler(scaler(json!({})));
@@ -114,7 +114,7 @@ fn born_asleep() -> Fixture {
     f
 }
 
-/// The same, led to the activator, which has answered for its number.
+/// Returns the same, with its slice leading to the activator, which has reported its number.
 async fn led_asleep() -> Fixture {
     let mut f = born_asleep();
     f.settle().await;
@@ -125,7 +125,7 @@ async fn led_asleep() -> Fixture {
     f
 }
 
-/// Goal: a birth writes a finalizer, its Services and one status, and no object of Knative's groups.
+/// Goal: a new ZeroScaler writes a finalizer, its Services and one status, and no object of Knative's groups.
 #[tokio::test]
 async fn a_birth_writes_no_object_of_knatives() {
     let mut f = Fixture::standalone();
@@ -165,8 +165,8 @@ async fn a_birth_writes_no_object_of_knatives() {
     assert_eq!(map.2["data"], json!({"20000": "held ns/hello zs 80 web"}));
 }
 
-/// Goal: an activator stands in the Service's slices once it has answered for the number, and by that number; a second one
-/// joins without a wait; one that goes is taken out at once.
+/// Goal: an activator is added to the Service's slices once it has reported the number, and with that number. A second
+/// one joins without a wait; one that is gone is removed at once.
 #[tokio::test(start_paused = true)]
 async fn slices_lead_to_activators_that_have_answered() {
     let mut f = born_asleep();
@@ -197,8 +197,8 @@ async fn slices_lead_to_activators_that_have_answered() {
     assert_eq!(addresses(slice), [B], "at once");
 }
 
-/// Goal: a port that its Service renumbers, or renames, leads clients to the activators all the while, by the number that it
-/// has.
+/// Goal: if a Service's port gets another number or name, clients are led to the activators without a gap, by the
+/// allocated number.
 #[tokio::test(start_paused = true)]
 async fn a_port_that_is_called_otherwise_is_led_all_the_while() {
     for (name, port) in [("web", 81), ("site", 80)] {
@@ -213,8 +213,8 @@ async fn a_port_that_is_called_otherwise_is_led_all_the_while() {
     }
 }
 
-/// Goal: who comes to lead a sleeping workload leaves slices and numbers as they are written until it has planned, and has
-/// nothing to write then.
+/// Goal: a new owner of a sleeping workload leaves its slices and numbers unchanged until it has planned, and then has
+/// nothing to write.
 #[tokio::test(start_paused = true)]
 async fn who_comes_to_lead_leaves_what_is_written_until_it_has_planned() {
     let mut former = born_asleep();
@@ -245,8 +245,8 @@ async fn who_comes_to_lead_leaves_what_is_written_until_it_has_planned() {
     }
 }
 
-/// Goal: who comes to lead a workload that fell asleep while its status still said awake finds it asleep. One that is
-/// to wake, since somebody asks for it or pods have to stay, is on its way up.
+/// Goal: a workload that fell asleep while its status still said awake is asleep for a new owner. One with a request
+/// to wake, or with pods that must stay, is waking.
 #[tokio::test(start_paused = true)]
 async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
     let wake = json!({"request": {"state": "Awake", "at": ago(5)}});
@@ -264,7 +264,7 @@ async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
     }
 }
 
-/// Goal: whoever comes to lead thousands counts the pods of some of them late; until then they are as they are written.
+/// Goal: a new owner of thousands of workloads counts some pods late; until then the written numbers stay.
 #[tokio::test(start_paused = true)]
 async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
     let mut object = awake(json!({}), 1);
@@ -281,14 +281,14 @@ async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
     for _ in 0..2 {
         let asked = f.publish().await;
         assert!(pods(&asked).iter().all(|pods| *pods == json!({"ready": 2, "actual": 2})), "{:?}", pods(&asked));
-        tokio::time::advance(Duration::from_secs(30)).await; // No status is kept back for longer.
+        tokio::time::advance(Duration::from_secs(30)).await; // No status is delayed for longer.
     }
     let asked = settled(&mut f).await;
     assert_eq!(pods(&asked).last(), Some(&json!({"ready": 1, "actual": 1})));
 }
 
-/// Goal: where the target has gone before anybody could count here, there are no pods: nothing stays as it was written for
-/// ever.
+/// Goal: if the target is gone before its pods could be counted, the number of pods is zero, and the written number
+/// does not stay for ever.
 #[tokio::test(start_paused = true)]
 async fn pods_of_a_target_that_has_gone_meanwhile_are_none() {
     let mut object = awake(json!({}), 2);
@@ -303,12 +303,12 @@ async fn pods_of_a_target_that_has_gone_meanwhile_are_none() {
     assert_ne!(status["state"], "Awake");
 }
 
-/// The body of the status that was written last.
+/// Returns the body of the last written status.
 fn last_status(asked: &[super::fixture::Asked]) -> &Value {
     &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2
 }
 
-/// The conditions Active and Ready of the status that was written last.
+/// Returns the conditions Active and Ready of the last written status.
 fn active_and_ready(asked: &[super::fixture::Asked]) -> [String; 2] {
     let written = last_status(asked);
     ["Active", "Ready"].map(|kind| {
@@ -317,7 +317,7 @@ fn active_and_ready(asked: &[super::fixture::Asked]) -> [String; 2] {
     })
 }
 
-/// One that has just been given up: none of its pods became ready.
+/// Returns a workload whose wake has just timed out: none of its pods became ready.
 async fn given_up() -> Fixture {
     let mut waking = asleep(json!({}));
     (waking["status"]["state"], waking["status"]["desired"]) = (json!("Waking"), json!(1));
@@ -334,8 +334,8 @@ async fn given_up() -> Fixture {
     f
 }
 
-/// Goal: what never became ready is told so, and is not Ready, until somebody wakes it again. After a wake that went well
-/// it falls asleep as others do.
+/// Goal: a wake that timed out is reported, and makes the workload not Ready, until the next wake. After a successful
+/// wake it falls asleep as usual.
 #[tokio::test(start_paused = true)]
 async fn what_was_given_up_is_told_until_it_is_woken_again() {
     let mut f = given_up().await;
@@ -352,8 +352,8 @@ async fn what_was_given_up_is_told_until_it_is_woken_again() {
     assert_eq!((active.as_str(), ready.starts_with("False")), ("False NoTraffic", false), "{ready}");
 }
 
-/// Goal: what was given up is not told for ever: who waits for Ready once it is mended, which nobody may see here, does not
-/// wait for the next call. It is looked at again by itself.
+/// Goal: a timeout is not reported for ever. A client that waits for Ready after a fix, which is not visible here,
+/// does not wait for the next request: the workload is reconciled again by itself.
 #[tokio::test(start_paused = true)]
 async fn what_was_given_up_is_ready_again_after_a_while() {
     let mut f = given_up().await;
@@ -371,13 +371,13 @@ async fn what_was_given_up_is_ready_again_after_a_while() {
     assert_eq!((active.as_str(), ready.starts_with("False")), ("False NoTraffic", false), "{ready}");
 }
 
-/// A crash loop that has lasted.
+/// Returns a crash loop that has lasted.
 fn crashing() -> Failing {
     let cause = Cause { reason: "CrashLoop".into(), message: "it ends".into(), remedy: "mend it".into() };
     Failing { cause, pod: "p".into(), since: Instant::now() - HEALS_WITHIN }
 }
 
-/// Goal: who leads a workload again writes nothing of what it knew when it did before.
+/// Goal: a process that owns a workload again writes nothing of its former knowledge.
 #[tokio::test(start_paused = true)]
 async fn who_leads_again_has_forgotten_how_its_pods_were() {
     let mut f = Fixture::standalone();
@@ -402,8 +402,8 @@ async fn who_leads_again_has_forgotten_how_its_pods_were() {
     }
 }
 
-/// Goal: an only activator that is not ready for a moment costs no write for who is asleep, neither then nor when it is
-/// back. Pods that are ready take its place, and one that is gone is taken out.
+/// Goal: if the only activator is not ready for a moment, a sleeping workload causes no write, neither then nor
+/// afterwards. Ready pods replace it, and an activator that is gone is removed.
 #[tokio::test(start_paused = true)]
 async fn an_only_activator_that_is_not_ready_keeps_its_place() {
     let mut f = led_asleep().await;
@@ -431,8 +431,8 @@ async fn an_only_activator_that_is_not_ready_keeps_its_place() {
     assert!(lines(&asked).contains(&gone.as_str()), "{:?}", lines(&asked));
 }
 
-/// Goal: who is asleep wakes by a patch that nothing else comes before, by what the status says alone: another process
-/// has written it.
+/// Goal: a sleeping workload wakes by a patch that precedes all other writes, based on the status alone, which another
+/// process has written.
 #[tokio::test]
 async fn who_was_asleep_before_this_process_began_wakes() {
     let mut f = Fixture::standalone();
@@ -445,13 +445,13 @@ async fn who_was_asleep_before_this_process_began_wakes() {
         .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "100"}}));
     f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
     assert_eq!(*f.fakes.scaled.lock(), [(0, 1)]);
-    // While it wakes nothing is said: that is one write when the way is over.
+    // While it wakes, no status is written: there is one write at the end.
     f.put_target_at(1, 101);
     let asked = f.settle().await;
     assert!(!lines(&asked).contains(&format!("PUT {ZS}/status").as_str()), "{:?}", lines(&asked));
 }
 
-/// Goal: an edit that breaks a rule is named with field, value and rule, and what was valid stays in force.
+/// Goal: an invalid edit is reported with field, value and rule, and the former valid version stays in force.
 #[tokio::test]
 async fn a_mistake_is_named_and_what_worked_goes_on() {
     let mut f = Fixture::standalone();
@@ -473,8 +473,8 @@ async fn a_mistake_is_named_and_what_worked_goes_on() {
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the former limit");
 }
 
-/// Goal: the same where nobody lives who has seen what was valid: the status says what is in force, unless that breaks a
-/// rule or cannot be read.
+/// Goal: the same holds if no running process has seen the valid version: the status contains the version in force,
+/// unless it breaks a rule or cannot be parsed.
 #[tokio::test(start_paused = true)]
 async fn a_new_process_serves_the_version_that_is_in_force() {
     let foreign = json!({"target": {"name": "nobody"}, "services": [{"name": "hello"}]});
@@ -506,8 +506,8 @@ async fn a_new_process_serves_the_version_that_is_in_force() {
     }
 }
 
-/// Goal: what the configuration allows no longer stays in force, also for a process that comes later: it is told of, and
-/// wakes.
+/// Goal: a version that the configuration no longer allows stays in force, also for a new process: this is reported,
+/// and the workload wakes.
 #[tokio::test(start_paused = true)]
 async fn what_is_allowed_no_longer_wakes_in_a_new_process() {
     let mut f = Fixture::standalone();
@@ -524,7 +524,7 @@ async fn what_is_allowed_no_longer_wakes_in_a_new_process() {
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)]);
 }
 
-/// Goal: whether it is paused is as the newest version says, also where another one is in force for an error of its own.
+/// Goal: the newest version decides about a pause, even if another version is in force because of an error elsewhere.
 #[tokio::test(start_paused = true)]
 async fn a_pause_holds_beside_an_error() {
     for (newest, former) in [(true, false), (false, true)] {
@@ -544,8 +544,8 @@ async fn a_pause_holds_beside_an_error() {
     }
 }
 
-/// Goal: who names another target gives the one before back, replicas, Service and slices, and then takes up the new one as
-/// it is found; so does a process that has not seen the edit.
+/// Goal: if the spec names another target, the former one is restored with replicas, Service and slices, and then the
+/// new one is adopted as found. A process that has not seen the edit does the same.
 #[tokio::test(start_paused = true)]
 async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
     for has_seen in [true, false] {
@@ -597,7 +597,7 @@ async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
     }
 }
 
-/// Goal: a return that is called off takes no time from a later one.
+/// Goal: time of a cancelled return does not count for a later one.
 #[tokio::test(start_paused = true)]
 async fn a_return_that_was_called_off_is_not_over() {
     let version = |target: &str, generation: i64, version: &str| {
@@ -632,8 +632,8 @@ async fn a_return_that_was_called_off_is_not_over() {
     assert!(given < freed, "{:?}", lines(&then));
 }
 
-/// Goal: what goes is given back, by a process that has seen nothing before: replicas first, then the Service, then the
-/// finalizer.
+/// Goal: a deleted object's target is restored by a process without former knowledge: replicas first, then the
+/// Service, then the finalizer.
 #[tokio::test]
 async fn a_new_process_gives_back_what_a_former_one_took() {
     let mut f = Fixture::standalone();
@@ -659,7 +659,7 @@ async fn a_new_process_gives_back_what_a_former_one_took() {
     assert_eq!(*f.fakes.collecting.lock(), None);
 }
 
-/// What is written until nothing is left to do, nor to wait for.
+/// Returns the writes until nothing is left to do or to wait for.
 pub(super) async fn settled(f: &mut Fixture) -> Vec<super::fixture::Asked> {
     let mut asked = f.settle().await;
     tokio::time::advance(Duration::from_secs(2)).await;
@@ -667,14 +667,15 @@ pub(super) async fn settled(f: &mut Fixture) -> Vec<super::fixture::Asked> {
     asked
 }
 
-/// The events among what was asked for: reason and message.
+/// Returns the events among the requests: reason and message.
 fn events(asked: &[super::fixture::Asked]) -> Vec<(String, String)> {
     let events = asked.iter().filter(|(_, line, _)| line == "POST /api/v1/namespaces/ns/events");
     let text = |body: &Value, field: &str| body[field].as_str().unwrap_or_default().to_owned();
     events.map(|(_, _, body)| (text(body, "reason"), text(body, "message"))).collect()
 }
 
-/// Goal: adoption, a mistake and a rival are said once each, before the status that says so, however often it is looked.
+/// Goal: adoption, errors and conflicts are each reported by one event, before the status, however often it is
+/// reconciled.
 #[tokio::test]
 async fn what_is_new_is_said_once_and_before_the_status() {
     let mut f = Fixture::standalone();
@@ -690,7 +691,7 @@ async fn what_is_new_is_said_once_and_before_the_status() {
     };
     assert!(position(&born, "/events") < position(&born, "/status"));
     let mut written = born.last().expect("a status").2.clone();
-    written["metadata"]["resourceVersion"] = json!("200"); // As the watch tells of it.
+    written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
     f.put_scaler(written);
     assert_eq!(events(&f.settle().await), []);
 
@@ -709,8 +710,8 @@ async fn what_is_new_is_said_once_and_before_the_status() {
     }
 }
 
-/// Goal: an event that the API server fails to write keeps no status back, which is written in the same pass, and is no
-/// failure of the pass, which would lengthen the back-off of the status. The event comes later, once.
+/// Goal: a failed write of an event does not keep the status from being written in the same reconcile, and does not
+/// fail the reconcile, which would lengthen the status's back-off. The event is written later, once.
 #[tokio::test(start_paused = true)]
 async fn an_event_that_cannot_be_written_keeps_no_status_back() {
     let mut f = Fixture::standalone();
@@ -725,7 +726,7 @@ async fn an_event_that_cannot_be_written_keeps_no_status_back() {
     let told = events(&born);
     assert_eq!(told.len(), 1, "{told:?}");
     let mut written = status.clone();
-    written["metadata"]["resourceVersion"] = json!("200"); // As the watch tells of it.
+    written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
     f.put_scaler(written);
     let event = expect("POST /api/v1/namespaces/ns/events").refused(500, "no storage");
     f.play(vec![event], async |cx, key| cx.publisher().reconcile(key).await).await.expect("the status is written");
@@ -739,8 +740,8 @@ async fn an_event_that_cannot_be_written_keeps_no_status_back() {
     assert_eq!(events(&f.settle().await), []);
 }
 
-/// Goal: who decides can tell which ZeroScalers there are, so that stats of those that are not taken up yet ask for them,
-/// and made-up names for nothing.
+/// Goal: the deciders can tell which ZeroScalers exist, so that stats of those that are not adopted yet request a
+/// reconcile, and invented names do not.
 #[tokio::test]
 async fn who_decides_can_tell_which_there_are() {
     let f = Fixture::standalone();
@@ -752,8 +753,8 @@ async fn who_decides_can_tell_which_there_are() {
     assert!(!exists(&f.key));
 }
 
-/// Goal: a Service that cannot carry traffic to activators is refused with field, value and rule, and nothing of it or of
-/// the target is touched; so are a port that it does not have and a target without a selector.
+/// Goal: a Service that cannot carry traffic to activators is refused with field, value and rule, and neither it nor
+/// the target is changed. The same holds for a port that it lacks, and for a target without a selector.
 #[tokio::test(start_paused = true)]
 async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
     let edited = |pointer: &str, to: Value| {
@@ -802,8 +803,8 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
     assert!(message.starts_with("spec.target: deployments.apps \"hello\" does not exist"), "{message}");
 }
 
-/// Goal: a target whose scale is not at `spec.replicas`, by which we know whether it sleeps, is refused and not touched; one
-/// that has it there is taken up, whatever its kind.
+/// Goal: a target without a scale at `spec.replicas`, from which we know whether it sleeps, is refused and not
+/// changed. A target that has it there is adopted, whatever its kind.
 #[tokio::test(start_paused = true)]
 async fn a_target_without_replicas_in_its_spec_is_refused() {
     for (spec, is_refused) in [(json!({"count": 3}), true), (json!({"replicas": 3}), false)] {
@@ -824,8 +825,8 @@ async fn a_target_without_replicas_in_its_spec_is_refused() {
     }
 }
 
-/// Goal: a Service that becomes headless or an ExternalName while it is borrowed is given back with its workload, which
-/// nobody could wake any more, and the reason is named; when it is an ordinary one again, it is taken over again.
+/// Goal: if a borrowed Service becomes headless or an ExternalName, it is restored with its workload, which nothing
+/// could wake any more, and the reason is reported. When it is an ordinary Service again, it is taken over again.
 #[tokio::test(start_paused = true)]
 async fn a_service_that_can_no_longer_lead_to_activators_is_given_back() {
     for (field, value, word) in [("type", "ExternalName", "ExternalName"), ("clusterIP", "None", "headless")] {
@@ -861,13 +862,13 @@ async fn a_service_that_can_no_longer_lead_to_activators_is_given_back() {
     }
 }
 
-/// The condition Ready of the status that was written last.
+/// Returns the condition Ready of the last written status.
 fn ready(asked: &[super::fixture::Asked]) -> (String, String, String) {
     condition(last_status(asked), "Ready")
 }
 
-/// Goal: an edit that only the cluster can refuse changes nothing either: the version that was served stays in force, is
-/// scaled and given back, and its Service and ports stay in the status, until the mistake is mended.
+/// Goal: an edit that is valid but unusable in this cluster changes nothing either. The former version stays in force,
+/// is scaled and restored, and its Service and ports stay in the status, until the error is fixed.
 #[tokio::test(start_paused = true)]
 async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
     let foreign = json!({"metadata": {"name": "taken", "namespace": "ns", "uid": "f", "resourceVersion": "41",
@@ -901,7 +902,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         assert_eq!((&status["service"], &status["ports"][0]["name"]), (&json!("hello"), &json!("web")), "{reason}");
         assert!(status["backend"]["wakeRefused"].is_null(), "{reason}: it wakes");
         let mut touched: Vec<_> = lines(&asked).into_iter().filter(|line| !line.ends_with("/events")).collect();
-        touched.dedup(); // The answer to the first is no newer than the edit.
+        touched.dedup(); // The response to the first is not newer than the edit.
         assert_eq!(touched, [format!("PUT {ZS}/status")], "{reason}: nothing else is touched");
         woken(&mut f, 1).await;
         f.put_target_at(0, 401);
@@ -914,7 +915,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
     }
 }
 
-/// A Service with these ports, taken over, as that version.
+/// Returns a Service with these ports, taken over, as this version.
 fn adopted_with(ports: &[(&str, u16)], version: &str) -> Value {
     let mut value = at(&adopted(), version);
     let port = |(name, port): &(&str, u16)| json!({"name": name, "port": port, "targetPort": 8080});
@@ -922,8 +923,8 @@ fn adopted_with(ports: &[(&str, u16)], version: &str) -> Value {
     value
 }
 
-/// Goal: a Service that loses a port which is named, or calls it otherwise, keeps nobody from waking at the others,
-/// though this process may never have seen the port. Ready says what is wrong, until it is mended.
+/// Goal: if a Service loses or renames a port that the spec names, requests to the other ports still wake the
+/// workload, even if this process has never seen the port. Ready reports the error until it is fixed.
 #[tokio::test(start_paused = true)]
 async fn a_port_that_the_service_loses_keeps_nobody_asleep() {
     let (web, metrics, other) = (("web", 80), ("metrics", 9100), ("numbers", 9100));
@@ -947,7 +948,7 @@ async fn a_port_that_the_service_loses_keeps_nobody_asleep() {
     }
 }
 
-/// Goal: what the definition refuses by now, and was stored before, keeps nobody from waking: a fallback's port.
+/// Goal: a stored object that the definition would reject now still wakes; here, a fallback's port.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_whose_port_can_be_none_keeps_nobody_asleep() {
     let mut f = Fixture::standalone();
@@ -960,8 +961,8 @@ async fn a_fallback_whose_port_can_be_none_keeps_nobody_asleep() {
     assert_eq!(*f.fakes.scaled.lock(), [(0, 1)]);
 }
 
-/// Goal: an edit that names a port which the Service does not have leaves the version before in force, also where the
-/// Service has lost a port of that one.
+/// Goal: an edit that names a port which the Service lacks leaves the former version in force, even if the Service
+/// also lacks a port of the former version.
 #[tokio::test(start_paused = true)]
 async fn an_edit_is_not_in_force_because_the_version_before_lacks_a_port() {
     let mut f = Fixture::standalone();
@@ -980,8 +981,8 @@ async fn an_edit_is_not_in_force_because_the_version_before_lacks_a_port() {
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the limit of the version before");
 }
 
-/// Goal: as long as the target is away, activators are told why nobody wakes, and nothing of its former pods; when it is
-/// back, that is over.
+/// Goal: while the target is missing, activators are told why nothing wakes, and nothing about its former pods. When
+/// it is back, that ends.
 #[tokio::test(start_paused = true)]
 async fn activators_are_told_that_the_target_is_away() {
     let told = |asked: &[super::fixture::Asked]| {
@@ -1002,8 +1003,8 @@ async fn activators_are_told_that_the_target_is_away() {
     assert_eq!(told(&settled(&mut f).await), (true, Value::Null, Value::Null));
 }
 
-/// Goal: of two that name one target the one that has it keeps it, else the older one gets it; the other is told, and gets
-/// it when it is free.
+/// Goal: of two ZeroScalers with the same target the one that has adopted it keeps it, else the older one gets it. The
+/// other one reports the conflict, and gets the target when it is free.
 #[tokio::test]
 async fn two_that_name_one_target_do_not_share_it() {
     let named = |name: &str, created: &str| {
@@ -1047,7 +1048,7 @@ async fn two_that_name_one_target_do_not_share_it() {
     let asked = f.settle().await;
     assert!(lines(&asked).contains(&format!("PATCH {ZS}").as_str()), "it is free: {:?}", lines(&asked));
 
-    // Who has it keeps it, although somebody older asks for it now.
+    // The holder keeps it, although an older object asks for it now.
     f.put_scaler(named("oldest", "2021-01-01T00:00:00Z"));
     let asked = f.settle().await;
     assert!(
@@ -1057,8 +1058,8 @@ async fn two_that_name_one_target_do_not_share_it() {
     );
 }
 
-/// Goal: a namespace that lets no activator in is told so in Ready, with the rule that is missing, and in one event; what is
-/// served stays Ready, since nobody knows whether the cluster heeds policies.
+/// Goal: in a namespace whose policies admit no activator, Ready and one event report the missing rule. A served
+/// workload stays Ready, because it is not known whether the cluster enforces policies.
 #[tokio::test]
 async fn a_policy_that_lets_no_activator_in_is_named() {
     let mut f = Fixture::standalone();
@@ -1072,7 +1073,7 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     let born = f.settle().await;
     assert_eq!(told(&born), ["Adopted"]);
     let mut written = born.last().expect("a status").2.clone();
-    written["metadata"]["resourceVersion"] = json!("200"); // As the watch tells of it.
+    written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
     f.put_scaler(written);
     f.hear(A, &[(20_000, "zs")]);
     let asked = f.settle().await;
@@ -1083,7 +1084,7 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     assert_eq!(told(&asked), ["NetworkPolicy"]);
 }
 
-/// Goal: a host of another namespace is not had, which is told with the host and the rule, and all else is served.
+/// Goal: a host of another namespace is refused and reported with the host and the rule; everything else is served.
 #[tokio::test]
 async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
     let mut f = Fixture::standalone();
@@ -1108,8 +1109,8 @@ async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
     assert_eq!((&status["status"]["service"], condition(status, "Adopted").0.as_str()), (&json!("hello"), "True"));
 }
 
-/// Goal: an object that was made anew under the name of one that nobody has seen go is none's successor: what this process
-/// holds for the other is forgotten.
+/// Goal: an object re-created under the name of one whose deletion was not observed is not its successor: everything
+/// held for the former one is forgotten.
 #[tokio::test]
 async fn one_that_is_made_anew_unseen_inherits_nothing() {
     let mut f = born_asleep();
@@ -1118,15 +1119,15 @@ async fn one_that_is_made_anew_unseen_inherits_nothing() {
     let mut anew = scaler(json!({}));
     (anew["metadata"]["uid"], anew["metadata"]["resourceVersion"]) = (json!("anew"), json!("300"));
     f.put_scaler(anew);
-    f.put_service(at(&service(), "400")); // Nobody's.
+    f.put_service(at(&service(), "400")); // Without an owner.
     let private = common::RevisionKey::new("ns", "hello-private");
-    f.cx.cluster().services.apply(&private, "", None); // The garbage collector takes what had an owner.
+    f.cx.cluster().services.apply(&private, "", None); // The garbage collector deletes owned objects.
     assert!(!f.cx.cluster().scalers.are_led(&f.key, ["hello"].into_iter()), "nor is what was noted of it");
     f.settle().await;
     assert!(f.cx.path(&f.key).is_some(), "it has a path of its own");
 }
 
-/// Goal: a workload whose measurements were stopped, and that stays after all, is measured again.
+/// Goal: a workload whose measurements were stopped is measured again if it stays.
 #[tokio::test]
 async fn what_is_not_measured_is_measured_again() {
     let mut f = born_asleep();

@@ -1,4 +1,4 @@
-//! Paths in standalone: birth, the path that moves, adoption, tampering.
+//! Tests of paths in standalone: creation, moves of the path, adoption, tampering.
 
 use super::fixture::{Exchange, Fixture, expect, leads};
 use super::kpa_knative::status;
@@ -17,12 +17,12 @@ const SLICE: &str = "hello-zeroscale-ipv4-0";
 /// Ports of a Service of ours.
 const OURS: [(&str, u16); 2] = [("http", 80), ("http-backend", 8080)];
 
-/// With an activator that listens for a Service of ours.
+/// Creates a fixture with an activator that listens for a Service of ours.
 async fn fixture(spec: Value, mode: PathMode) -> Fixture {
     fixture_of(spec, mode, &OURS).await
 }
 
-/// The same with another Service's ports.
+/// Creates the same for a Service with these ports.
 async fn fixture_of(spec: Value, mode: PathMode, ports: &[(&str, u16)]) -> Fixture {
     let mut f = Fixture::standalone();
     f.put_autoscaler(scaler(spec, status("False", "NoTraffic", 3600, 0, 0)));
@@ -83,7 +83,7 @@ async fn born_asleep_it_leads_to_the_activators() {
     assert_eq!((&*backend.service, backend.probe), ("hello", Probe::Tcp { port: None }));
 }
 
-/// Goal: one update moves the path, and a pass that finds everything in place writes nothing.
+/// Goal: one update moves the path, and a reconcile of a consistent state writes nothing.
 #[tokio::test]
 async fn a_switch_of_the_path_is_one_update() {
     let mut f = fixture(json!({}), PathMode::Proxy).await;
@@ -96,7 +96,7 @@ async fn a_switch_of_the_path_is_one_update() {
         ]
     };
     pass(&mut f, everything()).await.expect("birth");
-    // The watch tells of what was written.
+    // As reported by the watch.
     let slices = &f.cx.cluster().slices;
     let key = common::RevisionKey::new("ns", SLICE);
     let slice = slices.get(&key).expect("offered");
@@ -110,8 +110,9 @@ async fn a_switch_of_the_path_is_one_update() {
     pass(&mut f, vec![moved, told]).await.expect("to the pods");
 }
 
-/// Goal: once the labels find another's pod, the private Service loses its selector and leads to the target's own pods alone;
-/// what Kubernetes has written goes. It has its selector back when nobody else's pod is there and the target sleeps.
+/// Goal: once the labels match a foreign pod, the private Service loses its selector and our slices lead to the
+/// target's own pods only; slices that Kubernetes wrote are deleted. The selector returns when no foreign pod is left
+/// and the target sleeps.
 #[tokio::test]
 async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own() {
     let mut f = fixture(json!({}), PathMode::Proxy).await;
@@ -136,7 +137,7 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
     ];
     pass(&mut f, script).await.expect("a stranger has come");
     let slice = |name: &str| common::RevisionKey::new("ns", name);
-    f.cx.cluster().slices.apply(&slice("p"), "", None); // As the watch tells.
+    f.cx.cluster().slices.apply(&slice("p"), "", None); // As reported by the watch.
     *f.fakes.strangers.lock() = Strangers::default();
     pass(&mut f, vec![]).await.expect("awake, it stays as it is");
     f.fakes.addresses.lock().clear();
@@ -194,7 +195,7 @@ async fn a_foreign_service_is_never_touched() {
     pass(&mut f, script).await.expect("a pass");
 }
 
-/// Goal: after a ZeroScaler was deleted and made anew, the former one's Service is waited out.
+/// Goal: after a ZeroScaler was deleted and re-created, the former one's Service is left to the garbage collector.
 #[tokio::test]
 async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
     let mut f = fixture(json!({}), PathMode::Proxy).await;
@@ -203,8 +204,8 @@ async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
     pass(&mut f, vec![expect(&format!("POST {SERVICES}")), pending]).await.expect("a pass");
 }
 
-/// Goal: without activators the traffic goes to the pods, but not to those that are about to go: while the write that
-/// takes the last one is under way, or is done: then it goes to nobody.
+/// Goal: without activators the traffic goes to the pods, unless they are about to end: while the write that removes
+/// the last one is in progress or done, the traffic goes nowhere.
 #[tokio::test]
 async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     let mut f = fixture(json!({}), PathMode::Proxy).await;
@@ -230,8 +231,8 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     pass(&mut f, vec![led]).await.expect("there is a pod that stays");
 }
 
-/// Goal: an activator that ends in order and the one that takes its place are one write, if that one answers soon; where
-/// clients are refused nobody waits.
+/// Goal: an activator that shuts down in order and its successor are replaced in one write, if the successor reports
+/// soon. If clients would be refused, nothing waits.
 #[tokio::test(start_paused = true)]
 async fn an_activator_that_goes_waits_for_its_successor() {
     let [goes, stays, comes] = ["10.9.0.1", "10.9.0.2", "10.9.0.3"];
@@ -264,8 +265,8 @@ async fn an_activator_that_goes_waits_for_its_successor() {
     }
 }
 
-/// Goal: another name for the public Service: the new one is made, the former one and its slices go, also where the Service
-/// has gone before. Slices of a ZeroScaler that has taken the Service over stay.
+/// Goal: if the public Service is renamed, the new one is created, and the former one and its slices are deleted, even
+/// if the Service is already gone. Slices of a ZeroScaler that has taken over the Service stay.
 #[tokio::test]
 async fn a_renamed_public_service_leaves_nothing_behind() {
     for is_there in [true, false] {

@@ -1,7 +1,7 @@
-//! What Knative's ServerlessService controller is tested for, of standalone's paths: where Knative's writes Endpoints, ours
-//! writes slices. Which activators, of how many, and the filter of ports stand in the slices' own tables. Two things
-//! differ, each marked where it does: what is missing counts as empty and is no error, and the report says who has the
-//! traffic, not who was asked to have it.
+//! The cases of Knative's ServerlessService controller tests, for standalone's paths: where Knative's writes
+//! Endpoints, ours writes slices. The choice of activators and the filter of ports are tested with the slices. Two
+//! things differ, each marked in place: missing objects count as empty and are no error, and the report contains the
+//! path in effect, not the requested one.
 
 use super::fixture::{Exchange, Fixture, expect, leads};
 use super::kpa_knative::status;
@@ -18,7 +18,7 @@ const SLICE: &str = "hello-zeroscale-ipv4-0";
 const POD: &str = "10.0.0.1";
 const ACTIVATOR: &str = "10.9.0.1";
 
-/// Pods behind the private Service, whose ports are these.
+/// Returns a slice of pods behind the private Service, with these ports.
 fn slice_of_pods(ports: [&str; 2], addresses: &[&str]) -> Value {
     let endpoints: Vec<_> =
         addresses.iter().map(|address| json!({"addresses": [address], "conditions": {"ready": true}})).collect();
@@ -28,7 +28,7 @@ fn slice_of_pods(ports: [&str; 2], addresses: &[&str]) -> Value {
     })
 }
 
-/// A workload whose path nobody has looked at, before there is a slice of anything.
+/// Returns a workload whose path was never reconciled, without any slices.
 async fn alone(mode: PathMode, protocol: &str) -> Fixture {
     let mut f = Fixture::standalone();
     let ports = json!({"ports": [{"name": "http", "protocol": protocol}]});
@@ -40,7 +40,7 @@ async fn alone(mode: PathMode, protocol: &str) -> Fixture {
     f
 }
 
-/// The same with the pods and activators that are ready.
+/// Returns the same with these ready pods and activators.
 async fn born(mode: PathMode, pods: &[&str], activators: &[&str]) -> Fixture {
     let f = alone(mode, "http1").await;
     are(&f, pods, activators);
@@ -64,7 +64,7 @@ async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await
 }
 
-/// A report of who has the traffic: the activators, or the pods.
+/// Expects a report of the path in effect: the activators, or the pods.
 fn tells(in_path: bool) -> Exchange {
     leads().with(move |path| assert_eq!(path["inPath"], in_path, "{path}"))
 }
@@ -74,7 +74,7 @@ fn addresses(body: &Value) -> Vec<&str> {
     endpoints.iter().filter_map(|endpoint| endpoint["addresses"][0].as_str()).collect()
 }
 
-/// The first pass: both Services, the slice with these addresses, and the status.
+/// Expects the first reconcile: both Services, the slice with these addresses, and the report.
 fn birth(leads_to: &'static [&'static str], told: Exchange) -> Vec<Exchange> {
     vec![
         expect(&format!("POST {SERVICES}")),
@@ -84,14 +84,14 @@ fn birth(leads_to: &'static [&'static str], told: Exchange) -> Vec<Exchange> {
     ]
 }
 
-/// The watch tells of the slice that was written.
+/// Reports the written slice by the watch.
 fn slice_is_seen(f: &Fixture, version: &str) {
     let (slices, key) = (&f.cx.cluster().slices, Key::new("ns", SLICE));
     let written = slices.get(&key).expect("offered");
     slices.apply(&key, version, Some((*written).clone()));
 }
 
-/// Everything consistent: the pod has the traffic.
+/// Returns a consistent state in which the pod has the traffic.
 async fn settled() -> Fixture {
     let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
     pass(&mut f, birth(&[POD], tells(false))).await.expect("birth");
@@ -99,7 +99,7 @@ async fn settled() -> Fixture {
     f
 }
 
-/// Somebody edits a Service.
+/// Edits a Service as another writer.
 fn edit(f: &Fixture, name: &str, edit: impl FnOnce(&mut Service)) {
     let key = Key::new("ns", name);
     let mut service = Service::clone(&*f.cx.cluster().services.get(&key).expect("made"));
@@ -121,7 +121,7 @@ async fn what_is_consistent_is_left_alone() {
 async fn the_first_pass_leads_to_who_is_ready() {
     for (mode, pods, activators, leads_to, in_path) in [
         (Serve, &[][..], &[ACTIVATOR][..], &[ACTIVATOR][..], true),
-        // Upstream's says that the activators have the traffic, as was asked.
+        // Upstream reports the activators, as requested.
         (Proxy, &[POD], &[], &[POD], false),
         (Proxy, &[POD], &[ACTIVATOR], &[ACTIVATOR], true),
         (Serve, &[POD], &[], &[POD], false),
@@ -187,8 +187,8 @@ async fn an_update_that_fails_ends_the_pass() {
     pass(&mut f, vec![refused]).await.expect_err("the public Service was refused, the status stays");
 }
 
-/// Upstream ends the first two passes with an error, and writes an empty list in the third; here what nobody has listed yet is
-/// nobody, and a list of nobody is no slice.
+/// Upstream ends the first two reconciles with an error, and writes an empty list in the third. Here objects that are
+/// not listed yet count as empty, and an empty list is no slice.
 #[tokio::test]
 async fn what_is_missing_counts_as_empty() {
     let mut f = alone(Proxy, "http1").await;
@@ -206,7 +206,7 @@ async fn what_is_missing_counts_as_empty() {
     pass(&mut f, services.into_iter().chain([told]).collect()).await.expect("nobody is ready");
 }
 
-/// The private one; a public one is in [`super::sks`], and slices of others on a public Service of ours are removed.
+/// The private Service. A public one is tested in [`super::sks`]; foreign slices of our public Service are deleted.
 #[tokio::test]
 async fn a_private_service_of_somebody_else_is_left_alone() {
     let mut f = settled().await;
