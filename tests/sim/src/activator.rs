@@ -1,8 +1,8 @@
-//! An activator: real accounting and a real throttler for each revision, a made-up socket and made-up pods.
+//! Activator with the real accounting and throttler for each revision, and with a modeled connection and modeled pods.
 //!
-//! The proxy itself is reduced to what counts here: a request is counted in, waits for a slot, runs for a while on a
-//! pod, and is counted out. Wake-ups are real: a waiting request is polled only when its waker was called, so one that
-//! was forgotten stays held, and the run fails.
+//! The proxy is reduced to the relevant steps: a request is counted, waits for a slot, runs on a pod for a while, and
+//! is uncounted. Wake-ups are real: a waiting request is polled only after its waker was called. A request whose
+//! wake-up is lost stays held, and the run fails.
 
 use crate::events::{Event, Frame, Local};
 use crate::model::{Endpoint, Id, Objects};
@@ -27,17 +27,17 @@ use std::time::Duration;
 
 /// Namespace of attestations.
 pub(crate) const SYSTEM: &str = "zeroscale-system";
-/// Requests of a revision that may wait.
+/// Maximum number of waiting requests of a revision.
 const HELD_MAX: u32 = 10_000;
-/// A connection that carries nothing is noticed after so long.
+/// Time after which a mute connection is detected.
 const DEAD_AFTER: Duration = Duration::from_secs(3);
 
 pub(crate) struct Activator {
     pub(crate) process: Process,
     pub(crate) name: String,
-    /// The autoscaler that it is connected to.
+    /// Autoscaler that the activator is connected to.
     pub(crate) socket: Option<usize>,
-    /// Since when the connection has carried nothing.
+    /// Time since which the connection has carried nothing.
     mute_since: Option<Duration>,
     fronts: Vec<Front>,
     pub(crate) requests: BTreeMap<u64, Request>,
@@ -96,7 +96,7 @@ impl Activator {
         }
     }
 
-    /// Requests of a revision, and how many of them run on a pod.
+    /// Returns the number of a revision's requests, and how many of them run on a pod.
     pub(crate) fn load(&self, revision: usize) -> (usize, usize) {
         let mine = || self.requests.values().filter(|request| request.revision == revision);
         (mine().count(), mine().filter(|request| !request.is_held()).count())
@@ -194,7 +194,7 @@ impl Simulation {
         self.poll(index);
     }
 
-    /// Polls whoever was woken, until nobody is.
+    /// Polls all woken requests until none is left.
     fn poll(&mut self, index: usize) {
         loop {
             let activator = &mut self.activators[index];
@@ -244,7 +244,7 @@ impl Simulation {
         }
     }
 
-    /// The reporting second: what every tracked revision has seen, and that this activator is there.
+    /// Sends the periodic report: the stats of every tracked revision, and an attestation.
     fn report(&mut self, index: usize) {
         self.tell(Who::Activator(index), Duration::from_secs(1), Local::Report);
         self.connect(index);
@@ -282,7 +282,7 @@ impl Simulation {
         }
     }
 
-    /// Makes sure of a connection, as far as there is anybody to connect to.
+    /// Opens a connection if there is none and an autoscaler is up.
     fn connect(&mut self, index: usize) {
         let activator = &self.activators[index];
         let dead = activator.mute_since.is_some_and(|since| self.now >= since + DEAD_AFTER);
@@ -297,7 +297,7 @@ impl Simulation {
         activator.mute_since = None;
     }
 
-    /// Whether a connection has taken it; that does not mean that it arrives.
+    /// Sends messages. Returns true if a connection has taken them, which does not mean that they arrive.
     fn send(&mut self, index: usize, messages: Vec<WireStatMessage>) -> bool {
         self.connect(index);
         let Some(autoscaler) = self.activators[index].socket else { return false };
@@ -315,7 +315,7 @@ impl Simulation {
         true
     }
 
-    /// A client's request comes to an entry and goes where that entry's endpoints lead.
+    /// Delivers a client's request to one of the endpoints of an entry.
     pub(crate) fn arrive(&mut self, revision: usize, lasts: Duration) {
         let entry = self.rng.random_range(0..self.entries.len());
         let mut endpoints = self.entries[entry].endpoints[revision].clone();
@@ -333,7 +333,7 @@ impl Simulation {
                     self.at(lasts, Event::Finish(id));
                     return;
                 }
-                Endpoint::Activator(_) | Endpoint::Pod(_) => {} // Refused: the client tries another address.
+                Endpoint::Activator(_) | Endpoint::Pod(_) => {} // Connection refused: the client tries another address.
             }
         }
         self.summary.unreachable += 1;

@@ -1,7 +1,7 @@
-//! An autoscaler process: what it hears, when it evaluates, and what it believes to own.
+//! Autoscaler process: the stats it receives, its evaluations, and the buckets it believes to own.
 //!
-//! Election, wheel, windows, deciders and the rule of forwarding are the real ones. What lies between them in the shell
-//! (queues, attestations, the table of loops) is written down here again, as small as it gets.
+//! Election, wheel, windows, deciders and the forwarding rule are the real ones. The parts of the shell between them
+//! (queues, attestations, the table of loops) are modeled as simply as possible.
 
 use crate::events::Local;
 use crate::lease::TIMING;
@@ -27,7 +27,7 @@ use common::write_rate::TokenBucket;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How recent an attestation must be.
+/// Maximum age of an attestation.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
 pub(crate) struct Autoscaler {
@@ -37,23 +37,23 @@ pub(crate) struct Autoscaler {
     pub(crate) cache: Objects,
     wheel: Wheel<usize>,
     pub(crate) loops: BTreeMap<usize, Loop>,
-    /// When each activator was heard last.
+    /// Time of the last attestation of each activator.
     pub(crate) heard: Vec<Option<Duration>>,
     pub(crate) works: BTreeMap<(Controller, usize), Work>,
     pub(crate) rounds: BTreeMap<usize, Round>,
-    /// Whose turn it is to write.
+    /// Queue of writes that wait for tokens.
     pub(crate) write_queue: WriteQueue,
-    /// Whether somebody else changes the replicas that are asked for.
+    /// Conflicts with other writers about replicas.
     pub(crate) conflicts: BTreeMap<usize, ScaleConflict>,
-    /// Revisions whose last pod is being taken, and until when that may be carried out.
+    /// Revisions whose last pod is being removed, with the time until which that may be carried out.
     pub(crate) leaving: BTreeMap<usize, Duration>,
-    /// Stats of revisions that nobody owns, and until when they are kept.
+    /// Stats of revisions without an owner, with the time until which they are kept.
     pub(crate) ownerless: Vec<(Duration, WireStatMessage, Option<Forwarded<usize>>)>,
     turn_at: Option<Duration>,
     pub(crate) elect_at: Option<Duration>,
-    /// What is being written, by bucket.
+    /// Pending writes by bucket.
     pub(crate) writers: Vec<Writers>,
-    /// Holders as last published, and whether that is this process.
+    /// Holders as last published, and true if that is this process.
     pub(crate) published: Vec<(Option<String>, bool)>,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Loop {
     pub(crate) looks: Looks,
 }
 
-/// The answer that a new loop starts with.
+/// Origin of the state that a new loop starts with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Initial {
     Adopted(i32),
@@ -183,7 +183,7 @@ impl Simulation {
         self.wind(index);
     }
 
-    /// Comes back when the wheel has something due.
+    /// Schedules the next turn of the wheel.
     fn wind(&mut self, index: usize) {
         let autoscaler = &mut self.autoscalers[index];
         let next = autoscaler.wheel.next_due(self.epoch + self.now);
@@ -226,7 +226,7 @@ impl Simulation {
         }
     }
 
-    /// Makes sure of a revision's loop.
+    /// Creates the loop of a revision unless it exists.
     pub(crate) fn ensure_loop(&mut self, index: usize, revision: usize, initial: Initial) {
         if self.autoscalers[index].loops.contains_key(&revision) {
             return;
@@ -263,7 +263,7 @@ impl Simulation {
         self.wind(index);
     }
 
-    /// Forgets a revision that is another's.
+    /// Forgets a revision that another process owns.
     pub(crate) fn drop_revision(&mut self, index: usize, revision: usize) {
         self.asked.remove(&(index, self.autoscalers[index].process.life, revision));
         let autoscaler = &mut self.autoscalers[index];

@@ -1,5 +1,5 @@
-//! What is behind the processes: the API server's store and its watches, pods that come and go, endpoints on their way
-//! to entries. None of it fails by itself.
+//! Cluster around the processes: the API server's store and its watches, pods, and the propagation of endpoints to
+//! entries. None of these fails by itself.
 
 use crate::events::{Event, Local};
 use crate::model::{Id, Object};
@@ -8,19 +8,19 @@ use crate::simulation::{Change, SimulatedPod, Simulation};
 use rand::RngExt;
 use std::time::Duration;
 
-/// A pod that is scaled away still serves for so long: at least this, which is longer than entries are apart.
+/// Minimum time for which a removed pod still serves. It is longer than the time between two entries' updates.
 const LINGER: Duration = Duration::from_secs(1);
-/// Entries learn of one change within so many milliseconds of each other. A probe proves one of them.
+/// Maximum time in milliseconds between two entries learning of the same change. A probe proves one of them.
 pub(crate) const ENTRIES_APART: u64 = 500;
 
 impl Simulation {
-    /// Time of one way to the API server or back.
+    /// Returns the transit time to the API server or back.
     pub(crate) fn api_delay(&mut self) -> Duration {
         let most = if self.links.api_slow() { 1500 } else { 40 };
         Duration::from_millis(self.rng.random_range(1..=most))
     }
 
-    /// Stores an object and tells everybody. Its version.
+    /// Stores an object, notifies all watches, and returns the object's version.
     pub(crate) fn put(&mut self, id: Id, object: Object) -> u64 {
         self.store_version += 1;
         let version = self.store_version;
@@ -51,7 +51,7 @@ impl Simulation {
         self.tell(who, delay, Local::Notify(id));
     }
 
-    /// A watch that begins anew shows everything.
+    /// Delivers all objects, as at the start of a watch.
     pub(crate) fn relist(&mut self, who: Who) {
         for id in self.store.ids() {
             self.notify(who, id);
@@ -65,8 +65,8 @@ impl Simulation {
         }
     }
 
-    /// Entries learn of a revision's endpoints, all about as late. A change that none has learnt of yet is overtaken by
-    /// the next one: what brings endpoints to nodes carries the newest state, not its history.
+    /// Propagates a revision's endpoints to the entries, all with about the same delay. A change that no entry has
+    /// learned of yet is overtaken by the next one: propagation carries the newest state, not its history.
     pub(crate) fn publish(&mut self, revision: usize) {
         let lag = Duration::from_millis(self.links.entries_lag().map_or(20, |seconds| seconds * 1000));
         let from = self.now + lag;
@@ -82,7 +82,7 @@ impl Simulation {
         }
     }
 
-    /// As many pods as the target asks for; the youngest leave first.
+    /// Creates or removes pods until there are as many as the target requests; the youngest are removed first.
     pub(crate) fn deploy(&mut self, revision: usize) {
         let wanted = usize::try_from(self.store.target(revision).unwrap_or(0)).unwrap_or(0);
         let mine: Vec<usize> =

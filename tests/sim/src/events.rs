@@ -1,4 +1,4 @@
-//! What happens: to the cluster ([`Event`]), and to one process ([`Local`]).
+//! Events of the cluster ([`Event`]) and of one process ([`Local`]).
 
 use crate::lease::LeaseAnswer;
 use crate::model::{Endpoint, Id};
@@ -28,11 +28,11 @@ pub(crate) enum Event {
         revision: usize,
         step: Step,
     },
-    /// The deployment controller looks at a target.
+    /// The deployment controller reconciles a target.
     Deploy(usize),
     PodReady(usize),
     PodGone(usize),
-    /// An entry learns where a revision's requests go.
+    /// An entry learns the destinations of a revision's requests.
     Switch {
         entry: usize,
         revision: usize,
@@ -41,21 +41,21 @@ pub(crate) enum Event {
     },
     ActivatorReady(usize, u32),
     Traffic(usize),
-    /// A client's request.
+    /// A client sends a request.
     Arrive {
         revision: usize,
         lasts: Duration,
     },
-    /// One that went straight to a pod ends.
+    /// A request that went directly to a pod ends.
     Finish(u64),
     Begin(usize),
     End(usize),
-    /// Somebody else looks at a revision's replicas.
+    /// Another writer checks a revision's replicas.
     Undo(usize),
     Look,
 }
 
-/// Something that reaches a process.
+/// Event for one process.
 #[derive(Debug)]
 pub(crate) enum Local {
     Notify(Id),
@@ -74,13 +74,13 @@ pub(crate) enum Local {
         revision: usize,
         answer: Answer,
     },
-    /// Tokens have come back.
+    /// Tokens are available again.
     Tokens,
-    /// Other revisions have something to write.
+    /// Other revisions have objects to write.
     Flood,
-    /// A look at a revision's metric; which row of looks it belongs to.
+    /// A metric of a revision is measured. Contains the number of the series of measurements.
     Measure(usize, u32),
-    /// Nothing will come of a write for a bucket any more.
+    /// A write for a bucket has no further effect.
     WriteOver(usize),
     IdleTimeout {
         bucket: usize,
@@ -102,6 +102,6 @@ pub(crate) enum Local {
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub(crate) messages: Vec<WireStatMessage>,
-    /// How, if another autoscaler has forwarded it.
+    /// Path by which another autoscaler has forwarded the frame, if any.
     pub(crate) forwarded: Option<Forwarded<usize>>,
 }

@@ -1,4 +1,4 @@
-//! What the seed does to the cluster while it runs: traffic, and faults that begin and end.
+//! Effects of the seed during a run: traffic, and faults that begin and end.
 
 use crate::events::Event;
 use crate::model::{Id, Object};
@@ -9,7 +9,7 @@ use rand::RngExt;
 use std::time::Duration;
 
 impl Simulation {
-    /// The next stretch of a revision's traffic: silence, a trickle, a surge, or a few long requests.
+    /// Generates the next stretch of a revision's traffic: silence, a trickle, a surge, or a few long requests.
     pub(crate) fn traffic(&mut self, revision: usize) {
         let (requests, lasts, stretch) = match self.rng.random_range(0..6) {
             0 | 1 => (0, 0..=0, 5_000..=60_000),
@@ -26,7 +26,7 @@ impl Simulation {
         self.at(Duration::from_millis(stretch), Event::Traffic(revision));
     }
 
-    /// Whoever wants other replicas sees a change a moment later.
+    /// Makes another writer notice a change of replicas a moment later.
     pub(crate) fn rouse_rival(&mut self, revision: usize) {
         if self.links.rival(revision).is_some_and(|wanted| self.store.target(revision) != Some(wanted)) {
             let delay = Duration::from_millis(self.rng.random_range(10..800));
@@ -101,7 +101,7 @@ impl Simulation {
         }
     }
 
-    /// What has waited reaches the process, in order.
+    /// Delivers the waiting events to the resumed process, in order.
     pub(crate) fn resume(&mut self, who: Who) {
         let now = self.now;
         let process = self.process(who);

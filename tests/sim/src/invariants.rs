@@ -1,4 +1,4 @@
-//! What must hold at every event, judged from the truth of the model and never from what a process believes.
+//! Invariants at every event, judged by the true state of the model and never by the view of a process.
 
 use crate::autoscaler::Autoscaler;
 use crate::cluster::ENTRIES_APART;
@@ -10,25 +10,25 @@ use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_conflict::Attempt;
 use std::time::Duration;
 
-/// Attestations are older than this where an activator cannot be heard; what the autoscaler allows, and the network.
+/// Age from which an attestation shows that an activator cannot report: the limit of the autoscaler plus network delay.
 const UNHEARD: Duration = Duration::from_millis(3100);
-/// An activator counts once it has been ready for so long: whoever still holds a lease has heard of it by then.
+/// Time for which an activator must have been ready before it counts. Every process that still holds a lease knows of
+/// it by then.
 const SETTLED: Duration = Duration::from_secs(20);
-/// A look is begun and answered within so long of its time.
+/// Maximum delay of a measurement and its result.
 const NOTICED: Duration = Duration::from_millis(500);
-/// What the rules about contested replicas promise: so many repetitions at once, then pauses from the first to the
-/// longest.
+/// Promises of the rules for contested replicas: immediate rewrites, then pauses from the first to the longest.
 const FREE: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(5);
 const REASSERT: Duration = Duration::from_secs(1);
 const PEACE: Duration = Duration::from_secs(600);
-/// Time in which traffic without a gap must have kept the last pod, on top of the stable window.
+/// Time beyond the stable window for which traffic without a gap must have kept the last pod.
 const SLACK: Duration = Duration::from_secs(8);
-/// From a request that waits to a patch, or to a pod's answer, while nothing is wrong.
+/// Maximum time from a waiting request to a patch, or to a response of a pod, without faults.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl Simulation {
-    /// At most one writer, bounds, and no zero while traffic goes on: looked at when a write reaches the API server.
+    /// Checks when a write reaches the API server: at most one writer, bounds, and no scale to zero during traffic.
     pub(crate) fn judge_write(&mut self, by: usize, revision: usize, object: &Object) {
         let bucket = self.plan.revisions[revision].bucket;
         let now = self.instant();
@@ -60,7 +60,7 @@ impl Simulation {
         }
     }
 
-    /// No decision for less while an activator with traffic could not be heard.
+    /// Checks that no decision lowers the scale while an activator with traffic cannot report.
     pub(crate) fn judge_decision(&mut self, by: usize, revision: usize, before: Option<i32>, now: &Recommendation) {
         let spec = &self.plan.revisions[revision].spec;
         let most = (spec.max_scale_up_rate * f64::from(now.inputs.ready.max(1))).ceil() as i32;
@@ -89,12 +89,12 @@ impl Simulation {
         }
     }
 
-    /// Fewer pods were decided on: no metric may have been failing for longer than a look takes to come.
+    /// Checks a decision for fewer pods: no metric may have been failing for longer than a measurement takes.
     pub(crate) fn judge_doubt(&mut self, by: usize, revision: usize, current: i32, to: i32) {
         let Revision { metric: Some(metric), bounds, .. } = &self.plan.revisions[revision] else { return };
         let by_command = bounds.max.is_some_and(|max| current > max && to == max);
         let failing = self.links.metrics_cut(by).then_some(self.metrics_cut_at[by]).flatten();
-        // Whoever stood still has not looked meanwhile.
+        // A paused process has made no measurements meanwhile.
         let resumed = self.autoscalers[by].process.resumed;
         let noticed = failing.is_some_and(|since| self.now > since.max(resumed) + metric.period + NOTICED);
         if to < current && noticed && !by_command {
@@ -105,8 +105,8 @@ impl Simulation {
         }
     }
 
-    /// The same replicas again, by the same process: after [`FREE`] times each pause is twice the one before. Pods for
-    /// which requests may wait are asked for every second ([`REASSERT`]).
+    /// Checks repeated writes of the same replicas by the same process: after [`FREE`] repetitions each pause is twice
+    /// the one before. Pods for which requests may wait are requested every second ([`REASSERT`]).
     pub(crate) fn judge_repetition(&mut self, by: usize, revision: usize, to: i32) {
         let life = self.autoscalers[by].process.life;
         let before = self.asked.insert((by, life, revision), (to, 0, self.now));
@@ -123,8 +123,8 @@ impl Simulation {
         }
     }
 
-    /// A request that arrives at any entry can reach an activator or a pod. (An activator that has died is a fault; a
-    /// pod leaves only because it was scaled away.)
+    /// Checks that a request at any entry can reach an activator or a pod. (A dead activator is a fault; a pod is
+    /// removed only by scaling.)
     pub(crate) fn judge_entries(&mut self) {
         let gone = |endpoint: &Endpoint| matches!(endpoint, Endpoint::Pod(pod) if !self.pods.contains_key(pod));
         let lost = self.entries.iter().enumerate().find_map(|(entry, lists)| {
@@ -139,7 +139,7 @@ impl Simulation {
         }
     }
 
-    /// A metric takes pods away faster than entries that are slow learn of those that stay.
+    /// Returns true if a metric removes pods faster than slow entries learn of the remaining ones.
     fn is_outpaced(&self, revision: usize) -> bool {
         let stays = |pod: &SimulatedPod| pod.revision == revision && pod.ready && !pod.leaving;
         let metric = self.plan.revisions[revision].metric.is_some();
@@ -147,8 +147,7 @@ impl Simulation {
         metric && self.changes[revision].last().is_some_and(learns) && self.pods.values().any(stays)
     }
 
-    /// Every poke leads to a patch, and every held request to a pod, while nothing keeps them from it. Looked at
-    /// each `step`.
+    /// Checks that every poke leads to a patch, and every held request to a pod, without faults. Called every `step`.
     pub(crate) fn judge_waits(&mut self, step: Duration) {
         for revision in 0..self.plan.revisions.len() {
             let mut held = (0..self.activators.len()).filter(|index| {
@@ -164,7 +163,7 @@ impl Simulation {
                 (was_asleep, time) if waits && *was_asleep == asleep => (asleep, *time + step),
                 _ => (asleep, Duration::ZERO),
             };
-            // With a limit of concurrency, pods that are busy for long are a reason.
+            // With a concurrency limit, a request may also wait because the pods are busy for long.
             let limit = self.plan.revisions[revision].concurrency > 0;
             if waited.1 > PATIENCE && (asleep || !limit) {
                 let what = if asleep { "a patch" } else { "a pod" };
@@ -175,7 +174,7 @@ impl Simulation {
         }
     }
 
-    /// Whether an activator, the revision's owner and all between them are well.
+    /// Returns true if an activator, the revision's owner and everything between them are free of faults.
     fn nothing_is_wrong(&self, index: usize, revision: usize) -> bool {
         let activator = &self.activators[index];
         let bucket = self.plan.revisions[revision].bucket;
@@ -189,7 +188,7 @@ impl Simulation {
             && !self.links.peers_cut(owner, socket)
     }
 
-    /// Whether somebody else changes its replicas, or has until a moment ago: a stated reason.
+    /// Returns true if another writer changes the replicas, or did until recently: a stated reason.
     fn is_rivalled(&self, revision: usize) -> bool {
         let now = self.instant();
         let waits = |autoscaler: &Autoscaler| {
@@ -199,8 +198,8 @@ impl Simulation {
         self.links.rival(revision).is_some() || self.autoscalers.iter().any(waits)
     }
 
-    /// Since when a revision has had requests without a gap. Those that went straight to pods that do not report are
-    /// seen by nobody.
+    /// Updates the time since which each revision has had requests without a gap. Requests that went directly to pods
+    /// without a reporter do not count, since nothing reports them.
     pub(crate) fn follow_traffic(&mut self) {
         for revision in 0..self.plan.revisions.len() {
             let scraped = self.plan.revisions[revision].scraped;
@@ -211,7 +210,7 @@ impl Simulation {
         }
     }
 
-    /// Keeps the first broken rule.
+    /// Records the first violated invariant.
     pub(crate) fn break_rule(&mut self, what: String) {
         if self.broken.is_none() {
             self.say(|| format!("BROKEN {what}"));
@@ -219,7 +218,7 @@ impl Simulation {
         }
     }
 
-    /// For the trace.
+    /// Describes an object for the trace.
     pub(crate) fn describe(&self, id: Id) -> String {
         format!("{id:?} = {:?}", self.store.get(id))
     }

@@ -1,4 +1,4 @@
-//! Leases: what an autoscaler's election writes, what the API server makes of it, and what it means to own.
+//! Leases: the writes of an autoscaler's election, their results, and ownership.
 
 use crate::events::{Event, Local};
 use crate::model::{Id, Object};
@@ -9,12 +9,12 @@ use crate::summary::Without;
 use common::election::{Op, Record, Timing, WRITE_MARGIN};
 use std::time::Duration;
 
-/// Longest wait for the answer to a write of a lease.
+/// Maximum wait for the response to a write of a lease.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long leases last.
+/// Timing of leases.
 pub(crate) const TIMING: Timing = Timing::STANDALONE;
 
-/// How a write of a lease ended.
+/// Result of a write of a lease.
 #[derive(Clone, Debug)]
 pub(crate) enum LeaseAnswer {
     Written(Record),
@@ -25,7 +25,7 @@ pub(crate) enum LeaseAnswer {
 }
 
 impl Simulation {
-    /// Writes what is due, publishes what has changed, and comes back when there is more.
+    /// Writes what is due, publishes changes, and schedules the next call.
     pub(crate) fn elect(&mut self, index: usize) {
         let now = self.instant();
         let ops = self.autoscalers[index].election.due(now);
@@ -74,7 +74,7 @@ impl Simulation {
         self.at(delay, Event::WriteLease { by: index, life, lease, op, sent });
     }
 
-    /// A write of a lease reaches the API server.
+    /// Handles a write of a lease that has reached the API server.
     pub(crate) fn lease_written(&mut self, by: usize, life: u32, lease: usize, op: Op, sent: Duration) {
         let me = self.autoscalers[by].identity.clone();
         let known = self.store.lease(lease).cloned();
@@ -125,7 +125,7 @@ impl Simulation {
         self.elect(index);
     }
 
-    /// An orderly exit gives everything up first, but for what is still being written under.
+    /// Releases all leases at an orderly exit, except those with pending writes.
     pub(crate) fn release_leases(&mut self, index: usize) {
         let now = self.instant();
         let ops = self.autoscalers[index].election.release(now);
@@ -134,7 +134,8 @@ impl Simulation {
         }
     }
 
-    /// Whether a process holds a bucket by its own clock; without the check: whether it has not heard otherwise.
+    /// Returns true if a process holds a bucket by its own clock. Without the lease check: if it knows of no other
+    /// holder.
     pub(crate) fn owns_bucket(&self, index: usize, bucket: usize) -> bool {
         self.holds_for(index, bucket, Duration::ZERO)
     }
@@ -143,7 +144,7 @@ impl Simulation {
         self.owns_bucket(index, self.plan.revisions[revision].bucket)
     }
 
-    /// Whether the lease is certain to last for as long as a write may take.
+    /// Returns true if the lease is certain to outlast a write.
     pub(crate) fn may_write(&self, index: usize, revision: usize) -> bool {
         self.holds_for(index, self.plan.revisions[revision].bucket, WRITE_MARGIN)
     }

@@ -1,4 +1,4 @@
-//! Which connections are in which state. Faults may overlap, so each is counted.
+//! State of all connections. Faults may overlap, so each one is stored.
 
 use crate::plan::Fault;
 
@@ -22,17 +22,17 @@ impl Links {
         self.active.contains(&fault)
     }
 
-    /// Whether an autoscaler's requests do not reach the API server.
+    /// Returns true if an autoscaler's requests do not reach the API server.
     pub(crate) fn api_request_lost(&self, autoscaler: usize) -> bool {
         self.is(Fault::StopApi) || self.is(Fault::CutApi(autoscaler))
     }
 
-    /// Whether answers and events do not reach an autoscaler.
+    /// Returns true if responses and events do not reach an autoscaler.
     pub(crate) fn api_answer_lost(&self, autoscaler: usize) -> bool {
         self.api_request_lost(autoscaler) || self.is(Fault::LoseAnswers(autoscaler))
     }
 
-    /// Whether events reach nobody.
+    /// Returns true if events reach no process.
     pub(crate) fn api_stopped(&self) -> bool {
         self.is(Fault::StopApi)
     }
@@ -45,7 +45,7 @@ impl Links {
         !self.api_answer_lost(autoscaler) && !self.writes_slow()
     }
 
-    /// Whether it takes long until an object is written.
+    /// Returns true if writes of objects take long.
     pub(crate) fn writes_slow(&self) -> bool {
         self.api_slow() || self.is(Fault::SlowWrites)
     }
@@ -70,12 +70,12 @@ impl Links {
         self.is(Fault::CutScrapes(autoscaler))
     }
 
-    /// Whether an autoscaler's looks at metrics fail.
+    /// Returns true if an autoscaler's measurements of metrics fail.
     pub(crate) fn metrics_cut(&self, autoscaler: usize) -> bool {
         self.is(Fault::CutMetrics(autoscaler))
     }
 
-    /// What somebody else wants a revision's replicas to be.
+    /// Returns the number of replicas that another writer wants for a revision.
     pub(crate) fn rival(&self, revision: usize) -> Option<i32> {
         self.active.iter().find_map(|fault| match fault {
             Fault::Rival(of, replicas) if *of == revision => Some(*replicas),
@@ -83,7 +83,7 @@ impl Links {
         })
     }
 
-    /// How many seconds entries lag behind.
+    /// Returns the delay of entries in seconds.
     pub(crate) fn entries_lag(&self) -> Option<u64> {
         self.active.iter().filter_map(|fault| if let Fault::SlowEntries(lag) = fault { Some(*lag) } else { None }).max()
     }

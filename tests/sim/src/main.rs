@@ -1,7 +1,8 @@
-//! `sim --seed N` tells one run; `sim --seeds N [--from M]` runs many. `--without RULE` leaves a rule out,
-//! `--simulation ports` runs the one of port numbers, `--simulation holders` the one of who holds a workload.
+//! `sim --seed N` prints the trace of one run; `sim --seeds N [--from M]` runs many. `--without RULE` disables a rule.
+//! `--simulation ports` selects the simulation of port numbers, `--simulation holders` that of the holders of a
+//! workload.
 //!
-//! `sim many` counts what goes between processes, for 100 000 workloads or as many as are said.
+//! `sim many` counts the communication between processes, for 100 000 workloads or the given number.
 
 use sim::many::{self, Size};
 use sim::{Broken, Without, holders, ports};
@@ -52,7 +53,7 @@ fn refuse(error: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The size that is counted.
+/// Parses the size to count.
 fn size(mut arguments: impl Iterator<Item = String>) -> Result<Size, String> {
     let mut size = Size::LARGE;
     while let Some(name) = arguments.next() {
@@ -83,7 +84,7 @@ fn report(outcome: Result<(), Broken>) -> ExitCode {
     }
 }
 
-/// What happened in a run.
+/// Runs one seed and returns its summary.
 fn one(seed: u64, simulation: Simulation, verbose: bool) -> Result<String, Broken> {
     Ok(match simulation {
         Simulation::Scale(without) => format!("{:#?}", sim::run(seed, without, verbose)?),
@@ -92,7 +93,7 @@ fn one(seed: u64, simulation: Simulation, verbose: bool) -> Result<String, Broke
     })
 }
 
-/// Stops at the first seed that breaks a rule.
+/// Runs many seeds and stops at the first one that violates an invariant.
 fn many(arguments: &Arguments) -> Result<(), Broken> {
     let mut events = 0;
     for done in 1..=arguments.seeds {

@@ -1,7 +1,7 @@
-//! Metrics beside the load: looks that succeed or fail, and the engine's one wish of both.
+//! Metrics in addition to the load: measurements that succeed or fail, and the combined desired scale.
 //!
-//! What a metric asks for is made up, from nothing to more than the bounds allow, and has nothing to do with the load:
-//! as a processor or a queue's length may have. The rules that make one wish of it are the real ones.
+//! The values of a metric are random, from nothing to more than the bounds allow, and independent of the load, like
+//! those of a processor or a queue. The rules that combine them are the real ones.
 
 use crate::events::Local;
 use crate::process::Who;
@@ -15,22 +15,22 @@ use rand::Rng;
 use rand::RngExt;
 use std::time::Duration;
 
-/// What a revision asks the metrics for.
+/// Metric of a revision.
 #[derive(Clone, Debug)]
 pub(crate) struct Metric {
-    /// Time between two looks.
+    /// Time between two measurements.
     pub(crate) period: Duration,
     behavior: Option<Behavior>,
-    /// It never asks for more.
+    /// Maximum number of pods that the metric asks for.
     most: i32,
 }
 
-/// What a process knows of one revision's metric.
+/// State of one revision's metric in a process.
 #[derive(Debug, Default)]
 pub(crate) struct Looks {
     blend: Blend,
     measured: Option<Measured>,
-    /// Which row of looks is under way; none while there are no replicas.
+    /// Number of the present series of measurements; `None` while there are no replicas.
     row: Option<u32>,
     rows: u32,
 }
@@ -48,7 +48,7 @@ impl Metric {
 }
 
 impl Simulation {
-    /// One wish of load and metric; none for a revision without a metric.
+    /// Combines load and metric into a desired scale. Returns `None` for a revision without a metric.
     pub(crate) fn blend(&mut self, index: usize, revision: usize, current: i32) -> Option<Answer> {
         let metric = self.plan.revisions[revision].metric.clone()?;
         let (now, bounds) = (self.timestamp(), self.plan.revisions[revision].bounds);
@@ -78,7 +78,7 @@ impl Simulation {
         Some(answer)
     }
 
-    /// A look at a revision's metric.
+    /// Measures a revision's metric.
     pub(crate) fn measure(&mut self, index: usize, revision: usize, row: u32) {
         let Some(metric) = self.plan.revisions[revision].metric.clone() else { return };
         let failed = self.links.metrics_cut(index);
@@ -98,7 +98,7 @@ impl Simulation {
         self.tell(Who::Autoscaler(index), metric.period, Local::Measure(revision, row));
     }
 
-    /// Replicas were changed: a behavior remembers it.
+    /// Records a change of replicas in the memory of the behavior.
     pub(crate) fn remember_scale(&mut self, index: usize, revision: usize, from: i32, to: i32) {
         let Some(metric) = self.plan.revisions[revision].metric.clone() else { return };
         let now = self.timestamp();

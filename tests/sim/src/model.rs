@@ -1,7 +1,7 @@
-//! What the API server of the model stores, and what every process keeps a copy of.
+//! Objects in the API server's store, and in the copies of all processes.
 //!
-//! Objects are cut down to what the rules read and write. Versions rise with every write of the whole store, as
-//! Kubernetes' do; a process never takes an older version for a newer one.
+//! Objects are reduced to the fields that the rules read and write. Versions rise with every write of the whole store,
+//! as in Kubernetes. A process never mistakes an older version for a newer one.
 
 use autoscaler_core::active::{Active, ActiveCondition};
 use autoscaler_core::path_mode::PathMode;
@@ -9,22 +9,22 @@ use common::election::Record;
 use common::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// Names one object; numbers are revisions, and buckets for leases.
+/// Name of an object. The numbers are revisions, and buckets for leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Id {
-    /// The scaled object.
+    /// Scaled object.
     Target(usize),
-    /// The ZeroScaler's status, as the passes have it.
+    /// Status of the ZeroScaler, as far as the passes use it.
     Status(usize),
-    /// The ServerlessService.
+    /// ServerlessService.
     Path(usize),
     /// Endpoints of the public Service.
     Public(usize),
     /// Endpoints of the private Service: the ready pods.
     Private(usize),
-    /// Endpoints of the activators' Service: those that are ready.
+    /// Endpoints of the activators' Service: the ready activators.
     Activators,
-    /// A bucket's lease.
+    /// Lease of a bucket.
     Lease(usize),
 }
 
@@ -39,7 +39,7 @@ pub(crate) enum Object {
     Lease(Record),
 }
 
-/// Where a request can be sent.
+/// Destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     Pod(usize),
@@ -48,7 +48,7 @@ pub(crate) enum Endpoint {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Status {
-    /// The Active condition and when it last changed.
+    /// Active condition and the time of its last change.
     pub(crate) active: Option<(ActiveCondition, Timestamp)>,
     pub(crate) initialized: bool,
     pub(crate) desired: Option<i32>,
@@ -66,7 +66,7 @@ impl Status {
     }
 }
 
-/// A ServerlessService: what it is asked for, and since when the public endpoints are activators.
+/// ServerlessService: its requested mode, and the time since which the public endpoints are activators.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path {
     pub(crate) mode: PathMode,
@@ -74,12 +74,12 @@ pub(crate) struct Path {
     pub(crate) proxy_since: Option<Timestamp>,
 }
 
-/// Objects by name, with their versions: the store itself, or a copy of it.
+/// Objects by name with their versions: the store itself or a copy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects(BTreeMap<Id, (u64, Object)>);
 
 impl Objects {
-    /// Whether this was news.
+    /// Stores an object. Returns true if its version is newer.
     pub(crate) fn put(&mut self, id: Id, version: u64, object: Object) -> bool {
         match self.0.get(&id) {
             Some((known, _)) if *known >= version => false,

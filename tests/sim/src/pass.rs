@@ -1,4 +1,4 @@
-//! What a pass of either controller writes, from the copies of its autoscaler.
+//! Writes of a pass of either controller, computed from the copies of its autoscaler.
 
 use crate::autoscaler::Initial;
 use crate::model::{Endpoint, Id, Object, Status};
@@ -19,7 +19,7 @@ use std::time::Duration;
 const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Simulation {
-    /// What the pass over the ZeroScaler writes. None before everything was listed.
+    /// Returns the writes of the pass over the ZeroScaler, or `None` before everything was listed.
     pub(crate) fn plan_scale(&mut self, index: usize, revision: usize) -> Option<VecDeque<Step>> {
         let now = self.timestamp();
         let cache = &self.autoscalers[index].cache;
@@ -112,7 +112,7 @@ impl Simulation {
         Some(steps)
     }
 
-    /// Whether somebody else keeps changing the replicas back, so that it is not time to ask for them again.
+    /// Returns true if another writer keeps changing the replicas back, so that they must not be rewritten yet.
     fn is_contested(&mut self, index: usize, revision: usize, current: i32, to: i32) -> bool {
         let is_awaited = current == 0 && to > 0;
         let conflict = self.autoscalers[index].conflicts.get(&revision).copied().unwrap_or_default();
@@ -130,7 +130,7 @@ impl Simulation {
         *self.summary.reasons.entry(format!("{reason:?}")).or_default() += 1;
     }
 
-    /// What the ServerlessService's pass writes.
+    /// Returns the writes of the pass over the ServerlessService.
     pub(crate) fn plan_endpoints(&mut self, index: usize, revision: usize) -> Option<VecDeque<Step>> {
         let now = self.timestamp();
         let cache = &self.autoscalers[index].cache;
@@ -141,7 +141,7 @@ impl Simulation {
             _ if pods.is_empty() => true,
             mode => mode == PathMode::Proxy,
         };
-        // Nobody is led back to pods that are on their way out.
+        // Do not lead requests back to pods that are being removed.
         let leaving = self.autoscalers[index].leaving.get(&revision).is_some_and(|until| self.now < *until)
             || cache.target(revision) == Some(0);
         if !through && path.mode == PathMode::Proxy && !pods.is_empty() && leaving {

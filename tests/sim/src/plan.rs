@@ -1,4 +1,4 @@
-//! What a seed chooses before the run begins: how large the cluster is, what its revisions are like, and its faults.
+//! Choices of the seed before the run: the size of the cluster, the properties of its revisions, and the faults.
 
 use crate::metrics::Metric;
 use common::RevisionKey;
@@ -9,22 +9,23 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt};
 use std::time::Duration;
 
-/// Faults begin and end within this time.
+/// Time within which faults begin and end.
 const TROUBLE: Duration = Duration::from_secs(150);
-/// A run ends after so long: long enough after the last fault for everything that was owed.
+/// End of a run. The time after the last fault suffices for everything that is due.
 pub(crate) const END: Duration = Duration::from_secs(200);
 
-/// Longest that one autoscaler alone is cut off, in seconds: several leases, so that its view of them goes stale.
+/// Maximum time in seconds for which one autoscaler alone is cut off: several leases, so that its view of them becomes
+/// stale.
 const CUT_OFF_MAX: u64 = 60;
 
-/// All that is fixed before a run.
+/// Properties fixed before a run.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) autoscalers: usize,
     pub(crate) activators: usize,
     pub(crate) entries: usize,
     pub(crate) buckets: usize,
-    /// How fast each autoscaler writes.
+    /// Write rate of each autoscaler.
     pub(crate) rate: Rate,
     pub(crate) revisions: Vec<Revision>,
     pub(crate) faults: Vec<Planned>,
@@ -38,15 +39,15 @@ pub(crate) struct Revision {
     pub(crate) bounds: Bounds,
     pub(crate) grace_period: Duration,
     pub(crate) pod_retention: Duration,
-    /// From creation to readiness.
+    /// Time from creation to readiness.
     pub(crate) start_up: Duration,
-    /// Requests that one pod runs at once; 0: any number.
+    /// Number of requests that one pod runs at once; 0 means no limit.
     pub(crate) concurrency: u32,
-    /// Whether pods report; else the activators never leave the path.
+    /// True if pods report. Otherwise the activators never leave the path.
     pub(crate) scraped: bool,
-    /// Replicas that it is found with.
+    /// Replicas at the start.
     pub(crate) found: i32,
-    /// What it asks the metrics for, if anything.
+    /// Metric of the revision, if any.
     pub(crate) metric: Option<Metric>,
 }
 
@@ -59,39 +60,39 @@ pub(crate) struct Planned {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The process stands still; what reaches it waits.
+    /// The process is paused; its events wait.
     PauseAutoscaler(usize),
-    /// It dies, and starts anew at the end.
+    /// The process dies, and restarts at the end.
     CrashAutoscaler(usize),
-    /// It gives its leases up before it ends, and starts anew at the end.
+    /// The process releases its leases before it exits, and restarts at the end.
     LeaveAutoscaler(usize),
-    /// The process stands still.
+    /// The process is paused.
     PauseActivator(usize),
-    /// It dies with every request it holds, and starts anew at the end.
+    /// The process dies with every request it holds, and restarts at the end.
     CrashActivator(usize),
-    /// Nothing passes between an autoscaler and the API server.
+    /// An autoscaler and the API server cannot reach each other.
     CutApi(usize),
-    /// Requests arrive there, answers and events do not come back.
+    /// Requests arrive at the API server, but responses and events do not come back.
     LoseAnswers(usize),
-    /// The API server is away for everybody.
+    /// The API server is unavailable to all processes.
     StopApi,
-    /// Answers take up to a second and a half.
+    /// Responses take up to a second and a half.
     SlowApi,
-    /// Writes of objects take seconds (what has to admit them is slow), those of leases do not.
+    /// Writes of objects take seconds (because admission is slow); writes of leases do not.
     SlowWrites,
-    /// An activator's stats reach no autoscaler while its traffic goes on.
+    /// An activator's stats reach no autoscaler while its traffic continues.
     CutStats(usize),
-    /// Its frames are lost, repeated, late.
+    /// An activator's frames are lost, duplicated or delayed.
     SpoilStats(usize),
     /// Two autoscalers cannot forward to each other.
     CutPeers(usize, usize),
-    /// Pods do not answer an autoscaler's scrapes.
+    /// An autoscaler's scrapes of pods fail.
     CutScrapes(usize),
-    /// The metrics API does not answer an autoscaler.
+    /// An autoscaler's requests to the metrics API fail.
     CutMetrics(usize),
-    /// Somebody else changes a revision's replicas to this number, again and again.
+    /// Another writer changes a revision's replicas to this number, again and again.
     Rival(usize, i32),
-    /// Entries learn of new endpoints only after so many seconds.
+    /// Entries learn of new endpoints only after this many seconds.
     SlowEntries(u64),
 }
 
@@ -107,7 +108,7 @@ impl Plan {
         if autoscalers > 1 && rng.random_bool(0.5) {
             faults.extend(writes_at_a_hand_over(autoscalers, rng));
         }
-        // From what leaves hardly any choice to upstream's.
+        // From a rate that hardly suffices up to Knative's.
         let rate = Rate { qps: f64::from(rng.random_range(4..=40)), burst: rng.random_range(1..=80) };
         Self { autoscalers, activators, entries: rng.random_range(1..=3), buckets, rate, revisions, faults }
     }
@@ -178,7 +179,7 @@ fn fault(autoscalers: usize, activators: usize, rng: &mut StdRng) -> Planned {
     planned(fault, longest, rng)
 }
 
-/// What has to do with how many replicas there are to be.
+/// Plans a fault that affects the number of replicas.
 fn around_replicas(autoscalers: usize, revisions: usize, rng: &mut StdRng) -> Planned {
     if rng.random_bool(0.6) {
         return planned(Fault::CutMetrics(rng.random_range(0..autoscalers)), 90, rng);
@@ -186,7 +187,7 @@ fn around_replicas(autoscalers: usize, revisions: usize, rng: &mut StdRng) -> Pl
     planned(Fault::Rival(rng.random_range(0..revisions), rng.random_range(1..=6)), 100, rng)
 }
 
-/// Leases that change hands, as somebody leaves and comes back, while what is written under them takes its time.
+/// Plans a hand-over of leases (an autoscaler leaves and comes back) during slow writes under them.
 fn writes_at_a_hand_over(autoscalers: usize, rng: &mut StdRng) -> [Planned; 2] {
     let slow = planned(Fault::SlowWrites, 60, rng);
     let leaver = Fault::LeaveAutoscaler(rng.random_range(0..autoscalers));

@@ -1,4 +1,4 @@
-//! Probes of a revision's path: one a second until an activator answers, or the round is over.
+//! Probes of a revision's path: one per second until an activator responds or the round ends.
 
 use crate::events::Local;
 use crate::model::Endpoint;
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 const ROUND: Duration = Duration::from_secs(45);
-/// How long a probe that found an activator counts.
+/// Validity of a probe that reached an activator.
 pub(crate) const PROBE_HOLDS: Duration = Duration::from_secs(5);
 
-/// Probes of one revision's path.
+/// Round of probes of one revision's path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Round {
     Running { failed: bool, until: Duration },
@@ -30,7 +30,7 @@ impl Simulation {
         }
     }
 
-    /// A probe comes to some entry, as any request would.
+    /// Sends a probe to some entry, like any request.
     pub(crate) fn probe(&mut self, index: usize, revision: usize) {
         let Some(Round::Running { until, .. }) = self.autoscalers[index].rounds.get(&revision).copied() else { return };
         let entry = self.rng.random_range(0..self.entries.len());

@@ -1,4 +1,4 @@
-//! A process's life: whether it runs, stands still, or is gone, and what waits for it.
+//! State of a process: whether it runs, is paused or has died, and the events that wait for it.
 
 use crate::events::Local;
 use std::time::Duration;
@@ -11,13 +11,13 @@ pub(crate) enum Who {
 
 #[derive(Debug, Default)]
 pub(crate) struct Process {
-    /// Which life this is: what was meant for an earlier one is lost.
+    /// Number of the present life. Events for an earlier one are lost.
     pub(crate) life: u32,
     pub(crate) down: bool,
     pub(crate) paused: bool,
-    /// When it went on after it had stood still.
+    /// Time of the last resume after a pause.
     pub(crate) resumed: Duration,
-    /// What reached it while it stood still, in order.
+    /// Events that arrived during a pause, in order.
     pub(crate) backlog: Vec<Local>,
 }
 

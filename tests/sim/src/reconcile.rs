@@ -1,7 +1,9 @@
-//! The two controllers of an autoscaler: each pass reads copies, asks the rules, and writes one object after the other.
+//! The two controllers of an autoscaler: each pass reads copies, applies the rules, and writes one object after the
+//! other.
 //!
-//! Order and conditions are the shell's: the replicas first and without a precondition, the lease looked at before
-//! each write, a pass that fails comes again after a back-off, one pass at a time for each revision and controller.
+//! Order and conditions are those of the shell. The replicas are written first and without a precondition, and the
+//! lease is checked before each write. A failed pass is repeated after a back-off, and there is one pass at a time for
+//! each revision and controller.
 
 use crate::events::{Event, Local};
 use crate::model::{Id, Object};
@@ -13,7 +15,7 @@ use rand::RngExt;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Back-off after a failed pass: the first, and the longest.
+/// First and longest back-off after a failed pass.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(300));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,20 +24,20 @@ pub(crate) enum Controller {
     Serverless,
 }
 
-/// One key of one controller's queue.
+/// Entry of one key in a controller's queue.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     queued: bool,
-    /// The writes that are left of a pass under way.
+    /// Remaining writes of a running pass.
     running: Option<VecDeque<Step>>,
     again: bool,
-    /// What it is asked for again for is a decision.
+    /// True if the repeated pass acts on a decision.
     hurried: bool,
     timer: Option<Duration>,
     failures: u32,
 }
 
-/// One write, based on a version; the replicas on none.
+/// Write based on a version. Writes of replicas have none.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) id: Id,
@@ -62,7 +64,7 @@ impl Simulation {
         }
     }
 
-    /// Asks for a pass that acts on a decision.
+    /// Requests a pass that acts on a decision.
     pub(crate) fn ask_urgently(&mut self, index: usize, revision: usize) {
         let key = (Controller::Autoscaler, revision);
         self.ask(index, key);
@@ -73,7 +75,7 @@ impl Simulation {
         }
     }
 
-    /// Asks for a pass later; the earliest wish counts.
+    /// Requests a pass after a delay; the earliest request counts.
     pub(crate) fn ask_after(&mut self, index: usize, key: (Controller, usize), delay: Duration) {
         let at = self.now + delay;
         let work = self.autoscalers[index].works.entry(key).or_default();
@@ -110,7 +112,7 @@ impl Simulation {
         self.next_step(index, key);
     }
 
-    /// The next write of a pass, or its end.
+    /// Queues the next write of a pass, or ends the pass.
     fn next_step(&mut self, index: usize, key: (Controller, usize)) {
         let work = self.autoscalers[index].works.entry(key).or_default();
         if let Some(step) = work.running.as_ref().and_then(VecDeque::front) {
@@ -132,7 +134,7 @@ impl Simulation {
         }
     }
 
-    /// There is a token for a write.
+    /// Begins a write that has got a token.
     pub(crate) fn begin_step(&mut self, index: usize, key: (Controller, usize)) {
         let work = self.autoscalers[index].works.entry(key).or_default();
         let Some(step) = work.running.as_mut().and_then(VecDeque::pop_front) else {
@@ -156,7 +158,7 @@ impl Simulation {
         self.at(passage.delay, Event::Write { by: index, life, passage, controller: key.0, revision: key.1, step });
     }
 
-    /// A write reaches the API server.
+    /// Handles a write that has reached the API server.
     pub(crate) fn written(&mut self, by: usize, life: u32, passage: Passage, key: (Controller, usize), step: Step) {
         let (Step { id, base, object }, (controller, revision)) = (step, key);
         let answer = if passage.too_late {
@@ -206,7 +208,7 @@ impl Simulation {
         }
     }
 
-    /// The API server has agreed to other replicas.
+    /// Handles a change of replicas that the API server has accepted.
     fn scaled(&mut self, index: usize, revision: usize, to: i32) {
         let now = self.instant();
         self.judge_repetition(index, revision, to);
@@ -219,7 +221,8 @@ impl Simulation {
         self.remember_scale(index, revision, from, to);
     }
 
-    /// A write that may have taken the last pod is over; without an answer it may still be carried out for a while.
+    /// Handles the end of a write that may have removed the last pod. Without a response it may still be carried out
+    /// for a while.
     fn last_pod_answered(&mut self, index: usize, revision: usize, lost: bool) {
         let Some(until) = self.autoscalers[index].leaving.get(&revision).copied() else { return };
         let key = (Controller::Serverless, revision);

@@ -1,8 +1,8 @@
-//! The simulated cluster: one clock, one queue of events, one source of chance.
+//! Simulated cluster: one clock, one queue of events, one random generator.
 //!
-//! Everything that happens is an event at a time; events of one time happen in the order in which they were made. What
-//! is meant for a process ([`Local`]) is lost if it has died meanwhile and waits if it stands still. Nothing reads a
-//! clock and no collection without an order is walked, so a seed always makes the same run.
+//! Everything that happens is an event at a time. Events of the same time happen in the order of their creation. An
+//! event for a process ([`Local`]) is lost if the process has died, and waits if it is paused. No code reads a clock or
+//! iterates over an unordered collection, so a seed always makes the same run.
 
 use crate::activator::Activator;
 use crate::autoscaler::Autoscaler;
@@ -20,19 +20,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at what waits.
+/// Interval between two checks of waiting requests.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Where requests come in: a node's or an ingress's own idea of the endpoints.
+/// Entry point of requests: the endpoints known to one node or ingress.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) endpoints: Vec<Vec<Endpoint>>,
 }
 
-/// A change of a revision's endpoints on its way to the entries.
+/// Change of a revision's endpoints in propagation to the entries.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// The first entry learns of it no earlier.
+    /// Earliest time at which an entry learns of the change.
     pub(crate) from: Duration,
     pub(crate) version: u64,
 }
@@ -47,7 +47,7 @@ pub(crate) struct SimulatedPod {
 pub(crate) struct Simulation {
     pub(crate) now: Duration,
     pub(crate) epoch: Instant,
-    /// The time as activators' accounting reads it.
+    /// Time for the accounting of activators.
     pub(crate) clock: Arc<AtomicI64>,
     pub(crate) rng: StdRng,
     pub(crate) plan: Plan,
@@ -60,22 +60,23 @@ pub(crate) struct Simulation {
     pub(crate) links: Links,
     pub(crate) autoscalers: Vec<Autoscaler>,
     pub(crate) activators: Vec<Activator>,
-    /// Since when each activator has been listed as ready.
+    /// Time since which each activator has been listed as ready.
     pub(crate) ready_since: Vec<Option<Duration>>,
     pub(crate) entries: Vec<Entry>,
-    /// Changes of each revision's endpoints, oldest first, that entries learn of or have learnt of.
+    /// Changes of each revision's endpoints, oldest first, that entries are learning or have learned.
     pub(crate) changes: Vec<Vec<Change>>,
     pub(crate) pods: BTreeMap<usize, SimulatedPod>,
     pub(crate) next_pod: usize,
-    /// Requests that went straight to a pod, and their revisions.
+    /// Requests that went directly to a pod, with their revisions.
     pub(crate) direct: BTreeMap<u64, usize>,
     pub(crate) next_request: u64,
     pub(crate) traffic_since: Vec<Option<Duration>>,
-    /// Since when each autoscaler's looks at metrics have failed.
+    /// Time since which each autoscaler's measurements of metrics have failed.
     pub(crate) metrics_cut_at: Vec<Option<Duration>>,
-    /// What each process, in each life, has asked for last of a revision, how often again, and when.
+    /// Last scale that each process, in each life, wrote for a revision: the scale, the number of repetitions, and the
+    /// time.
     pub(crate) asked: BTreeMap<(usize, u32, usize), (i32, u32, Duration)>,
-    /// How long requests have waited for (true: a patch, false: a pod) with nothing wrong.
+    /// Time for which requests have waited without faults: for a patch (true) or a pod (false).
     pub(crate) waited: Vec<(bool, Duration)>,
     pub(crate) summary: Summary,
     pub(crate) broken: Option<(Duration, String)>,
@@ -126,7 +127,7 @@ impl Simulation {
         simulation
     }
 
-    /// A cluster in which everything was created a moment ago, with the activators in every path.
+    /// Sets up a cluster in which everything was just created, with the activators in every path.
     fn set_up(&mut self) {
         self.say(|| format!("{:#?}", self.plan));
         let activators: Vec<usize> = (0..self.plan.activators).collect();
@@ -154,7 +155,7 @@ impl Simulation {
         self.at(LOOK, Event::Look);
     }
 
-    /// Runs to the end, or to the first broken rule.
+    /// Runs to the end, or to the first violated invariant.
     pub(crate) fn run(&mut self) {
         while let Some(((at, _), event)) = self.queue.pop_first()
             && at <= END
@@ -191,7 +192,7 @@ impl Simulation {
             }
             Event::Switch { entry, revision, version, endpoints } => {
                 if !self.changes[revision].iter().any(|change| change.version == version) {
-                    return; // Overtaken.
+                    return; // Overtaken by a newer change.
                 }
                 self.say(|| format!("entry {entry} leads revision {revision} to {endpoints:?}"));
                 self.entries[entry].endpoints[revision] = endpoints;
@@ -232,7 +233,7 @@ impl Simulation {
         if let Local::Notify(_) = what
             && self.deaf(who)
         {
-            return; // Lists everything again once it can.
+            return; // The process lists everything again once it can.
         }
         match who {
             Who::Autoscaler(index) => self.autoscaler(index, what),
@@ -259,7 +260,7 @@ impl Simulation {
         self.queue.insert((self.now + delay, self.made), event);
     }
 
-    /// Something reaches a process after `delay`, if it still lives then.
+    /// Delivers an event to a process after `delay`, if it is still in the same life.
     pub(crate) fn tell(&mut self, who: Who, delay: Duration, what: Local) {
         let life = self.process(who).life;
         self.at(delay, Event::To(who, life, what));
@@ -273,7 +274,7 @@ impl Simulation {
         self.summary.served += 1;
     }
 
-    /// Says a line of the trace.
+    /// Prints a line of the trace.
     pub(crate) fn say(&self, what: impl FnOnce() -> String) {
         if self.verbose {
             println!("{:>9.3}  {}", self.now.as_secs_f64(), what());

@@ -1,4 +1,4 @@
-//! Stats on their way: to the owner of their revision by further hops if need be, into its windows, and from pods.
+//! Routing of stats to the owner of their revision, with further hops if necessary, and scraping of pods.
 
 use crate::activator::SYSTEM;
 use crate::autoscaler::Cause;
@@ -12,10 +12,10 @@ use rand::RngExt;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a stat waits for an owner.
+/// Time for which a stat waits for an owner.
 const KEEP: Duration = Duration::from_secs(15);
 
-/// What goes to whom, by which hop.
+/// Messages to forward, by receiver and hop.
 type Onward = BTreeMap<(usize, Hop), Vec<WireStatMessage>>;
 
 impl Simulation {
@@ -23,7 +23,7 @@ impl Simulation {
         self.route(index, frame.messages, frame.forwarded.as_ref());
     }
 
-    /// Records what is ours, forwards what is not.
+    /// Records stats of own revisions and forwards the others.
     pub(crate) fn route(&mut self, index: usize, messages: Vec<WireStatMessage>, came: Option<&Forwarded<usize>>) {
         let mut onward = Onward::new();
         for mut message in messages {
@@ -94,7 +94,7 @@ impl Simulation {
         let is_believed = election.believed_until(bucket).is_some_and(|until| now < until);
         let holder = election.holder(bucket).filter(|_| is_believed);
         let known = |holder: &str| self.autoscalers.iter().position(|other| other.identity == holder);
-        // A lease in our name that is not ours any more is being given away.
+        // A lease in this process's name that it no longer holds is being handed over.
         holder.and_then(known).filter(|holder| *holder != index).map_or(Owner::Nobody, Owner::Other)
     }
 
@@ -111,7 +111,7 @@ impl Simulation {
         }
     }
 
-    /// Pods are asked what they run, once a second.
+    /// Scrapes the pods once a second.
     pub(crate) fn scrape(&mut self, index: usize) {
         self.tell(Who::Autoscaler(index), Duration::from_secs(1), Local::Scrape);
         let now = self.timestamp();

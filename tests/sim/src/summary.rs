@@ -1,65 +1,65 @@
-//! What a run is asked to leave out, and what it answers.
+//! Rules to disable in a run, and the summary of a run.
 
 use std::collections::BTreeMap;
 
-/// A part of the rules that is left out, to see that its invariant depends on it.
+/// Rule that is disabled to show that its invariant depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
-    /// A process acts as long as it has not heard of another holder.
+    /// A process acts as long as it knows of no other holder, without checking the lease.
     Lease,
-    /// A lease is given away whatever is being written under it, and a write may take as long as it takes.
+    /// A lease is handed over despite pending writes, and writes have no deadline.
     Guard,
-    /// The last pod leaves without a probe of the path.
+    /// The last pod is removed without a probe of the path.
     Proof,
-    /// Silence is believed whoever has been heard.
+    /// An evaluation trusts missing reports, whichever activators have reported.
     Attestation,
-    /// A metric that fails counts as one that asks for nothing.
+    /// A failing metric counts as a metric that requires nothing.
     Doubt,
-    /// Replicas that somebody changes are put right at once, however often.
+    /// Replicas changed by another writer are rewritten at once, however often.
     Contest,
 }
 
-/// What happened in a run.
+/// Counts of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Requests that came.
+    /// Requests that arrived.
     pub requests: u64,
-    /// Requests that were served to their end.
+    /// Requests that were served completely.
     pub served: u64,
-    /// Requests that found nobody, which only an activator's death explains.
+    /// Requests that reached no endpoint; only a dead activator can cause that.
     pub unreachable: u64,
     /// Stats that made an evaluation due at once.
     pub pokes: u64,
-    /// Replicas written.
+    /// Writes of replicas.
     pub patches: u64,
-    /// Writes that were refused for a newer version.
+    /// Writes that failed because of a newer version.
     pub conflicts: u64,
-    /// Writes that a process did not begin since its lease might have ended first.
+    /// Writes that a process did not begin because its lease might have ended first.
     pub lease_ends: u64,
-    /// Leases that were given away only after a write under them had ended.
+    /// Hand-overs of leases that waited for a pending write.
     pub waits: u64,
     /// Stats that were forwarded to a former owner, and by it to its successor.
     pub sent_on: u64,
-    /// Stats that were dropped since two hops did not bring them to an owner.
+    /// Stats that were dropped because two hops did not bring them to an owner.
     pub misrouted: u64,
-    /// Times that a write was left waiting for a token.
+    /// Times that a write had to wait for a token.
     pub writes_waited: u64,
-    /// Writes that moved up since a decision waited for them.
+    /// Writes that moved up because a decision waited for them.
     pub moved_up: u64,
-    /// Writes of revisions that the model does not have.
+    /// Writes of revisions outside the model.
     pub foreign_writes: u64,
-    /// Looks at metrics.
+    /// Measurements of metrics.
     pub looks: u64,
-    /// Those that failed.
+    /// Failed measurements.
     pub failed_looks: u64,
-    /// Replicas that somebody else has changed.
+    /// Changes of replicas by another writer.
     pub undone: u64,
-    /// Times that no activator was ready, and the endpoints did not lead to pods that were about to go.
+    /// Times that no activator was ready and the endpoints did not return to pods that were about to be removed.
     pub not_led_back: u64,
-    /// Times that a scale was not asked for again yet, since it is contested.
+    /// Times that a contested scale was not rewritten yet.
     pub contested: u64,
-    /// How often each reason was stated by a pass.
+    /// Number of passes by reason.
     pub reasons: BTreeMap<String, u64>,
 }

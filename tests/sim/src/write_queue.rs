@@ -1,7 +1,7 @@
-//! Writes wait for tokens: the process's bucket, and the writes in order of their class.
+//! Queue of writes that wait for tokens: the token bucket of a process, and its writes in the order of their classes.
 //!
-//! Other writes of the same process (statuses of ten thousand revisions that the model does not have) come in floods, in
-//! the class of objects, and take tokens as its own do.
+//! Other writes of the same process (statuses of ten thousand revisions outside the model) arrive in floods in the
+//! class of objects, and take tokens like the modeled ones.
 
 use crate::events::Local;
 use crate::process::Who;
@@ -12,13 +12,13 @@ use rand::RngExt;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A flood is at most what the rate serves in so long, in seconds.
+/// Maximum size of a flood, in seconds of the write rate.
 const FLOOD_MAX: f64 = 3.0;
 
 #[derive(Debug)]
 pub(crate) struct WriteQueue {
     bucket: TokenBucket,
-    /// In the order in which they are served; none: a write of a revision that the model does not have.
+    /// Waiting writes in serving order; `None` for a write of a revision outside the model.
     waiting: BTreeMap<(WriteClass, u64), Option<(Controller, usize)>>,
     count: u64,
     retry_at: Option<Duration>,
@@ -36,13 +36,13 @@ impl WriteQueue {
 }
 
 impl Simulation {
-    /// A pass has something to write: it is written when there is a token for it.
+    /// Queues a write of a pass until there is a token for it.
     pub(crate) fn queue_write(&mut self, index: usize, key: (Controller, usize), class: WriteClass) {
         self.autoscalers[index].write_queue.wait(class, Some(key));
         self.serve_writes(index);
     }
 
-    /// Other revisions have something to write, all at once.
+    /// Queues a flood of writes of other revisions.
     pub(crate) fn flood(&mut self, index: usize) {
         let pause = Duration::from_millis(self.rng.random_range(2_000..20_000));
         self.tell(Who::Autoscaler(index), pause, Local::Flood);
@@ -53,7 +53,7 @@ impl Simulation {
         self.serve_writes(index);
     }
 
-    /// A decision waits for a pass to end: what that has to write is in the decision's class from now on.
+    /// Moves a pass's write to the class of decisions, because a decision waits for that pass to end.
     pub(crate) fn promote_write(&mut self, index: usize, revision: usize) {
         let queue = &mut self.autoscalers[index].write_queue;
         let mine = Some((Controller::Autoscaler, revision));
@@ -71,7 +71,7 @@ impl Simulation {
         self.serve_writes(index);
     }
 
-    /// Serves whoever is first for as long as there are tokens for them.
+    /// Serves the writes in order as long as there are tokens.
     fn serve_writes(&mut self, index: usize) {
         let now = self.instant();
         loop {

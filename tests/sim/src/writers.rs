@@ -1,5 +1,4 @@
-//! Writes under way: each is begun under a lease, has to be over before that lease ends, and keeps it from being given
-//! away.
+//! Pending writes. Each begins under a lease, must be over before that lease ends, and keeps it from being handed over.
 
 use crate::events::Local;
 use crate::lease::LeaseAnswer;
@@ -10,39 +9,39 @@ use common::election::{Op, WRITE_MARGIN};
 use rand::RngExt;
 use std::time::Duration;
 
-/// Longest wait for the answer to a write, and the API server's longest try.
+/// Maximum wait for the response to a write, and maximum duration of its processing by the API server.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// From the moment a write is given up to the moment when it is certain not to be carried out.
+/// Time from abandoning a write until it is certain not to be carried out.
 pub(crate) const CANCEL_MARGIN: Duration = Duration::from_millis(500);
-/// Longest wait for writes under way before a lease is given away.
+/// Maximum wait for pending writes before a lease is handed over.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
-/// A request is this long on its way, in milliseconds.
+/// Maximum transit time of a request, in milliseconds.
 const TRANSIT: u64 = 40;
-/// What an API server that is slow takes before it carries a request out, in milliseconds.
+/// Maximum processing time of a slow API server, in milliseconds.
 const SLOW: u64 = 6_000;
 
-/// The writes of one autoscaler for one bucket, and what waits for their end.
+/// Pending writes of one autoscaler for one bucket, and the hand-over that waits for their end.
 #[derive(Debug, Default)]
 pub(crate) struct Writers {
     under_way: u32,
-    /// A write that gives the lease away, and which wait it is.
+    /// Write that hands the lease over, and the number of waits so far.
     waiting: Option<Op>,
     waits: u32,
 }
 
-/// One write's way to the API server.
+/// Timing of one write to the API server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passage {
-    /// When the sender, and a little later the API server, give it up.
+    /// Time at which the sender, and a little later the API server, abandons the write.
     pub(crate) deadline: Duration,
-    /// From being sent to being carried out.
+    /// Delay from sending to processing.
     pub(crate) delay: Duration,
-    /// Whether the API server has given it up by then.
+    /// True if the API server has abandoned the write by then.
     pub(crate) too_late: bool,
 }
 
 impl Simulation {
-    /// Begins a write for a revision. None if its lease may end too soon.
+    /// Begins a write for a revision. Returns `None` if its lease may end too soon.
     pub(crate) fn begin_write(&mut self, index: usize, revision: usize) -> Option<Passage> {
         if !self.may_write(index, revision) {
             return None;
@@ -62,13 +61,13 @@ impl Simulation {
         Some(Passage { deadline: self.now + within, delay: transit + busy, too_late: busy > within })
     }
 
-    /// What the API server takes before it carries a request out.
+    /// Returns the processing time of the API server.
     pub(crate) fn api_work(&mut self, slow: bool) -> Duration {
         let most = if slow { SLOW } else { 5 };
         Duration::from_millis(self.rng.random_range(0..=most))
     }
 
-    /// A write was answered, or it is certain that nothing will come of it any more.
+    /// Ends a write that got a response, or that is certain to have no further effect.
     pub(crate) fn write_over(&mut self, index: usize, bucket: usize) {
         let writers = &mut self.autoscalers[index].writers[bucket];
         writers.under_way -= 1;
@@ -79,12 +78,12 @@ impl Simulation {
         }
     }
 
-    /// A write was not answered: it counts until it can no longer be carried out.
+    /// Keeps a write without a response pending until it can no longer be carried out.
     pub(crate) fn write_given_up(&mut self, index: usize, bucket: usize) {
         self.tell(Who::Autoscaler(index), CANCEL_MARGIN, Local::WriteOver(bucket));
     }
 
-    /// Gives a lease away once nothing is being written under it.
+    /// Hands a lease over once no write is pending under it.
     pub(crate) fn hand_over(&mut self, index: usize, bucket: usize, op: Op) {
         let writers = &mut self.autoscalers[index].writers[bucket];
         if writers.under_way == 0 || self.without == Some(Without::Guard) {
@@ -98,7 +97,7 @@ impl Simulation {
         self.tell(Who::Autoscaler(index), IDLE_TIMEOUT, Local::IdleTimeout { bucket, wait });
     }
 
-    /// It has waited long enough, and keeps the lease.
+    /// Ends a wait that took too long, and keeps the lease.
     pub(crate) fn idle_timeout(&mut self, index: usize, bucket: usize, wait: u32) {
         let writers = &mut self.autoscalers[index].writers[bucket];
         if writers.waits == wait && writers.waiting.take().is_some() {

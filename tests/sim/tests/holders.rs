@@ -1,14 +1,14 @@
-//! What must hold of a workload's holders holds over the first seeds, and depends on each rule that is there for it; and
-//! how long requests wait beside one queue that knows everything.
+//! Tests that the invariants about a workload's holders hold over the first seeds and depend on each rule. Compares
+//! waiting times with one ideal queue.
 
 use sim::holders::{Arrivals, Figures, Setting, Summary, Without, figures, run};
 use std::time::Duration;
 
 const SEEDS: u64 = 60;
-/// Enough for each rule to be missed.
+/// Number of seeds that suffices to detect each missing rule.
 const SEEDS_WITHOUT: u64 = 40;
 
-/// Goal: it holds, and the runs are not idle ones.
+/// Goal: the invariants hold, and the runs contain enough activity.
 #[test]
 fn no_pod_is_above_its_limit_and_no_slot_is_lost() {
     let mut all = Summary::default();
@@ -26,7 +26,7 @@ fn no_pod_is_above_its_limit_and_no_slot_is_lost() {
     assert!(all.cut > 0 && all.sent_back > SEEDS && all.gone > SEEDS && all.faults > 5 * SEEDS, "{all:?}");
 }
 
-/// Goal: a seed is a run: the same events, to the last one.
+/// Goal: a seed always produces the same run, down to the last event.
 #[test]
 fn a_seed_replays() {
     for seed in [3, 14, 15] {
@@ -85,8 +85,9 @@ fn setting(activators: usize, arrivals: Arrivals) -> Setting {
     }
 }
 
-/// Goal: 80 requests a second on five pods of one slot, 50 ms and the way there, over one activator to five, evenly spaced: no
-/// activator's p99 is above 60 ms, and no pod has less than 16 or more than 24 parts of a hundred.
+/// Goal: load is served equally. Method: 80 requests a second on five pods with one slot, 50 ms each plus transit, over
+/// one to five activators, evenly spaced. The p99 of each activator is below 60 ms, and each pod gets 16 to 24 percent
+/// of the requests.
 #[test]
 fn equal_load_is_served_equally() {
     for activators in [1, 2, 3, 5] {
@@ -96,7 +97,7 @@ fn equal_load_is_served_equally() {
     }
 }
 
-/// Goal: with random arrivals the p99 is at most 1.1 times that of one queue before all pods, whoever holds them.
+/// Goal: with random arrivals the p99 is at most 1.1 times that of one ideal queue, whichever activator holds the pods.
 #[test]
 fn several_activators_are_one_queue() {
     for activators in [1, 2, 5] {
@@ -108,8 +109,7 @@ fn several_activators_are_one_queue() {
     }
 }
 
-/// Goal: pods that need two holders, divided among them, serve random arrivals as one queue before all pods would, though
-/// clients come to one activator alone; nine of ten slots are busy.
+/// Goal: pods divided between two holders serve random arrivals like one ideal queue, even with nine of ten slots busy.
 #[test]
 fn a_division_costs_nothing() {
     for activators in [2, 3] {

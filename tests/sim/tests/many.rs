@@ -1,13 +1,13 @@
-//! What very many workloads cost beyond one process grows with what happens, and not with how many there are.
+//! Tests that the communication between processes grows with activity, not with the number of workloads.
 
 use common::config::PortRange;
 use sim::many::{Changes, Size, Streams, changes, lease_writes, numbers, streams};
 
 const SIZE: Size = Size { workloads: 10_000, busy: 300, ended: 300, activators: 20, autoscalers: 10 };
-/// By the defaults a workload with a pod needs so many activators.
+/// Number of activators that a workload with one pod needs by the defaults.
 const CARRIERS: u64 = 2;
 
-/// Goal: a workload that sleeps, or whose requests have ended, is in no frame: all that is left says who lives.
+/// Goal: a workload at zero, or whose requests have ended, is in no frame. Only attestations remain.
 #[test]
 fn who_is_not_busy_costs_nothing() {
     let asleep = streams(&Size { busy: 0, ended: 0, ..SIZE });
@@ -20,8 +20,8 @@ fn who_is_not_busy_costs_nothing() {
     assert_eq!(streams(&Size { workloads: 100_000, ..SIZE }), busy, "workloads that sleep");
 }
 
-/// Goal: each activator that carries a workload tells of it once; the owner of its bucket hears it, by way of one other
-/// autoscaler at most, and nobody else does.
+/// Goal: each activator that carries a workload reports it once. The report reaches the owner of its bucket through at
+/// most one other autoscaler, and no other process records it.
 #[test]
 fn a_stat_reaches_the_owner_of_its_bucket_and_nobody_else() {
     for (activators, autoscalers) in [(2, 10), (20, 10), (20, 1), (40, 10)] {
@@ -36,7 +36,7 @@ fn a_stat_reaches_the_owner_of_its_bucket_and_nobody_else() {
     }
 }
 
-/// Goal: more activators do not make more stats, and neither do more buckets.
+/// Goal: neither more activators nor more buckets increase the number of stats.
 #[test]
 fn streams_do_not_grow_with_activators_times_workloads() {
     let bytes = |activators, autoscalers, busy| {
@@ -59,8 +59,9 @@ fn streams_do_not_grow_with_activators_times_workloads() {
     assert!(near(more.0, up * 2) && near(more.1, across * 2), "twice the busy: {more:?} of {:?}", (up, across));
 }
 
-/// Goal: one activator of twenty that ends in order touches the slices of the workloads that it carries, by one write for each,
-/// and so it comes back; nobody has fewer activators meanwhile. One that dies is taken out before its successor has answered.
+/// Goal: if one activator of twenty ends in order, only the slices of workloads that it carries change, with one write
+/// each, and the same when it returns. No workload has fewer activators meanwhile. One that dies is removed before its
+/// successor has responded.
 #[test]
 fn one_activator_of_many_touches_a_part_of_the_slices() {
     let size = Size { workloads: 4_000, ..SIZE };
@@ -76,7 +77,7 @@ fn one_activator_of_many_touches_a_part_of_the_slices() {
     }
 }
 
-/// Goal: each lease is renewed every three seconds, and everybody has one.
+/// Goal: each lease is renewed every three seconds, and every autoscaler has one.
 #[test]
 fn leases_cost_what_they_are() {
     for autoscalers in [1, 2, 10] {
@@ -86,8 +87,7 @@ fn leases_cost_what_they_are() {
     }
 }
 
-/// Goal: when there are no numbers left, those that are without one cost no more than those that have one: a plan holds
-/// up all others.
+/// Goal: workloads that cannot get a number cost no more than others, since a plan delays all other work.
 #[test]
 fn a_plan_without_numbers_is_no_slower_than_one_with_them() {
     let enough = numbers(40_000, PortRange { first: 20_000, last: 64_999 });

@@ -1,12 +1,12 @@
-//! What must hold of port numbers holds over the first seeds, and depends on each rule that is there for it.
+//! Tests that the invariants about port numbers hold over the first seeds and depend on each rule.
 
 use sim::ports::{Summary, Without, run};
 
 const SEEDS: u64 = 50;
-/// Enough for each rule to be missed.
+/// Number of seeds that suffices to detect each missing rule.
 const SEEDS_WITHOUT: u64 = 1000;
 
-/// Goal: it holds, and the runs are not idle ones.
+/// Goal: the invariants hold, and the runs contain enough activity.
 #[test]
 fn numbers_are_nobody_elses_and_slices_lead_to_open_ports() {
     let mut all = Summary::default();
@@ -26,7 +26,7 @@ fn numbers_are_nobody_elses_and_slices_lead_to_open_ports() {
     assert!(all.connections > 1000 * SEEDS && all.unreachable > 0, "{all:?}");
 }
 
-/// Goal: a seed is a run: the same events, to the last one.
+/// Goal: a seed always produces the same run, down to the last event.
 #[test]
 fn a_seed_replays() {
     for seed in [3, 14, 15] {
@@ -35,9 +35,9 @@ fn a_seed_replays() {
     }
 }
 
-/// What the first seed breaks without a rule.
+/// Checks that some seed violates the invariant without a rule.
 ///
-/// `from`: a little before the first one that does.
+/// `from` is slightly below the first seed that does.
 fn breaks(without: Without, invariant: &str, from: u64) {
     let broken = (from..from + SEEDS_WITHOUT).filter_map(|seed| run(seed, Some(without), false).err());
     let broken = broken.map(|broken| broken.what).find(|what| what.starts_with(invariant));

@@ -1,10 +1,10 @@
-//! The invariants hold over the first 200 seeds, and each of them depends on the rule that is there for it.
+//! Tests that the invariants hold over the first 200 seeds, and that each one depends on its rule.
 
 use sim::{Summary, Without, run};
 
 const SEEDS: u64 = 200;
 
-/// Goal: the invariants hold, and the runs are not idle ones.
+/// Goal: the invariants hold, and the runs contain enough activity.
 #[test]
 fn the_invariants_hold() {
     let (mut all, mut with_a_third_hop) = (Summary::default(), 0);
@@ -28,11 +28,11 @@ fn the_invariants_hold() {
     assert!(all.writes_waited > SEEDS && all.failed_looks > SEEDS, "{all:?}");
     assert!(all.undone > 0 && all.contested > 0 && all.moved_up > 0, "{all:?}");
     assert!(all.sent_on > 0, "{all:?}");
-    // Not where an instance that was stopped goes on, and the lease has changed hands twice meanwhile.
+    // A third hop is needed only if a paused instance resumes after the lease has changed hands twice.
     assert!(with_a_third_hop * 100 <= SEEDS, "two hops are enough: not in {with_a_third_hop} of {SEEDS} seeds");
 }
 
-/// Goal: a seed is a run: the same events, to the last one.
+/// Goal: a seed always produces the same run, down to the last event.
 #[test]
 fn a_seed_replays() {
     for seed in [3, 14, 15] {
@@ -41,7 +41,7 @@ fn a_seed_replays() {
     }
 }
 
-/// What the first seed breaks without a rule.
+/// Returns the violation of the first seed that breaks an invariant without a rule.
 fn breaks(without: Without, invariant: &str) -> String {
     let broken = (0..SEEDS).filter_map(|seed| run(seed, Some(without), false).err());
     let broken = broken.map(|broken| broken.what).find(|what| what.starts_with(invariant));

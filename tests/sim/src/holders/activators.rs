@@ -1,4 +1,4 @@
-//! Processes: they start, end, look at their clocks, and do what the rules say.
+//! Activator processes: start, end, ticks, and the execution of the rules' outputs.
 
 use super::Without;
 use super::network::index_of;
@@ -7,7 +7,7 @@ use activator_core::holders::{Input, Output, TICK};
 use rand::RngExt;
 use std::time::Duration;
 
-/// Ticks between two beats.
+/// Number of ticks between two beats.
 const BEAT_TICKS: u64 = 2;
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
         self.at(ready, Event::List(index, true));
     }
 
-    /// The process is no more, and its requests with it.
+    /// Ends the process and its requests.
     pub(super) fn kill(&mut self, index: usize) {
         self.say(|| format!("KILL {index}"));
         self.activators[index].up = false;
@@ -43,10 +43,10 @@ impl World {
                 self.vacate(request);
                 self.summary.gone += 1;
             } else if home == index {
-                let delay = self.way_delay(); // Its client's going is seen where it is.
+                let delay = self.way_delay(); // The client's disconnect reaches the activator that runs the request.
                 self.at(delay, Event::Leave(request));
             } else if at == Some(index) {
-                let delay = self.way_delay(); // Nothing of it was given to a pod: it is relayed again.
+                let delay = self.way_delay(); // Nothing of the request was sent to a pod, so it is relayed again.
                 self.at(delay, Event::Again(request));
             }
         }
@@ -76,7 +76,7 @@ impl World {
         self.feed(index, Input::Tick);
     }
 
-    /// Tells an activator what has happened, and does what it says.
+    /// Passes an event to an activator and executes the outputs.
     pub(super) fn feed(&mut self, index: usize, input: Input) {
         let now = self.instant();
         let activator = &mut self.activators[index];

@@ -1,4 +1,4 @@
-//! What the seed does to the cluster while it runs.
+//! Effects of the seed on the cluster during a run.
 
 use super::TROUBLE;
 use super::world::{Event, World};
@@ -6,26 +6,27 @@ use activator_core::Destination;
 use rand::RngExt;
 use std::time::Duration;
 
-/// The longest time that an activator takes to prove a pod that has come.
+/// Maximum time that an activator takes to prove a new pod.
 const PROOF_MAX: Duration = Duration::from_millis(300);
-/// After the last fault: until all have learned of it, given up whom they must, and claimed what is theirs.
+/// Time after the last fault until all activators know the state, have given up lots where they must, and have claimed
+/// their own.
 const TO_PEACE: Duration = Duration::from_millis(3500);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fault {
-    /// It comes back at the same address.
+    /// The activator crashes and returns at the same address.
     Crash(usize),
-    /// It leaves the list, goes on, ends, and another one comes.
+    /// The activator leaves the list, continues, ends, and is replaced.
     Roll(usize),
-    /// It leaves the list and comes back to it.
+    /// The activator leaves the list and returns to it.
     Unready(usize),
-    /// Two cannot reach each other.
+    /// Two activators cannot reach each other.
     Cut(usize, usize),
-    /// It reaches nobody, and is taken off the list.
+    /// The activator reaches no other, and is removed from the list.
     Isolate(usize),
-    /// It learns late of who is ready.
+    /// The activator receives the list of ready activators late.
     Stall(usize),
-    /// Ways are slow.
+    /// Transit times are long.
     Slow,
     AddPod,
     RemovePod(usize),
@@ -124,7 +125,7 @@ impl World {
         }
     }
 
-    /// One that no activator may send to before it has proven it, each for itself.
+    /// Adds a pod that each activator must prove before it sends requests to it.
     fn add_unproven_pod(&mut self) {
         let at = self.add_pod();
         for index in 0..self.activators.len() {

@@ -1,54 +1,54 @@
-//! How long requests wait and how pods share the load where nothing goes wrong, beside one queue that knows everything.
+//! Measures waiting times and the distribution over pods without faults, compared with one ideal queue.
 
 use super::world::World;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// How requests come to an activator.
+/// Distribution of arrivals at an activator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrivals {
-    /// At equal distances.
+    /// At equal intervals.
     Even,
-    /// At random ones.
+    /// At random intervals.
     Poisson,
 }
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// How many.
+    /// Number of activators.
     pub activators: usize,
-    /// How many.
+    /// Number of pods.
     pub pods: u32,
-    /// Of each pod.
+    /// Concurrency limit of each pod.
     pub limit: u32,
-    /// At each activator, each second.
+    /// Requests per second at each activator.
     pub rate: f64,
-    /// How long one runs.
+    /// Duration of a request.
     pub work: Duration,
-    /// How they come.
+    /// Distribution of arrivals.
     pub arrivals: Arrivals,
-    /// For so long.
+    /// Duration of the measurement.
     pub lasts: Duration,
-    /// The longest way between two activators.
+    /// Maximum transit time between two activators.
     pub way: Duration,
 }
 
-/// What was measured.
+/// Results of a measurement.
 #[derive(Clone, Debug)]
 pub struct Figures {
-    /// From arrival to end, of each activator's requests.
+    /// Time from arrival to end, for the requests of each activator.
     pub p99: Vec<Duration>,
-    /// Of all.
+    /// The same for all requests.
     pub p99_all: Duration,
-    /// The same arrivals in one queue before all slots.
+    /// The same for these arrivals in one ideal queue.
     pub p99_ideal: Duration,
-    /// Each pod's part of the requests.
+    /// Each pod's share of the requests.
     pub shares: Vec<f64>,
-    /// Messages about who holds what, for each request.
+    /// Messages about holders per request.
     pub messages: f64,
-    /// How often a request was relayed.
+    /// Relays per request.
     pub relayed: f64,
 }
 
@@ -60,7 +60,7 @@ pub fn figures(seed: u64, setting: &Setting) -> Figures {
     world.work = setting.work;
     world.gap = Duration::from_secs_f64(1.0 / setting.rate);
     world.even = setting.arrivals == Arrivals::Even;
-    // By then all have found each other.
+    // All activators have sessions by then.
     world.arrivals_begin = Duration::from_secs(3);
     world.arrivals_end = world.arrivals_begin + setting.lasts;
     world.peace_since = world.arrivals_begin;
@@ -79,7 +79,7 @@ pub fn figures(seed: u64, setting: &Setting) -> Figures {
     }
 }
 
-/// Waits in one queue before all slots.
+/// Returns the waiting times in one queue in front of all slots.
 fn ideal(arrivals: &[Duration], setting: &Setting) -> Vec<Duration> {
     let slots = (setting.pods * setting.limit) as usize;
     let mut free: BinaryHeap<Reverse<Duration>> = std::iter::repeat_n(Reverse(Duration::ZERO), slots).collect();

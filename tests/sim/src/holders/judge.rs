@@ -1,4 +1,4 @@
-//! What must hold, judged from what pods run and never from what an activator believes.
+//! Invariants, judged by the requests that pods run and never by the view of an activator.
 
 use super::world::World;
 use super::{ARRIVALS, IDLE_MAX};
@@ -6,7 +6,7 @@ use activator_core::holders::Lots;
 use activator_core::holders::lots::LOTS;
 
 impl World {
-    /// One holds a lot. (That no pod is above its limit is looked at where a request begins.)
+    /// Checks that at most one activator holds a lot. (The limit of pods is checked when a request begins.)
     pub(super) fn judge_holders(&mut self) {
         let mut holders = [None; LOTS];
         let mut double = None;
@@ -28,7 +28,7 @@ impl World {
         }
     }
 
-    /// In peace nobody waits beside an idle slot; of one holder.
+    /// Checks that without faults no request waits beside an idle slot. Applies to runs with a single holder.
     pub(super) fn judge_waiting(&mut self) {
         if self.now < self.peace_since || self.now > ARRIVALS || self.slots_per_holder < 1000 {
             return;
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// In the end every slot has come back, and whoever is listed holds what is its own.
+    /// Checks that in the end all slots are free, and the listed activators hold all lots.
     pub(super) fn judge_rest(&mut self) {
         if let Some(request) = self.requests.keys().next() {
             return self.break_rule(format!("in the end every slot has come back: {request} is left"));
@@ -55,7 +55,7 @@ impl World {
         for index in self.listed.clone() {
             let holding = &self.activators[index].holding;
             let (held, mut taken, open) = (holding.held(), holding.taken(), holding.is_open());
-            taken.retain(|pod, _| held.meets(Lots::of(pod))); // What others hold is theirs to count.
+            taken.retain(|pod, _| held.meets(Lots::of(pod))); // Slots on pods of other holders are counted by those holders.
             all = all.and(held);
             if !taken.is_empty() || open {
                 let what = format!("in the end every slot has come back: {index} holds {held:?}, {taken:?} is taken");
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Keeps the first broken rule.
+    /// Records the first violated invariant.
     pub(super) fn break_rule(&mut self, what: String) {
         if self.broken.is_none() {
             self.say(|| format!("BROKEN {what}"));

@@ -1,4 +1,4 @@
-//! What the API server has of activators and pods, and when each activator learns of it.
+//! Lists of activators and pods at the API server, and their delivery to each activator.
 
 use super::LIST_LAG;
 use super::world::{Event, World};
@@ -6,13 +6,13 @@ use rand::RngExt;
 use std::time::Duration;
 
 impl World {
-    /// Everybody learns of activators and pods as they are now, sooner or later.
+    /// Delivers the present lists to all activators, each with its own delay.
     pub(super) fn publish(&mut self) {
         self.version += 1;
         (0..self.activators.len()).for_each(|index| self.tell_list(index));
     }
 
-    /// Late, if it is stalled; never where it is not in touch with somebody.
+    /// Delivers the lists to one activator. They are late if it is stalled, unless it is out of touch with another one.
     pub(super) fn tell_list(&mut self, at: usize) {
         let (life, version, members) = (self.activators[at].life, self.version, self.listed.clone());
         let pods = self.pods.iter().filter(|(_, pod)| pod.listed).map(|(at, _)| at.clone()).collect();
@@ -24,18 +24,19 @@ impl World {
         self.at(lag, Event::Pods { at, life, version, pods });
     }
 
-    /// Whether it cannot reach somebody.
+    /// Returns true if the activator cannot reach some other one.
     pub(super) fn is_cut_off(&self, at: usize) -> bool {
         self.cuts.iter().any(|((one, other), faults)| (*one == at || *other == at) && *faults > 0)
     }
 
-    /// Whether it has a session with everybody who is up.
+    /// Returns true if the activator has a session with every other one that is up.
     pub(super) fn is_in_touch(&self, at: usize) -> bool {
         let others = self.activators.iter().enumerate().filter(|(other, activator)| *other != at && activator.up);
         !self.is_cut_off(at) && others.into_iter().all(|(other, _)| self.activators[at].sessions.contains_key(&other))
     }
 
-    /// Who is not in touch with somebody learns in time what it would have learned late: the contract.
+    /// Ends a stall: an activator that is out of touch with another one must receive its lists in time, by the
+    /// assumptions of the protocol.
     pub(super) fn hurry(&mut self, at: usize) {
         self.activators[at].stalled_until = Duration::ZERO;
         self.tell_list(at);

@@ -1,4 +1,4 @@
-//! A third simulation: which activator holds a workload. The real rules of that, under a network that goes wrong.
+//! Simulation of the holders of a workload: the real rules under a faulty network.
 //!
 //! ```text
 //! seed ─▶ one queue of events ─▶ activators (Holding, Peers) ◀─ sessions ─▶ activators
@@ -7,31 +7,34 @@
 //!                                pods that count what they run ─▶ what must hold
 //! ```
 //!
-//! # What must hold, at every event
+//! # Invariants, checked at every event
 //!
 //! 1. No pod runs more requests than its limit, and no two activators hold a lot.
-//! 2. In peace no request waits beside an idle slot for longer than [`IDLE_MAX`], a few times the longest way through this
-//!    network.
-//! 3. In the end every request has ended, every slot has come back, and everything is held by whom the list names.
+//! 2. Without faults no request waits beside an idle slot for longer than [`IDLE_MAX`], a few times the longest transit
+//!    time of this network.
+//! 3. In the end every request has ended, every slot is free, and all lots are held by the listed holders.
 //!
-//! # What goes wrong
+//! # Faults
 //!
-//! Activators that crash and come back at the same address, with nothing known; that leave in order and go on for
-//! seconds; that leave the list and come back to it; pairs that cannot reach each other, and activators that reach nobody
-//! and are taken off the list meanwhile; lists that arrive seconds late; slow ways; pods that come and go, that each activator
-//! proves in its own time, and that one alone believes to have failed; clients that leave.
+//! - Activators crash and return at the same address without state; leave in order and continue for seconds; leave the
+//!   list and return to it.
+//! - Pairs of activators cannot reach each other. Activators reach no other and are removed from the list meanwhile.
+//! - Lists arrive seconds late. Transit times are long.
+//! - Pods are added and removed; each activator proves them at its own time, or alone believes that they have failed.
+//! - Clients disconnect.
 //!
-//! [`Without`] leaves one rule out; each then breaks what must hold.
+//! [`Without`] disables one rule; each rule then violates an invariant.
 //!
-//! # The contract
+//! # Assumptions
 //!
-//! Lists of two activators that have no session with each other are at most [`LIST_LAG`] apart; of two that have, as far
-//! as a seed says. A pod's requests of a process end with the process.
+//! The lists of two activators without a session are at most [`LIST_LAG`] apart; with a session, as far as the seed
+//! chooses. The requests that a process runs on a pod end with the process.
 //!
 //! # Not here
 //!
-//! Streams, their authentication, and how requests are sent: a session is two queues that lose nothing until both end, and a
-//! request that waits at an activator that is killed, or that cannot reach it, is back where it came from.
+//! Streams, their authentication, and sending of requests. A session is two queues that lose nothing until both end. A
+//! request that waits at an activator that is killed, or that cannot be reached, returns to the activator where it
+//! arrived.
 
 mod activators;
 mod faults;
@@ -48,23 +51,23 @@ use std::time::Duration;
 
 pub use figures::{Arrivals, Figures, Setting, figures};
 
-/// A rule that is left out, to see that what must hold depends on it.
+/// Rule that is disabled to show that the invariants depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
-    /// Who claims lots believes that nobody holds them and nothing runs there.
+    /// A claimant assumes that no other activator holds the lots and that nothing runs there.
     Confirmation,
-    /// Who confirms does not say what it runs.
+    /// A confirmation does not contain the running requests.
     Uses,
-    /// A sibling that has left and is silent is believed dead at once.
+    /// A silent sibling that has left the list counts as dead at once.
     Second,
-    /// Who is out of touch and has left the list does not know it.
+    /// An activator that is out of touch does not learn that it has left the list.
     Stop,
-    /// Who runs less than it said does not say so.
+    /// A fall in the number of running requests is not reported.
     Return,
 }
 
 impl Without {
-    /// All of them.
+    /// All rules with their names on the command line.
     pub const ALL: [(&str, Self); 5] = [
         ("confirmation", Self::Confirmation),
         ("uses", Self::Uses),
@@ -74,33 +77,33 @@ impl Without {
     ];
 }
 
-/// What happened in a run.
+/// Counts of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Requests that had a slot.
+    /// Requests that got a slot.
     pub served: u64,
-    /// Times that a request was relayed.
+    /// Number of relays.
     pub relayed: u64,
-    /// Times that a relayed one was sent back.
+    /// Number of relayed requests that were sent back.
     pub sent_back: u64,
-    /// Requests that were cut because their activator had left and lost touch.
+    /// Requests that were cut because their activator had left the list and lost touch.
     pub cut: u64,
     /// Requests that ended with their activator or their client.
     pub gone: u64,
-    /// Messages about who holds what.
+    /// Messages about holders.
     pub messages: u64,
-    /// Times that somebody began to hold what another one had.
+    /// Number of times that an activator began to hold a lot of another one.
     pub moves: u64,
-    /// Faults.
+    /// Number of faults.
     pub faults: u64,
 }
 
-/// Runs one seed. `verbose`: writes a trace to standard output.
+/// Runs one seed. If `verbose` is true, prints a trace to standard output.
 ///
 /// # Errors
-/// The first rule that was broken.
+/// The first violated invariant.
 pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Broken> {
     let mut world = world::World::new(seed, without, verbose);
     world.run();
@@ -110,15 +113,16 @@ pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary
     }
 }
 
-/// Faults begin and end within this time.
+/// Time within which faults begin and end.
 const TROUBLE: Duration = Duration::from_secs(20);
-/// Requests come until then.
+/// Time until which requests arrive.
 const ARRIVALS: Duration = Duration::from_secs(26);
-/// A run ends after so long: what has come in trouble is served by then.
+/// End of a run. Requests that arrived during faults are served by then.
 const END: Duration = Duration::from_secs(50);
-/// Lists are so late, at most, where nothing is wrong and where an activator has no session with another one.
+/// Maximum delay of lists without faults, and for an activator without a session with another one.
 const LIST_LAG: Duration = Duration::from_millis(200);
-/// The longest way from one activator to another in peace.
+/// Maximum transit time between two activators without faults.
 const WAY_MAX: Duration = Duration::from_millis(2);
-/// No request waits beside an idle slot for longer: a few ways there and back, and the pause after one in vain.
+/// Maximum time for which a request waits beside an idle slot: a few round trips, and the pause after one failed
+/// attempt.
 const IDLE_MAX: Duration = Duration::from_millis(25);

@@ -1,4 +1,4 @@
-//! Sessions between activators, and what is on its way.
+//! Sessions between activators, and messages in transit.
 
 use super::Without;
 use super::world::{Event, Wire, World, name};
@@ -33,7 +33,7 @@ impl World {
         }
     }
 
-    /// A message about who holds what, as the rule that is left out has it.
+    /// Sends a message about holders, modified if a rule is disabled.
     pub(super) fn say_to(&mut self, from: usize, to: usize, message: Message) {
         self.summary.messages += 1;
         let message = match (self.without, message) {

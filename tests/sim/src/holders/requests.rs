@@ -1,4 +1,4 @@
-//! Clients: they come, are relayed, have a slot, and leave. Pods count what they run.
+//! Requests of clients: they arrive, are relayed, get a slot, and end. Pods count the requests that they run.
 
 use super::network::index_of;
 use super::world::{Client, Event, Request, World};
@@ -7,9 +7,9 @@ use activator_core::holders::{Input, Route};
 use rand::RngExt;
 use std::time::Duration;
 
-/// So many requests of one run for seconds.
+/// Fraction of the requests of a run that take seconds.
 pub(super) const LONG: f64 = 0.01;
-/// Time until one that was sent back is relayed again.
+/// Time until a request that was sent back is relayed again.
 const AGAIN: Duration = Duration::from_millis(5);
 
 impl World {
@@ -38,7 +38,8 @@ impl World {
         self.serve(index);
     }
 
-    /// Where there are several holders, a request for which this one has no free slot goes to whoever has least to do.
+    /// Relays a request for which this activator has no free slot to the least loaded holder, if there are several
+    /// holders.
     fn overflow(&mut self, index: usize) {
         let activator = &self.activators[index];
         let Route::There { siblings, own } = activator.holding.route() else { return };
@@ -58,7 +59,7 @@ impl World {
         }
     }
 
-    /// Requests that wait have slots, as far as there are any; they leave where others hold the workload.
+    /// Gives slots to waiting requests, as far as there are any. Relays them if another activator holds the workload.
     pub(super) fn serve(&mut self, index: usize) {
         let elsewhere = match self.activators[index].holding.route() {
             Route::There { siblings, own: 0 } => siblings,
@@ -69,7 +70,7 @@ impl World {
             for request in std::mem::take(&mut self.activators[index].waiting) {
                 match self.requests.get(&request).map(|client| client.home) {
                     Some(home) if home == index => self.relay(request, index, to),
-                    // Relayed once at most.
+                    // A request is relayed at most once.
                     Some(home) => self.send_back(request, home),
                     None => {}
                 }
@@ -105,7 +106,7 @@ impl World {
         self.summary.sent_back += 1;
     }
 
-    /// It is at home again, and waits there or is relayed.
+    /// Handles a request that is back at its home activator: it waits there or is relayed.
     pub(super) fn again(&mut self, request: Request) {
         let Some(home) = self.requests.get(&request).map(|client| client.home) else { return };
         self.forget_relayed(home);
@@ -115,7 +116,7 @@ impl World {
     pub(super) fn come(&mut self, request: Request, at: usize) {
         let Some(home) = self.requests.get(&request).map(|client| client.home) else { return };
         if self.is_cut(home, at) || !self.activators[at].up {
-            return self.send_back(request, home); // It was not sent, or not taken.
+            return self.send_back(request, home); // The request was not sent or not accepted.
         }
         self.wait_at(request, at);
     }
@@ -132,14 +133,14 @@ impl World {
         self.serve(at);
     }
 
-    /// One less is with somebody else; with whom matters where there are several holders.
+    /// Counts one relayed request less. With several holders, which one it was matters little: the largest count falls.
     fn forget_relayed(&mut self, home: usize) {
         if let Some(most) = self.activators[home].relayed.values_mut().max() {
             *most = most.saturating_sub(1);
         }
     }
 
-    /// A request begins on a pod.
+    /// Starts a request on a pod.
     fn occupy(&mut self, request: Request, index: usize, at: &Destination) {
         let (now, limit) = (self.now, self.limit);
         let Some(client) = self.requests.get_mut(&request) else { return };
@@ -163,7 +164,7 @@ impl World {
         self.at(work, Event::Finish(request));
     }
 
-    /// The request has left its pod, or waits no longer.
+    /// Removes a request from its pod, or from waiting.
     pub(super) fn vacate(&mut self, request: Request) -> Option<Client> {
         let client = self.requests.remove(&request)?;
         if let Some(pod) = client.on.as_ref().and_then(|at| self.pods.get_mut(at)) {

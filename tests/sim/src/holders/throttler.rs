@@ -1,4 +1,4 @@
-//! What one activator runs and may run: the throttler's part, with one number for each pod.
+//! Model of an activator's throttler: its running requests and free slots, with one limit for each pod.
 
 use super::world::Request;
 use activator_core::Destination;
@@ -29,12 +29,12 @@ impl Throttler {
         what(&mut self.0.lock().expect("nobody panics"))
     }
 
-    /// Pods that may be sent to.
+    /// Sets the pods that may receive requests.
     pub(super) fn set_usable(&self, usable: BTreeSet<Destination>) {
         self.with(|state| state.usable = usable);
     }
 
-    /// Pods with a free slot.
+    /// Returns the pods with a free slot.
     pub(super) fn free(&self) -> Vec<Destination> {
         self.with(|state| {
             let mut used = state.taken.clone();
@@ -50,12 +50,12 @@ impl Throttler {
         self.with(|state| state.running.insert(request, pod));
     }
 
-    /// Whether the pod is held by somebody else.
+    /// Ends a request. Returns true if another activator holds the pod.
     pub(super) fn end(&self, request: Request) -> bool {
         self.with(|state| state.running.remove(&request).is_some_and(|pod| !state.lots.contains(Lots::of(&pod))))
     }
 
-    /// What runs on pods of these lots.
+    /// Returns the requests that run on pods of these lots.
     pub(super) fn within(&self, lots: Lots) -> Vec<Request> {
         self.with(|state| {
             let of = state.running.iter().filter(|(_, pod)| lots.contains(Lots::of(pod)));

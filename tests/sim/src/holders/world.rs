@@ -1,4 +1,4 @@
-//! The cluster: one clock, one queue of events, one source of chance; activators, sessions, pods and requests.
+//! Simulated cluster: one clock, one queue of events, one random generator; activators, sessions, pods and requests.
 
 use super::faults::Fault;
 use super::requests::LONG;
@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// A request, by its number.
+/// Number of a request.
 pub(super) type Request = u64;
 
 pub(super) struct World {
@@ -27,33 +27,33 @@ pub(super) struct World {
     pub(super) slots_per_holder: u64,
     pub(super) activators: Vec<Activator>,
     pub(super) pods: BTreeMap<Destination, TruePod>,
-    /// The list of activators as the API server has it.
+    /// List of activators at the API server.
     pub(super) listed: BTreeSet<usize>,
     pub(super) version: u64,
-    /// Pairs that cannot reach each other, lower first, and how many faults say so.
+    /// Pairs that cannot reach each other, lower number first, with the number of faults that cause it.
     pub(super) cuts: BTreeMap<(usize, usize), u32>,
-    /// Messages on their way.
+    /// Messages in transit.
     pub(super) wires: BTreeMap<(usize, usize), VecDeque<(u64, Wire)>>,
     pub(super) sessions: u64,
     pub(super) requests: BTreeMap<Request, Client>,
     pub(super) next_request: u64,
-    /// The longest way between activators.
+    /// Maximum transit time between activators.
     pub(super) way: Duration,
-    /// Between two requests at an activator, on average; and how long they run.
+    /// Mean time between two requests at an activator, and duration of a request.
     pub(super) gap: Duration,
     pub(super) work: Duration,
     pub(super) even: bool,
     pub(super) arrivals_begin: Duration,
     pub(super) arrivals_end: Duration,
-    /// Clients leave, and some requests take long.
+    /// True if clients disconnect and some requests take long.
     pub(super) rough: bool,
-    /// Since when nothing is wrong.
+    /// Time since which there are no faults.
     pub(super) peace_since: Duration,
-    /// Waits of those that had a slot: where, and how long.
+    /// Waiting times of requests that got a slot, with their activator.
     pub(super) waits: Vec<(usize, Duration)>,
-    /// Arrivals, where somebody wants to know them.
+    /// Times of arrival, for [`super::figures`].
     pub(super) arrivals: Vec<Duration>,
-    /// Who held each lot last.
+    /// Last holder of each lot.
     pub(super) holders: [Option<usize>; LOTS],
     pub(super) summary: Summary,
     pub(super) broken: Option<(Duration, String)>,
@@ -67,11 +67,11 @@ pub(super) struct Activator {
     pub(super) throttler: Throttler,
     /// Requests that wait here for a slot, in order.
     pub(super) waiting: VecDeque<Request>,
-    /// Requests that are with each other one.
+    /// Number of requests relayed to each other activator.
     pub(super) relayed: BTreeMap<usize, u32>,
-    /// The present session with each other one.
+    /// Present session with each other activator.
     pub(super) sessions: BTreeMap<usize, u64>,
-    /// Its list.
+    /// List of activators as known here.
     pub(super) members: BTreeSet<usize>,
     pub(super) seen: (u64, u64),
     pub(super) stalled_until: Duration,
@@ -81,15 +81,15 @@ pub(super) struct Activator {
 
 pub(super) struct TruePod {
     pub(super) listed: bool,
-    /// For each slot the request in it, or since when it is idle.
+    /// Request in each slot, or the time since which the slot is idle.
     pub(super) slots: Vec<Result<Request, Duration>>,
     pub(super) served: u64,
 }
 
 pub(super) struct Client {
-    /// The activator that it came to.
+    /// Activator at which the request arrived.
     pub(super) home: usize,
-    /// The one that it waits at, or whose slot it has; none: it is on its way.
+    /// Activator at which the request waits or runs; `None` while it is in transit.
     pub(super) at: Option<usize>,
     pub(super) since: Duration,
     pub(super) on: Option<Destination>,
@@ -104,9 +104,9 @@ pub(super) enum Wire {
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Arrive(usize),
-    /// A request that was relayed, or sent back.
+    /// A relayed or returned request arrives.
     Come(Request, usize),
-    /// It looks again who holds the workload.
+    /// The request checks again which activator holds the workload.
     Again(Request),
     Finish(Request),
     Leave(Request),
@@ -129,13 +129,13 @@ pub(super) enum Event {
         version: u64,
         pods: BTreeSet<Destination>,
     },
-    /// An activator may send to the pod from now on.
+    /// The activator may send to the pod from now on.
     Proven(usize, Destination),
     Fault(Fault),
     End(Fault),
     Start(usize),
     List(usize, bool),
-    /// Its Service notices that it is down, if it still is.
+    /// The Service notices that the activator is down, if it still is.
     Missed(usize),
 }
 
@@ -149,7 +149,7 @@ pub(super) fn name(index: usize) -> Peer {
 }
 
 impl World {
-    /// A cluster as a seed says, with faults.
+    /// Creates the cluster of a seed, with faults.
     pub(super) fn new(seed: u64, without: Option<Without>, verbose: bool) -> Self {
         let mut world = Self::bare(seed, without, verbose);
         let (activators, pods) = (world.rng.random_range(1..=5), world.rng.random_range(1..=6));
@@ -168,11 +168,11 @@ impl World {
         world
     }
 
-    /// Nothing yet.
+    /// Creates a cluster without activators and pods.
     pub(super) fn bare(seed: u64, without: Option<Without>, verbose: bool) -> Self {
         Self {
             now: Duration::ZERO,
-            // Later than the origin, so that instants before it exist.
+            // Later than the origin, so that earlier instants exist.
             epoch: origin() + Duration::from_secs(3600),
             rng: StdRng::seed_from_u64(seed),
             without,
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Activators and pods that are there from the beginning.
+    /// Adds the initial activators and pods.
     pub(super) fn populate(&mut self, activators: usize, pods: u32) {
         for index in 0..activators {
             self.activators.push(self.process(index, 0));
@@ -217,7 +217,7 @@ impl World {
         (0..pods).for_each(|_| _ = self.add_pod());
     }
 
-    /// A process that is not up yet and knows nothing.
+    /// Creates a process that is not up yet and has no state.
     pub(super) fn process(&self, index: usize, life: u32) -> Activator {
         let mut peers = Peers::new(self.instant());
         if self.without == Some(Without::Second) {
@@ -294,7 +294,7 @@ impl World {
             Event::Members { at, life, version, members } if self.activators[at].life == life => {
                 if version > self.activators[at].seen.0 && self.activators[at].up {
                     self.activators[at].seen.0 = version;
-                    // Whoever knows nobody and is not listed has no reason to go on with an empty list.
+                    // An activator that has no session and is not listed gains nothing from an empty list.
                     self.activators[at].members = members.clone();
                     self.say(|| format!("{at} lists {members:?}"));
                     let deaf = self.without == Some(Without::Stop) && !members.contains(&at) && self.is_cut_off(at);

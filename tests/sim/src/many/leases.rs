@@ -1,13 +1,13 @@
-//! Leases: how often they are written, where nothing goes wrong.
+//! Counts writes of leases without faults.
 
 use common::election::{Election, Op, Record, Timing};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::time::{Duration, Instant};
 
-/// By then everybody has a share.
+/// Time by which every autoscaler has a share.
 const SETTLED: Duration = Duration::from_secs(60);
-/// Counted for so long.
+/// Duration of the count.
 const COUNTED: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(50);
 
@@ -16,8 +16,8 @@ fn origin() -> Instant {
     Instant::now()
 }
 
-/// Writes each second of so many autoscalers with as many leases; and how many leases the one has that has most. The API
-/// server answers at once.
+/// Returns the writes per second of this many autoscalers with as many leases, and the maximum number of leases of one
+/// autoscaler. The API server responds at once.
 pub fn lease_writes(autoscalers: usize) -> (f64, usize) {
     let (epoch, mut rng, mut version) = (origin(), StdRng::seed_from_u64(1), 0_u64);
     let name = |index: usize| format!("autoscaler-{index}_10.1.0.{index}");

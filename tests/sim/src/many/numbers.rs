@@ -1,4 +1,4 @@
-//! Numbers for all, and what happens when there are not enough.
+//! Allocation of numbers for all workloads, with enough numbers and without.
 
 use super::key;
 use autoscaler_core::ports::{Plan, Problem, View, Wanted, Workload, plan};
@@ -8,20 +8,20 @@ use common::time::Timestamp;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// What a plan for all workloads gives.
+/// Result of a plan for all workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// Workloads that have a number now.
+    /// Workloads that get a number.
     pub given: usize,
-    /// Those that have none, since there is none, or none for their namespace.
+    /// Workloads without a number because none is left, or none for their namespace.
     pub without: usize,
     /// Maps that are written.
     pub maps: usize,
-    /// How long planning took.
+    /// Duration of planning.
     pub took: Duration,
 }
 
-/// Plans for so many workloads of one port each, that were all made at once.
+/// Plans for this many new workloads with one port each.
 #[allow(clippy::disallowed_methods, reason = "what planning takes is measured")]
 pub fn numbers(workloads: usize, range: PortRange) -> Given {
     let wanted = || Wanted { port: PortId { name: "http".to_owned(), port: 80 }, listed: None, shown: None };

@@ -1,4 +1,4 @@
-//! One activator ends in order, comes back, and dies: how many slices that writes.
+//! Counts the writes of slices when one activator ends in order, returns, and dies.
 
 use super::{Size, address, key, need};
 use autoscaler_core::ports::carriers::endpoints_among;
@@ -9,22 +9,22 @@ use common::ports::answer::Listening;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Any number will do: each workload is looked at by itself.
+/// Arbitrary number: each workload is evaluated separately.
 const NUMBER: u16 = 20_000;
 
-/// By then no answer of before is a proof any more.
+/// Time after which former responses are no proof any more.
 const LATER: Duration = PROOF_HOLDS.saturating_mul(2);
 
-/// What followed.
+/// Counts of one change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Slices that named the activator.
     pub touched: usize,
-    /// Writes that go before others: somebody was led to an activator that has gone.
+    /// Urgent writes: clients were led to an activator that has gone.
     pub urgent: usize,
-    /// All writes until everything was right.
+    /// All writes until the slices were final.
     pub writes: usize,
-    /// Most that a workload lacked of its activators at a moment, of those that did not end themselves.
+    /// Maximum number of activators that a workload lacked at any moment, not counting those that ended themselves.
     pub lacked: usize,
 }
 
@@ -33,12 +33,12 @@ fn origin() -> Instant {
     Instant::now()
 }
 
-/// So many activators that are ready.
+/// Returns this many ready activators.
 pub(super) fn everybody(count: usize) -> Vec<Activator> {
     (0..count).map(|index| Activator { address: address(index), serving: Serving::Ready }).collect()
 }
 
-/// Who carries a workload once everything is right.
+/// Returns the activators that carry a workload once its slices are final.
 pub(super) fn carriers(key: &RevisionKey, activators: &[Activator]) -> Vec<IpAddr> {
     let (mut workload, now) = (Workload::new(key), origin());
     workload.settle(activators, now);
@@ -51,7 +51,7 @@ struct Workload<'a> {
     proofs: Proofs,
 }
 
-/// The writes of one workload.
+/// Writes of one workload.
 #[derive(Default)]
 struct Writes {
     urgent: usize,
@@ -69,7 +69,8 @@ impl<'a> Workload<'a> {
         found.pop().unwrap_or_default()
     }
 
-    /// Until there is nothing to write and nobody to ask: what cannot wait is written before the answers are there.
+    /// Repeats until there is nothing to write and nothing to probe. Writes that cannot wait are made before the
+    /// responses arrive.
     fn settle(&mut self, activators: &[Activator], now: Instant) -> Writes {
         self.proofs.follow(activators, |_| true, now);
         let mut writes = Writes::default();
@@ -97,7 +98,7 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// What it writes that one activator ends in order, comes back, and dies.
+/// Returns the writes caused by one activator that ends in order, returns, and dies.
 pub fn changes(size: &Size) -> [Changes; 3] {
     let (all, born) = (everybody(size.activators), origin());
     let (gone, others) = (address(0), &all[1..]);

@@ -14,24 +14,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// Entries in one frame between two autoscalers.
+/// Maximum number of entries in a frame between two autoscalers.
 pub const BATCH_MAX: usize = 4096;
-/// The namespace of attestations.
+/// Namespace of attestations.
 const SYSTEM: &str = "zeroscale-system";
 const SECOND: i64 = 1_000_000_000;
-/// Long enough for whatever has ended to have said so.
+/// Number of seconds after which ended requests have been reported.
 const SECONDS: i64 = 3;
 
-/// What went one way in a second.
+/// Traffic of one direction in a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Messages.
+    /// Number of messages.
     pub frames: u64,
-    /// Stats in them.
+    /// Number of stats in them.
     pub stats: u64,
-    /// What else is in them: that somebody lives.
+    /// Number of attestations in them.
     pub attestations: u64,
-    /// Bytes of all frames.
+    /// Number of bytes of all frames.
     pub bytes: u64,
 }
 
@@ -52,28 +52,28 @@ impl Traffic {
     }
 }
 
-/// What went where in the last second.
+/// Traffic of the last second by link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
-    /// From each activator.
+    /// Traffic from each activator.
     pub up: Vec<Traffic>,
-    /// From one autoscaler to another.
+    /// Traffic from one autoscaler to another.
     pub across: BTreeMap<(usize, usize), Traffic>,
-    /// How many stats of busy workloads there were to tell.
+    /// Number of stats of busy workloads that were reported.
     pub told: u64,
-    /// How many autoscalers have recorded each: stats of one activator and workload, by how often they were recorded.
+    /// Number of stats (one activator and workload each) by the number of autoscalers that have recorded them.
     pub recorded: BTreeMap<u32, u64>,
-    /// Stats that were recorded by somebody who does not own their bucket.
+    /// Stats recorded by an autoscaler that does not own their bucket.
     pub strayed: u64,
 }
 
 impl Streams {
-    /// All activators' together.
+    /// Returns the traffic of all activators.
     pub fn up_all(&self) -> Traffic {
         sum(&self.up)
     }
 
-    /// All between autoscalers.
+    /// Returns the traffic between all autoscalers.
     pub fn across_all(&self) -> Traffic {
         sum(self.across.values())
     }
@@ -85,14 +85,14 @@ fn sum<'a>(all: impl IntoIterator<Item = &'a Traffic>) -> Traffic {
     sum
 }
 
-/// Something that reports, and the request that keeps it busy.
+/// Reporting workload at one activator, with the request that keeps it busy.
 struct Reporter {
     key: RevisionKey,
     stats: Arc<RevisionStats>,
     _busy: Option<InFlight>,
 }
 
-/// The last of [`SECONDS`] seconds.
+/// Returns the traffic of the last of [`SECONDS`] seconds.
 pub fn streams(size: &Size) -> Streams {
     let clock = Arc::new(AtomicI64::new(0));
     let activators = everybody(size.activators);
@@ -126,7 +126,7 @@ pub fn streams(size: &Size) -> Streams {
     Streams { up, across, told, recorded: by_count, strayed }
 }
 
-/// One activator's frame of this second.
+/// Returns the frame of one activator for this second.
 fn report(activator: usize, reporters: &[Reporter]) -> WireStatMessages {
     let pod = pod(activator);
     let mut messages = vec![wire::attestation(SYSTEM, &pod)];
@@ -161,7 +161,7 @@ struct Seen {
 struct Cluster {
     autoscalers: usize,
     buckets: Vec<String>,
-    /// Whose a workload is.
+    /// Owner of each workload.
     owners: HashMap<RevisionKey, usize>,
     seen: Seen,
 }
@@ -182,7 +182,7 @@ impl Cluster {
         owner
     }
 
-    /// A Service has connected each activator to one autoscaler.
+    /// Handles a frame of an activator. A Service has connected each activator to one autoscaler.
     fn told(&mut self, activator: usize, frame: WireStatMessages) {
         let bytes = wire::encode(&frame);
         self.seen.up.entry(activator).or_default().count(&frame, bytes.len());

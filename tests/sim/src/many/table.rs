@@ -1,14 +1,14 @@
-//! The figures of one size, for people.
+//! Renders the figures of one size.
 
 use super::{Size, Traffic, changes, lease_writes, numbers, streams};
 use common::config::PortRange;
 use common::write_rate::Rate;
 use std::fmt::Write;
 
-/// The widest range that `config-ports` may name: above the ports of the activators' own.
+/// Widest range that `config-ports` may name: above the activators' own ports.
 const WIDEST: PortRange = PortRange { first: 9091, last: u16::MAX };
 
-/// A table of Markdown.
+/// Returns the figures as a Markdown table.
 pub fn table(size: &Size) -> String {
     let Size { workloads, busy, activators, autoscalers, .. } = *size;
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! What the seed does to the cluster while it runs: to workloads, to processes, to what stands between them.
+//! Effects of the seed on the cluster during a run: on workloads, processes, and the connections between them.
 
 use super::TROUBLE;
 use super::model::{Event, Id, Object, Scaler, ToProxy};
@@ -10,48 +10,48 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Numbers that there are, more or less; a few more than are asked for.
+/// Size of the range: slightly more numbers than are needed.
 const NUMBERS: u16 = 12;
-/// The ledger's maps meet here.
+/// Border between two maps of the ledger.
 const BORDER: u16 = 20_500;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fault {
-    /// A workload is made, unless there is one; with the status of a former one.
+    /// A workload is created unless it exists, optionally with the status of a former one.
     Birth {
         workload: usize,
         restored: bool,
     },
-    /// It is deleted, and given back.
+    /// The workload is deleted in order.
     Delete(usize),
-    /// Its finalizer is taken away, and it is gone at once.
+    /// The workload's finalizer is removed, and it is gone at once.
     Force(usize),
-    /// Slices of an object that is gone are collected.
+    /// Slices of a deleted object are collected.
     Collect(usize, Arc<str>),
-    /// Its Service's ports change.
+    /// The ports of the workload's Service change.
     EditPorts(usize),
-    /// Somebody writes into a status, or puts a former one back.
+    /// A status is edited or restored.
     EditStatus(usize),
     EditRange,
     CrashOwner(usize),
     PauseOwner(usize),
-    /// It hears nothing of changes.
+    /// The owner receives no changes.
     StallOwner(usize),
-    /// It hears nothing of slices, for longer than a number takes to be closed.
+    /// The owner receives no changes of slices, for longer than a number takes to be closed.
     BlindOwner(usize),
-    /// It reaches no activator.
+    /// The owner reaches no activator.
     CutOwner(usize),
-    /// Another one owns a bucket, and the former one learns of it at the end.
+    /// Another owner gets a bucket, and the former one learns of it at the end.
     HandOver {
         bucket: usize,
         to: usize,
     },
-    /// For a moment nobody does.
+    /// The bucket has no owner for a moment.
     Vacate(usize),
     SlowWrites,
     LoseAnswers,
     CrashProxy(usize),
-    /// It goes in order; another one comes.
+    /// The activator ends in order and is replaced.
     RollProxy(usize),
     PauseProxy(usize),
     StallProxy(usize),
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// Buckets that nobody owns are somebody's soon.
+    /// Assigns buckets without an owner.
     pub(super) fn balance(&mut self) {
         for bucket in 0..BUCKETS {
             let up: Vec<usize> = (0..self.owners.len()).filter(|index| !self.owners[*index].down).collect();
@@ -238,7 +238,8 @@ impl World {
         self.put(Id::Workload(workload), Object::Workload(Scaler { uid, ports, status, deleting: false }));
     }
 
-    /// Slices whose owner is gone are collected, also those that somebody writes who has not heard of it.
+    /// Schedules the collection of slices whose owner is gone, including slices written by an owner that does not know
+    /// that yet.
     pub(super) fn collect_soon(&mut self, workload: usize, uid: Arc<str>) {
         let delay = Duration::from_millis(self.rng.random_range(500..30_000));
         self.at(delay, Event::Fault(Fault::Collect(workload, uid)));
@@ -274,7 +275,7 @@ impl World {
         self.put(Id::Workload(workload), Object::Workload(Scaler { status, ..scaler }));
     }
 
-    /// Around the border of two maps.
+    /// Moves the range, around the border of two maps.
     pub(super) fn edit_range(&mut self) {
         let first = BORDER - self.rng.random_range(0..NUMBERS);
         let range = PortRange { first, last: first + NUMBERS - 1 };

@@ -1,4 +1,4 @@
-//! What must hold, judged from the truth of the model and never from what a process believes.
+//! Invariants, judged by the true state of the model and never by the view of a process.
 
 use super::model::{Id, Object, Slices, ledger_of, proxy_at};
 use super::world::{WORKLOADS, World};
@@ -9,7 +9,7 @@ use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
-    /// One workload for each number, and no slice that leads to a closed port.
+    /// Checks that each number has one workload, and that no slice leads to a closed port.
     pub(super) fn judge_numbers(&mut self) {
         let mut owners: BTreeMap<u16, String> = BTreeMap::new();
         let mut doubles = Vec::new();
@@ -54,13 +54,14 @@ impl World {
         }
     }
 
-    /// Why an address in a slice does not lead to its workload; none: it does, or the activator has died or stands still.
+    /// Returns the reason why an address in a slice does not lead to its workload, or `None` if it does, or if the
+    /// activator has died or is paused.
     fn closed(&self, listed: &Listed, uid: &str) -> Option<String> {
         let proxy = &self.proxies[proxy_at(listed.address)];
         if proxy.down || !proxy.ready {
             return None;
         }
-        // Taken while the process before was dead: nobody could know.
+        // Another process took the number while the former activator process was dead: nobody could know.
         if proxy.could_not_bind(listed.number) {
             return None;
         }
@@ -71,7 +72,7 @@ impl World {
         }
     }
 
-    /// A client comes to a node and goes where that node's copy of some slices leads.
+    /// Connects a client at a node to an endpoint in that node's copy of some slices.
     pub(super) fn connect(&mut self) {
         let (node, workload) = (self.rng.random_range(0..self.nodes.len()), self.rng.random_range(0..WORKLOADS));
         let Some((_, Object::Slices(Slices { uid, ports }))) = self.nodes[node].get(&workload) else { return };
@@ -93,7 +94,7 @@ impl World {
         }
     }
 
-    /// In peace it comes to rest.
+    /// Checks the final state without faults.
     pub(super) fn judge_rest(&mut self) {
         let ledger = ledger_of(&self.objects);
         let Some((_, Object::Range(range))) = self.objects.get(&Id::Range) else { return };
@@ -130,7 +131,7 @@ impl World {
         }
     }
 
-    /// Keeps the first broken rule.
+    /// Records the first violated invariant.
     pub(super) fn break_rule(&mut self, what: String) {
         if self.broken.is_none() {
             self.say(|| format!("BROKEN {what}"));

@@ -1,4 +1,4 @@
-//! A second simulation: port numbers. The real rules of allocation, proof and listening, in a cluster that goes wrong.
+//! Simulation of port numbers: the real rules of allocation, proof and listening, in a cluster with faults.
 //!
 //! ```text
 //! seed ─▶ one queue of events ─▶ owners (plan, proofs, slices) ─ writes ─▶ API server ─ watches ─▶ activators (listeners)
@@ -6,38 +6,40 @@
 //!                                nodes: old copies of slices ─▶ clients connect ─▶ what must hold
 //! ```
 //!
-//! # What must hold, at every event
+//! # Invariants, checked at every event
 //!
-//! 1. One workload for each number: of all lines of the ledger, all slices and all sockets of activators that run, no two
+//! 1. One workload per number: among all lines of the ledger, all slices and all sockets of running activators, no two
 //!    name different workloads for one number.
-//! 2. No slice leads to a closed port: where a slice, or a node's old copy of one, has the address of an activator that
-//!    is ready, that activator listens on the number, for the slice's workload.
-//! 3. In peace it comes to rest: every port has one number of the range, which its status shows and its slices lead to at
-//!    every activator; and no line of a workload that is gone is held.
+//! 2. No slice leads to a closed port: if a slice, or a node's old copy of one, has the address of a ready activator,
+//!    that activator listens on the number, for the slice's workload.
+//! 3. Without faults the system comes to rest: every port has one number of the range, which is in its status, and its
+//!    slices lead there at every activator that the workload needs. No line of a deleted workload is held.
 //!
-//! # What goes wrong
+//! # Faults
 //!
-//! Owners that crash, stand still, hear nothing from the API server, or of slices alone for minutes, reach no activator; buckets that two of them believe
-//! to own for half a minute; writes that take nine seconds, and answers that are lost; clocks that differ by two minutes.
-//! Activators that crash and come back
-//! at the same address, are rolled, stand still, hear nothing; other processes that take numbers. Objects that are made,
-//! deleted in order and by force, made anew with the status of the one before; ports that are renamed, renumbered, added,
-//! taken away; statuses that are edited and put back; edits of the range, which is hardly larger than what is asked for.
+//! - Owners crash, are paused, receive nothing from the API server, or no slices for minutes, or reach no activator.
+//!   Two owners believe to own a bucket for half a minute.
+//! - Writes take nine seconds, responses are lost, and clocks differ by two minutes.
+//! - Activators crash and return at the same address, are rolled, are paused, or receive nothing. Other processes take
+//!   numbers.
+//! - Objects are created, deleted in order or by force, and created again with the status of the former one. Ports are
+//!   renamed, renumbered, added and removed. Statuses are edited and restored.
+//! - The range is edited, and is hardly larger than needed.
 //!
-//! [`Without`] leaves one rule out; each then breaks what must hold.
+//! [`Without`] disables one rule; each rule then violates an invariant.
 //!
-//! # The shell, by its contract
+//! # Model of the shell
 //!
-//! A pass over all of an owner's workloads, one write at a time for each object, a map of the ledger and a workload's
-//! slices only under the version that was read, a question to the API server before the number of an unknown workload is
-//! released, finalizers that take the slices away first: this is written down here again. A change of it must be made in
-//! both places.
+//! One pass covers all of an owner's workloads, with one write at a time per object. A map of the ledger and the slices
+//! of a workload are written only under the version that was read. The API server is asked before the number of an
+//! unknown workload is released. Finalizers remove the slices first. All of this is modeled here; a change of it must
+//! be made in both places.
 //!
 //! # Not here
 //!
-//! Activators that have died stay in slices until their Service says so, as pods of any Service do, and nobody is blamed
-//! for it. Ledgers that somebody puts back from a backup (a table of [`common::ports::listeners`] says what comes of it).
-//! Leases: two owners at a time are believed in here whenever a seed says so.
+//! Dead activators stay in slices until their Service reports that, like pods of any Service; this violates no
+//! invariant. Ledgers restored from a backup (a table of [`common::ports::listeners`] describes the result). Leases:
+//! whenever the seed chooses, two owners own a bucket at a time.
 
 mod faults;
 mod judge;
@@ -49,14 +51,14 @@ mod world;
 use crate::Broken;
 use std::time::Duration;
 
-/// A rule that is left out, to see that what must hold depends on it.
+/// Rule that is disabled to show that the invariants depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
-    /// Maps of the ledger are written over whatever they say by now.
+    /// Maps of the ledger are overwritten whatever their version.
     Arbiter,
-    /// Activators listen on what statuses show.
+    /// Activators listen on the numbers in statuses.
     Ledger,
-    /// Addresses are listed without having been asked.
+    /// Addresses are listed without a probe.
     Proof,
     /// A released number goes to the next workload at once.
     Rest,
@@ -67,7 +69,7 @@ pub enum Without {
 }
 
 impl Without {
-    /// All of them.
+    /// All rules with their names on the command line.
     pub const ALL: [(&str, Self); 6] = [
         ("arbiter", Self::Arbiter),
         ("ledger", Self::Ledger),
@@ -78,35 +80,35 @@ impl Without {
     ];
 }
 
-/// What happened in a run.
+/// Counts of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Workloads that were made.
+    /// Workloads that were created.
     pub births: u64,
     /// Numbers that were given.
     pub given: u64,
-    /// Those of them that another workload had before.
+    /// Given numbers that another workload had before.
     pub reused: u64,
-    /// Writes that were refused for a newer version.
+    /// Writes that failed because of a newer version.
     pub conflicts: u64,
-    /// Passes by an owner of a bucket that another one owns as well.
+    /// Passes by an owner of a bucket that has another owner, too.
     pub disagreements: u64,
-    /// Probes that were answered.
+    /// Probes that got a response.
     pub probes: u64,
-    /// Clients that met their workload.
+    /// Clients that reached their workload.
     pub connections: u64,
-    /// Clients that met an activator that had died or stood still.
+    /// Clients that reached an activator that had died or was paused.
     pub unreachable: u64,
-    /// Ports that were found with several numbers, or with one that is in use, or with none; statuses that lied.
+    /// Ports with several numbers, with one in use, or with none; and wrong statuses.
     pub problems: u64,
 }
 
-/// Runs one seed. `verbose`: writes a trace to standard output.
+/// Runs one seed. If `verbose` is true, prints a trace to standard output.
 ///
 /// # Errors
-/// The first rule that was broken.
+/// The first violated invariant.
 pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Broken> {
     let mut world = world::World::new(seed, without, verbose);
     world.run();
@@ -116,9 +118,9 @@ pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary
     }
 }
 
-/// Faults begin and end within this time.
+/// Time within which faults begin and end.
 const TROUBLE: Duration = Duration::from_secs(3000);
-/// A run ends after so long: a number that was released at the last fault has rested.
+/// End of a run. A number released at the last fault has rested by then.
 const END: Duration = Duration::from_secs(4000);
-/// The clocks of two processes differ by so many seconds at most.
+/// Maximum difference in seconds between the clocks of two processes.
 const CLOCKS_DIFFER: u64 = 120;

@@ -1,4 +1,4 @@
-//! What the API server of this model stores, and what happens.
+//! Objects of this model's API server, and events.
 
 use autoscaler_core::ports::{Activator, Answer, Change, Listed};
 use common::RevisionKey;
@@ -25,25 +25,25 @@ pub(super) enum Object {
     Slices(Slices),
     Activators(Vec<Activator>),
     Range(PortRange),
-    /// It was deleted, or never was.
+    /// The object was deleted or never existed.
     Gone,
 }
 
-/// A ZeroScaler and the ports of its Service.
+/// ZeroScaler, with the ports of its Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scaler {
     pub(super) uid: Arc<str>,
     pub(super) ports: Vec<PortId>,
-    /// By port name.
+    /// Numbers by port name.
     pub(super) status: BTreeMap<String, u16>,
-    /// Somebody deletes it, and the finalizer keeps it.
+    /// True if the object is being deleted and its finalizer keeps it.
     pub(super) deleting: bool,
 }
 
 /// All slices of one Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Slices {
-    /// Their owner's.
+    /// Uid of the owner of the slices.
     pub(super) uid: Arc<str>,
     pub(super) ports: BTreeMap<String, Vec<Listed>>,
 }
@@ -52,7 +52,7 @@ pub(super) type Objects = BTreeMap<Id, (u64, Object)>;
 
 #[derive(Debug)]
 pub(super) enum Event {
-    /// Something reaches a process, in the life that it was meant for.
+    /// Event for a process in a certain life.
     ToOwner(usize, u32, ToOwner),
     ToProxy(usize, u32, ToProxy),
     /// A write reaches the API server.
@@ -62,7 +62,7 @@ pub(super) enum Event {
         id: Id,
         base: u64,
         object: Object,
-        /// Lines of the ledger, for who writes over what stands there.
+        /// Changed lines of the ledger, applied to the present map if the version check is disabled.
         lines: Vec<Change>,
     },
     /// A probe reaches an activator.
@@ -73,7 +73,7 @@ pub(super) enum Event {
         number: u16,
         sent: Duration,
     },
-    /// A node learns of slices.
+    /// A node receives slices.
     Learn {
         node: usize,
         workload: usize,
@@ -82,7 +82,7 @@ pub(super) enum Event {
     },
     /// A client connects.
     Connect,
-    /// The activators' Service notices what has become of them.
+    /// The activators' Service is updated.
     Publish,
     Balance,
     Fault(super::faults::Fault),
@@ -106,7 +106,7 @@ pub(super) enum ToOwner {
         version: u64,
         object: Object,
     },
-    /// Refused for a newer version, or never answered.
+    /// The write failed because of a newer version, or got no response.
     Failed(Id),
 }
 
@@ -143,7 +143,7 @@ pub(super) fn apply(ledger: &mut Ledger, change: &Change) {
     ledger.insert(change.number, change.entry.clone());
 }
 
-/// What all maps say together, in somebody's copy.
+/// Returns the lines of all maps in a copy of the objects.
 pub(super) fn ledger_of(objects: &Objects) -> Ledger {
     let maps =
         objects.values().filter_map(|(_, object)| if let Object::Block(ledger) = object { Some(ledger) } else { None });

@@ -1,5 +1,5 @@
-//! An autoscaler, as far as it owns numbers: the real plan, proofs and endpoints over copies of objects, and one write at
-//! a time for each object.
+//! Autoscaler as an owner of numbers: the real plan, proofs and endpoints over copies of objects, and one write at a
+//! time per object.
 
 use super::model::{Event, Id, Object, Objects, Scaler, Slices, ToOwner};
 use super::model::{address, apply, key, ledger_of, proxy_at, workload_of};
@@ -19,12 +19,12 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// Longest wait for the answer to a write.
+/// Maximum wait for the response to a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// From one probe on a number to the next.
+/// Time between two probes of a number.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 
-/// A workload needs as many activators for so many seconds: all, one, two.
+/// Time in seconds after which the number of activators that a workload needs changes: all, one, two.
 const NEED_LASTS: u64 = 60;
 const NEEDS: usize = 3;
 
@@ -35,20 +35,20 @@ pub(super) struct Owner {
     pub(super) paused: bool,
     pub(super) backlog: Vec<ToOwner>,
     pub(super) stalled_until: Duration,
-    /// It hears nothing of slices.
+    /// Time until which the owner receives no changes of slices.
     pub(super) blind_until: Duration,
-    /// It reaches no activator.
+    /// True if the owner reaches no activator.
     pub(super) cut: bool,
-    /// Buckets that it believes to own.
+    /// Buckets that the owner believes to own.
     pub(super) owns: BTreeSet<usize>,
     view: Objects,
     is_synced: bool,
     is_asked: bool,
     proofs: Proofs,
-    /// Its clock is so many seconds ahead.
+    /// Seconds by which its clock is ahead.
     ahead: u64,
     probed: BTreeMap<(IpAddr, u16), Duration>,
-    /// Objects that are being written, and since when.
+    /// Objects with a pending write, and its start time.
     writing: BTreeMap<Id, Duration>,
 }
 
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// One pass over all that this process owns.
+    /// Makes one pass over all workloads that this process owns.
     fn look(&mut self, index: usize) {
         let (at, now) = (self.now, self.instant(self.now));
         let mut owner = std::mem::take(&mut self.owners[index]);
@@ -200,7 +200,7 @@ impl World {
         }
     }
 
-    /// How many activators a workload needs: it comes and goes.
+    /// Returns the number of activators that a workload needs, which changes over time.
     pub(super) fn need(&self, workload: usize) -> Option<NonZeroUsize> {
         NonZeroUsize::new((self.now.as_secs() / NEED_LASTS + workload as u64) as usize % NEEDS)
     }
@@ -247,7 +247,7 @@ impl World {
             is_mine: &|key| mine(workload_of(key)),
         };
         let mut planned = plan(&view, self.wall(owner.ahead));
-        // Of a workload that the owner does not know the API server is asked.
+        // For a workload that the owner does not know, ask the API server.
         let exists = |change: &Change| {
             let scaler = self.scaler(workload_of(&change.entry.key));
             let is_known = wanted.iter().any(|workload| workload.uid == change.entry.uid);
@@ -257,7 +257,7 @@ impl World {
         (workloads, planned)
     }
 
-    /// Takes it for granted that every activator listens.
+    /// Assumes that every activator listens.
     fn believe(&self, owner: &mut Owner, activators: &[Activator], port: &Port<'_>) {
         for Activator { address, .. } in activators {
             if let Some(number) = port.number {
@@ -271,7 +271,7 @@ impl World {
         if changes.is_empty() {
             return;
         }
-        // By what was read, of which the version is.
+        // Apply the changes to the map that was read with this version.
         let read = match self.owners[index].view.get(&Id::Block(block)) {
             Some((version, Object::Block(ledger))) if *version == base => Some(ledger.clone()),
             None => Some(Ledger::new()),
@@ -301,7 +301,7 @@ fn activators(view: &Objects) -> Vec<Activator> {
     }
 }
 
-/// Numbers that any slice has.
+/// Returns the numbers in all slices.
 fn listed(view: &Objects) -> BTreeSet<u16> {
     let slices =
         view.values().filter_map(|(_, object)| if let Object::Slices(slices) = object { Some(slices) } else { None });
@@ -315,7 +315,7 @@ fn slices_of(view: &Objects, workload: usize) -> Option<&Slices> {
     }
 }
 
-/// What the activators' Service has of one of them.
+/// Returns the entry of an activator in its Service.
 pub(super) fn activator(index: usize, serving: Serving) -> Activator {
     Activator { address: address(index), serving }
 }

@@ -1,4 +1,4 @@
-//! An activator, as far as it listens: the real [`Listeners`] over its copy of the ledger, and made-up sockets.
+//! Activator as a listener: the real [`Listeners`] over its copy of the ledger, and modeled sockets.
 
 use super::faults::Fault;
 use super::model::{Event, Id, Object, Objects, ToProxy, key, ledger_of};
@@ -16,38 +16,38 @@ use std::time::Duration;
 #[derive(Default)]
 pub(super) struct Proxy {
     pub(super) life: u32,
-    /// It does not run.
+    /// True if the process does not run.
     pub(super) down: bool,
-    /// There is no such pod.
+    /// True if the pod does not exist.
     pub(super) gone: bool,
     pub(super) paused: bool,
     pub(super) terminating: bool,
     pub(super) ready: bool,
     pub(super) backlog: Vec<ToProxy>,
     pub(super) stalled_until: Duration,
-    /// Its clock is so many seconds ahead.
+    /// Seconds by which its clock is ahead.
     ahead: u64,
     view: Objects,
     is_listed: bool,
     is_bound: bool,
     pub(super) listeners: Listeners,
-    /// Bound.
+    /// Bound numbers.
     pub(super) sockets: BTreeSet<u16>,
-    /// Numbers that this process has had bound.
+    /// Numbers that this process has bound at some time.
     pub(super) had: BTreeSet<u16>,
-    /// To be bound as soon as nobody else has them.
+    /// Numbers to bind as soon as they are free.
     failed: BTreeSet<u16>,
-    /// Numbers that another process of the pod has.
+    /// Numbers that another process of the pod uses.
     pub(super) foreign: BTreeSet<u16>,
 }
 
 impl Proxy {
-    /// For whom it listens on a number.
+    /// Returns the workload's entry if the activator listens on a number.
     pub(super) fn serves(&self, number: u16) -> Option<&Entry> {
         self.listeners.entry(number).filter(|_| !self.down && self.sockets.contains(&number))
     }
 
-    /// Whether another process has, or had until a moment ago, a number that this one never had.
+    /// Returns true if another process uses, or recently used, a number that this process never had.
     pub(super) fn could_not_bind(&self, number: u16) -> bool {
         !self.had.contains(&number) && (self.foreign.contains(&number) || self.failed.contains(&number))
     }
@@ -143,7 +143,7 @@ impl World {
                     proxy.failed.remove(&number);
                     self.say(|| format!("activator {index} leaves {number}"));
                 }
-                // What is served is read where it listens.
+                // The listeners already contain the new name.
                 Action::Rename(_) => {}
             }
         }
@@ -160,7 +160,7 @@ impl World {
         self.say(|| format!("activator {index} listens on {number}: {:?}", self.proxies[index].serves(number)));
     }
 
-    /// What a probe finds.
+    /// Returns the result of a probe.
     pub(super) fn probed(&self, index: usize, number: u16) -> Answer {
         let Some(proxy) = self.proxies.get(index).filter(|proxy| !proxy.gone) else { return Answer::Silent };
         match proxy.serves(number) {
@@ -179,7 +179,7 @@ impl World {
         self.at(delay, Event::Publish);
     }
 
-    /// What the activators' Service has of each.
+    /// Updates the activators' Service.
     pub(super) fn publish(&mut self) {
         let of = |(index, proxy): (usize, &Proxy)| {
             let serving = match proxy {
@@ -197,7 +197,7 @@ impl World {
     }
 }
 
-/// The ledger of who believes statuses.
+/// Returns a ledger derived from statuses, for activators that trust them.
 fn by_status(view: &Objects) -> Ledger {
     let mut ledger = Ledger::new();
     for (id, (_, object)) in view {

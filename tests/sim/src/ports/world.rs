@@ -1,4 +1,4 @@
-//! The cluster: one clock, one queue of events, one source of chance, and the API server's objects.
+//! Simulated cluster: one clock, one queue of events, one random generator, and the API server's objects.
 
 use super::model::{Event, Id, Object, Objects, ToOwner, ToProxy, address, apply};
 use super::owner::Owner;
@@ -12,13 +12,13 @@ use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Workloads that there may be at a time.
+/// Maximum number of workloads at a time.
 pub(super) const WORKLOADS: usize = 6;
-/// Shares of them.
+/// Number of buckets.
 pub(super) const BUCKETS: usize = 2;
-/// Nodes learn of new slices within so many seconds.
+/// Maximum time in seconds until a node receives new slices.
 const NODES_LAG: u64 = 20;
-/// A write is carried out within so many milliseconds, or not at all.
+/// Maximum time in milliseconds until a write is carried out; after that it fails.
 const WRITE_SLOW: u64 = 9_000;
 
 pub(super) struct World {
@@ -33,12 +33,12 @@ pub(super) struct World {
     pub(super) objects: Objects,
     pub(super) owners: Vec<Owner>,
     pub(super) proxies: Vec<Proxy>,
-    /// Copies of slices.
+    /// Copies of slices on each node.
     pub(super) nodes: Vec<BTreeMap<usize, (u64, Object)>>,
-    /// Until when writes are slow, and answers are lost.
+    /// True while writes are slow, and while responses are lost.
     pub(super) slow: bool,
     pub(super) lossy: bool,
-    /// Former statuses, to be put back.
+    /// Former statuses that may be restored.
     pub(super) backups: VecDeque<(usize, BTreeMap<String, u16>)>,
     pub(super) births: u64,
     pub(super) summary: Summary,
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// Stores an object and tells everybody.
+    /// Stores an object and notifies all processes.
     pub(super) fn put(&mut self, id: Id, object: Object) -> u64 {
         self.version += 1;
         let version = self.version;
@@ -226,7 +226,7 @@ impl World {
         self.at(delay, Event::ToProxy(index, life, ToProxy::Notify(id)));
     }
 
-    /// From being sent to being carried out.
+    /// Returns the delay from sending a write to its processing.
     pub(super) fn write_delay(&mut self) -> Duration {
         let most = if self.slow { WRITE_SLOW } else { 40 };
         Duration::from_millis(self.rng.random_range(1..=most))
@@ -237,7 +237,7 @@ impl World {
         self.queue.insert((self.now + delay, self.made), event);
     }
 
-    /// The wall clock of a process that is so many seconds ahead.
+    /// Returns the wall-clock time of a process that is ahead by this many seconds.
     pub(super) fn wall(&self, ahead: u64) -> Timestamp {
         Timestamp::from_secs(1_795_000_000) + self.now + Duration::from_secs(ahead)
     }
