@@ -14,7 +14,7 @@ pub(crate) struct Writes {
     pub(crate) client: Client,
     pub(crate) leadership: Arc<dyn Leadership>,
     pub(crate) limiter: WriteLimiter,
-    /// Queue of decisions. If a key is in it with urgency, writes of its reconcile have that urgency too.
+    /// Queue of decisions. If a decision waits for a reconcile to end, the reconcile's writes get its urgency.
     pub(crate) decisions: WorkQueue<Key>,
     pub(crate) recorder: Recorder,
     pub(crate) clock: Clock,

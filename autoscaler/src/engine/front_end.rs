@@ -120,7 +120,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     /// Takes in observations, even if the reconcile fails afterwards.
     fn notice(&self, subject: &mut Self::Subject, workload: &Workload, notices: Notices);
 
-    /// Sets up measurement, and routes the traffic by the path. Returns whether the public Service exists.
+    /// Sets up measurement, and routes the traffic by the path. Returns whether the public Service is known.
     ///
     /// # Errors
     /// Errors of the API server.

@@ -21,7 +21,7 @@ use common_controller::{WorkQueue, WriteError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requeue delay of a request to sleep while the load is unknown.
+/// Requeue delay of an operator's request that waits for the load to be known.
 const WAITS_FOR: Duration = Duration::from_secs(2);
 
 /// Minimum patience with failing pods for which no request waits.
@@ -73,7 +73,7 @@ struct Due<'a> {
     desired: Option<i32>,
     step: Option<Step>,
     load: Option<i32>,
-    /// The same change, for the history.
+    /// Entry for the history.
     planned: &'a Action,
 }
 

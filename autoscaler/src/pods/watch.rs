@@ -104,7 +104,7 @@ struct Watching {
     clock: Clock,
     /// Pods whose state may change with time alone, and the time of their next check.
     undecided: HashMap<PodName, (SeenPod, Timestamp)>,
-    /// The same pods, ordered by that time.
+    /// Times and names of these pods, the next one first.
     dues: BTreeSet<(Timestamp, PodName)>,
     warnings: Warnings,
 }

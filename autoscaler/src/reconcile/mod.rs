@@ -57,7 +57,7 @@ pub(crate) struct OwnController {
 /// Reconcile of the object with a key.
 pub(crate) type Pass = Arc<dyn Fn(Key, Priority) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
 
-/// Wraps a controller as a [`Pass`].
+/// Wraps a controller as a `Pass`.
 pub(crate) fn passes<C, R>(
     controller: C,
     reconcile: impl Fn(Arc<C>, Key, Priority) -> R + Send + Sync + 'static,

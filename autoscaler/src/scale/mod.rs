@@ -341,9 +341,9 @@ pub struct PodCounts {
     pub ready: i32,
     /// All others that are not finished: pending, terminating, running and not ready.
     pub not_ready: i32,
-    /// Of `not_ready`: pods that wait to be scheduled or started.
+    /// Subset of `not_ready` that waits to be scheduled or started.
     pub pending: i32,
-    /// Of `not_ready`: pods that are being deleted.
+    /// Subset of `not_ready` that is being deleted.
     pub terminating: i32,
 }
 

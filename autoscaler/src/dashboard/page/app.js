@@ -1,4 +1,4 @@
-// Which of the two views is shown, and what stands above both.
+// Switching between the two views, and the elements above them.
 
 import * as data from "/data.js";
 import * as detail from "/detail.js";
@@ -25,7 +25,7 @@ function route() {
     list.read(hash || "#/");
     rows.scrollTop = scrolled;
     list.refresh();
-    // Whoever comes back with the keyboard goes on where they were.
+    // Returns the keyboard focus to its former place.
     if (wasHidden) byId("grid").focus({ preventScroll: true });
   } else {
     scrollTo(0, 0);

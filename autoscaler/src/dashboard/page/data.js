@@ -1,14 +1,14 @@
-// What is known of all workloads: the server is asked every other second for what has changed, and listeners are told once
-// a frame.
+// State of all workloads: requests the changes from the server every other second, and notifies listeners once
+// per frame.
 
-/** Numbers of a sparkline, and seconds of each. */
+/** Numbers in a sparkline, and seconds per number. */
 export const SPARK = 60;
 const SPARK_SECONDS = 10;
-/** From an answer to the next question, in milliseconds. */
+/** Pause between a response and the next request, in milliseconds. */
 const EVERY = 1500;
-/** Longest wait for an answer, in milliseconds: one that never comes would keep all others from being asked for. */
+/** Timeout of a request, in milliseconds. A request that never ends would block all later ones. */
 export const WITHIN = 10000;
-/** The same of a list, which has some MiB where there are thousands: as long as the server takes to send it. */
+/** Timeout of a list, which has some MiB for thousands of workloads: the server's own limit for sending it. */
 const LIST_WITHIN = 60000;
 
 const workloads = new Map();
@@ -22,15 +22,15 @@ let position = "";
 let isAsking = false;
 let timer;
 
-/** All of them, by `namespace/name`. */
+/** All workloads, by `namespace/name`. */
 export const all = () => workloads;
 export const get = (key) => workloads.get(key);
 export const status = () => ({ link, replicas });
-/** The time by the server's clock, in milliseconds. */
+/** Returns the time by the server's clock, in milliseconds. */
 export const now = () => Date.now() + ahead;
 export const listen = (listener) => listeners.add(listener);
 
-/** What sleeping has saved, in pod-seconds until now. */
+/** Returns the pod-seconds saved by sleep until now. */
 export function saved(workload) {
   const { saved, took } = workload;
   return saved ? saved.podSeconds + saved.pods * Math.max(0, (now() - took) / 1000) : 0;
@@ -39,7 +39,7 @@ export function saved(workload) {
 export const isProblem = (workload) =>
   workload.ready?.status === "False" || (workload.lastWake?.outcome === "failed" && workload.state === "Waking");
 
-/** Tells all listeners with the next frame, and whether there is more than time that has passed. */
+/** Notifies all listeners in the next frame, and tells them whether anything but the time has changed. */
 function tell(news) {
   isNew ||= news;
   if (isTelling) return;
@@ -78,7 +78,7 @@ function take(fresh, at) {
   workloads.set(key, fresh);
 }
 
-/** Time goes on for every sparkline; one that shows nothing any more is given up. */
+/** Advances every sparkline in time, and drops those that are empty. */
 function shift() {
   let some = false;
   for (const workload of workloads.values()) {
@@ -107,7 +107,7 @@ function apply(message) {
   say("live");
 }
 
-/** Follows for ever, while somebody looks: a page that is hidden asks nothing. */
+/** Requests changes for ever, but not while the page is hidden. */
 export function follow() {
   document.addEventListener("visibilitychange", ask);
   ask();
@@ -119,7 +119,7 @@ async function ask() {
   isAsking = true;
   try {
     const answer = await fetch(`/api/v1/workloads?after=${position}`, { signal: AbortSignal.timeout(LIST_WITHIN) });
-    // The token is another one by now: the page asks for it.
+    // The token has changed: reloading shows the sign-in form.
     if (answer.status === 401) return location.reload();
     if (!answer.ok) throw new Error(answer.statusText);
     apply(await answer.json());
@@ -136,5 +136,5 @@ function say(is) {
 }
 
 setInterval(shift, SPARK_SECONDS * 1000);
-// What follows from the time alone: how long one has slept, what that has saved.
+// Values that change with time alone: duration of sleep, and its savings.
 setInterval(() => tell(false), 1000);

@@ -1,4 +1,4 @@
-// One workload: its load and pods over the last minutes, its last wakes, and all that is said of it.
+// View of one workload: load and pods over the last minutes, last wakes, conditions and events.
 
 import * as data from "/data.js";
 import { STATES, ceiling, clock, command, draw, length, make, money, number, podTime, time, write } from "/draw.js";
@@ -6,9 +6,9 @@ import * as list from "/list.js";
 
 const article = document.getElementById("detail");
 const EVERY = 2000;
-/** Pods and their logs are asked for at the API server. */
+/** Pause between requests for pods and logs, which the server reads from the API server. */
 const PODS_EVERY = 10000;
-/** What the curves go back. */
+/** Time span of the curves. */
 const MINUTES = 10;
 const PHASES = {
   signal: "the autoscaler is told",
@@ -25,7 +25,7 @@ let podsTimer;
 let isAsking = false;
 let parts;
 
-/** Shows this one; null: none. */
+/** Shows this workload; null: none. */
 export function show(next) {
   clearTimeout(timer);
   clearTimeout(podsTimer);
@@ -38,7 +38,7 @@ export function show(next) {
   ask();
 }
 
-/** The list has something new: of this one, there may be more. */
+/** Called when the list has changed: the details of this workload may have changed too. */
 export function changed() {
   const known = key && data.get(key);
   if (parts && known && known !== parts.known) {
@@ -85,7 +85,7 @@ function card(title, ...children) {
   return make("section", { class: "card" }, make("h2", {}, title), ...children);
 }
 
-/** The frame of the view, made once; what changes is put into it. */
+/** Returns the frame of the view, which is created once and then filled. */
 function frame() {
   const name = (text) => make("div", { "data-part": text });
   const names = ["title", "sentence", "open", "facts", "pods", "commands", "chart", "wakes", "saved", "conditions", "schedules", "events", "history"];
@@ -103,7 +103,7 @@ function frame() {
   return { slots, schedules, said: {}, known: data.get(key) };
 }
 
-/** Makes a part anew if what it is made from is other than before. */
+/** Rebuilds a part if its input has changed. */
 function put(slot, made, ...from) {
   const said = JSON.stringify(from);
   if (parts.said[slot] === said) return;
@@ -162,7 +162,7 @@ function facts(workload) {
     make("div", {}, make("dt", {}, term), make("dd", {}, value, more ? make("small", {}, more) : undefined))));
 }
 
-/** Where it is called. */
+/** Returns the URLs of the workload. */
 function links(all) {
   if (!all.length) return [];
   const link = (href) => make("a", { href, target: "_blank", rel: "noreferrer" }, href);
@@ -176,7 +176,7 @@ function commands({ namespace, name, target }) {
     `kubectl -n ${namespace} describe zs ${name}`, `kubectl -n ${namespace} logs ${which} --all-containers --tail=50`].map(command);
 }
 
-/** Each pod: what its containers do, how often they were started again, and their last lines. */
+/** Returns the pods: state, restarts and last log lines of their containers. */
 function pods({ pods, error }) {
   if (error) return make("p", { class: "quiet" }, error);
   if (!pods.length) return make("p", { class: "quiet" }, "There is no pod.");
@@ -194,7 +194,7 @@ function pods({ pods, error }) {
 
 const BAD = new Set(["WakeFailed", "NotScaled", "PanicBegan", "TimedOut", "Invalid"]);
 
-/** Load above, pods below, over one axis of time; events as marks, panic as a band. */
+/** Draws load above and pods below over a common time axis, with events as marks and panic as a band. */
 function chart({ timeline, events }) {
   if (timeline.length < 2) return make("p", { class: "quiet" }, "No load in the last ten minutes.");
   const [width, left, right] = [Math.max(320, Math.min(1120, article.clientWidth - 42)), 34, 8];
@@ -298,7 +298,7 @@ function table(heads, rows) {
 
 function conditions(all) {
   if (!all.length) return make("p", { class: "quiet" }, "Nothing has been said of it yet.");
-  // Active is False of each that sleeps: that is no fault.
+  // Active is False for every sleeping workload: that is no error.
   const is = ({ type, status }) => make("span", { class: "badge", "data-is": type === "Active" && status === "False" ? "" : status }, status);
   return table(["Condition", "Status", "Reason", "Since", "Message"], all.map((condition) =>
     [condition.type, is(condition), condition.reason, time(condition.lastTransitionTime, data.now()), condition.message ?? ""]));

@@ -1,8 +1,8 @@
-// Elements, numbers, times and curves.
+// Helpers for elements, numbers, times and curves.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element with attributes and children; texts are never read as HTML. */
+/** Creates an element with attributes and children; texts are never parsed as HTML. */
 export function make(name, attributes = {}, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
@@ -17,7 +17,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Writes a text, if it is another. */
+/** Sets a text, if it has changed. */
 export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -38,7 +38,7 @@ export function length(seconds) {
   return `${Math.floor(seconds / 86400)} days`;
 }
 
-/** How long something is ago: whole seconds will do. */
+/** Formats the time since an event, in whole seconds or larger units. */
 export const age = (seconds) => (seconds < 120 ? `${Math.floor(seconds)} s` : length(seconds));
 
 export const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
@@ -48,7 +48,7 @@ export function time(at, now) {
   return make("time", { datetime: at, title: new Date(at).toLocaleString("en-GB") }, seconds < 2 ? "now" : `${age(seconds)} ago`);
 }
 
-/** Pod-seconds in a unit that can be read: a number, and the unit. */
+/** Formats pod-seconds in a readable unit: a number, and the unit. */
 export function podUnits(seconds) {
   if (seconds < 3600) return [number(seconds / 60), "pod-minutes"];
   if (seconds < 72 * 3600) return [number(seconds / 3600), "pod-hours"];
@@ -60,10 +60,10 @@ export const podTime = (seconds) => podUnits(seconds).join(" ");
 export const money = ({ amount, currency }) =>
   new Intl.NumberFormat("en", { style: "currency", currency, maximumFractionDigits: amount < 10 ? 3 : 0 }).format(amount);
 
-/** The states in order of how soon somebody should look, and their words. */
+/** States in order of urgency, and their labels. */
 export const STATES = { Waking: "Waking", Awake: "Awake", FallingAsleep: "Falling asleep", Asleep: "Asleep", Unknown: "Unknown" };
 
-/** A command, and a button that copies it. */
+/** Creates a command with a copy button. */
 export function command(text) {
   const button = make("button", { type: "button", class: "copy", "aria-label": `Copy: ${text}` }, "Copy");
   button.addEventListener("click", async () => {
@@ -73,7 +73,7 @@ export function command(text) {
   return make("div", { class: "command" }, make("code", {}, text), button);
 }
 
-/** The clipboard is there on localhost and over TLS alone; elsewhere a selection is copied. */
+/** Copies a text. The clipboard exists only on localhost and over TLS; elsewhere a selection is copied. */
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -88,7 +88,7 @@ async function copy(text) {
   }
 }
 
-/** A sparkline of so many numbers, 92 by 28; its paths are written by `sparkle`. */
+/** Creates a sparkline, 92 by 28; `sparkle` sets its paths. */
 export function spark() {
   const area = draw("path", { class: "area" });
   const curve = draw("path");
@@ -114,7 +114,7 @@ export function sparkle({ svg, area, curve }, numbers) {
   area.setAttribute("d", `${d}L92 27L0 27Z`);
 }
 
-/** A round number not below `value`, for the top of an axis. */
+/** Returns a round number not below `value`, for the top of an axis. */
 export function ceiling(value) {
   if (value <= 1) return 1;
   const unit = 10 ** Math.floor(Math.log10(value));

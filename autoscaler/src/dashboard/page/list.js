@@ -1,5 +1,5 @@
-// The list of all workloads. Only the rows that can be seen exist, and are used again as the list is scrolled, so ten
-// thousand workloads are as smooth as ten.
+// The list of all workloads. Only visible rows exist, and are reused while the list is scrolled, so ten thousand
+// workloads scroll as smoothly as ten.
 
 import * as data from "/data.js";
 import { STATES, age, command, make, number, spark, sparkle, write } from "/draw.js";
@@ -9,9 +9,9 @@ const [rows, space, grid, empty, count, search, select] = ["rows", "all", "grid"
 const tiles = [...document.querySelectorAll(".tiles button")];
 const heads = [...document.querySelectorAll(".head [role=columnheader]")];
 
-/** Rows beyond the edges that exist nevertheless. */
+/** Number of extra rows beyond each edge. */
 const MARGIN = 6;
-/** How long after the last scroll the order may change again, in milliseconds. */
+/** Time after the last scroll before the order may change again, in milliseconds. */
 const QUIET = 250;
 
 let shown = [];
@@ -30,7 +30,7 @@ const readiness = { False: 0, Unknown: 1, True: 2 };
 const LEAST_FIRST = { state: (w) => (data.isProblem(w) ? -1 : rank[w.state] ?? 9), name: () => 0, ready: (w) => readiness[w.ready?.status] ?? 1 };
 const MOST_FIRST = { pods: (w) => w.pods.ready, requests: (w) => w.requestsPerSecond, held: (w) => w.held };
 
-/** Sorts by a number that is found once for each. */
+/** Sorts by a number that is computed once per workload. */
 function sort(workloads) {
   const { by, down } = order;
   const value = LEAST_FIRST[by] ?? ((w) => -MOST_FIRST[by](w));
@@ -44,7 +44,7 @@ const passes = (workload, words) =>
     ? workload.state === "Asleep" || workload.state === "FallingAsleep" : workload.state === show)) &&
   words.every((word) => workload.text.includes(word));
 
-/** Chooses and sorts anew; while somebody scrolls, only after that. */
+/** Filters and sorts again, but not before the user has finished scrolling. */
 export function renew() {
   clearTimeout(later);
   const rest = lastScroll + QUIET - performance.now();
@@ -55,7 +55,7 @@ export function renew() {
   }
 }
 
-/** Chooses and sorts anew. */
+/** Filters and sorts again. */
 export function refresh() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   const every = [...data.all().values()];
@@ -71,7 +71,7 @@ export function refresh() {
   paint();
 }
 
-/** What stands in place of rows; it is made anew only if it is another, so that it can be selected. */
+/** Shows a message in place of rows. It is replaced only if it has changed, so that its text can be selected. */
 function say(what) {
   if (empty.dataset.says === what) return;
   empty.dataset.says = what;
@@ -84,7 +84,7 @@ function say(what) {
   })[what]);
 }
 
-/** What is shown, as an address: whoever opens it sees the same. */
+/** Returns the present view as a URL, which opens the same view. */
 export function address() {
   const query = new URLSearchParams();
   if (show !== "all") query.set("show", show);
@@ -93,7 +93,7 @@ export function address() {
   return query.size ? `#/?${query}` : "#/";
 }
 
-/** Shows what an address says; what it does not say is as at first. */
+/** Applies the view of a URL; missing parts get their defaults. */
 export function read(hash) {
   if (hash === address()) return;
   const query = new URLSearchParams(hash.split("?")[1] ?? "");
@@ -105,7 +105,7 @@ export function read(hash) {
   mark();
 }
 
-/** Writes what is shown into the address, without a step in the browser's history. */
+/** Writes the present view into the address bar, without an entry in the browser's history. */
 function note() {
   mark();
   rows.scrollTop = 0;
@@ -113,7 +113,7 @@ function note() {
   refresh();
 }
 
-/** Tiles and heads tell what is shown. */
+/** Updates tiles and column heads to match the view. */
 function mark() {
   select.value = order.by;
   for (const head of heads) {
@@ -139,7 +139,7 @@ function newRow() {
   return { element, state, link, namespace, ready, wanted, requests, held, requestsText, heldText, why, badge, top: -1 };
 }
 
-/** The sentence; of one that sleeps, as of now. */
+/** Returns the explaining sentence; for a sleeping workload, with the present time. */
 export function why(workload) {
   if (!workload.why.startsWith("asleep for ") || !workload.since) return workload.why;
   return `asleep for ${age(Math.max(0, data.now() - Date.parse(workload.since)) / 1000)}: nobody calls`;
@@ -183,7 +183,7 @@ function paintRow(row, index) {
   row.badge.title = ready.message || `Ready is ${ready.status}`;
 }
 
-/** Draws the rows that can be seen. Each index keeps its element as long as it is in sight. */
+/** Draws the visible rows. An index keeps its element while it is visible. */
 export function paint() {
   if (!rows.offsetParent && !rows.clientHeight) return;
   const first = Math.max(0, Math.floor(rows.scrollTop / height) - MARGIN);
@@ -230,7 +230,7 @@ function showOnly(what) {
   note();
 }
 
-/** Counts by state, for the tiles. */
+/** Returns the counts by state, for the tiles. */
 export function countStates() {
   const counts = { all: 0, Awake: 0, Waking: 0, Asleep: 0, problem: 0 };
   for (const workload of data.all().values()) {
