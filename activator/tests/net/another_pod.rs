@@ -1,4 +1,4 @@
-//! A request whose reused connection was lost: its second try goes to another pod, if one has a place for it.
+//! Requests whose reused connection was lost: the retry goes to another pod, if one has a free slot.
 
 use crate::frames::{HEADERS, PREFACE, block, frame};
 use crate::rig::{self, Pod, Rig, listen, patient};
@@ -19,20 +19,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// What the pod that is lost answers, and what the other does.
+/// Statuses that the lost pod and the other pod send.
 const LOST: StatusCode = StatusCode::CREATED;
 const OTHER: StatusCode = StatusCode::ACCEPTED;
 
-/// What becomes of a connection with its next request.
+/// Fate of a connection at its next request.
 #[derive(Clone, Copy, Debug)]
 enum Then {
-    /// It is answered.
+    /// The request gets a response.
     Answered,
     /// The connection is reset.
     Reset,
 }
 
-/// Reads requests and does with them as told; then it answers them all. Says of each that it came.
+/// Reads requests and treats them as in `then`, and sends responses to all later ones. Counts each request in `ran`.
 async fn serve(mut stream: TcpStream, status: StatusCode, then: Vec<Then>, ran: Arc<AtomicUsize>) -> io::Result<()> {
     let mut then = then.into_iter();
     let mut start = [0; PREFACE.len()];
@@ -66,7 +66,7 @@ async fn serve(mut stream: TcpStream, status: StatusCode, then: Vec<Then>, ran: 
     }
 }
 
-/// The stream of the next request.
+/// Returns the stream of the next request.
 async fn headers_frame(stream: &mut TcpStream) -> io::Result<u32> {
     loop {
         let mut head = [0; 9];
@@ -79,7 +79,8 @@ async fn headers_frame(stream: &mut TcpStream) -> io::Result<u32> {
     }
 }
 
-/// A pod whose first connection answers one request and is reset with the next. On later ones `then`.
+/// Starts a pod whose first connection serves one request and is reset at the next. Later connections behave as in
+/// `then`.
 fn lost_pod(listener: TcpListener, then: Then) -> Arc<AtomicUsize> {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = ran.clone();
@@ -92,11 +93,10 @@ fn lost_pod(listener: TcpListener, then: Then) -> Arc<AtomicUsize> {
     ran
 }
 
-/// Goal: a GET that is lost on a reused connection is run once more, on another pod that has a place, whatever the kernel
-/// of the first still accepts; if no other has a place, on the same. No pod has more than its limit meanwhile, and every
-/// count comes back.
-/// Method: two pods with one place each. The first, by order of addresses, is used and then lost; the other is idle, or
-/// has a request that does not end.
+/// Goal: a GET that is lost on a reused connection runs once more, on another pod with a free slot, even if the first
+/// pod's kernel still accepts connections. If no other pod has a free slot, it runs on the same pod. No pod exceeds its
+/// limit meanwhile, and all counts return to zero. Method: two pods with one slot each. The first, in address order, is
+/// used and then lost; the other is idle, or has a request that does not end.
 #[tokio::test]
 async fn a_lost_request_prefers_another_pod_that_has_a_place() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
@@ -137,7 +137,7 @@ async fn a_lost_request_prefers_another_pod_that_has_a_place() {
                 rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
                 rig.until(|load| load.capacity == places).await;
             };
-            // One client, so that one worker has all of it.
+            // One client, so that one worker has all connections.
             let mut client = rig.client().await;
             let mut get = async || {
                 patient(client.ready()).await.expect("kept alive");

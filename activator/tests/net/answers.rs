@@ -1,4 +1,4 @@
-//! What is answered without a pod: a page for browsers and its stream of events, placeholders, static answers.
+//! Responses without a pod: the page and its event stream, placeholders, static responses.
 
 use crate::rig::{Answer, Pod, Rig, backend, http1_client, key, patient, read_until, until, write};
 use activator::discovery::{Event, Spec};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 
 const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
-/// Streams that one workload may have in the test of their bound, and what each keeps.
+/// Maximum number of streams of one workload in the test of their bound, and the memory charged for each.
 const STREAMS: u64 = 40;
 const STREAM: u64 = 4 * 1024;
 
-/// `ns/app`, with `wake` as a user writes it.
+/// Creates `ns/app` with a `wake` section as users write it.
 async fn workload(rig: &Rig, wake: &str, change: impl FnOnce(&mut Backend)) {
     named(rig, "app", wake, change).await;
 }
@@ -33,7 +33,7 @@ fn browser(path: &str) -> http::request::Builder {
     Request::get(path).header("host", "app.ns").header("accept", BROWSER)
 }
 
-/// A page's stream of events.
+/// Opens the event stream of a page.
 async fn events(rig: &Rig) -> TcpStream {
     events_of(rig, "app.ns").await
 }
@@ -45,7 +45,7 @@ async fn events_of(rig: &Rig, host: &str) -> TcpStream {
     stream
 }
 
-/// Whether the autoscaler has heard of load since it was asked last, up to the second attestation from now on.
+/// Returns whether the autoscaler got reports of load since the last call, up to the second attestation from now.
 async fn is_load(rig: &mut Rig) -> bool {
     let (mut attested, mut load) = (0, false);
     while let Ok(heard) = rig.stats.try_recv() {
@@ -60,8 +60,8 @@ async fn is_load(rig: &mut Rig) -> bool {
     load
 }
 
-/// Goal: a visitor sees a page at once, which wakes the workload, and then the workload; whoever is a program waits for the
-/// workload itself.
+/// Goal: a browser gets a page at once, which wakes the workload, and then the workload's response. A program waits for
+/// the workload's response.
 #[tokio::test]
 async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
     let mut rig = Rig::start().await;
@@ -97,7 +97,7 @@ async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
     read_until(&mut stream, "event: ready\ndata:\n\n").await;
     assert_eq!(rig.send(browser("/a?b")).await.body, "awake");
 
-    // A browser that asks on keeps nothing awake.
+    // A browser that opens more streams keeps nothing awake.
     let mut more = events(&rig).await;
     read_until(&mut more, "event: ready\n").await;
     until(|| rig.activator.held() == (0, 0)).await;
@@ -106,7 +106,7 @@ async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
     read_until(&mut more, "event: ready\n").await;
     assert!(!is_load(&mut rig).await, "no load");
 
-    // The next page knows how long it takes.
+    // The next page knows the typical duration.
     rig.pods(&[]).await;
     rig.until(|load| load.capacity == activator_core::breaker::Capacity::CLOSED).await;
     let page = rig.send(browser("/")).await;
@@ -115,7 +115,7 @@ async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
     pod.kill().await;
 }
 
-/// Goal: of a paused workload nothing says that it wakes, and nothing that asks for it counts as a wish to wake it.
+/// Goal: no response claims that a paused workload wakes, and no request for it counts as load.
 #[tokio::test]
 async fn nobody_is_told_that_a_paused_workload_wakes() {
     let mut rig = Rig::start().await;
@@ -134,8 +134,9 @@ async fn nobody_is_told_that_a_paused_workload_wakes() {
     assert_eq!((program.status.as_u16(), program.body.as_str()), (202, "soon"));
 }
 
-/// Goal: a page tells its visitor when pods fail, and is bounded: streams beyond their workload's share are refused with a word,
-/// what goes gives its place back, the page itself is always there, and another workload's visitors have streams.
+/// Goal: a page learns that pods fail. Streams are bounded: those beyond the workload's share are rejected with a
+/// reason, and closed streams free their share. The page itself is always available, and another workload still gets
+/// streams.
 #[tokio::test]
 async fn streams_are_bounded_and_end() {
     let rig = Rig::start_with(|options| options.memory_limit = Some(2 * STREAMS * STREAM)).await;
@@ -170,7 +171,7 @@ async fn streams_are_bounded_and_end() {
     until(|| rig.activator.held() == (0, 0)).await;
 }
 
-/// Goal: a stream does not outlive its workload: the next of that name would have its load.
+/// Goal: a stream ends with its workload. Otherwise it would count as load of the next workload of that name.
 #[tokio::test]
 async fn a_stream_ends_with_its_workload() {
     let rig = Rig::start().await;
@@ -182,7 +183,7 @@ async fn a_stream_ends_with_its_workload() {
     until(|| rig.activator.held() == (0, 0)).await;
 }
 
-/// Goal: a browser whose request was on its way to a pod when that went sees the page too, where pods fail.
+/// Goal: if pods fail, a browser gets the page even if its request was already on the way to a pod that vanished.
 #[tokio::test]
 async fn a_visitor_of_a_pod_that_fails_sees_the_page() {
     let rig = Rig::start().await;
@@ -201,7 +202,7 @@ async fn a_visitor_of_a_pod_that_fails_sees_the_page() {
     read_until(&mut events(&rig).await, "event: failed\n").await;
 }
 
-/// Goal: what is static wakes nobody and is no load, asleep or awake, unless its owner wants that.
+/// Goal: static responses wake nothing and are no load, asleep or awake, unless configured otherwise.
 #[tokio::test]
 async fn what_is_static_wakes_nobody() {
     let mut rig = Rig::start().await;
@@ -227,7 +228,7 @@ async fn what_is_static_wakes_nobody() {
     assert!(is_load(&mut rig).await, "told to");
 }
 
-/// Goal: what counts as nothing does not wait for a pod that nobody asks for, also if its own has just gone.
+/// Goal: an uncounted request does not wait for a pod that nothing wakes, even if its own pod has just vanished.
 #[tokio::test]
 async fn a_check_that_loses_the_last_pod_gets_the_static_answer() {
     let mut rig = Rig::start().await;
@@ -246,7 +247,7 @@ async fn a_check_that_loses_the_last_pod_gets_the_static_answer() {
     assert!(!is_load(&mut rig).await);
 }
 
-/// Goal: a placeholder is answered at once, with the body of a POST unread, and the workload wakes.
+/// Goal: a placeholder is sent at once, with the body of a POST unread, and the workload wakes.
 #[tokio::test]
 async fn a_placeholder_is_answered_at_once_and_wakes() {
     let mut rig = Rig::start().await;

@@ -1,4 +1,4 @@
-//! The binary's arguments: it has none but those that explain it, and starts for no others.
+//! Arguments of the binary: it accepts only `--help` and `--version`, and does not start with any other.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Bounds and refusals: each names itself, none waits for ever.
+//! Bounds and refusals: each names itself, and no request waits forever.
 
 use crate::frames::{DATA, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE, block, frame};
 use crate::hostile::GET;
@@ -84,7 +84,7 @@ async fn grpc_clients_get_our_errors_as_trailers_only() {
     assert_eq!(call().await, "14");
 }
 
-/// A pod that sends `count` parts, `gap` apart, after `first`.
+/// Starts a pod that sends `count` parts after `first`, `gap` apart.
 async fn dripping(first: Duration, gap: Duration, count: usize) -> Pod {
     Pod::start(move |_| async move {
         tokio::time::sleep(first).await;
@@ -99,8 +99,8 @@ async fn dripping(first: Duration, gap: Duration, count: usize) -> Pod {
     .await
 }
 
-/// Goal: a client that reads no more keeps its pod's slot no longer than others do, in either protocol; over HTTP/2 its
-/// stream alone ends.
+/// Goal: a client that stops reading occupies its pod's slot no longer than others, in either protocol. Over HTTP/2
+/// only its stream ends.
 #[tokio::test]
 async fn who_reads_no_more_has_no_more_time_than_others() {
     let pod = Pod::start(|_| async {
@@ -127,8 +127,8 @@ async fn who_reads_no_more_has_no_more_time_than_others() {
     drop(unread);
 }
 
-/// Goal: an answer that its client never lets through, the last of its data included, keeps its pod's slot no longer than
-/// others do; a connection over HTTP/1 that was served outlives the bounds of its answers.
+/// Goal: if the client never accepts a response, or only its last data, the response occupies its pod's slot no longer
+/// than others. An HTTP/1 connection outlives the timeouts of its earlier responses.
 #[tokio::test]
 async fn an_answer_that_is_not_let_through_ends_and_a_kept_connection_stays() {
     let pod = Pod::saying("hello").await;
@@ -155,7 +155,7 @@ async fn an_answer_that_is_not_let_through_ends_and_a_kept_connection_stays() {
     read_until(&mut kept, "hello").await;
 }
 
-/// One request's outcome: status and reason, parts received, and whether the body came to its end.
+/// Returns the outcome of one request: status and reason, number of parts, and whether the body was complete.
 async fn outcome(first: u64, gap: u64, count: usize, bounds: (u64, u64, u64)) -> (u16, String, usize, bool) {
     let pod = dripping(Duration::from_millis(first), Duration::from_millis(gap), count).await;
     let rig = Rig::start().await;
@@ -182,14 +182,15 @@ async fn outcome(first: u64, gap: u64, count: usize, bounds: (u64, u64, u64)) ->
     (status, reason, if status == 200 { bytes / 4 } else { 0 }, whole)
 }
 
-/// Bounds in milliseconds: total, response start, idle.
+/// Goal: a timeout is a response before the head, and a reset after it. Timeouts in milliseconds: total, response
+/// start, idle.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn time_bounds_answer_before_the_head_and_reset_after_it() {
     let (silent_total, silent_start, silent_idle, late_start, moving, idle, total) = tokio::join!(
         outcome(2_000, 0, 1, (200, 0, 0)),
         outcome(2_000, 0, 1, (5_000, 200, 0)),
         outcome(2_000, 0, 1, (5_000, 0, 200)),
-        // Where something must be in time, it has seconds: a busy machine may take most of one.
+        // Steps that must be in time get seconds, because a busy machine may need most of one.
         outcome(0, 3_500, 2, (20_000, 3_000, 0)),
         outcome(0, 300, 24, (20_000, 0, 6_000)),
         outcome(0, 8_000, 2, (20_000, 0, 4_000)),
@@ -215,7 +216,7 @@ async fn unknown_hosts_are_told_and_probes_are_answered() {
     assert_eq!(kubelet.status, StatusCode::OK);
 }
 
-/// Goal: Knative's activator can be replaced: its headers, its host form, its texts.
+/// Goal: the activator can replace Knative's: same headers, same form of hosts, same texts.
 #[tokio::test]
 async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
     use activator::discovery::{Event, Outbound, Spec};
@@ -250,7 +251,7 @@ async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
     assert!(answer.body.starts_with(&format!("h2 GET http://{}/", pod.address)), "{}", answer.body);
 }
 
-/// Goal: what is in flight when the activator stops is finished, what comes later is refused.
+/// Goal: requests in flight when the activator stops are completed, and later ones are refused.
 #[tokio::test]
 async fn a_drain_finishes_what_is_in_flight() {
     let pod = dripping(Duration::ZERO, Duration::from_millis(50), 10).await;
@@ -270,9 +271,9 @@ async fn a_drain_finishes_what_is_in_flight() {
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
 }
 
-/// Goal: a drain takes nothing from a client over HTTP/2 that is still reading its last answer.
-/// Method: a client with room for little, so that most of the answer lies in our kernel when the connection ends; the
-/// window updates that it sends as it reads must not reset the connection.
+/// Goal: a drain does not cut off a client over HTTP/2 that is still reading its last response. Method: a client with a
+/// small receive buffer, so that most of the response is in our kernel when the connection ends. The window updates
+/// that it sends while reading must not reset the connection.
 #[tokio::test]
 async fn a_drain_lets_a_client_read_its_last_answer() {
     const LENGTH: usize = 256 << 10;
@@ -295,7 +296,7 @@ async fn a_drain_lets_a_client_read_its_last_answer() {
     let window = |stream: u32, more: u32| frame(WINDOW_UPDATE, 0, stream, &more.to_be_bytes());
     let mut hello = PREFACE.to_vec();
     hello.extend(frame(SETTINGS, 0, 0, &[0, 4, 0, 16, 0, 0])); // A stream may send 1 MiB,
-    hello.extend(window(0, 1 << 20)); // and all together.
+    hello.extend(window(0, 1 << 20)); // and so may the whole connection.
     hello.extend(frame(HEADERS, 5, 1, &block(&GET)));
     client.write_all(&hello).await.expect("open");
     rig::until(|| pod.requests() == 1).await;
@@ -310,7 +311,7 @@ async fn a_drain_lets_a_client_read_its_last_answer() {
         patient(client.read_exact(&mut payload)).await.unwrap_or_else(|error| panic!("{error} after {length} bytes"));
         match head[3] {
             PING => {
-                // It wants to know that its GOAWAY was read; then the answer is the last thing to come.
+                // The activator checks that its GOAWAY was read; after that only the response follows.
                 client.write_all(&frame(PING, 1, 0, &payload)).await.expect("open");
                 opened.add_permits(1);
             }
@@ -320,7 +321,7 @@ async fn a_drain_lets_a_client_read_its_last_answer() {
                 if size > 0 {
                     client.write_all(&[window(0, size), window(1, size)].concat()).await.expect("open");
                 }
-                tokio::time::sleep(Duration::from_millis(5)).await; // A reader that takes its time.
+                tokio::time::sleep(Duration::from_millis(5)).await; // A slow reader.
             }
             _ => {}
         }
@@ -330,7 +331,7 @@ async fn a_drain_lets_a_client_read_its_last_answer() {
     patient(stopping).await.expect("no panic");
 }
 
-/// A pod that echoes what a request, or a tunnel, brings.
+/// Starts a pod that echoes the body of a request, or the bytes of a tunnel.
 async fn echoing() -> Pod {
     Pod::start(|mut request: Request<hyper::body::Incoming>| async move {
         if request.headers().contains_key("upgrade") {
@@ -351,8 +352,8 @@ async fn echoing() -> Pod {
     .await
 }
 
-/// Goal: an upload, its response and a WebSocket outlive the bound of the wait for a pod, whether the workload slept or not.
-/// What finds no pod in that time is answered.
+/// Goal: an upload, its response and a WebSocket outlive the wake timeout, whether the workload was asleep or not. A
+/// request that finds no pod in that time gets a response.
 #[tokio::test]
 async fn the_wait_for_a_pod_bounds_no_exchange() {
     const WAIT: Duration = Duration::from_secs(3);
@@ -390,7 +391,7 @@ async fn the_wait_for_a_pod_bounds_no_exchange() {
     }
 }
 
-/// A request whose body comes in parts, and the body of its answer once there is one.
+/// Sends a request with a streamed body. Returns the body's sender, and a task that returns the response body.
 async fn streaming(
     streams: &SendRequest<UnsyncBoxBody<Bytes, Infallible>>,
 ) -> (tokio::sync::mpsc::Sender<Frame<Bytes>>, tokio::task::JoinHandle<hyper::body::Incoming>) {
@@ -404,14 +405,14 @@ async fn streaming(
     (upload, tokio::spawn(running))
 }
 
-/// Goal: a drain's steps in their order: readiness fails while everything is still served, each answer over HTTP/1 the
-/// last of its connection; then the port is closed, HTTP/2 is told to go away and what runs there ends; a tunnel is
-/// waited for, up to the bound, and cut then.
+/// Goal: a drain runs its steps in order. First readiness fails while all requests are served, and each HTTP/1 response
+/// is the last of its connection. Then the port is closed, HTTP/2 connections get GOAWAY, and their streams are
+/// completed. Tunnels may continue up to the bound, and are then cut.
 #[tokio::test]
 async fn a_drain_goes_step_by_step() {
     let pod = echoing().await;
     let rig = Rig::start_with(|options| {
-        // Each step must be met in its time, on a busy machine as well.
+        // Each step must be met in time, even on a busy machine.
         (options.linger, options.drain) = (Duration::from_secs(5), Duration::from_secs(10));
     })
     .await;
@@ -426,7 +427,7 @@ async fn a_drain_goes_step_by_step() {
 
     let address = rig.address;
     let stopping = tokio::spawn(rig.activator.stop());
-    // Over a connection of its own each time: an answer may be its connection's last before readiness fails.
+    // Uses a new connection each time: a response may be the last of its connection before readiness fails.
     let ready = async || {
         let mut client = tokio::net::TcpStream::connect(address).await.expect("still served");
         write(&mut client, "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1\r\n\r\n").await;
@@ -443,7 +444,7 @@ async fn a_drain_goes_step_by_step() {
     assert!(last.starts_with("HTTP/1.1 200"), "and everything is served meanwhile: {last}");
     assert!(last.contains("\r\nconnection: close\r\n"), "by connections that end with it: {last}");
 
-    // The listeners close; HTTP/2 is told.
+    // The listeners close; HTTP/2 connections get GOAWAY.
     rig::until(|| streams.is_closed() || std::net::TcpStream::connect(address).is_err()).await;
     for word in ["two", "three"] {
         upload.send(Frame::data(Bytes::from(word))).await.expect("the stream goes on");
@@ -462,7 +463,7 @@ async fn a_drain_goes_step_by_step() {
     patient(stopping).await.expect("no panic");
 }
 
-/// Goal: operators see what happens, under upstream's names, and a deleted revision is shown no longer.
+/// Goal: the admin port shows metrics under Knative's names, and no longer shows a deleted revision.
 #[tokio::test]
 async fn the_admin_port_shows_metrics_and_revisions() {
     let pod = Pod::saying("hello").await;
@@ -531,7 +532,7 @@ async fn the_admin_port_shows_metrics_and_revisions() {
     for line in ["zeroscale_refused_total{reason=\"pod\"} 0", "zeroscale_answered_total{kind=\"page\"} 0"] {
         assert!(metrics.contains(line), "{line} is there from the start: {metrics}");
     }
-    // What is asked of no revision is counted as nobody's.
+    // Requests for unknown revisions are counted without a revision.
     assert_eq!(rig.get("nobody.ns", "/").await.status, StatusCode::NOT_FOUND);
     let nobody =
         "http_server_request_duration_seconds_count{http_request_method=\"GET\",http_response_status_code=\"404\"";
@@ -552,7 +553,7 @@ async fn the_admin_port_shows_metrics_and_revisions() {
 #[tokio::test]
 async fn connect_is_refused() {
     let rig = Rig::start().await;
-    rig.revision(|_| {}).await; // Without a pod: it wakes nobody, and waits for none.
+    rig.revision(|_| {}).await; // Without a pod: the request wakes nothing and does not wait.
     let mut client = rig.raw().await;
     write(&mut client, "CONNECT app.ns:80 HTTP/1.1\r\nhost: app.ns:80\r\n\r\n").await;
     let answer = read_until(&mut client, "\r\n\r\n").await;

@@ -1,12 +1,12 @@
-//! Clients that go away while they wait: what they occupied is given back.
+//! Clients that disconnect while they wait: their resources are freed.
 
 use crate::rig::{self, Pod, Rig, patient, read_until, write};
 use activator_net::HALF_CLOSE_MAX;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// Requests of every kind, as bytes: without a body, with a whole one, with an incomplete one, of HTTP/1.0, with one
-/// that nobody asked for yet, with another request behind it, with a line end too many.
+/// Requests of every kind: without a body, with a complete one, with an incomplete one, HTTP/1.0, with an `Expect`
+/// header, with another request behind it, with an extra line end.
 const REQUESTS: [&str; 7] = [
     "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n",
     "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody",
@@ -17,11 +17,11 @@ const REQUESTS: [&str; 7] = [
     "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n\r\n",
 ];
 
-/// Those that reach a pod before more of them has come.
+/// Requests that reach a pod without further bytes.
 const WHOLE: [&str; 5] = [REQUESTS[0], REQUESTS[1], REQUESTS[3], REQUESTS[5], REQUESTS[6]];
 
-/// Goal: a held request whose client has gone gives its place back, also if a body of it lies unread, or more has come
-/// behind it. Clients that stay are answered, also where one has sent two requests at once.
+/// Goal: a held request whose client disconnects frees its slot, even if its body is unread or more bytes follow it.
+/// Clients that stay get responses, even if one has sent two requests at once.
 #[tokio::test]
 async fn a_client_that_goes_away_gives_its_place_back() {
     let rig = Rig::start().await;
@@ -36,7 +36,7 @@ async fn a_client_that_goes_away_gives_its_place_back() {
     }
     let all = u32::try_from(clients.len()).expect("a few");
     rig.until(|load| load.queued == all).await;
-    // Only these remain: they were there all the time, and are answered.
+    // Only these remain; they were there all the time, and get responses.
     let (mut staying, mut with_two) = (rig.raw().await, rig.raw().await);
     write(&mut staying, REQUESTS[1]).await;
     write(&mut with_two, REQUESTS[5]).await;
@@ -51,7 +51,7 @@ async fn a_client_that_goes_away_gives_its_place_back() {
     assert_eq!(rig.activator.held(), (0, 0));
 }
 
-/// Goal: so does one whose client said more while it was held.
+/// Goal: the same holds if the client sent more bytes while its request was held.
 #[tokio::test]
 async fn a_client_that_says_more_and_goes_away_gives_its_place_back() {
     let rig = Rig::start().await;
@@ -68,7 +68,8 @@ async fn a_client_that_says_more_and_goes_away_gives_its_place_back() {
     }
 }
 
-/// Goal: a client that ends its side right behind its requests is answered, whether they were held or not.
+/// Goal: a client that half-closes its connection directly after its requests gets responses, whether they were held or
+/// not.
 #[tokio::test]
 async fn a_client_that_half_closes_is_answered() {
     let rig = Rig::start().await;
@@ -85,7 +86,7 @@ async fn a_client_that_half_closes_is_answered() {
         held.push(half_closed(request).await);
     }
     rig.until(|load| load.queued == held.len() as u32).await;
-    tokio::time::sleep(HALF_CLOSE_MAX).await; // Their ends are noticed, and do not count later either.
+    tokio::time::sleep(HALF_CLOSE_MAX).await; // Its half-close is detected, and must not count later either.
     let pod = Pod::echoing().await;
     rig.pods(&[pod.address]).await;
     for (client, request) in held.into_iter().zip(WHOLE) {
@@ -98,8 +99,8 @@ async fn a_client_that_half_closes_is_answered() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: a client that ends its side later than that, or resets its connection after a half-close, has gone, held and
-/// while its pod works; and nothing is sent to it to find out.
+/// Goal: a client that half-closes later, or resets its connection after a half-close, counts as disconnected, both
+/// while its request is held and while its pod works. The activator sends nothing to find out.
 #[tokio::test]
 async fn a_client_that_ends_its_side_late_has_gone() {
     let rig = Rig::start().await;
@@ -142,7 +143,7 @@ async fn a_client_that_ends_its_side_late_has_gone() {
     rig.until(|load| load.in_flight == 0).await;
 }
 
-/// Goal: a client that goes away while its pod works ends its exchange.
+/// Goal: a client that disconnects while its pod works ends its exchange.
 #[tokio::test]
 async fn a_client_that_goes_away_ends_its_exchange() {
     let rig = Rig::start().await;

@@ -1,10 +1,10 @@
-//! Requests for a revision without pods: held, signalled, released, lost to nobody.
+//! Requests for a revision without pods: held, signalled, released, and never lost.
 
 use crate::rig::{self, Pod, Rig, key, patient};
 use http::StatusCode;
 use std::time::Duration;
 
-/// Goal: the first request signals at once, waits, and is answered by the first pod whose probe passes.
+/// Goal: the first request signals at once, waits, and gets the response of the first pod whose probe passes.
 #[tokio::test]
 async fn a_held_request_is_released_by_the_first_pod() {
     let mut rig = Rig::start().await;
@@ -56,7 +56,7 @@ async fn five_hundred_held_requests_are_all_answered() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: a limit of one request for each pod holds while 40 wait for two pods.
+/// Goal: a limit of one request per pod holds while 40 requests wait for two pods.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn released_requests_keep_to_the_container_concurrency() {
     use std::sync::Arc;
@@ -100,7 +100,7 @@ async fn a_client_that_goes_away_while_held_leaves_no_count() {
     rig::reset(client);
     rig.until(|load| load.queued == 0).await;
 
-    // Its concurrency is given back too: the reports fall to zero.
+    // Its concurrency is released too: the reports fall to zero.
     loop {
         let heard = patient(rig.stats.recv()).await.expect("connected");
         if heard.stat.is_some_and(|stat| stat.average_concurrent_requests == 0.0 && stat.request_count == 0.0) {
@@ -134,11 +134,11 @@ async fn an_edit_drops_no_held_request_and_a_deletion_tells_them_all() {
     assert_eq!(rig_get(&rig).await.status, StatusCode::NOT_FOUND);
 }
 
-/// Goal: a signal that could not be sent is sent as soon as the autoscaler can be reached.
+/// Goal: a signal that could not be sent is sent as soon as the autoscaler is reachable.
 #[tokio::test]
 async fn a_signal_that_was_lost_is_owed() {
     use futures::StreamExt;
-    let address = rig::own_address(); // Nobody is there yet.
+    let address = rig::own_address(); // Nothing listens there yet.
     let (events, receiver) = tokio::sync::mpsc::channel(8);
     let mut options =
         activator::Options::new("a", [127, 0, 0, 1].into(), common_runtime::environment::Mode::Standalone);
@@ -176,7 +176,7 @@ async fn a_signal_that_was_lost_is_owed() {
     }
 }
 
-/// Goal: over HTTP/2 a stream that is reset while held gives its count back; its siblings stay.
+/// Goal: an HTTP/2 stream that is reset while held releases its count; the other streams stay.
 #[tokio::test]
 async fn a_stream_that_is_reset_while_held_leaves_its_siblings() {
     let rig = Rig::start().await;

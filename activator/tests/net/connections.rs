@@ -1,4 +1,4 @@
-//! Workloads' own ports: connections that are passed on as bytes, from the sleeping workload to the last byte.
+//! Ports of workloads: connections that are passed on as bytes, from the sleeping workload to the last byte.
 
 use crate::ports::{FIRST, ledger};
 use crate::rig::{
@@ -19,18 +19,19 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A port where only bytes come.
+/// Returns a port for TCP.
 fn tcp() -> Port {
     let id = PortId { name: "tcp".to_owned(), port: 5432 };
     Port { id, protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None }
 }
 
-/// A port where anything may come.
+/// Returns a port for any protocol.
 fn auto() -> Port {
     Port { protocol: PortProtocol::Auto, ..tcp() }
 }
 
-/// An activator that drains quickly and knows `ns/app`, as `change` makes it; and the addresses of its ports there.
+/// Starts an activator that drains quickly and knows `ns/app`, modified by `change`. Also returns the addresses of its
+/// ports.
 async fn app<const N: usize>(ports: [Port; N], change: impl FnOnce(&mut Backend)) -> (Rig, [SocketAddr; N]) {
     let ip = own_address().ip();
     let rig = Rig::start_with(|options| {
@@ -52,17 +53,17 @@ async fn connect(address: SocketAddr) -> TcpStream {
     patient(TcpStream::connect(address)).await.expect("connected")
 }
 
-/// A pod that is no HTTP server. Connections that end without a byte are probes'.
+/// Pod without HTTP. Connections that end without a byte are probes.
 struct Program {
     address: SocketAddr,
-    /// Clients that it serves now, and those that it has served.
+    /// Number of clients that it serves now; `served` counts those of the past.
     serving: Arc<AtomicUsize>,
     served: Arc<AtomicUsize>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
 impl Program {
-    /// Says `greeting` to everybody, and answers each piece that it reads with its own name and what it has read.
+    /// Starts a program that sends `greeting` to each client, and responds to each piece with its name and the piece.
     async fn start(name: &'static str, greeting: &'static str) -> Self {
         Self::on(listen().await, name, greeting)
     }
@@ -113,8 +114,8 @@ async fn is_reset(client: &mut TcpStream) {
     assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
 }
 
-/// Goal: the first bytes of a protocol in which the client speaks first wake a workload, one request in progress is
-/// reported, and they arrive at the pod that comes. Where anything may come, as where only bytes do.
+/// Goal: the first bytes of a protocol in which the client speaks first wake a workload. One request in progress is
+/// reported, and the bytes reach the pod once it is ready. This holds for automatic ports and for TCP ports.
 #[tokio::test]
 async fn a_client_that_speaks_first_wakes_its_workload() {
     for port in [tcp(), auto()] {
@@ -144,7 +145,8 @@ async fn a_client_that_speaks_first_wakes_its_workload() {
     }
 }
 
-/// Goal: so does one that waits for the server's greeting, once it has stood; and ten that did not stand wake nobody.
+/// Goal: a client that waits for the server's greeting wakes the workload once it has waited long enough; ten clients
+/// that disconnect earlier do not.
 #[tokio::test]
 async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
     let id = PortId { name: "slow".to_owned(), port: 3306 };
@@ -166,7 +168,7 @@ async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
     assert_eq!(read_until(&mut client, "\n").await, "5.7.44-log\n");
 }
 
-/// Goal: TLS of the workload's own passes as it is; a request for whatever host reaches the workload over HTTP.
+/// Goal: the workload's own TLS passes unchanged; a request for any host reaches the workload over HTTP.
 #[tokio::test]
 async fn a_port_that_carries_anything_tells_http_from_the_rest() {
     let (rig, [address]) = app([auto()], |_| {}).await;
@@ -185,14 +187,14 @@ async fn a_port_that_carries_anything_tells_http_from_the_rest() {
     write(&mut client, "GET /a HTTP/1.1\r\nhost: somebody.else\r\nconnection: close\r\n\r\n").await;
     let answer = read_to_end(&mut client).await;
     assert!(answer.contains("http/1.1 GET /a") && answer.contains("host: somebody.else"), "{answer}");
-    // Without a Host at all.
+    // Without a `Host` header.
     let mut client = connect(address).await;
     write(&mut client, "GET /b HTTP/1.0\r\n\r\n").await;
     let answer = read_to_end(&mut client).await;
     assert!(answer.contains("http/1.1 GET /b"), "{answer}");
 }
 
-/// Goal: what a lenient server could take for HTTP, and we do not, is refused, and no byte of it reaches a pod.
+/// Goal: bytes that a lenient server could take for HTTP, but we do not, are refused, and none of them reaches a pod.
 #[tokio::test]
 async fn a_port_that_carries_anything_passes_on_no_odd_http() {
     let (rig, [address]) = app([auto()], |_| {}).await;
@@ -221,7 +223,7 @@ async fn a_port_that_carries_anything_passes_on_no_odd_http() {
     assert_eq!(pod.served(), 0);
 }
 
-/// Goal: a pod that refuses is out, and nobody notices: nothing had been sent.
+/// Goal: a pod that refuses a connection is taken out of use without any effect on clients, because nothing was sent.
 #[tokio::test]
 async fn a_connection_that_is_refused_goes_to_the_next_pod() {
     let (rig, [address]) = app([tcp()], |_| {}).await;
@@ -245,7 +247,7 @@ async fn a_connection_that_is_refused_goes_to_the_next_pod() {
     }
 }
 
-/// Goal: a hard limit is one of connections for each pod, and who waits for a place is served when one ends.
+/// Goal: a hard limit is a limit of connections per pod, and a waiting client is served when a connection ends.
 #[tokio::test]
 async fn a_hard_limit_is_one_of_connections() {
     let (rig, [address]) = app([tcp()], |backend| backend.container_concurrency = 1).await;
@@ -270,7 +272,7 @@ async fn a_hard_limit_is_one_of_connections() {
     rig.until(|load| load.in_flight == 0).await;
 }
 
-/// Goal: a held connection whose client leaves gives back its place and its memory.
+/// Goal: a held connection whose client disconnects frees its slot and its memory.
 #[tokio::test]
 async fn a_held_client_that_leaves_gives_everything_back() {
     let (rig, [address]) = app([tcp()], |_| {}).await;
@@ -303,7 +305,7 @@ async fn a_connection_beyond_a_bound_is_reset() {
     rig.until(|load| load.queued == 0).await;
 }
 
-/// Goal: the timeout bounds the wait alone: what is relayed goes on.
+/// Goal: the timeout limits only the wait: a connection that is passed on continues.
 #[tokio::test]
 async fn a_relayed_connection_outlives_the_timeout() {
     let (rig, [address]) = app([tcp()], |backend| backend.wake_timeout_ms = 2_000).await;
@@ -318,7 +320,7 @@ async fn a_relayed_connection_outlives_the_timeout() {
     read_until(&mut client, "b").await;
 }
 
-/// Goal: a pod that dies with a reset is a reset to its client.
+/// Goal: a pod that resets a connection causes a reset for its client.
 #[tokio::test]
 async fn a_pod_that_resets_resets_its_client() {
     let (rig, [address]) = app([tcp()], |_| {}).await;
@@ -329,7 +331,7 @@ async fn a_pod_that_resets_resets_its_client() {
     let pod = loop {
         let (mut stream, _) = patient(listener.accept()).await.expect("a connection");
         if matches!(patient(stream.read(&mut [0; 16])).await, Ok(1..)) {
-            break stream; // Others are probes'.
+            break stream; // Others are probes.
         }
     };
     SockRef::from(&pod).set_linger(Some(Duration::ZERO)).expect("open");
@@ -337,7 +339,7 @@ async fn a_pod_that_resets_resets_its_client() {
     is_reset(&mut client).await;
 }
 
-/// Goal: a port with a pod port of its own is connected to there, and one on which nobody listens yet is waited for,
+/// Goal: a port with another pod port is connected to that port. If the pod does not listen there yet, the client waits
 /// while the pod stays in use.
 #[tokio::test]
 async fn another_port_of_the_pod_is_waited_for() {
@@ -360,10 +362,9 @@ async fn another_port_of_the_pod_is_waited_for() {
     assert_eq!(read_until(&mut client, "query").await, "late query");
 }
 
-/// Goal: a further port to which a policy bars the way takes the pod from nobody, however long it is tried, and who connects
-/// there is told in the end.
-/// Method: the kernel drops what comes to its listener, a handshake too. The probe has a port of its own, at which the pod
-/// would be asked again if it had been taken out.
+/// Goal: a port that a policy blocks takes no pod out of use, however long it is tried, and its client gets an error in
+/// the end. Method: the kernel drops all packets to its listener, including handshakes. The probe has a port of its
+/// own, which would see another probe if the pod had been taken out of use.
 #[tokio::test]
 async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
     let judged = Program::start("", "").await;
@@ -385,7 +386,7 @@ async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
     rig.until_open().await;
     until(|| asked.load(Ordering::SeqCst) > 0).await;
     let before = asked.load(Ordering::SeqCst);
-    // What is known of the pod by its own port is not held against the barred one, nor the other way round.
+    // Knowledge about the pod's own port does not affect the blocked port, nor the other way round.
     let mut earlier = connect(first).await;
     write(&mut earlier, "a").await;
     read_until(&mut earlier, "a").await;
@@ -399,7 +400,7 @@ async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
     read_until(&mut sibling, "a").await;
 }
 
-/// Goal: whoever is still connected when the drain's time is up is reset, not closed.
+/// Goal: a client that is still connected at the end of the drain time is reset, not closed.
 #[tokio::test]
 async fn a_drain_resets_what_is_still_connected() {
     let (rig, [address]) = app([tcp()], |_| {}).await;
@@ -414,7 +415,7 @@ async fn a_drain_resets_what_is_still_connected() {
     patient(stopping).await.expect("no panic");
 }
 
-/// Goal: a pod that serves one client at a time is not kept busy by the connection of its probe.
+/// Goal: a pod that serves one client at a time is not blocked by the connection of its probe.
 #[tokio::test]
 async fn a_probes_connection_is_in_nobodys_way() {
     let (rig, [address]) = app([tcp()], |_| {}).await;
@@ -435,12 +436,12 @@ async fn a_probes_connection_is_in_nobodys_way() {
     serving.abort();
 }
 
-/// A port of which nothing is known, not even by its number.
+/// Returns a port of which nothing is known, not even from its number.
 fn unknown() -> Port {
     Port { id: PortId { name: String::new(), port: 7000 }, ..auto() }
 }
 
-/// Waits until the activator reports something of `ns/app` that is wanted.
+/// Waits until the activator reports a matching observation of `ns/app`.
 async fn reported(rig: &mut Rig, wanted: impl Fn(&Seen) -> bool) {
     loop {
         let heard = patient(rig.stats.recv()).await.expect("the link stays up");
@@ -450,8 +451,8 @@ async fn reported(rig: &mut Rig, wanted: impl Fn(&Seen) -> bool) {
     }
 }
 
-/// Goal: where nothing says what is spoken, a silent client wakes nobody, which is reported; the first one beside a pod that
-/// speaks first is greeted; from then on silent clients wake the workload.
+/// Goal: if the protocol is unknown, a silent client does not wake the workload, and this is reported. The first client
+/// beside a pod that speaks first gets the greeting. From then on silent clients wake the workload.
 #[tokio::test]
 async fn a_pod_that_speaks_first_is_learned() {
     let (mut rig, [address]) = app([unknown()], |_| {}).await;

@@ -1,4 +1,4 @@
-//! `Expect: 100-continue`: the upload stays with the client until somebody wants it.
+//! `Expect: 100-continue`: the upload stays at the client until the pod asks for it.
 
 use crate::rig::{self, Pod, Rig, patient, read_until, write};
 use common::backend::Protocol;
@@ -23,7 +23,7 @@ async fn is_silent(client: &TcpStream) -> bool {
     tokio::time::timeout(Duration::from_millis(100), client.peek(&mut [0])).await.is_err()
 }
 
-/// A pod that reads heads and does as it is told.
+/// Starts a pod that reads heads and leaves the rest to the test.
 async fn scripted() -> (std::net::SocketAddr, tokio::sync::mpsc::UnboundedReceiver<TcpStream>) {
     let listener = rig::listen().await;
     let address = listener.local_addr().expect("bound");
@@ -47,7 +47,7 @@ async fn scripted() -> (std::net::SocketAddr, tokio::sync::mpsc::UnboundedReceiv
     (address, receiver)
 }
 
-/// Goal: the client hears 100 when the pod says it, not before, and its body follows.
+/// Goal: the client gets the 100 when the pod sends it, not before, and then sends its body.
 #[tokio::test]
 async fn the_pods_own_100_lets_the_upload_go() {
     let (address, mut pods) = scripted().await;
@@ -66,8 +66,8 @@ async fn the_pods_own_100_lets_the_upload_go() {
     assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 201"));
 }
 
-/// Goal: a pod that refuses an upload unread has refused it: no 100, no byte of it, and the connection ends, as the answer
-/// says.
+/// Goal: a pod's rejection of an unread upload reaches the client without a 100 and without any byte of the upload. The
+/// connection ends, as the response says.
 #[tokio::test]
 async fn a_refusal_reaches_the_client_without_its_upload() {
     let (address, mut pods) = scripted().await;
@@ -86,7 +86,7 @@ async fn a_refusal_reaches_the_client_without_its_upload() {
     }
 }
 
-/// Goal: a pod that never says 100 gets the upload all the same, after a second (upstream's figure).
+/// Goal: a pod that never sends 100 gets the upload anyway, after a second (as in Knative).
 #[tokio::test]
 async fn a_pod_that_says_nothing_gets_the_upload_after_a_second() {
     let (address, mut pods) = scripted().await;
@@ -104,8 +104,7 @@ async fn a_pod_that_says_nothing_gets_the_upload_after_a_second() {
     assert!(read_until(&mut client, "ok").await.starts_with("HTTP/1.1 200"));
 }
 
-/// Goal: to HTTP/2 pods the upload goes as soon as there is a stream, and a client that sends without waiting is
-/// served.
+/// Goal: an HTTP/2 pod gets the upload as soon as there is a stream, and a client that sends without waiting is served.
 #[tokio::test]
 async fn http2_pods_and_impatient_clients_wait_for_nothing() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
@@ -119,7 +118,7 @@ async fn http2_pods_and_impatient_clients_wait_for_nothing() {
         write(&mut client, &format!("{HEAD}hello")).await;
         let text = read_until(&mut client, "hello").await;
         assert!(text.contains("HTTP/1.1 200"), "{protocol:?}: {text}");
-        // Over HTTP/2 the field is not passed on, and nothing waits.
+        // Over HTTP/2 the header is not passed on, and nothing waits.
         let mut client = rig::http2_client(rig.address).await;
         let request = Request::post("http://app.ns/").header("expect", "100-continue");
         let request =
@@ -129,7 +128,7 @@ async fn http2_pods_and_impatient_clients_wait_for_nothing() {
     }
 }
 
-/// Goal: an expected upload that nobody will read is not asked for: unknown host, or time up while held.
+/// Goal: the activator does not ask for an upload that will not be read: unknown host, or timeout while held.
 #[tokio::test]
 async fn refusals_of_ours_ask_for_no_upload() {
     let rig = Rig::start().await;

@@ -1,4 +1,5 @@
-//! Several activators on the same pods: one limit for each pod, whoever is called, and nobody waits beside an idle slot.
+//! Several activators with the same pods: each pod has one limit for all activators, and no request waits beside a free
+//! slot.
 
 use crate::rig::{Answer, Pod, Rig, backend, full, key, own_address, patient, until};
 use activator::discovery::{Activators, Event, Listing, Spec};
@@ -17,13 +18,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A pod that counts what it runs at once.
+/// Pod that counts its concurrent requests.
 struct Counting {
     pod: Pod,
     most: Arc<AtomicUsize>,
 }
 
-/// How long a request takes.
+/// Duration of a request.
 const WORK: Duration = Duration::from_millis(50);
 
 impl Counting {
@@ -35,7 +36,7 @@ impl Counting {
             async move {
                 let now = running.fetch_add(1, Ordering::SeqCst) + 1;
                 seen.fetch_max(now, Ordering::SeqCst);
-                // A client that leaves drops this.
+                // Dropped if the client disconnects.
                 let _counted = Counted(running);
                 sleep(WORK).await;
                 Response::new(full("done"))
@@ -54,12 +55,12 @@ impl Drop for Counted {
     }
 }
 
-/// An activator of several, at an address of its own.
+/// Starts one of several activators, with its own address.
 pub(crate) async fn activator(at: SocketAddr) -> Rig {
     Rig::start_with(|options| {
         options.pod_ip = at.ip();
         options.http1 = at;
-        // Long enough for others to take over.
+        // Long enough for the others to take over.
         options.linger = Duration::from_secs(2);
     })
     .await
@@ -69,7 +70,7 @@ pub(crate) async fn list(rig: &Rig, all: &[SocketAddr]) {
     siblings(rig, all.iter().map(|at| (*at, true)).collect()).await;
 }
 
-/// As EndpointSlices have it.
+/// Sends the list of activators, as from EndpointSlices.
 async fn siblings(rig: &Rig, all: Vec<(SocketAddr, bool)>) {
     rig.tell(Event::Siblings(Activators { all, shows_leaving: true })).await;
 }
@@ -81,7 +82,7 @@ async fn serve(rig: &Rig, limit: u32, pods: &[Counting]) {
     rig.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
 }
 
-/// Requests at equal distances to one activator, each on a connection of its own. Their times, in order.
+/// Sends requests to one activator at regular intervals, each on its own connection. Returns their durations, in order.
 async fn load(at: SocketAddr, every: Duration, count: u32) -> Vec<Duration> {
     let start = Instant::now();
     let requests = (0..count).map(|n| async move {
@@ -98,8 +99,9 @@ async fn load(at: SocketAddr, every: Duration, count: u32) -> Vec<Duration> {
     took
 }
 
-/// A load on one of two activators that five pods can take, and that activator's part of them cannot (two pods run 40 a
-/// second). Goal: both meet the same latency, pods have equal shares, and none runs two at once.
+/// Goal: under a load that five pods can take, both of two activators have the same latency, pods have equal shares,
+/// and none runs two requests at once. Method: the load is on one activator and exceeds its part of the pods (two pods
+/// run 40 a second).
 #[tokio::test]
 async fn two_activators_are_one_queue() {
     let (a, b) = (own_address(), own_address());
@@ -115,7 +117,7 @@ async fn two_activators_are_one_queue() {
     for rig in &rigs {
         until(|| rig.activator.shares_pods()).await;
     }
-    // Until the pods that were there before are granted.
+    // Until the pods that were listed before are granted.
     load(a, Duration::from_millis(1), 1).await;
     load(b, Duration::from_millis(1), 1).await;
     let (few, many) = (Duration::from_millis(100), Duration::from_millis(20));
@@ -126,7 +128,7 @@ async fn two_activators_are_one_queue() {
     assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
 }
 
-/// Two addresses; the first one's activator holds `ns/app`.
+/// Returns two addresses; the activator at the first one holds `ns/app`.
 pub(crate) fn holder_first() -> [SocketAddr; 2] {
     let mut all = [own_address(), own_address()];
     let peers = all.map(|at| Peer::from(at.ip().to_string().as_str()));
@@ -136,9 +138,9 @@ pub(crate) fn holder_first() -> [SocketAddr; 2] {
     all
 }
 
-/// Goal: when the one of two that holds the pods ends in the midst of things, nothing fails that it did not carry, no pod runs
-/// more than its limit, and the other one has all pods soon. Method: a load at the other one, whose requests are relayed, and
-/// so many at the one that ends that they would keep its pods busy until long after the other one has taken them over.
+/// Goal: if the holder of the pods shuts down under load, only requests that it carried may fail, no pod exceeds its
+/// limit, and the other activator soon has all pods. Method: a load at the other activator, whose requests are relayed,
+/// and enough requests at the holder to keep its pods busy until long after the takeover.
 #[tokio::test]
 async fn one_that_ends_takes_nothing_with_it() {
     let [a, b] = holder_first();
@@ -148,7 +150,7 @@ async fn one_that_ends_takes_nothing_with_it() {
         pods.push(Counting::start().await);
     }
     for rig in [&first, &second] {
-        // Revisions may be told before the activators.
+        // Revisions may come before the activators.
         serve(rig, 1, &pods).await;
         list(rig, &[a, b]).await;
     }
@@ -171,8 +173,8 @@ async fn one_that_ends_takes_nothing_with_it() {
     assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
 }
 
-/// Goal: one that was alone goes on when a second one comes, and again when that one leaves in order; every request is
-/// answered, and at no instant a pod runs more than its limit.
+/// Goal: an activator that was alone continues when a second one starts, and again when that one shuts down. Every
+/// request gets a response, and no pod ever exceeds its limit.
 #[tokio::test]
 async fn a_second_one_comes_and_goes() {
     let (a, b) = (own_address(), own_address());
@@ -186,7 +188,7 @@ async fn a_second_one_comes_and_goes() {
     load(a, Duration::from_millis(1), 1).await;
     assert!(!first.activator.shares_pods(), "it is alone");
     let coming = async {
-        // As a Service lists it before it is ready.
+        // A Service lists it before it is ready.
         siblings(&first, vec![(a, true), (b, false)]).await;
         let second = activator(b).await;
         siblings(&second, vec![(a, true), (b, false)]).await;
@@ -206,8 +208,8 @@ async fn a_second_one_comes_and_goes() {
     assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
 }
 
-/// Goal: beside an activator that does not speak of holders pods are divided as Knative does it, also by one of ours that
-/// has not met it; when it is gone they are shared.
+/// Goal: beside an activator that does not know sessions, pods are divided as in Knative, even by an activator of ours
+/// that has not met it. After it has gone, the pods are shared.
 #[tokio::test]
 async fn beside_one_of_knatives_pods_are_divided() {
     let (a, b, knative) = (own_address(), own_address(), own_address());
@@ -228,7 +230,7 @@ async fn beside_one_of_knatives_pods_are_divided() {
         serve(rig, 1, &pods).await;
         rig.tell(Event::Activators { key: key("app"), addresses: addresses.clone() }).await;
     }
-    // Whoever is undecided holds. Then each sends to the pods that are its part, in the order of their addresses.
+    // Undecided activators hold requests. Then each sends to its part of the pods, in address order.
     let mut in_order: Vec<&Counting> = pods.iter().collect();
     in_order.sort_by_key(|counting| Destination::from(counting.pod.address));
     let mut served = vec![0; 6];

@@ -1,4 +1,4 @@
-//! Another Service answers for a workload that does not wake in time.
+//! Fallback: another Service responds for a workload that does not wake in time.
 
 use crate::rig::{Answer, Pod, Rig, backend, full, http1_client, http2_client, key, patient, until};
 use activator::discovery::{Event, Spec};
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 /// Longer than any of these tests.
 const NEVER_MS: u64 = 3_600_000;
 
-/// Where `sorry.ns` is, and for which names it was asked.
+/// Resolver that knows the addresses of `sorry.ns`, and records the requested names.
 #[derive(Default)]
 struct Names {
     sorry: Mutex<Vec<SocketAddr>>,
@@ -49,7 +49,7 @@ async fn rig(sorry: &[SocketAddr]) -> (Rig, Arc<Names>) {
     (Rig::start_resolving(names.clone()).await, names)
 }
 
-/// `ns/app`, which falls back on `sorry` after a time.
+/// Creates `ns/app`, which falls back on `sorry` after a time.
 async fn workload(rig: &Rig, after_ms: u64, protocol: Protocol, change: impl FnOnce(&mut Backend)) {
     let fallback =
         FallbackStatus { matching: Default::default(), service: "sorry".into(), port: 80, protocol, after_ms };
@@ -60,7 +60,7 @@ async fn workload(rig: &Rig, after_ms: u64, protocol: Protocol, change: impl FnO
     rig.settled().await;
 }
 
-/// A Service that says what it was sent, body and mark.
+/// Starts a Service that echoes the request, its body and its mark.
 async fn sorry() -> Pod {
     Pod::start(|request: Request<Incoming>| async move {
         let version = if request.version() == Version::HTTP_2 { "h2" } else { "h1" };
@@ -80,15 +80,15 @@ async fn is_load(rig: &mut Rig) -> bool {
     while attested < 3 {
         match patient(rig.stats.recv()).await.expect("the link stays up").stat {
             None => attested += 1,
-            // Of the first second a part may be from before.
+            // A part of the first second may be from before.
             Some(stat) => load |= attested > 1 && stat.average_concurrent_requests > 0.0,
         }
     }
     load
 }
 
-/// Goal: whoever has waited for so long is answered by the other Service, body and all, and says so; the workload was woken
-/// all the same, and who comes once it is awake gets its own answer.
+/// Goal: a request that has waited too long gets the response of the other Service, with its whole body and a mark. The
+/// workload is woken anyway, and requests after that get its own response.
 #[tokio::test]
 async fn what_waits_for_too_long_is_answered_by_another_service() {
     let fallback = sorry().await;
@@ -126,7 +126,7 @@ async fn what_waits_for_too_long_is_answered_by_another_service() {
     assert_eq!(fallback.requests(), 2);
 }
 
-/// Goal: nobody waits for pods that are known to fail, or where there is no room to wait.
+/// Goal: a request does not wait for pods that are known to fail, or without room to wait.
 #[tokio::test]
 async fn what_cannot_be_held_falls_back_at_once() {
     let fallback = sorry().await;
@@ -140,7 +140,7 @@ async fn what_cannot_be_held_falls_back_at_once() {
     assert_eq!(rig.get("app.ns", "/late").await.header("x-zeroscale-fallback"), "sorry");
 }
 
-/// Goal: a fallback that takes its time keeps nobody awake.
+/// Goal: a slow fallback does not keep the workload awake.
 #[tokio::test]
 async fn a_slow_fallback_is_no_load_of_the_workload() {
     let go = Arc::new(Notify::new());
@@ -163,7 +163,8 @@ async fn a_slow_fallback_is_no_load_of_the_workload() {
     assert_eq!(slow.await.expect("no panic").body, "at last");
 }
 
-/// Goal: a fallback that leads back here is asked once: the request waits there, within its time, and goes no further.
+/// Goal: a fallback that leads back to the activator is used once: the request waits there, within its timeout, and
+/// goes no further.
 #[tokio::test]
 async fn a_request_falls_back_once() {
     let (rig, names) = rig(&[]).await;
@@ -178,7 +179,7 @@ async fn a_request_falls_back_once() {
     assert_eq!(names.asked.lock().len(), 1, "not even asked for");
 }
 
-/// Goal: a fallback that is not there is named, in the form that its client reads.
+/// Goal: an unreachable fallback is named in the response, in the form that the client understands.
 #[tokio::test]
 async fn a_fallback_that_does_not_answer_is_named() {
     let gone = crate::rig::listen().await.local_addr().expect("bound");
@@ -196,7 +197,7 @@ async fn a_fallback_that_does_not_answer_is_named() {
         (200, &"14".parse().expect("a value"))
     );
 
-    // Once it is back, it answers as soon as its address is asked for again, and gRPC is spoken to it.
+    // Once it is back, it is used after the next lookup, also for gRPC.
     let fallback = sorry().await;
     names.sorry.lock().push(fallback.address);
     let back = async {
@@ -214,7 +215,7 @@ async fn a_fallback_that_does_not_answer_is_named() {
     assert_eq!(patient(back).await, "sorry, h2 POST /a.B/C for app at app.ns: frame");
 }
 
-/// Goal: as long as whoever knows addresses does not answer, one request of many waits for that, and the others do not.
+/// Goal: while lookups get no response, only one of many requests waits for a lookup, and the others do not.
 #[tokio::test]
 async fn who_knows_addresses_and_does_not_answer_is_asked_once() {
     let (rig, names) = rig(&[]).await;

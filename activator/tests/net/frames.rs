@@ -19,13 +19,13 @@ pub(crate) const WITH_PRIORITY: u8 = 0x20;
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A frame's bytes.
+/// Returns the bytes of a frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("a frame").to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A field as a literal that is not indexed, with a name of its own (RFC 7541, 6.2.2).
+/// Returns a literal header field that is not indexed, with a new name (RFC 7541, 6.2.2).
 pub(crate) fn field(name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Vec<u8> {
     let length =
         |text: &[u8]| [u8::try_from(text.len()).ok().filter(|length| *length < 127).expect("a length of one byte")];
@@ -33,7 +33,7 @@ pub(crate) fn field(name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Vec<u8> 
     [&[0][..], &length(name), name, &length(value), value].concat()
 }
 
-/// A header block of such fields.
+/// Returns a header block of such fields.
 pub(crate) fn block(fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     fields.iter().flat_map(|(name, value)| field(name, value)).collect()
 }

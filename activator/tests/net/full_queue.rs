@@ -1,5 +1,5 @@
-//! Pods whose program accepts no connection for a while: their kernel's queue is full, and it says nothing to a
-//! connect.
+//! Pods whose program accepts no connection for a while: the kernel's accept queue is full, and connects get no
+//! response.
 
 use crate::ports::{FIRST, ledger};
 use crate::rig::{self, Answer, Rig, backend, free, own_address, patient};
@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// A listener whose queue has room for one.
+/// Returns a listener with room for one connection in its queue.
 fn listen_narrow() -> TcpListener {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind(free()).expect("a free port");
@@ -36,8 +36,8 @@ async fn read_request(stream: &mut TcpStream) {
     assert!(text.ends_with("\r\n\r\n"), "{text:?}");
 }
 
-/// Goal: what such a pod runs goes on, whatever becomes of connects beside it, and nothing is written there to find out
-/// whether it is there.
+/// Goal: the requests of such a pod continue, regardless of the fate of connects beside them, and nothing is sent there
+/// to check whether the pod is alive.
 #[tokio::test]
 async fn a_pod_with_a_full_queue_finishes_what_it_runs() {
     let listener = listen_narrow();
@@ -55,7 +55,7 @@ async fn a_pod_with_a_full_queue_finishes_what_it_runs() {
         let rig = rig.clone();
         async move { rig.get("app.ns", "/second").await }
     });
-    // Longer than it takes to doubt the pod, and to believe in it again.
+    // Longer than it takes to doubt the pod, and to trust it again.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut more = [0; 16];
     assert_eq!(running.try_read(&mut more).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock), "{more:?}");
@@ -76,7 +76,7 @@ async fn a_pod_with_a_full_queue_finishes_what_it_runs() {
     assert_eq!(patient(second).await.expect("no panic").status, StatusCode::OK);
 }
 
-/// A pod with a narrow queue that serves one connection after the other, 40 ms each. Returns its address.
+/// Starts a pod with a narrow queue that serves one connection after the other, 40 ms each. Returns its address.
 fn busy() -> SocketAddr {
     const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
     let listener = listen_narrow();
@@ -87,23 +87,26 @@ fn busy() -> SocketAddr {
             let reading = async {
                 while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await.is_ok_and(|n| n > 0) {}
             };
-            // A probe's connection may bring nothing. What was dropped for want of room is sent again, seconds later perhaps.
+            // A probe's connection may bring nothing. Segments dropped by a full queue are retransmitted, perhaps
+            // seconds later.
             let _ = tokio::time::timeout(Duration::from_secs(5), reading).await;
             if head.ends_with(b"\r\n\r\n") {
                 tokio::time::sleep(Duration::from_millis(40)).await;
-                let _ = stream.write_all(ANSWER).await; // Whoever asked may have gone.
+                let _ = stream.write_all(ANSWER).await; // The client may have gone.
             }
         }
     });
     address
 }
 
-/// With two workers, two connects may meet at a queue with room for one; the kernel answers both, and forgets one.
+/// Uses one worker. With two, two connects may meet at a queue with room for one; the kernel accepts both, and loses
+/// one.
 fn one_worker(options: &mut Options) {
     options.workers = Some(WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread"));
 }
 
-/// Sends so many requests at once, all of which are answered. Those that wait for room are charged meanwhile.
+/// Sends `requests` requests at once and checks that all get a response. Those that wait for room are charged
+/// meanwhile.
 async fn all_are_answered(rig: &Arc<Rig>, requests: usize) {
     let mut sent = JoinSet::new();
     for _ in 0..requests {
@@ -118,14 +121,14 @@ async fn all_are_answered(rig: &Arc<Rig>, requests: usize) {
     rig::until(|| rig.activator.held() == (0, 0)).await;
 }
 
-/// Waits until at least so many are charged for what they keep.
+/// Waits until at least `number` requests are charged.
 async fn charged(rig: &Rig, number: usize) {
     let number = u64::try_from(number).expect("a few");
     rig::until(|| rig.activator.held().0 >= number).await;
 }
 
-/// Goal: a request that finds a busy pod's queue full time and again has as long as its workload's timeout says.
-/// Method: more requests at once than the pod serves in 64 waits of 50 ms, after which one was given up.
+/// Goal: a request that repeatedly finds a pod's queue full may wait up to its workload's timeout. Method: more
+/// requests at once than the pod serves in 64 waits of 50 ms, after which an earlier version gave up.
 #[tokio::test]
 async fn requests_wait_for_room_in_a_busy_pods_queue() {
     let rig = Arc::new(Rig::start_with(one_worker).await);
@@ -168,7 +171,7 @@ async fn a_wait_for_room_is_told_once() {
     let attempts = page.lines().filter(|line| line.starts_with("http_client_request_duration_seconds_count{"));
     let failed = attempts.filter(|line| line.contains("error_type=\"connection\""));
     let failed: usize = failed.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum();
-    // Where threads stand still, some are given up for other reasons, too.
+    // If threads stall, some attempts fail for other reasons, too.
     assert!((1..4 * REQUESTS).contains(&failed), "{failed} failed attempts: {page}");
 
     patient(Arc::into_inner(rig).expect("all are answered").activator.stop()).await;
@@ -183,7 +186,7 @@ async fn a_wait_for_room_is_told_once() {
     assert!((1..5 * REQUESTS).contains(&attempts), "{attempts} spans of attempts");
 }
 
-/// Goal: the same of connections that are passed on as bytes.
+/// Goal: connections that are passed on as bytes wait for room as well.
 #[tokio::test]
 async fn connections_wait_for_room_in_a_busy_pods_queue() {
     let ip = own_address().ip();
@@ -214,7 +217,7 @@ async fn connections_wait_for_room_in_a_busy_pods_queue() {
     }
 }
 
-/// Every Service is at this address.
+/// Resolver that returns this address for every Service.
 struct All(SocketAddr);
 
 impl Resolve for All {
@@ -226,7 +229,7 @@ impl Resolve for All {
     }
 }
 
-/// Goal: the same of a fallback, which was given up after two such waits.
+/// Goal: requests to a fallback wait for room as well; an earlier version gave up after two such waits.
 #[tokio::test]
 async fn requests_wait_for_room_in_a_busy_fallbacks_queue() {
     let all = Arc::new(All(busy()));
@@ -238,7 +241,7 @@ async fn requests_wait_for_room_in_a_busy_fallbacks_queue() {
     let spec = Spec { answers, ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     rig.settled().await;
-    // Until one connect was answered, others are given longer.
+    // Until one connect has succeeded, others get more time.
     all_are_answered(&rig, 1).await;
     all_are_answered(&rig, 40).await;
 }

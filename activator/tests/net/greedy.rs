@@ -1,4 +1,4 @@
-//! One client, or one workload's clients, that take all the connections there are: others get theirs as ever.
+//! A single client, or the clients of one workload, that take all connections: others are still served.
 
 use crate::frames::{END_HEADERS, END_STREAM, HEADERS, block, frame};
 use crate::hostile::{Frames, GET};
@@ -13,17 +13,17 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::Instant;
 
-/// Connections that there may be.
+/// Maximum number of connections.
 const ROOM: usize = 60;
 
-/// Longest time for all but one in a hundred of the others, on a machine that runs other tests as well; `faults flood` has
-/// the real bound.
+/// Bound for the 99th percentile of the other clients' latency, on a machine that runs other tests as well. `faults
+/// flood` has the real bound.
 const P99_MAX: Duration = Duration::from_secs(1);
 
-/// How an attack begins a connection, and where.
+/// First bytes and destination of an attacker's connections.
 struct Attack {
     name: &'static str,
-    /// On this port; none: the shared one.
+    /// Port of the workload; `None` for the shared one.
     port: Option<u16>,
     says: &'static str,
 }
@@ -45,7 +45,7 @@ const ATTACKS: [Attack; 6] = [
     },
 ];
 
-/// An activator with room for few; `ns/app` sleeps, `ns/other` has a pod.
+/// Starts an activator with room for few connections; `ns/app` sleeps, `ns/other` has a pod.
 async fn rig() -> (Rig, IpAddr, Pod) {
     let ip = own_address().ip();
     let rig = Rig::start_with(|options| {
@@ -80,7 +80,8 @@ async fn connect_from(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStre
     socket.connect(to).await
 }
 
-/// Requests to `ns/other`, each on a connection of its own, in turn on the shared port and on its own. Their times, in order.
+/// Sends requests to `ns/other`, each on its own connection, alternating between the shared port and its own. Returns
+/// their durations, in order.
 async fn others(rig: &Rig, ip: IpAddr, from: Ipv4Addr, number: usize) -> Vec<Duration> {
     let ask = "GET / HTTP/1.1\r\nhost: other.ns\r\nconnection: close\r\n\r\n";
     let mut times = Vec::new();
@@ -97,9 +98,8 @@ async fn others(rig: &Rig, ip: IpAddr, from: Ipv4Addr, number: usize) -> Vec<Dur
     times
 }
 
-/// Goal: while one client opens all the connections there are, and twice as many, and as many more as it likes, whatever it
-/// does with them, requests to another workload are all answered, soon, and so are probes; also where both come from one
-/// address.
+/// Goal: while one client opens all possible connections, twice as many, or any number, and uses them in any way,
+/// requests to another workload and probes all get timely responses. This holds even if both come from one address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_are_served_beside_one_who_takes_all() {
     for from in [Ipv4Addr::new(127, 0, 0, 7), Ipv4Addr::new(127, 0, 0, 9)] {
@@ -135,7 +135,7 @@ async fn others_are_served_beside_one_who_takes_all() {
     }
 }
 
-/// Goal: one connection over HTTP/2 whose requests would need all descriptors for pods is bounded as many connections are.
+/// Goal: an HTTP/2 connection whose requests would need all descriptors for pods is limited like many connections are.
 #[tokio::test]
 async fn streams_of_one_connection_count_as_well() {
     let (rig, ip, _pod) = rig().await;

@@ -1,4 +1,4 @@
-//! gRPC with a real client: all four kinds of calls, errors of the pod's and of ours, deadlines, a cold start.
+//! gRPC with a real client: all four kinds of calls, errors of the pod and of the activator, deadlines, a cold start.
 
 use crate::rig::{self, Rig, patient};
 use common::backend::Protocol;
@@ -27,7 +27,7 @@ fn number(value: i64) -> Number {
     Number { value }
 }
 
-/// The pod's side: each path is one kind of call.
+/// Answers calls as the pod: each path is one kind of call.
 async fn answer(request: http::Request<Incoming>) -> http::Response<tonic::body::Body> {
     let mut grpc = tonic::server::Grpc::new(ProstCodec::<Number, Number>::default());
     match request.uri().path() {
@@ -64,7 +64,7 @@ async fn answer(request: http::Request<Incoming>) -> http::Response<tonic::body:
             let call = |request: Request<Number>| async move {
                 let end = request.get_ref().value;
                 let numbers = futures::stream::iter((0..end).map(|n| Ok(number(n))));
-                // It ends in an error, after the messages: in the trailers.
+                // It ends with an error after the messages, in the trailers.
                 let numbers = numbers.chain(futures::stream::iter([Err(Status::out_of_range("the end"))]));
                 Ok(Response::new(Box::pin(numbers) as Numbers))
             };
@@ -122,7 +122,7 @@ fn path(path: &'static str) -> PathAndQuery {
     PathAndQuery::from_static(path)
 }
 
-/// Goal: a client cannot tell that there is an activator; the first call wakes the revision.
+/// Goal: the activator is transparent to a client; the first call wakes the revision.
 #[tokio::test]
 async fn all_kinds_of_calls_pass() {
     let rig = rig_with(30_000).await;
@@ -169,7 +169,8 @@ async fn all_kinds_of_calls_pass() {
     rig.until(|load| load.in_flight == 0).await;
 }
 
-/// Goal: a client's deadline reaches the pod, and ends the call there when it passes; ours is told as one.
+/// Goal: a client's deadline reaches the pod and ends the call there. A timeout of the activator is reported as a
+/// deadline.
 #[tokio::test]
 async fn deadlines_end_calls_and_leave_nothing_behind() {
     let rig = rig_with(30_000).await;
@@ -196,7 +197,7 @@ async fn deadlines_end_calls_and_leave_nothing_behind() {
     rig.until(|load| load.in_flight == 0).await;
 }
 
-/// Goal: what is no revision is unimplemented to a gRPC client, as its standard has it for 404.
+/// Goal: an unknown revision is unimplemented for a gRPC client, which is the standard mapping of a 404.
 #[tokio::test]
 async fn an_unknown_host_is_unimplemented() {
     let rig = Rig::start().await;

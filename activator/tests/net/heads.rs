@@ -1,4 +1,4 @@
-//! Heads and trailers of many fields, in both directions and all pairs of protocols.
+//! Heads and trailers with many fields, in both directions and all pairs of protocols.
 
 use crate::protocols::{PAIRS, Pair, nothing};
 use crate::rig::{self, AnyBody, Pod, patient};
@@ -9,7 +9,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 
-/// So many fields of distinct names, each with a value of that size.
+/// Returns `count` fields with distinct names and values of `size` bytes.
 fn fields(count: usize, size: usize) -> HeaderMap {
     let value = HeaderValue::try_from("v".repeat(size)).expect("a value");
     (0..count).map(|n| (HeaderName::try_from(format!("x{n}")).expect("a name"), value.clone())).collect()
@@ -19,8 +19,8 @@ fn frames(frames: Vec<Frame<Bytes>>) -> AnyBody {
     StreamBody::new(futures::stream::iter(frames.into_iter().map(Ok))).boxed_unsync()
 }
 
-/// Answers `/fields/COUNT/SIZE` with such fields, `/trailers/COUNT/SIZE` with such trailers, and says how many fields
-/// and trailers the request had.
+/// Starts a pod that answers `/fields/COUNT/SIZE` with such fields, and `/trailers/COUNT/SIZE` with such trailers. The
+/// body holds the number of fields and trailers of the request.
 async fn pod() -> Pod {
     Pod::start(|request: Request<Incoming>| async move {
         let path = request.uri().path().to_owned();
@@ -44,7 +44,7 @@ async fn pod() -> Pod {
     .await
 }
 
-/// Goal: a head of a thousand fields, and of 360 KB, passes both ways.
+/// Goal: a head of a thousand fields, and of 360 KB, passes in both directions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_fields_pass() {
     let pod = pod().await;
@@ -60,13 +60,13 @@ async fn a_thousand_fields_pass() {
             assert_eq!(response.headers().get(name), Some(value), "{pair:?}, {name}");
         }
         let body = rig::Answer::read(response).await.body;
-        // Ours are among them: `x-forwarded-for` and `x-forwarded-proto`.
+        // Two fields are ours: `x-forwarded-for` and `x-forwarded-proto`.
         assert_eq!(body, "1002 0", "{pair:?}");
     }
 }
 
-/// Goal: as many names as `http::HeaderMap` can hold, to which ours could not be added, are refused, and so is what comes
-/// near it; neither costs anybody else anything.
+/// Goal: a head with as many names as `http::HeaderMap` can hold, to which ours cannot be added, is refused, and so is
+/// a slightly smaller one. Other requests are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_fields_than_anybody_needs_are_refused() {
     let pod = pod().await;
@@ -78,7 +78,7 @@ async fn more_fields_than_anybody_needs_are_refused() {
             if let Some(headers) = request.headers_mut() {
                 *headers = fields(count, 1);
             }
-            // Over HTTP/1, one more is the client's own Host.
+            // Over HTTP/1 the client's own Host is one more.
             if pair.client == Protocol::H2c || count < 24_000 {
                 let response = pair.send(&rig, request, nothing()).await;
                 assert_eq!(response.status(), StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "{pair:?}, {count}");
@@ -95,7 +95,8 @@ async fn more_fields_than_anybody_needs_are_refused() {
     }
 }
 
-/// Goal: the same of trailers, which HTTP/2 alone lets be so many: the request is told, the answer broken off.
+/// Goal: too many trailers, which only HTTP/2 permits, are refused: the request gets an error response, the response is
+/// broken off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_trailers_than_anybody_needs_are_refused() {
     let pod = pod().await;

@@ -1,5 +1,5 @@
-//! Clients that mean no good, or do not know better: each is refused and its connection closed, no pod sees any of it,
-//! and their neighbours are served all the while.
+//! Malicious or faulty clients: each is refused and its connection closed, no pod sees any of its bytes, and other
+//! clients are served all the while.
 
 use crate::frames::*;
 use crate::rig::{self, Pod, Rig, patient, write};
@@ -8,7 +8,7 @@ use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An activator before one pod, and the pod.
+/// Starts an activator with one pod.
 async fn warm() -> (Rig, Pod) {
     let pod = Pod::echoing().await;
     let rig = Rig::start().await;
@@ -18,26 +18,27 @@ async fn warm() -> (Rig, Pod) {
     (rig, pod)
 }
 
-/// Everything that comes back for `bytes`, until the connection is closed.
+/// Sends `bytes` and returns everything that comes back until the connection is closed.
 async fn answer_to(rig: &Rig, bytes: &[u8]) -> String {
     let mut client = rig.raw().await;
-    // It may be closed before all is written.
+    // The connection may be closed before all is written.
     let _ = patient(client.write_all(bytes)).await;
     rig::read_to_end(&mut client).await
 }
 
-/// How an HTTP/1 connection ends.
+/// End of an HTTP/1 connection.
 #[derive(Debug, PartialEq)]
 enum End {
-    /// One refusal of this status, then nothing more. 0: closed without one, in the midst of HTTP/2.
+    /// One error response of this status, then nothing more. 0: closed without a response, as in HTTP/2.
     Refused(u16),
-    /// The first request is served, the one behind it refused with 400.
+    /// The first request is served, the one behind it gets a 400.
     SecondRefused,
 }
 use End::{Refused, SecondRefused};
 
-/// Rows after what Knative's activator was seen to do with the same bytes, or does better: obsolete line folding, LF
-/// alone, a length beside a coding are refused, and malformed chunks are the client's fault (400), not the pod's (502).
+/// Goal: ambiguous HTTP/1 is refused. The rows match the observed behavior of Knative's activator or improve on it:
+/// obsolete line folding, LF alone, and a length beside a coding are refused, and malformed chunks are the client's
+/// fault (400), not the pod's (502).
 #[tokio::test]
 async fn http1_that_can_be_misunderstood_is_refused() {
     let (rig, pod) = warm().await;
@@ -157,8 +158,7 @@ async fn http1_that_can_be_misunderstood_is_refused() {
     assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::OK);
 }
 
-/// Goal: chunks that cannot be read are told to the client as its own fault, and nothing after them is taken for a
-/// request.
+/// Goal: malformed chunks are reported as the client's fault, and nothing after them is taken for a request.
 #[tokio::test]
 async fn malformed_chunks_are_the_clients_fault() {
     let pod = Pod::start(|request: http::Request<hyper::body::Incoming>| async move {
@@ -187,7 +187,7 @@ async fn malformed_chunks_are_the_clients_fault() {
             assert!(text.starts_with("HTTP/1.1 400 "), "{protocol:?} {chunks:?}: {text}");
             assert_eq!(text.matches("HTTP/1.1").count(), 1, "{protocol:?} {chunks:?}: {text}");
         }
-        // An extension of a sane length is read over, one without end is not.
+        // A chunk extension of a sane length is skipped, an endless one is not.
         let long = format!("2;{}\r\nab\r\n0\r\n\r\n", "e".repeat(64 * 1024));
         for (chunks, status) in [("2;name=value\r\nab\r\n0\r\n\r\n", 200), (&long, 400)] {
             let head = "POST / HTTP/1.1\r\nHost: app.ns\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -197,7 +197,7 @@ async fn malformed_chunks_are_the_clients_fault() {
     }
 }
 
-/// Goal: heads have bounds, which are told, and what is within them is served.
+/// Goal: heads beyond the bounds are refused with the bound's status, and heads within them are served.
 #[tokio::test]
 async fn oversized_heads_are_refused() {
     let (rig, pod) = warm().await;
@@ -220,8 +220,8 @@ async fn oversized_heads_are_refused() {
     assert!(text.starts_with("HTTP/1.1 200 "), "a head of 360 KB is within the bound: {}", &text[..40.min(text.len())]);
 }
 
-/// Goal: an upload that stands still holds nobody up but itself, and is told so as soon as its time is up, both while
-/// it is held and while it is being forwarded.
+/// Goal: a stalled upload delays only itself, and gets its response as soon as its time is up, both while it is held
+/// and while it is being forwarded.
 #[tokio::test]
 async fn a_stalled_upload_ends_with_its_time() {
     for held in [false, true] {
@@ -242,7 +242,8 @@ async fn a_stalled_upload_ends_with_its_time() {
     }
 }
 
-/// A request target in absolute form: its authority chooses the revision, and is what the pod sees; `Host` is neither.
+/// Goal: the authority of a request target in absolute form selects the revision and reaches the pod; `Host` does
+/// neither.
 #[tokio::test]
 async fn an_absolute_target_outweighs_the_host() {
     let (rig, _pod) = warm().await;
@@ -280,12 +281,12 @@ impl Frames {
         Self { stream }
     }
 
-    /// Writes, as far as the peer takes it.
+    /// Writes as much as the peer accepts.
     pub(crate) async fn send(&mut self, bytes: &[u8]) {
         let _ = patient(self.stream.write_all(bytes)).await;
     }
 
-    /// The next frame's kind, stream and payload; none at the end of the connection.
+    /// Returns the next frame's kind, stream and payload; `None` at the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<(u8, u32, Vec<u8>)> {
         let mut head = [0; 9];
         patient(self.stream.read_exact(&mut head)).await.ok()?;
@@ -294,7 +295,7 @@ impl Frames {
         Some((head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload))
     }
 
-    /// Whether the peer answers a PING, instead of ending the connection.
+    /// Returns whether the peer answers a PING instead of ending the connection.
     pub(crate) async fn is_open(&mut self) -> bool {
         self.send(&frame(PING, 0, 0, &[0; 8])).await;
         loop {
@@ -306,8 +307,8 @@ impl Frames {
         }
     }
 
-    /// The error code of what ends `stream` or the connection (GOAWAY, or closed without one); `None` if it is
-    /// answered.
+    /// Returns the error code that ends `stream` or the connection (GOAWAY, or closed without one); `None` if the
+    /// request gets a response.
     pub(crate) async fn verdict(&mut self, stream: u32) -> Option<u32> {
         let code = |payload: &[u8]| payload.get(..4).map(|c| u32::from_be_bytes([c[0], c[1], c[2], c[3]]));
         loop {
@@ -322,8 +323,8 @@ impl Frames {
     }
 }
 
-/// Rows of RFC 9113, 8.2 and 8.3: each is malformed in itself, or would become another request once written as
-/// HTTP/1.1.
+/// Goal: HTTP/2 that cannot be translated is refused. Rows of RFC 9113, 8.2 and 8.3: each is malformed in itself, or
+/// would become another request when written as HTTP/1.1.
 #[tokio::test]
 async fn http2_that_does_not_translate_is_refused() {
     type Row<'a> = (&'a str, Vec<u8>);
@@ -361,7 +362,7 @@ async fn http2_that_does_not_translate_is_refused() {
         assert!(verdict.is_some() || pod.requests() == 0, "{name}: answered");
         assert_eq!(pod.requests(), 0, "{name}: reached the pod; {verdict:?}");
     }
-    // Both names agree on nothing: the authority counts, and `Host` does not reach the pod.
+    // The two names differ: the authority counts, and `Host` does not reach the pod.
     let mut client = rig::http2_client(rig.address).await;
     let request = http::Request::get("http://app.ns/").header("host", "other.ns");
     let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).expect("a request");
@@ -369,7 +370,7 @@ async fn http2_that_does_not_translate_is_refused() {
     assert!(answer.body.contains("host: app.ns\n") && !answer.body.contains("other.ns"), "{}", answer.body);
 }
 
-/// The code with which a connection ends, if it says one.
+/// Returns the error code with which a connection ends, if it is sent.
 async fn ending(client: &mut Frames) -> Option<u8> {
     loop {
         match client.next().await {
@@ -380,12 +381,12 @@ async fn ending(client: &mut Frames) -> Option<u8> {
     }
 }
 
-/// Goal: floods of frames that cost their sender little end that sender's connection.
+/// Goal: a flood of frames that cost their sender little ends the sender's connection.
 #[tokio::test]
 async fn http2_floods_end_their_own_connection() {
     let (rig, pod) = warm().await;
 
-    // Requests that are reset before anybody looked at them (CVE-2023-44487).
+    // Requests that are reset before they are processed (CVE-2023-44487).
     let mut rapid = Frames::open(&rig).await;
     let mut bytes = Vec::new();
     for n in 0..2_000 {
@@ -406,7 +407,7 @@ async fn http2_floods_end_their_own_connection() {
         assert!(sent < 64 << 20, "still read after {sent} bytes");
     }
 
-    // Frames that carry nothing, also where they come with requests.
+    // Frames that carry nothing, also mixed with requests.
     const UNKNOWN: u8 = 0xfa;
     for (kind, payload) in [
         (PING, &[0; 8][..]),

@@ -1,5 +1,5 @@
-//! Pods that answer with nonsense, or without end. Each answer costs the request that got it, by a 502 that names the
-//! activator or a reset in mid-response, and nothing else: every count returns, and the pod stays in use.
+//! Pods with invalid or endless responses. Each costs the request that got it, by a 502 that names the activator or a
+//! reset in mid-response, and nothing else: all counts return to zero, and the pod stays in use.
 
 use crate::frames::*;
 use crate::rig::{self, Answer, Rig, listen};
@@ -13,17 +13,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What a pod does after the first bytes of its answer.
+/// Behavior of a pod after the first bytes of its response.
 #[derive(Clone, Copy, Debug)]
 enum Then {
     Waits,
     Closes,
-    /// It sends this again and again, for as long as anybody reads.
+    /// Sends this repeatedly, as long as it is read.
     Repeats(&'static [u8]),
 }
 use Then::{Closes, Repeats, Waits};
 
-/// A pod that meets every request with the same bytes.
+/// Pod that answers every request with the same bytes.
 struct Hostile {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
@@ -85,7 +85,7 @@ async fn meet(
             Waits => {}
             Closes => return Ok(()),
             Repeats(bytes) => {
-                // Many at a time: a call for each would take all the time of a busy machine.
+                // Many at a time: a call for each would use all the time of a busy machine.
                 let many = bytes.repeat(4096_usize.div_ceil(bytes.len()));
                 loop {
                     stream.write_all(&many).await?;
@@ -95,7 +95,7 @@ async fn meet(
     }
 }
 
-/// The frames of stream 1 as those of another.
+/// Returns the frames of stream 1 with another stream identifier.
 fn on_stream(frames: &[u8], stream: u8) -> Vec<u8> {
     let (mut frames, mut at) = (frames.to_vec(), 0);
     while let Some(head) = frames.get_mut(at..at + 9) {
@@ -114,7 +114,7 @@ async fn rig(protocol: Protocol, pod: &Hostile) -> Rig {
     rig
 }
 
-/// Two requests to a pod that answers so, each of which must come to a 502.
+/// Sends two requests to a pod with this response and checks that both get a 502.
 async fn is_refused(name: &str, protocol: Protocol, answer: &[u8], then: Then) {
     let pod = Hostile::start(protocol, answer, then).await;
     let rig = rig(protocol, &pod).await;
@@ -132,15 +132,15 @@ async fn is_refused(name: &str, protocol: Protocol, answer: &[u8], then: Then) {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// A request to a pod that answers so, whose answer must begin well and never end.
+/// Sends requests to a pod with this response and checks that the response begins well and is broken off.
 async fn breaks_off(name: &str, protocol: Protocol, answer: &[u8], then: Then) {
     let pod = Hostile::start(protocol, answer, then).await;
     let rig = rig(protocol, &pod).await;
-    // The second of two may wait for a pod that has not done with the first.
+    // The second of two may wait for a pod that is still busy with the first.
     let requests = if matches!(then, Repeats(_)) { 1 } else { 2 };
     for sent in 1..=requests {
         let request = rig::post("/").body(Empty::<Bytes>::new()).expect("a request");
-        // The connection may break before the answer's head has been sent on.
+        // The connection may break before the response head has been sent on.
         let mut client = rig.client().await;
         let answered = tokio::time::timeout(rig::PATIENCE, client.send_request(request)).await;
         if let Ok(response) = answered.expect(name) {
@@ -193,8 +193,8 @@ async fn http1_answers_that_are_none_are_told_as_such() {
     }
 }
 
-/// Goal: unusual framing that other proxies accept comes through in the usual form. If it is faulty, both connections
-/// end with the answer.
+/// Goal: unusual framing that other proxies accept is translated to the usual form. If it is faulty, both connections
+/// end with the response.
 #[tokio::test]
 async fn unusual_framing_comes_through_in_the_usual_form() {
     const CHUNKS: &str = "2\r\nok\r\n0\r\n\r\n";
@@ -295,7 +295,7 @@ async fn http1_bodies_that_go_wrong_are_reset() {
     }
 }
 
-/// Goal: what follows an answer is not taken for the next one.
+/// Goal: bytes after a response are not taken for the next response.
 #[tokio::test]
 async fn more_than_an_answer_is_not_the_next_answer() {
     let stuffed = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
@@ -307,9 +307,9 @@ async fn more_than_an_answer_is_not_the_next_answer() {
     }
 }
 
-/// An answer's head with a field whose value has `size` bytes, and so many references to it, a byte each.
+/// Returns a response head with a field whose value has `size` bytes, and `count` references to it, of a byte each.
 fn references(stream: u32, size: usize, count: usize) -> Vec<u8> {
-    // 200 is the static table's; then a literal that is added to the dynamic one, where it is the 62nd of both.
+    // 200 from the static table; then a literal that is added to the dynamic table, as entry 62.
     let mut block = vec![0x88, 0x40, 1, b'x'];
     match size {
         0..127 => block.push(size as u8),
@@ -364,7 +364,7 @@ async fn http2_answers_that_are_none_are_told_as_such() {
     }
 }
 
-/// Goal: the pod is told the bound, and what is within it passes, however few bytes it had on the way.
+/// Goal: the pod is told the bound, and heads within it pass, regardless of their compressed size.
 #[tokio::test]
 async fn http2_heads_within_the_bound_pass() {
     let answer = [frame(SETTINGS, 0, 0, &[]), references(1, 4000, 98)].concat();
@@ -411,14 +411,14 @@ async fn http2_bodies_that_go_wrong_are_reset() {
     }
 }
 
-/// A DATA frame of stream 1, as large as a frame may be by default.
+/// DATA frame of stream 1, of the default maximum size.
 static LARGE_DATA: [u8; 9 + 16_384] = {
     let mut bytes = [0; 9 + 16_384];
     (bytes[1], bytes[8]) = (0x40, 1);
     bytes
 };
 
-/// Goal: a pod that turns away whatever it is asked, one way or the other, is asked so often and no more.
+/// Goal: a pod that refuses every request, in one of two ways, gets a bounded number of attempts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_turns_everything_away_is_not_asked_for_ever() {
     let refused = frame(RST_STREAM, 0, 1, &7_u32.to_be_bytes());

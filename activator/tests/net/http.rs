@@ -1,4 +1,4 @@
-//! What passes through, and how: protocols, bodies, trailers, upgrades, heads.
+//! Translation of exchanges: protocols, bodies, trailers, upgrades, heads.
 
 use crate::rig::{self, Answer, Pod, Rig, http2_client, patient, read_to_end, read_until, write};
 use activator::Options;
@@ -49,8 +49,8 @@ x-kept: 1";
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, expected));
 }
 
-/// Goal: over HTTP/1.1 and HTTP/2, towards pods of either, a pod reads of a stranger's request where it came from and
-/// nothing that the stranger says of it; a trusted proxy is added to what it says.
+/// Goal: over HTTP/1.1 and HTTP/2, to pods of either protocol, forwarding headers of an untrusted client are replaced,
+/// and those of a trusted proxy are extended.
 #[tokio::test]
 async fn only_a_trusted_proxy_says_whom_a_request_has_passed() {
     const FORGED: [(&str, &str); 3] =
@@ -94,9 +94,9 @@ async fn protocols_are_translated_both_ways() {
     assert!(!answer.body.contains("\nhost:"), "{}", answer.body);
 }
 
-/// Goal: connections on all workers share what is idle, and a drain ends them.
-/// Method: four connections on two workers, two requests on each, one after the other; the second connection's takes what
-/// the first one's worker has used.
+/// Goal: connections on all workers share idle connections to the pod, and a drain ends them. Method: four connections
+/// on two workers, two requests on each, one after the other. A request of the second connection uses the connection
+/// that the first one's worker has opened.
 #[tokio::test]
 async fn a_connection_to_the_pod_goes_from_worker_to_worker() {
     let pod = Pod::saying("here").await;
@@ -122,8 +122,8 @@ async fn a_connection_to_the_pod_goes_from_worker_to_worker() {
     }
 }
 
-/// Goal: HTTP/2 connections share workers in turn, a worker's requests share one connection to the pod, and a drain ends
-/// them. Method: four connections on two workers, two requests on each, one after the other.
+/// Goal: HTTP/2 connections are spread over the workers, the requests of a worker share one connection to the pod, and
+/// a drain ends them. Method: four connections on two workers, two requests on each, one after the other.
 #[tokio::test]
 async fn http2_connections_on_workers_are_served_and_drained() {
     let pod = Pod::saying("here").await;
@@ -149,7 +149,7 @@ async fn http2_connections_on_workers_are_served_and_drained() {
     }
 }
 
-/// Goal: a gRPC-like exchange over h2c passes whole: both bodies streamed, trailers at the end.
+/// Goal: a gRPC-like exchange over h2c passes completely: both bodies streamed, trailers at the end.
 #[tokio::test]
 async fn streams_and_trailers_pass_over_http2() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
@@ -195,7 +195,7 @@ async fn response_trailers_reach_an_http1_client_that_takes_them() {
     assert_eq!(answer.trailers.expect("trailers")["x-sum"], "7");
 }
 
-/// Goal: bytes pass both ways after a 101, those sent with the request included; the slot is held for so long.
+/// Goal: bytes pass in both directions after a 101, including those sent with the request; the slot is held meanwhile.
 #[tokio::test]
 async fn an_upgrade_becomes_a_tunnel_that_holds_its_place() {
     let pod = Pod::start(|mut request: Request<Incoming>| async move {
@@ -267,7 +267,7 @@ async fn old_clients_and_heads_alone_are_served() {
     assert!(answer.contains("content-length: 4\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
 }
 
-/// Goal: a body of many megabytes passes both ways, over one connection to the pod that is used again afterwards.
+/// Goal: a body of many megabytes passes in both directions, over one connection to the pod that is reused afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_bodies_pass_and_the_connection_is_used_again() {
     let pod =
@@ -287,7 +287,7 @@ async fn large_bodies_pass_and_the_connection_is_used_again() {
         let response = patient(client.send_request(rig::post("/").body(Full::default()).expect("valid"))).await;
         response.expect("an answer").into_body().collect().await.expect("whole");
     }
-    // An echo of a streamed body begins before the upload ends, and costs its connection; the rest share one.
+    // The echo of a streamed body begins before the upload ends, and costs its connection; the others share one.
     let connections = pod.connections.load(Ordering::SeqCst);
     assert!(connections <= 5, "{connections} connections for 23 requests");
 }

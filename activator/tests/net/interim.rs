@@ -1,4 +1,4 @@
-//! Interim responses (1xx) of a pod: to HTTP/1.1 clients they are passed on, in order and as soon as they come.
+//! Interim responses (1xx) of a pod: HTTP/1.1 clients get them, in order and without delay.
 
 use crate::rig::{self, Answer, Rig, patient, read_until, write};
 use http::Request;
@@ -15,7 +15,7 @@ const GET: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n";
 const HINT: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// A pod whose connections come here, one for each head that was read.
+/// Pod that passes its connections to the test, one for each head that it read.
 struct Scripted {
     address: SocketAddr,
     asked: UnboundedReceiver<TcpStream>,
@@ -39,13 +39,13 @@ impl Scripted {
         Self { address, asked }
     }
 
-    /// The next request's connection.
+    /// Returns the connection of the next request.
     async fn asked(&mut self) -> TcpStream {
         patient(self.asked.recv()).await.expect("a request")
     }
 }
 
-/// Whether a head comes, up to its end.
+/// Reads a head to its end; returns false if none comes.
 async fn is_asked(stream: &mut TcpStream) -> bool {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -69,14 +69,14 @@ async fn warm(pod: &Scripted) -> Rig {
     rig
 }
 
-/// Everything up to the final response's body, without what hyper adds to its head.
+/// Returns everything up to the final response's body, without the header that hyper adds.
 async fn read_answer(client: &mut TcpStream) -> String {
     let text = read_until(client, "\r\n\r\nok").await;
     text.split("\r\n").filter(|line| !line.starts_with("date: ")).collect::<Vec<_>>().join("\r\n")
 }
 
-/// Goal: a hint is there before its answer is; several come in order, also together with the answer; and the connection
-/// goes on.
+/// Goal: a hint arrives before its response; several arrive in order, even together with the response; and the
+/// connection stays open.
 #[tokio::test]
 async fn hints_come_at_once_and_in_order() {
     let mut pods = Scripted::start().await;
@@ -101,13 +101,13 @@ async fn hints_come_at_once_and_in_order() {
     assert_eq!(read_answer(&mut client).await, OK);
 }
 
-/// Goal: a hint never stands in the response before it, which its client has not read.
-/// Method: two requests in one piece; the first response is larger than what the sockets take. Its client reads slowly, so
-/// that its end lies in the activator when the second one's hint and answer come.
+/// Goal: a hint never appears inside the previous response, if the client has not read all of that. Method: two
+/// requests in one write; the first response exceeds the socket buffers. Its client reads slowly, so that its end is
+/// still in the activator when the hint and the response of the second request come.
 #[tokio::test]
 async fn a_hint_waits_for_the_end_of_the_response_before_it() {
     const LENGTH: usize = 16 << 20;
-    const LEFT: usize = 128 << 10; // The sockets take so much, so that the pod's part needs no reader.
+    const LEFT: usize = 128 << 10; // The sockets buffer this much, so that the pod's part needs no reader.
     let mut pods = Scripted::start().await;
     let rig = warm(&pods).await;
     let mut client = rig.raw().await;
@@ -145,7 +145,7 @@ async fn a_hint_waits_for_the_end_of_the_response_before_it() {
     drop(patient(answering).await.expect("no panic"));
 }
 
-/// Goal: nobody gets hints who cannot have them.
+/// Goal: clients that do not support hints get none.
 #[tokio::test]
 async fn older_and_newer_clients_get_the_answer_alone() {
     let mut pods = Scripted::start().await;
@@ -169,7 +169,7 @@ async fn older_and_newer_clients_get_the_answer_alone() {
     assert_eq!(Answer::read(answered.expect("an answer")).await.body, "ok");
 }
 
-/// Goal: 100 and 101 mean what they meant, with a hint before them.
+/// Goal: 100 and 101 keep their meaning after a hint.
 #[tokio::test]
 async fn hints_come_before_100_and_101_as_well() {
     let mut pods = Scripted::start().await;
@@ -205,7 +205,7 @@ async fn hints_come_before_100_and_101_as_well() {
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 103 is text here\r\n\r\n");
 }
 
-/// Goal: what goes wrong after a hint is answered behind it; hints without end are bounded.
+/// Goal: an error after a hint leads to an error response behind the hint; an endless series of hints is bounded.
 #[tokio::test]
 async fn an_answer_of_ours_follows_the_hints() {
     let mut pods = Scripted::start().await;

@@ -1,4 +1,4 @@
-//! The whole plane against an API server: a small one of our own, since only a few exchanges matter here.
+//! The whole plane with an API server: a small one of our own, because only a few exchanges matter here.
 
 use crate::rig::{self, Pod, patient};
 use activator::Options;
@@ -17,20 +17,20 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// What the API server knows, and what it tells watchers from now on.
+/// Objects of the API server, and its later events for watchers.
 #[derive(Default)]
 struct Cluster {
-    /// None: the kind is not known.
+    /// `None`: the kind is unknown.
     scalers: Option<Vec<Value>>,
-    /// The ledger of ports.
+    /// Ledger of ports.
     numbers: Vec<Value>,
     services: Vec<Value>,
     addresses: Vec<Value>,
-    /// The ledger of hosts.
+    /// Ledger of hosts.
     maps: Vec<Value>,
-    /// The status with which slices are refused, if they are.
+    /// Status with which requests for slices are refused, if they are.
     slices_denied: Option<StatusCode>,
-    /// None: nothing happens.
+    /// `None`: no events.
     more: Option<watch::Receiver<Vec<Value>>>,
 }
 
@@ -113,7 +113,7 @@ fn owner(api_version: &str, kind: &str, name: &str, uid: &str) -> Value {
     json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}])
 }
 
-/// The Service that selects the pods of the ZeroScaler `name`, as the autoscaler makes it.
+/// Returns the Service that selects the pods of the ZeroScaler `name`, as the autoscaler writes it.
 fn private_service_of(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {
         "namespace": namespace, "name": names::private_service(name), "resourceVersion": "1",
@@ -126,7 +126,7 @@ fn private_service() -> Value {
     private_service_of("default", "hello")
 }
 
-/// A ZeroScaler that says in its status which Service it has.
+/// Returns a ZeroScaler whose status names its Service.
 fn scaler_of(namespace: &str, name: &str, service: &str) -> Value {
     let backend = BackendStatus::from(&rig::backend(name));
     json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
@@ -151,7 +151,7 @@ fn endpoints(pod: SocketAddr) -> Value {
         "subsets": [{"notReadyAddresses": [{"ip": pod.ip().to_string()}], "ports": [{"name": "http", "port": pod.port()}]}]})
 }
 
-/// An activator on an API server.
+/// Activator with an API server.
 struct Plane {
     address: SocketAddr,
     shutdown: CancellationToken,
@@ -159,7 +159,7 @@ struct Plane {
 }
 
 impl Plane {
-    /// Runs it until it knows what `cluster` knows.
+    /// Runs it until it knows all objects of `cluster`.
     async fn start(cluster: Cluster) -> Self {
         let cluster = Arc::new(cluster);
         let api = Pod::start(move |request| {
@@ -171,7 +171,7 @@ impl Plane {
         let client = kube::Client::try_from(kube::Config::new(uri)).expect("a client");
         std::mem::forget(api); // Serves until the test's end.
 
-        // `run` does not say where it listens.
+        // `run` does not return its address.
         let address = rig::own_address();
         let mut options = Options::new("activator-0", [127, 0, 0, 1].into(), Mode::Standalone);
         (options.http1, options.h2c) = (address, rig::free());
@@ -221,15 +221,15 @@ async fn one_request_wakes(slices_denied: Option<StatusCode>, address: impl Fn(S
     plane.stop().await;
 }
 
-/// Goal: whatever somebody writes who may edit Services and slices of the namespace `evil` alone, and whatever host he is
-/// given, he gets no request for another namespace's names; and what he makes up beside his own counts for nothing.
-/// Method: all such objects at once, each with the address of a server that says so.
+/// Goal: a user who may edit Services and slices only in the namespace `evil` gets no request for names of another
+/// namespace, regardless of these objects and of the hosts granted to it. Forged objects beside its own have no effect.
+/// Method: all such objects at once, each with the address of a server that identifies itself.
 #[tokio::test]
 async fn a_tenant_takes_no_name_of_another() {
     let (pod, evil) = (Pod::saying("default").await, Pod::saying("evil").await);
     let mut services = vec![private_service(), private_service_of("evil", "hello")];
     let mut scalers = vec![scaler_of("default", "hello", "hello"), scaler_of("evil", "hello", "hello")];
-    // Statuses that name Services of others, as far as a word can.
+    // Statuses that name Services of others, as far as a string can.
     for (n, service) in
         ["hello.default", "hello.default.svc", "hello.default.svc.cluster", "*.default"].iter().enumerate()
     {
@@ -241,7 +241,7 @@ async fn a_tenant_takes_no_name_of_another() {
     let mut unowned = private_service_of("evil", "unowned");
     unowned["metadata"]["ownerReferences"] = json!([]);
     services.push(unowned);
-    // Slices with the labels and owners of the other namespace's.
+    // Slices with the labels and owners of the other namespace's slices.
     let slice_in = |namespace: &str, name: &str, revision: &str, uid: &str, pod: SocketAddr| {
         let mut slice = slice(pod);
         slice["metadata"]["namespace"] = json!(namespace);
@@ -258,7 +258,7 @@ async fn a_tenant_takes_no_name_of_another() {
         slice_in("evil", "b", "hello", "default-service", evil.address),
         slice_in("evil", "c", "unowned", "evil-service", evil.address),
     ];
-    // Even a ledger that gives them to him gives away no name that is always reserved.
+    // Even a ledger that grants them cannot give away names that are always reserved.
     let hosts = [
         "evil.example.com",
         "*.example.com",
@@ -313,7 +313,7 @@ async fn endpoints_take_the_place_of_slices_that_are_denied_or_absent() {
     }
 }
 
-/// A ZeroScaler as its owner keeps it.
+/// Returns a ZeroScaler as its owner maintains it.
 fn scaler(namespace: &str, uid: &str, number: u16) -> Value {
     let backend = BackendStatus::from(&rig::backend("hello"));
     json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
@@ -330,8 +330,8 @@ fn numbers(lines: &[(u16, &str)]) -> Value {
         "labels": {names::LEDGER: names::LEDGER_OF_PORTS}}})
 }
 
-/// Goal: a ZeroScaler and the ledger of ports make a workload that wakes by each of its numbers, and by its Service's
-/// name. Its pods are known by slices of the Service that it controls, or of its own.
+/// Goal: a ZeroScaler and the ledger of ports create a workload that wakes on each of its numbers, and on its Service's
+/// name. Its pods come from slices of the Service that it controls, or from its own.
 #[tokio::test]
 async fn a_zeroscaler_and_the_ledger_make_a_workload_with_ports() {
     for (api_version, kind, name, uid) in
@@ -372,7 +372,7 @@ async fn a_zeroscaler_and_the_ledger_make_a_workload_with_ports() {
     }
 }
 
-/// Goal: whatever a tenant writes into his ZeroScaler's status, and into slices, numbers of others stay theirs.
+/// Goal: a tenant cannot take numbers of others, regardless of the status of its ZeroScaler and of its slices.
 #[tokio::test]
 async fn a_status_gives_nobody_anothers_number() {
     let (pod, evil) = (Pod::saying("default").await, Pod::saying("evil").await);
@@ -407,7 +407,7 @@ async fn a_status_gives_nobody_anothers_number() {
     plane.stop().await;
 }
 
-/// Goal: an activator that waits for its configuration, since the API server answers nobody, ends when it is told to.
+/// Goal: an activator that waits for its configuration because the API server does not respond ends on shutdown.
 #[tokio::test]
 async fn who_waits_for_its_configuration_ends_when_told() {
     let api = Pod::start(|_| async { denied(StatusCode::SERVICE_UNAVAILABLE) }).await;

@@ -1,4 +1,4 @@
-//! What the activators of this program say at WARN and above.
+//! Log lines of this program's activators at WARN and above.
 
 use parking_lot::Mutex;
 use std::io;
@@ -19,7 +19,7 @@ impl io::Write for Said {
     }
 }
 
-/// From now on it is kept, for all tests.
+/// Starts to capture the log, for all tests.
 pub(crate) fn capture() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -27,7 +27,7 @@ pub(crate) fn capture() {
     });
 }
 
-/// The lines with `part`.
+/// Returns the lines that contain `part`.
 pub(crate) fn lines(part: &str) -> Vec<String> {
     let said = SAID.lock();
     String::from_utf8_lossy(&said).lines().filter(|line| line.contains(part)).map(str::to_owned).collect()

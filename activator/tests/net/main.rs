@@ -1,4 +1,4 @@
-//! The activator on real sockets: one program, so that it is linked once. See [`rig`] for what is around it.
+//! Tests of the activator on real sockets, in one program, so that it is linked once. [`rig`] has the environment.
 
 mod another_pod;
 mod answers;

@@ -1,4 +1,4 @@
-//! What requests that wait keep in memory: bounded for the process, shared among workloads, and charged as it is.
+//! Memory of waiting requests: bounded for the process, shared among workloads, and charged realistically.
 
 use crate::frames::{CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, block, frame};
 use crate::hostile::{Frames, GET, POST};
@@ -8,7 +8,7 @@ use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A memory limit of which requests and connections get this.
+/// Starts an activator whose requests and connections may use `bytes` of memory.
 async fn holding(bytes: u64) -> Rig {
     let rig = Rig::start_with(|options| {
         options.memory_limit = Some(2 * bytes);
@@ -30,8 +30,9 @@ async fn wait_for(rig: &Rig, host: &str) -> TcpStream {
     client
 }
 
-/// Goal: one workload's requests get all of the memory as long as nobody else needs it, and beyond that read which bound it
-/// was; others get what they ask for, and the first one's youngest give way with the same word. Operators count it.
+/// Goal: a workload may use all the memory while no other needs it, and requests beyond that get an error that names
+/// the bound. Other workloads get their share, and the youngest requests of the first are refused with the same reason.
+/// Metrics count them.
 #[tokio::test]
 async fn one_workloads_flood_gives_way_to_others() {
     let rig = holding(400_000).await;
@@ -85,7 +86,7 @@ async fn read_to_end_of_head(client: &mut TcpStream) -> String {
     rig::read_until(client, "\r\n\r\n").await
 }
 
-/// A field of a client's table, a name and a value of so many bytes, as its block defines it.
+/// Returns the definition of an entry in the client's table, with a value of `size` bytes.
 fn table_entry(size: usize) -> Vec<u8> {
     let mut bytes = vec![0x40, 3, b'x', b'-', b'a', 0x7f];
     let mut rest = size - 0x7f;
@@ -98,8 +99,8 @@ fn table_entry(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Goal: fields that name an entry of the client's table again and again are charged as what they say, however few bytes
-/// that takes to send.
+/// Goal: fields that repeatedly refer to an entry of the client's table are charged with their full size, regardless of
+/// their size on the wire.
 #[tokio::test]
 async fn references_to_a_table_are_charged_in_full() {
     const REQUESTS: u32 = 50;
@@ -117,21 +118,21 @@ async fn references_to_a_table_are_charged_in_full() {
     }
     client.send(&bytes).await;
     rig.until(|load| load.queued == REQUESTS).await;
-    // A request takes its place first, and is charged then.
+    // A request takes its slot first, and is charged then.
     rig::until(|| rig.activator.held().0 == u64::from(REQUESTS)).await;
     let (requests, held) = rig.activator.held();
     let each = held / requests;
     assert!((REFERENCES as u64 * 1000..80_000).contains(&each), "{each} bytes for each");
     let _waits = wait_for(&rig, "other.ns").await;
 
-    // What would fill much more once it is sent is not held.
+    // A request that would become much larger when sent is not held.
     let mut greedy = Frames::open(&rig).await;
     let fields = [block(&GET), table_entry(4000), vec![0xbe; 250]].concat();
     greedy.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &fields)).await;
     assert_eq!(greedy.verdict(1).await, None, "answered at once");
 }
 
-/// Goal: what waits alone is not refused for want of memory, however large its head.
+/// Goal: a single waiting request is not refused for lack of memory, however large its head.
 #[tokio::test]
 async fn a_large_head_waits_too() {
     let rig = holding(4 << 20).await;
@@ -147,7 +148,7 @@ async fn a_large_head_waits_too() {
     rig::until(|| rig.activator.held() == (0, 0)).await;
 }
 
-/// A connection whose header block does not end, of so many frames.
+/// Opens a connection whose header block does not end, with `frames` frames.
 async fn unfinished_block(rig: &Rig, frames: usize) -> Frames {
     let mut client = Frames::open(rig).await;
     client.send(&frame(HEADERS, END_STREAM, 1, &block(&GET))).await;
@@ -158,12 +159,12 @@ async fn unfinished_block(rig: &Rig, frames: usize) -> Frames {
     client
 }
 
-/// Goal: what heads without an end keep is bounded for the process. Over the bound the longest idle ones are closed, and one
-/// that keeps more than there is ends itself.
+/// Goal: the memory of unfinished heads is bounded for the process. Beyond the bound the connections that have been
+/// idle for longest are closed, and a connection that needs more than the bound is closed itself.
 #[tokio::test]
 async fn unfinished_heads_share_a_bound() {
     let rig = holding(1_000_000).await;
-    // HTTP/1: each head 200 KB long, which is 3 steps; there is room for five.
+    // HTTP/1: each head is 200 KB long, which is 3 steps; there is room for five.
     const HEAD: u64 = 3 * (64 << 10);
     let mut open = Vec::new();
     for n in 1..=8 {
@@ -179,14 +180,14 @@ async fn unfinished_heads_share_a_bound() {
     for client in open.iter_mut().take(3) {
         assert_eq!(patient(client.read(&mut end)).await.unwrap_or(0), 0, "it was there for longest");
     }
-    // HTTP/2, where a block may become much more than it is.
+    // HTTP/2, where a block may expand to a multiple of its size.
     let mut block = unfinished_block(&rig, 20).await;
     assert_eq!(block.next().await.map(|(kind, ..)| kind), Some(SETTINGS));
     assert!(block.verdict(1).await.is_some(), "closed");
 }
 
-/// Goal: DATA frames of one byte each, to a revision that sleeps, end their connection before they keep more than its
-/// share; with others that are read as they come, everything is given back.
+/// Goal: DATA frames of one byte each, for a sleeping revision, end their connection before they use more than its
+/// share. If a pod reads such frames in time, all their memory is returned.
 #[tokio::test]
 async fn small_frames_share_a_bound() {
     let rig = Rig::start_with(|options| options.memory_limit = Some(2 * 10_000_000)).await;
@@ -221,8 +222,8 @@ async fn small_frames_share_a_bound() {
     rig::until(|| rig.activator.input() == 0).await;
 }
 
-/// Goal: the room that a connection's tables keep once many streams were open on it is charged, and a connection that
-/// asks for more of it than its share ends, while those that ask for little are served.
+/// Goal: the memory that a connection's tables keep after many open streams is charged. A connection that needs more
+/// than its share ends, while those that need little are served.
 #[tokio::test]
 async fn many_streams_share_a_bound() {
     const STREAMS: u32 = 200;
@@ -234,7 +235,7 @@ async fn many_streams_share_a_bound() {
     while ended < 3 {
         let mut client = Frames::open(&rig).await;
         client.send(&(0..STREAMS).flat_map(get).collect::<Vec<u8>>()).await;
-        // What its tables keep is looked at with the next bytes, of which those of the first may have come already.
+        // The tables are checked with the next bytes, of which the first may have come already.
         let alive = client.is_open().await && client.is_open().await;
         if alive {
             open.push(client)
@@ -252,7 +253,7 @@ async fn many_streams_share_a_bound() {
     rig::until(|| rig.activator.input() == 0).await;
 }
 
-/// A pod that has room for no byte of any body, and answers nothing.
+/// Starts a pod that accepts no byte of any body, and never responds.
 async fn without_room() -> std::net::SocketAddr {
     let listener = rig::listen().await;
     let address = listener.local_addr().expect("bound");
@@ -268,9 +269,9 @@ async fn without_room() -> std::net::SocketAddr {
     address
 }
 
-/// Goal: bodies on their way to a pod that takes nothing end their client's connection before they keep more than its
-/// share, and are given back then; others go on.
-/// Method: each stream's body is whole, so that all of it has left the client's connection for the pod's.
+/// Goal: bodies for a pod that accepts nothing end their client's connection before they use more than its share, and
+/// are freed then; other connections continue. Method: the body of each stream is complete, so that all of it has moved
+/// from the client's connection to the pod's.
 #[tokio::test]
 async fn bodies_for_a_pod_without_room_share_a_bound() {
     const FRAME: usize = 16 << 10;
@@ -302,21 +303,21 @@ async fn bodies_for_a_pod_without_room_share_a_bound() {
 /// Three frames of 16 KiB: less than a stream's window.
 const FRAMES: u32 = 3;
 
-/// A POST, and as much of its body.
+/// Returns a POST with a part of its body.
 fn begun_upload(n: u32) -> Vec<u8> {
     let head = frame(HEADERS, END_HEADERS, 2 * n + 1, &block(&POST));
     [head, frame(DATA, 0, 2 * n + 1, &[7; 16 << 10]).repeat(FRAMES as usize)].concat()
 }
 
-/// Goal: what lies unread of uploads that a pod takes nothing of is charged, and ends their connection before it keeps more
-/// than its share, while uploads that are held, and charged to their workload, are left alone.
+/// Goal: unread bytes of uploads that a pod does not accept are charged, and end their connection before they use more
+/// than its share. Held uploads, which are charged to their workload, are not affected.
 #[tokio::test]
 async fn uploads_that_no_pod_takes_share_a_bound() {
     const BUDGET: u32 = 2_000_000;
     let rig = Rig::start_with(|options| options.memory_limit = Some(2 * u64::from(BUDGET))).await;
     rig.revision(|backend| backend.protocol = common::backend::Protocol::H2c).await;
     let mut held = Frames::open(&rig).await;
-    // Nearly all that there is.
+    // Nearly the whole budget.
     const HELD: u32 = 25;
     for n in 0..HELD {
         held.send(&begun_upload(n)).await;

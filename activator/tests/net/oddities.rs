@@ -1,4 +1,4 @@
-//! What curl and nghttp2's programs can do that few clients do: each of it must come through.
+//! Features of curl and nghttp2's programs that few clients use: each of them must pass.
 
 use crate::protocols::Pair;
 use crate::rig::{self, AnyBody, Pod, Rig, patient};
@@ -10,11 +10,11 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 
-/// `hello\n`, as gzip has it.
+/// `hello\n` in gzip.
 const GZIP: &[u8] =
     b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\x48\xcd\xc9\xc9\xe7\x02\x00\x20\x30\x3a\x36\x06\x00\x00\x00";
 
-/// A pod that tells what it was sent, and a few answers of another kind.
+/// Starts a pod that echoes the request, and has a few special responses.
 async fn pod() -> Pod {
     Pod::start(|request: Request<Incoming>| async move {
         let (head, body) = request.into_parts();
@@ -68,7 +68,7 @@ async fn curls_oddities_come_through() {
     let path = file.path().to_str().expect("a path");
     let proxy = ["--proxy", &url];
     let (form, upload) = (format!("file=@{path}"), format!("@{path}"));
-    // Arguments, the path, what is in the answer or its head.
+    // Arguments, path, and expected part of the response or its head.
     let rows: &[(&[&str], &str, &str)] = &[
         (&["-I"], "/", "content-length: "),
         (&["-X", "OPTIONS", "--request-target", "*"], "/", ""),
@@ -93,7 +93,7 @@ async fn curls_oddities_come_through() {
     for version in ["--http1.1", "--http2-prior-knowledge"] {
         for (arguments, target, expected) in rows {
             let of_http1 = |name: &&str| ["--http1.0", "*", "Connection: close, X-Drop"].contains(name);
-            // Over HTTP/2 the target is as it is, or refused: it is a field, which nobody reads byte by byte.
+            // Over HTTP/2 the target is a field: it passes unchanged, or is refused.
             if version != "--http1.1" && (arguments.iter().any(of_http1) || arguments.contains(&"--globoff")) {
                 continue;
             }
@@ -126,7 +126,7 @@ async fn curls_oddities_come_through() {
     drop(rig);
 }
 
-/// Goal: whoever goes away in mid-request or mid-answer leaves nothing behind.
+/// Goal: a client that disconnects in the middle of its request or response leaves nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_gives_up_is_forgotten() {
     let pod = pod().await;

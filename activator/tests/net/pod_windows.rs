@@ -1,4 +1,5 @@
-//! HTTP/2 connections to pods, which many clients' requests share: what one client does not read stops no other.
+//! HTTP/2 connections to pods, shared by requests of many clients: a response that one client does not read blocks no
+//! other.
 
 use crate::frames::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, block, frame};
 use crate::hostile::{Frames, GET};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PIECE: usize = 16 << 10;
 
-/// A pod that answers with so many MiB as the path says, in pieces, and counts those.
+/// Starts a pod whose response has as many MiB as the path says, in pieces, and that counts the pieces.
 async fn sending() -> (Pod, Arc<AtomicUsize>) {
     let pieces = Arc::new(AtomicUsize::new(0));
     let counted = pieces.clone();
@@ -37,7 +38,7 @@ async fn sending() -> (Pod, Arc<AtomicUsize>) {
     (pod, pieces)
 }
 
-/// An activator with one worker, so that its clients share connections to the pod, which speaks HTTP/2.
+/// Starts an activator with one worker, so that its clients share connections to the pod, which speaks HTTP/2.
 async fn rig(pod: &Pod) -> Rig {
     let one = NonZeroUsize::MIN;
     let rig = Rig::start_with(|options| {
@@ -50,7 +51,7 @@ async fn rig(pod: &Pod) -> Rig {
     rig
 }
 
-/// Takes so many MiB from a body.
+/// Reads this many MiB from a body.
 async fn take(body: &mut Incoming, mebibytes: usize) {
     let mut taken = 0;
     while taken < mebibytes << 20 {
@@ -65,9 +66,9 @@ async fn get(rig: &Rig, mebibytes: usize) -> Incoming {
     patient(rig.client().await.send_request(request)).await.expect("an answer").into_body()
 }
 
-/// Goal: however many answers one client does not read, streams beside them go on, those that were there before and those
-/// that come, over connections to the pod of large windows and of small ones.
-/// Method: clients permit no byte of any answer, and ask for more than one connection to the pod takes.
+/// Goal: regardless of the number of responses that a client does not read, other streams continue, older and newer
+/// ones, over connections to the pod with large and small windows. Method: clients grant no window for any response,
+/// and request more than one connection to the pod can take.
 #[tokio::test]
 async fn answers_that_are_not_read_stop_nobody_else() {
     let (pod, pieces) = sending().await;
@@ -84,7 +85,7 @@ async fn answers_that_are_not_read_stop_nobody_else() {
         client.send(&bytes).await;
         stuck.push(client);
         rig::until(|| pod.requests() == requests + streams as usize).await;
-        // The one before them goes on, and so does one that comes.
+        // The stream before them continues, and so does a new one.
         take(&mut before, 8).await;
         take(&mut get(&rig, 8).await, 8).await;
     }

@@ -1,4 +1,4 @@
-//! Pods that fail, and what becomes of the requests that were meant for them.
+//! Failing pods, and the fate of their requests.
 
 use crate::rig::{self, Pod, Rig, listen, patient};
 use activator::discovery::{Event, Listing};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Goal: a pod that dies is left at once: requests go to the other, none fails.
+/// Goal: a pod that dies is taken out of use at once: requests go to the other pod, and none fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_to_a_killed_pod_go_elsewhere() {
     let rig = Rig::start().await;
@@ -34,7 +34,7 @@ async fn requests_to_a_killed_pod_go_elsewhere() {
     }
 }
 
-/// Goal: with the only pod gone, a request goes back to the queue, and to the pod that comes next.
+/// Goal: if its only pod is gone, a request returns to the queue, and goes to the next pod.
 #[tokio::test]
 async fn a_request_whose_only_pod_is_gone_waits_for_the_next() {
     let rig = Rig::start().await;
@@ -52,17 +52,17 @@ async fn a_request_whose_only_pod_is_gone_waits_for_the_next() {
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "next"));
 }
 
-/// Goal: a safe request whose connection breaks before the answer is sent once more, elsewhere; one that is not safe
-/// learns of it.
+/// Goal: if a connection breaks before the response, a safe request is sent again, to another pod; one that is not safe
+/// fails.
 #[tokio::test]
 async fn a_connection_that_breaks_costs_a_safe_request_nothing() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
         for (method, expected) in [("GET", StatusCode::OK), ("POST", StatusCode::BAD_GATEWAY)] {
             let rig = Rig::start().await;
             rig.revision(|backend| backend.protocol = protocol).await;
-            // Its port is nobody's once it is killed, though others take ports meanwhile.
+            // Its port stays free after it is killed, although others take ports meanwhile.
             let listener = tokio::net::TcpListener::bind(rig::own_address()).await.expect("nobody else's");
-            // As a process that another test starts has it, until it is another program.
+            // A process that another test starts holds the descriptor like this, until its exec.
             let _inherited = socket2::SockRef::from(&listener).try_clone().expect("a descriptor");
             let silent = Pod::on(listener, |_| std::future::pending());
             rig.pods(&[silent.address]).await;
@@ -80,7 +80,7 @@ async fn a_connection_that_breaks_costs_a_safe_request_nothing() {
     }
 }
 
-/// Goal: a request that kills whatever pod it reaches is not carried through all of them.
+/// Goal: a request that breaks every pod it reaches is not tried on all of them.
 #[tokio::test]
 async fn a_request_that_breaks_two_pods_is_not_tried_on_a_third() {
     let rig = Rig::start().await;
@@ -95,7 +95,7 @@ async fn a_request_that_breaks_two_pods_is_not_tried_on_a_third() {
     assert_eq!(pods.iter().map(|(_, closed)| closed.load(Ordering::SeqCst)).sum::<usize>(), 2);
 }
 
-/// Goal: a pod comes back on its address without Kubernetes having said a word, and is found by our probe.
+/// Goal: a pod that returns at its address, without a change in Kubernetes, is found by our probe.
 #[tokio::test]
 async fn a_pod_that_comes_back_is_used_again() {
     let rig = Rig::start().await;
@@ -113,7 +113,7 @@ async fn a_pod_that_comes_back_is_used_again() {
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "second life"));
 }
 
-/// A pod that answers `before_close` requests on each connection, then closes it on the next without an answer.
+/// Starts a pod that serves `before_close` requests on each connection, and closes it at the next without a response.
 async fn closing_after(before_close: usize) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
     let listener = listen().await;
     let address = listener.local_addr().expect("bound");
@@ -139,7 +139,7 @@ async fn closing_after(before_close: usize) -> (std::net::SocketAddr, Arc<Atomic
     (address, closed)
 }
 
-/// Goal: a reused connection that the pod closes on the request costs a GET nothing; a POST learns of it.
+/// Goal: if the pod closes a reused connection at a request, a GET does not fail, but a POST does.
 #[tokio::test]
 async fn a_stale_connection_is_retried_where_that_is_safe() {
     let (address, closed) = closing_after(1).await;
@@ -155,7 +155,7 @@ async fn a_stale_connection_is_retried_where_that_is_safe() {
     assert_eq!((lost.status, lost.header("x-zeroscale-reason")), (StatusCode::BAD_GATEWAY, "pod"));
 }
 
-/// Goal: probes by HTTP decide, not Kubernetes' readiness; and no request reaches a pod that fails them.
+/// Goal: HTTP probes decide, not Kubernetes readiness; no request reaches a pod that fails them.
 #[tokio::test]
 async fn an_http_probe_decides_when_a_pod_is_used() {
     let ready = Arc::new(AtomicBool::new(false));
@@ -202,7 +202,7 @@ async fn kubernetes_readiness_is_believed_where_it_was_asked_for() {
     assert_eq!(answer.body, "served");
 }
 
-/// Goal: a queue-proxy's probe and contract, with its own `Host`.
+/// Goal: a queue-proxy is probed and addressed by Knative's contract, with its own `Host`.
 #[tokio::test]
 async fn a_queue_proxy_is_probed_and_spoken_to_as_knative_does() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
@@ -252,7 +252,7 @@ async fn hosts_choose_by_exact_name_then_wildcard_then_service() {
     assert_eq!(rig.send(named).await.body, "three", "a trusted peer's headers choose");
 }
 
-/// A revision with a pod that says its namespace and name.
+/// Creates a revision with a pod that returns its namespace and name.
 async fn serve(rig: &Rig, namespace: &str, name: &str, change: impl FnOnce(&mut Backend)) {
     let mut backend = Backend { timeout_ms: 5_000, ..rig::backend(name) };
     change(&mut backend);
@@ -270,8 +270,8 @@ async fn serve(rig: &Rig, namespace: &str, name: &str, change: impl FnOnce(&mut 
     rig::until(|| rig.activator.load(&key).is_some()).await;
 }
 
-/// Goal: a bare name is one of the namespace that alone has the caller's address; of nobody where two have it, or where
-/// the pods that have it share it with their node. What one of them says later changes nothing for the other.
+/// Goal: a bare name is resolved in the only namespace that has the caller's address. It is not resolved if two have
+/// the address, or if the pods share it with their node. Later listings of one namespace do not affect the other.
 #[tokio::test]
 async fn a_bare_name_is_looked_up_where_the_caller_is_alone() {
     let rig = Rig::start().await;
@@ -293,8 +293,8 @@ async fn a_bare_name_is_looked_up_where_the_caller_is_alone() {
     assert_eq!(rig.get("app.node", "/").await.body, "node/app", "and whole names go on");
 }
 
-/// Goal: under load from many kept-alive clients, with bodies of both framings and a limit on each pod, every answer is
-/// whole and its own, no pod sees more than its limit, and every count returns.
+/// Goal: under load from many kept-alive clients, with bodies of both framings and a limit on each pod, every response
+/// is complete and its own, no pod exceeds its limit, and all counts return to zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn load_on_limited_pods_is_answered_whole() {
     const CLIENTS: usize = 48;
@@ -339,7 +339,7 @@ async fn load_on_limited_pods_is_answered_whole() {
             }
         });
     }
-    // Each request has a time of its own.
+    // Each request has its own timeout.
     while let Some(client) = clients.join_next().await {
         client.expect("every answer is right");
     }
@@ -348,7 +348,7 @@ async fn load_on_limited_pods_is_answered_whole() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// A hundred requests at once on ten pods that take one each. All are answered, and no pod has two.
+/// Goal: of a hundred requests at once on ten pods with a limit of one, all get responses, and no pod runs two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_requests_on_ten_pods() {
     let rig = Arc::new(Rig::start().await);

@@ -1,4 +1,4 @@
-//! Workloads' own ports: whoever connects there means that workload, whatever is said.
+//! Ports of workloads: every connection to such a port belongs to its workload, regardless of its content.
 
 use crate::rig::{
     Answer, Pod, Rig, backend, full, http1_client, http2_client, key, listen, own_address, patient, read_to_end, until,
@@ -23,7 +23,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// The first of the numbers; no other process has this address.
+/// First port number; no other process has this address.
 pub(crate) const FIRST: u16 = 20_000;
 
 async fn rig() -> (Rig, IpAddr) {
@@ -31,7 +31,7 @@ async fn rig() -> (Rig, IpAddr) {
     (Rig::start_with(|options| options.http1 = SocketAddr::new(ip, 0)).await, ip)
 }
 
-/// Of a number that was released so many seconds ago.
+/// Returns the state of a number that was released so many seconds ago.
 fn released(ago: u64) -> State {
     State::Released(Clock::system().now() - Duration::from_secs(ago))
 }
@@ -40,7 +40,7 @@ fn id(name: &str, port: u16) -> PortId {
     PortId { name: name.to_owned(), port }
 }
 
-/// Revisions whose uids begin with `u-`, with a Service of these ports.
+/// Creates a revision whose uid begins with `u-` and whose Service has these ports.
 async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
     rig.tell(Event::Revision(Arc::new(spec(name, ports)))).await;
 }
@@ -57,7 +57,7 @@ fn spec(name: &str, ports: &[PortId]) -> Spec {
     Spec { uid: format!("u-{name}").into(), ports, ..Spec::standalone("ns", name, backend(name)) }
 }
 
-/// The ledger: number, workload, its port, state.
+/// Sends the ledger: number, workload, its port, state.
 pub(crate) async fn ledger(rig: &Rig, lines: &[(u16, &str, PortId, State)]) {
     tell_ledger(rig, lines).await;
     rig.settled().await;
@@ -89,7 +89,7 @@ async fn bound(rig: &Rig, question: &str) -> BoundPorts {
     serde_json::from_str(&answer.body).expect("readable")
 }
 
-/// Goal: no head leads from a workload's port anywhere else, nor to the activator itself.
+/// Goal: no request head on a workload's port reaches another workload or the activator itself.
 #[tokio::test]
 async fn whatever_is_said_on_a_workloads_port_it_means_that_workload() {
     let (rig, ip) = rig().await;
@@ -168,7 +168,8 @@ async fn a_request_on_a_workloads_port_wakes_it() {
     assert_eq!(asking.await.expect("no panic").body, "awake");
 }
 
-/// A workload `app` with two ports, FIRST and the next, and a pod for it: at `web`, and at `admin` for the second one.
+/// Creates a workload `app` with two ports, FIRST and the next, and a pod for it: at `web`, and at `admin` for the
+/// second port.
 async fn two_ports(rig: &Rig, web: SocketAddr, admin: u16) {
     let ids = [id("web", 80), id("admin", 9000)];
     workload(rig, "app", &ids).await;
@@ -191,7 +192,7 @@ async fn a_workload_with_several_ports_is_reached_by_each() {
     }
 }
 
-/// Goal: a request to a port that some pods do not have goes to one that has it, as while pods are replaced by others.
+/// Goal: a request to a port that some pods lack goes to a pod that has it, for instance during a rollout.
 #[tokio::test]
 async fn a_port_that_some_pods_lack_is_found_at_the_others() {
     let (rig, ip) = rig().await;
@@ -220,7 +221,7 @@ async fn a_port_that_some_pods_lack_is_found_at_the_others() {
     }
 }
 
-/// Goal: a request to a port of a pod on which nobody listens yet waits until somebody does, and takes the pod from nobody.
+/// Goal: a request to a port on which a pod does not listen yet waits until it does, and the pod stays in use.
 #[tokio::test]
 async fn a_port_that_listens_later_than_its_pod_is_waited_for() {
     let (rig, ip) = rig().await;
@@ -244,8 +245,8 @@ async fn a_port_that_listens_later_than_its_pod_is_waited_for() {
     assert_eq!(patient(asking).await.expect("no panic").body, "admin");
 }
 
-/// Goal: a further port to which a policy bars the way takes the pod from nobody.
-/// Method: the kernel drops what comes to its listener, a handshake too.
+/// Goal: a port that a policy blocks does not take the pod out of use. Method: the kernel drops all packets to its
+/// listener, including handshakes.
 #[tokio::test]
 async fn a_port_that_is_barred_takes_the_pod_from_nobody() {
     let (rig, ip) = rig().await;
@@ -258,7 +259,7 @@ async fn a_port_that_is_barred_takes_the_pod_from_nobody() {
     let has_room = || rig.activator.load(&key("app")).is_some_and(|load| load.capacity != Capacity::CLOSED);
     let (asking, begun) = (tokio::spawn(ask_at(FIRST + 1)), Instant::now());
     rig.until(|load| load.in_flight == 1).await;
-    // Long enough for two connects that nobody answers.
+    // Long enough for two connects without a response.
     while begun.elapsed() < Duration::from_secs(4) {
         assert_eq!(ask_at(FIRST).await.body, "web");
         assert!(has_room(), "the pod is out");
@@ -267,8 +268,8 @@ async fn a_port_that_is_barred_takes_the_pod_from_nobody() {
     asking.abort();
 }
 
-/// Goal: a further port of a workload that its Service renames is served all the while, whichever of ledger, object and
-/// slices is told first.
+/// Goal: if a Service renames a further port, the port is served all the while, in any order of ledger, object and
+/// slices.
 #[tokio::test]
 async fn a_further_port_that_is_renamed_is_served_all_the_while() {
     let (rig, ip) = rig().await;
@@ -305,8 +306,8 @@ async fn a_further_port_that_is_renamed_is_served_all_the_while() {
     }
 }
 
-/// Goal: a Service that is served no more leads here until its clients are led elsewhere. Its port leads where it led, also
-/// for a request that is held during the edit, and on a connection that comes after it.
+/// Goal: a Service that is no longer served still leads here until its clients are routed elsewhere. Its port keeps its
+/// target, also for a request that is held during the edit, and on a later connection.
 #[tokio::test]
 async fn a_port_that_is_given_up_leads_on() {
     let (rig, ip) = rig().await;
@@ -339,8 +340,8 @@ async fn a_port_that_is_given_up_leads_on() {
     }
 }
 
-/// Goal: so does a connection that is no HTTP, to the port of that name at that pod; where only TCP comes, HTTP is passed on
-/// as it is.
+/// Goal: a connection without HTTP also reaches the port of that name at the pod. On a TCP port, HTTP is passed on
+/// unchanged.
 #[tokio::test]
 async fn a_connection_is_led_to_its_port_of_the_pod() {
     let (rig, ip) = rig().await;
@@ -360,14 +361,14 @@ async fn a_connection_is_led_to_its_port_of_the_pod() {
     for (number, pod, sent) in [(FIRST, first, "PING\r\n"), (FIRST + 1, second, "GET / HTTP/1.1\r\n\r\n")] {
         let mut client = patient(TcpStream::connect((ip, number))).await.expect("bound");
         write(&mut client, sent).await;
-        // Connections that end without a byte are probes'.
+        // Connections that end without a byte are probes.
         let mut read = vec![0; sent.len()];
         while patient(patient(pod.accept()).await.expect("a connection").0.read_exact(&mut read)).await.is_err() {}
         assert_eq!(read, sent.as_bytes());
     }
 }
 
-/// Goal: who connects before the object has said what its ports are is led to a pod as well, whatever is spoken.
+/// Goal: a connection before the object describes its ports also reaches a pod, regardless of its protocol.
 #[tokio::test]
 async fn a_connection_before_its_port_is_described_is_held() {
     let (rig, ip) = rig().await;
@@ -382,13 +383,13 @@ async fn a_connection_before_its_port_is_described_is_held() {
     let not_ready = [pod.local_addr().expect("bound").into()].into();
     rig.tell(Event::Pods { key: key("app"), listing: Listing { not_ready, ..Listing::default() } }).await;
     let mut read = [0; 6];
-    // Connections that end without a byte are probes'.
+    // Connections that end without a byte are probes.
     while patient(patient(pod.accept()).await.expect("a connection").0.read_exact(&mut read)).await.is_err() {}
     assert_eq!(&read, b"PING\r\n");
 }
 
-/// Goal: a port that its Service renumbers or renames is served all the while, on connections that stand as on new ones,
-/// whichever of the ledger and the object is told first; and it carries what it carried.
+/// Goal: a port that its Service renumbers or renames is served all the while, on existing and new connections, in any
+/// order of ledger and object; and it keeps its protocol.
 #[tokio::test]
 async fn a_port_that_is_called_otherwise_is_served_all_the_while() {
     let (rig, ip) = rig().await;
@@ -424,7 +425,7 @@ async fn a_port_that_is_called_otherwise_is_served_all_the_while() {
         let mut client = patient(TcpStream::connect((ip, FIRST + 1))).await.expect("bound");
         write(&mut client, "PING\r\n").await;
         let mut read = [0; 6];
-        // Connections that end without a byte are probes'.
+        // Connections that end without a byte are probes.
         while patient(patient(database.accept()).await.expect(when).0.read_exact(&mut read)).await.is_err() {}
         assert_eq!(&read, b"PING\r\n", "{when}");
     };
@@ -443,8 +444,8 @@ fn request(host: &str) -> Request<Empty<Bytes>> {
     Request::get(format!("http://{host}/")).header("host", host).body(Empty::new()).expect("a request")
 }
 
-/// Goal: who has connected to a port of what is served no more is told so once, and the connection ends, so that clients
-/// that keep connections come back to what the port stands for by then; in both protocols.
+/// Goal: a client connected to a port that is no longer served gets one error response, and the connection ends, so
+/// that a client with a persistent connection reconnects to the new owner of the port; in both protocols.
 #[tokio::test]
 async fn a_connection_to_a_port_that_is_not_served_ends_with_the_answer() {
     let (rig, ip) = rig().await;
@@ -476,8 +477,8 @@ async fn a_connection_to_a_port_that_is_not_served_ends_with_the_answer() {
     assert_eq!(Answer::read(patient(http2.send_request(request("h"))).await.expect("open")).await.body, "served");
 }
 
-/// Goal: so does one whose request is held when its workload is deleted; on a shared port it goes on, since the next request
-/// may be for somebody else.
+/// Goal: the connection also ends if its request is held when its workload is deleted. On a shared port it stays open,
+/// because the next request may be for another workload.
 #[tokio::test]
 async fn a_connection_whose_workload_is_deleted_ends_on_a_port_of_its_own_alone() {
     let (rig, ip) = rig().await;
@@ -503,8 +504,9 @@ async fn a_connection_whose_workload_is_deleted_ends_on_a_port_of_its_own_alone(
     }
 }
 
-/// Goal: while a workload is given back its clients are served, and each connection to its port ends, in both protocols:
-/// with its next answer, also to what was held before, or without one where nothing is asked for. Nobody else's ends.
+/// Goal: while a workload returns to direct routing, its clients are served, and each connection to its port ends, in
+/// both protocols: with its next response, even that of a request held before, or without one if it is idle.
+/// Connections to other ports stay.
 #[tokio::test]
 async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
     let (rig, ip) = rig().await;
@@ -532,7 +534,7 @@ async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
         let answer = Answer::read(patient(client.send_request(request("h"))).await.expect("open")).await;
         assert_eq!(answer.body, "served");
     }
-    // Just now, lest one is idle by then on a machine that is slow.
+    // Just now, so that none is idle too long on a slow machine.
     Answer::read(patient(http1.send_request(request("h"))).await.expect("open")).await;
     Answer::read(patient(http2.send_request(request("h"))).await.expect("open")).await;
     patient(http1.ready()).await.expect("open");
@@ -565,7 +567,7 @@ async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
     }
 }
 
-/// Goal: the proof of a number is for one object, from one process, and only while that is so.
+/// Goal: a number is proven for one object only, from one process, and only while the object has it.
 #[tokio::test]
 async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let (rig, ip) = rig().await;
@@ -602,7 +604,7 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let refused = rig.send(Request::get("/").header("host", "none").header(QUESTION, "some")).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
 
-    // Released, closed, known, free: each changes the answer that is kept for all.
+    // Released, closed, known, free: each changes the cached response with all numbers.
     tell_ledger(&rig, &lines(released(0))).await;
     until_async(async || bound(&rig, "20000").await.ports[0].closing).await;
     assert!(bound(&rig, "all").await.ports[0].closing);
@@ -618,9 +620,9 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     assert!(!bound(&rig, "all").await.has(FIRST + 3, "u-a"));
 }
 
-/// Goal: while clients have all connections, whoever proves a port gets its answer on the port, as does who asks what is
-/// bound on a shared one; a workload's traffic is turned away there, also what is a probe on a shared port, and so is all
-/// that comes to a port for TCP.
+/// Goal: while clients have all connections, a probe of a port gets its response on the port, and so does the request
+/// for bound ports on a shared port. Other traffic on a workload's port is turned away, including requests that would
+/// be probes on a shared port, and so is everything on a TCP port.
 #[tokio::test]
 async fn without_room_a_port_still_says_whose_it_is() {
     let ip = own_address().ip();

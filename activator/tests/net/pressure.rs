@@ -1,4 +1,4 @@
-//! Back pressure: who reads slowly slows down who writes, through the activator, and nothing in between grows.
+//! Back pressure: a slow reader slows down the writer, through the activator, and no buffer in between grows.
 
 use crate::protocols::{PAIRS, Pair, nothing, streamed};
 use crate::rig::{self, Pod, Rig, patient};
@@ -16,20 +16,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// What is sent in each direction.
+/// Bytes sent in each direction.
 const TOTAL: usize = 32 << 20;
 const PIECE: usize = 64 << 10;
 
-/// What may lie between writer and reader: four kernel buffers (at most 6 MiB each by Linux' defaults), and windows.
+/// Maximum number of bytes between writer and reader: four kernel buffers (at most 6 MiB each by Linux' defaults), and
+/// windows.
 const BETWEEN_MAX: usize = 30 << 20;
 
-/// The bound on what stands still, and the time between two pieces of what moves: a busy machine may take seconds.
+/// Timeout for a stalled exchange, and the interval between two pieces of an active one: a busy machine may take
+/// seconds.
 const BOUND_MS: u64 = 6_000;
 const PIECES_APART: Duration = Duration::from_millis(400);
-/// So many take longer than the bound.
+/// Number of pieces that take longer than the timeout.
 const PIECES: usize = 18;
 
-/// Counts what is taken from it.
+/// Counts the bytes that are taken from it.
 fn counted(taken: Arc<AtomicUsize>) -> impl futures::Stream<Item = Frame<Bytes>> + Send {
     let piece = Bytes::from(vec![b'x'; PIECE]);
     futures::stream::unfold((0, piece, taken), |(sent, piece, taken)| async move {
@@ -40,7 +42,7 @@ fn counted(taken: Arc<AtomicUsize>) -> impl futures::Stream<Item = Frame<Bytes>>
     })
 }
 
-/// Waits until the count stands still, and returns it.
+/// Waits until the count stops changing, and returns it.
 async fn stalled(count: &AtomicUsize) -> usize {
     patient(async {
         let mut before = usize::MAX;
@@ -56,7 +58,7 @@ async fn stalled(count: &AtomicUsize) -> usize {
     .await
 }
 
-/// What comes of `future`, which may take as long as the count moves within the patience of a test.
+/// Waits for `future` as long as the count keeps changing.
 async fn while_moving<T>(count: &AtomicUsize, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     loop {
@@ -68,7 +70,7 @@ async fn while_moving<T>(count: &AtomicUsize, future: impl Future<Output = T>) -
     }
 }
 
-/// Goal: a pod that does not read stops its client; when it reads, all of it arrives.
+/// Goal: a pod that does not read stops its client; when it reads, everything arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_does_not_read_stops_its_client() {
     let checks = PAIRS.map(|pair| async move {
@@ -105,7 +107,8 @@ async fn a_pod_that_does_not_read_stops_its_client() {
     futures::future::join_all(checks).await;
 }
 
-/// Goal: a client that does not read stops its pod; when it reads, all of it arrives. No time bound cuts what moves.
+/// Goal: a client that does not read stops its pod; when it reads, everything arrives. No timeout cuts an active
+/// exchange.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_stops_its_pod() {
     let checks = PAIRS.map(|pair| async move {
@@ -129,7 +132,8 @@ async fn a_client_that_does_not_read_stops_its_pod() {
     futures::future::join_all(checks).await;
 }
 
-/// Goal: neither the response start nor the idle bound cuts an exchange in which either body moves, slowly or long.
+/// Goal: neither the response start timeout nor the idle timeout cuts an exchange with progress in either body, however
+/// slow or long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn time_bounds_leave_alone_what_moves() {
     let checks = PAIRS.map(|pair| async move {
@@ -147,7 +151,7 @@ async fn time_bounds_leave_alone_what_moves() {
         let (upload, body) = streamed();
         upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
         let mut response = pair.send(&rig, Request::post("/"), body).await;
-        // Longer than both bounds, a piece at a time.
+        // Longer than both timeouts, a piece at a time.
         for _ in 0..PIECES {
             patient(response.body_mut().frame()).await.expect("more").expect("not cut");
             tokio::time::sleep(PIECES_APART).await;
@@ -161,7 +165,7 @@ async fn time_bounds_leave_alone_what_moves() {
     futures::future::join_all(checks).await;
 }
 
-/// Goal: an upload that moves keeps the idle bound away, although nothing of an answer does.
+/// Goal: progress of an upload prevents the idle timeout, even without any response bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
     let checks = PAIRS.map(|pair| async move {
@@ -180,7 +184,7 @@ async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
         rig.until_open().await;
         let (upload, body) = streamed();
         let sending = async {
-            // Longer than the bound, a piece at a time.
+            // Longer than the timeout, a piece at a time.
             for _ in 0..PIECES {
                 upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
                 tokio::time::sleep(PIECES_APART).await;
@@ -195,7 +199,7 @@ async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
     futures::future::join_all(checks).await;
 }
 
-/// Goal: a hundred uploads to a revision that sleeps do not slow down one to a revision that is awake, on the same
+/// Goal: a hundred uploads to a sleeping revision do not slow down an upload to an active revision on the same
 /// connection.
 #[tokio::test]
 async fn held_uploads_do_not_stall_a_warm_one_beside_them() {

@@ -1,4 +1,4 @@
-//! What must pass whole whatever the client speaks and whatever the pod speaks: four pairs, the same expectations.
+//! Exchanges that must pass unchanged for each protocol of client and pod: four pairs with the same expectations.
 
 use crate::rig::{self, AnyBody, Pod, Rig, patient};
 use activator::WorkerRuntimes;
@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::sync::{Barrier, Notify, mpsc};
 use tokio::time::Instant;
 
-/// What a client sends.
+/// Request body of a client.
 pub(crate) type Upload = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What a client speaks, and what its pod speaks.
+/// Protocols of a client and its pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) client: Protocol,
@@ -35,7 +35,7 @@ pub(crate) const PAIRS: [Pair; 4] = [
 ];
 
 impl Pair {
-    /// An activator before `pod`, which speaks this pair's protocol.
+    /// Starts an activator with `pod`, which speaks this pair's protocol.
     pub(crate) async fn rig(self, pod: &Pod) -> Rig {
         let rig = Rig::start().await;
         rig.revision(|backend| backend.protocol = self.pod).await;
@@ -44,12 +44,12 @@ impl Pair {
         rig
     }
 
-    /// Sends a request to `ns/app` over a connection of its own.
+    /// Sends a request to `ns/app` over its own connection.
     pub(crate) async fn send(self, rig: &Rig, request: http::request::Builder, body: Upload) -> Response<Incoming> {
         patient(self.send_slowly(rig, request, body)).await
     }
 
-    /// The same for one that may take long.
+    /// Sends a request like `send`, but one that may take long.
     pub(crate) async fn send_slowly(
         self,
         rig: &Rig,
@@ -77,7 +77,7 @@ pub(crate) fn nothing() -> Upload {
     Empty::new().boxed_unsync()
 }
 
-/// A body that is sent as it is given.
+/// Returns a body that is sent as the test provides it.
 pub(crate) fn streamed() -> (mpsc::Sender<Frame<Bytes>>, Upload) {
     let (sender, frames) = mpsc::channel::<Frame<Bytes>>(1);
     let frames = futures::stream::unfold(frames, |mut frames| async move { frames.recv().await.map(|f| (f, frames)) });
@@ -92,7 +92,7 @@ fn empty() -> AnyBody {
     rig::full("")
 }
 
-/// Upper-cases what it receives as it comes, and answers the request's trailers with its own.
+/// Converts the body to upper case as it arrives, and adds a trailer to the request's trailers.
 async fn echo(request: Request<Incoming>) -> Response<AnyBody> {
     let frames = request.into_body().map_frame(|frame| match frame.into_data() {
         Ok(data) => Frame::data(Bytes::from(data.to_ascii_uppercase())),
@@ -107,7 +107,7 @@ async fn echo(request: Request<Incoming>) -> Response<AnyBody> {
     response
 }
 
-/// Goal: bodies stream both ways at once, and trailers pass both ways to whoever takes them.
+/// Goal: bodies stream in both directions at once, and trailers pass in both directions if the peer accepts them.
 #[tokio::test]
 async fn full_duplex_and_trailers_in_all_pairs() {
     for pair in PAIRS {
@@ -133,7 +133,7 @@ async fn full_duplex_and_trailers_in_all_pairs() {
     }
 }
 
-/// Goal: an event is with its client before the next one exists; nothing is held back to fill a buffer.
+/// Goal: each event reaches its client before the next one exists; nothing is buffered.
 #[tokio::test]
 async fn server_sent_events_arrive_one_by_one() {
     for pair in PAIRS {
@@ -170,7 +170,7 @@ async fn server_sent_events_arrive_one_by_one() {
     }
 }
 
-/// Goal: what a status says about bodies and lengths is kept.
+/// Goal: the rules of a status for bodies and lengths are kept.
 #[tokio::test]
 async fn answers_without_a_body_stay_so() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
@@ -198,7 +198,7 @@ async fn answers_without_a_body_stay_so() {
             let status: u16 = path[1..].parse().expect("a status");
             assert_eq!(response.status(), StatusCode::from_u16(status).expect("a status"), "{pair:?}");
             let told = response.headers().get("content-length").map(|v| v.to_str().expect("text").to_owned());
-            // HTTP/2 may leave out what the end of the stream says as well.
+            // HTTP/2 may omit a length that the end of the stream implies.
             if !(told.is_none() && length == Some("0")) {
                 assert_eq!(told.as_deref(), length, "{pair:?} {method} {path}");
             }
@@ -208,8 +208,9 @@ async fn answers_without_a_body_stay_so() {
     }
 }
 
-/// Goal: methods that may have a body tell the pod that there is none, as upstream does, whatever their client said:
-/// some pods refuse them otherwise (411). Method: clients that leave the length out, which most libraries would add.
+/// Goal: methods that may have a body announce a missing body to the pod, as in Knative, regardless of the client's
+/// headers: some pods refuse them otherwise (411). Method: clients that omit the length, which most libraries would
+/// add.
 #[tokio::test]
 async fn a_body_that_is_missing_has_a_length() {
     let pod = Pod::echoing().await;
@@ -247,7 +248,7 @@ async fn a_body_that_is_missing_has_a_length() {
     }
 }
 
-/// Goal: our own answers to HEAD have no body either, in both protocols, and say how long it would be.
+/// Goal: error responses of the activator to HEAD have no body either, in both protocols, and announce its length.
 #[tokio::test]
 async fn refusals_of_heads_are_heads() {
     let rig = Rig::start().await;
@@ -260,7 +261,7 @@ async fn refusals_of_heads_are_heads() {
     }
 }
 
-/// Goal: an HTTP/2 client that announces trailers and sends no body is answered. (Upstream hangs to its timeout.)
+/// Goal: an HTTP/2 client that announces trailers and sends no body gets a response. (Knative hangs until its timeout.)
 #[tokio::test]
 async fn announced_trailers_without_a_body_do_not_hang() {
     for pair in PAIRS {
@@ -272,7 +273,7 @@ async fn announced_trailers_without_a_body_do_not_hang() {
     }
 }
 
-/// Goal: of requests that come in one piece, each gets its own answer, in order; one sent to the pod at a time.
+/// Goal: each of several pipelined requests gets its own response, in order; the pod gets one at a time.
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_order() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
@@ -298,7 +299,8 @@ async fn pipelined_requests_are_answered_in_order() {
     }
 }
 
-/// Goal: an HTTP/1.0 client is kept if it asks for it and the length is known, and is told the end by the close else.
+/// Goal: the connection of an HTTP/1.0 client stays open if the client requests it and the length is known. Otherwise
+/// the close marks the end.
 #[tokio::test]
 async fn http10_clients_keep_their_connection_if_they_ask() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
@@ -331,7 +333,7 @@ async fn http10_clients_keep_their_connection_if_they_ask() {
     }
 }
 
-/// Goal: a pod that permits two streams on a connection gets further connections, not a line of waiting requests.
+/// Goal: a pod that permits two streams per connection gets more connections, instead of a queue of waiting requests.
 #[tokio::test]
 async fn a_pod_at_its_stream_limit_gets_another_connection() {
     let release = Arc::new(Notify::new());
@@ -376,7 +378,7 @@ async fn a_pod_at_its_stream_limit_gets_another_connection() {
         let rig = rig.clone();
         waiters.spawn(async move { rig.get("app.ns", "/wait").await.status });
     }
-    // All five are inside at once, although one connection carries two.
+    // All five are at the pod at once, although one connection carries two.
     rig::until(|| waiting.load(std::sync::atomic::Ordering::SeqCst) == 5).await;
     let dialled = connections.load(std::sync::atomic::Ordering::SeqCst);
     assert!((3..=6).contains(&dialled), "{dialled} connections for five requests");
@@ -386,10 +388,10 @@ async fn a_pod_at_its_stream_limit_gets_another_connection() {
     }
 }
 
-/// Goal: a burst before the first connection to a pod waits until the pod has said how many streams it permits there, and
-/// none of it is refused. Method: one stream, which the pod says a moment after the connection stands, and bodies that are
-/// too large to be kept and sent again. Where threads stood still, so that it may have been said too late, it is done
-/// again.
+/// Goal: a burst before the first connection to a pod waits until the pod has announced its limit of streams, and none
+/// of it is refused. Method: a limit of one, which the pod announces a moment after the connection is open, and bodies
+/// that are too large to be kept and sent again. If threads stalled, so that the limit may have come too late, the test
+/// is repeated.
 #[tokio::test]
 async fn a_burst_keeps_to_what_a_new_pod_permits() {
     for _ in 0..10 {
@@ -401,8 +403,7 @@ async fn a_burst_keeps_to_what_a_new_pod_permits() {
     panic!("threads stand still each time");
 }
 
-/// Ready once the thread that it runs on has stood still: for so long that a pod may not have said in half a second
-/// what it permits.
+/// Resolves once its thread has stalled for so long that a pod may not have announced its limit within half a second.
 async fn stands_still() {
     loop {
         let before = Instant::now();
@@ -413,7 +414,7 @@ async fn stands_still() {
     }
 }
 
-/// How its requests were answered; none: the thread of the pod, or that of the activator's worker, stood still.
+/// Returns the statuses of the requests; `None` if the thread of the pod or of the activator's worker stalled.
 async fn burst_before_a_new_pod() -> Option<Vec<StatusCode>> {
     const BURST: usize = 8;
     let listener = rig::listen().await;
@@ -462,8 +463,8 @@ async fn burst_before_a_new_pod() -> Option<Vec<StatusCode>> {
     }
 }
 
-/// Goal: requests that a pod says it has not looked at are sent again, POSTs too, also while their bodies are on their
-/// way.
+/// Goal: requests that a pod reports as unprocessed are sent again, including POSTs, and even while their bodies are
+/// being sent.
 #[tokio::test]
 async fn what_an_http2_pod_turns_away_unseen_is_sent_again() {
     let (mut refused, mut served) = (0, 0);

@@ -13,7 +13,7 @@ const CLIENTS: usize = 32;
 const POSTS_OF_EACH: usize = 100;
 const POST: &[u8] = b"POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 0\r\n\r\n";
 
-/// Time after which the pod closes an idle connection, and think time of a client.
+/// Returns the time after which the pod closes an idle connection, and the think time of a client.
 fn idle_time() -> Duration {
     Duration::from_micros(rand::rng().random_range(20_000..60_000))
 }
@@ -38,7 +38,7 @@ async fn read_until(stream: &mut TcpStream, end: &[u8]) -> std::io::Result<Vec<u
     Ok(bytes)
 }
 
-/// Sends POSTs one after the other. Returns how many were not answered with 200.
+/// Sends POSTs one after the other. Returns the number of those without a 200.
 async fn failures(proxy: SocketAddr) -> usize {
     let (mut failures, mut kept) = (0, None);
     for _ in 0..POSTS_OF_EACH {

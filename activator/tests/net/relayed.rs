@@ -1,4 +1,4 @@
-//! Requests that come to one activator while another one holds their workload: they go there, and nobody sees a difference.
+//! Relayed requests: if another activator holds the workload, requests are relayed there, without a visible difference.
 
 use crate::fair::{activator, holder_first, list};
 use crate::ports::{FIRST, ledger};
@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Two activators that keep limits together, the holder of `ns/app` first.
+/// Two activators that share limits, the holder of `ns/app` first.
 struct Pair {
     rigs: [Rig; 2],
     at: [SocketAddr; 2],
@@ -58,14 +58,14 @@ impl Pair {
         }
     }
 
-    /// Until the first one holds the pods.
+    /// Waits until the first one holds the pods.
     async fn held(&self) {
         self.rigs[0].until(|load| load.capacity != Capacity::CLOSED).await;
         let other = self.rigs[1].activator.load(&key("app")).expect("known");
         assert_eq!(other.capacity, Capacity::CLOSED, "one of them holds it");
     }
 
-    /// The workload's load at each.
+    /// Returns the workload's load at each activator.
     fn in_all(&self) -> [u32; 2] {
         [0, 1].map(|n| self.rigs[n].activator.load(&key("app")).map_or(0, |load| load.in_flight + load.queued))
     }
@@ -77,7 +77,7 @@ async fn post(at: SocketAddr, body: impl Into<Bytes>) -> Answer {
     Answer::read(patient(client.send_request(request)).await.expect("an answer")).await
 }
 
-/// A pod that says how long the body was that it was sent.
+/// Starts a pod that returns the length of the request body.
 async fn counting() -> Pod {
     Pod::start(|request: Request<Incoming>| async move {
         let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
@@ -86,8 +86,8 @@ async fn counting() -> Pod {
     .await
 }
 
-/// Goal: the pod, and the client, see the same whichever activator is called: fields, uploads, refusals; a mark of the
-/// client's means nothing, and nobody sees it; load is the holder's alone.
+/// Goal: pod and client see the same through either activator: headers, uploads, errors. A mark sent by a client is
+/// ignored and removed. Only the holder counts load.
 #[tokio::test]
 async fn a_relayed_request_is_its_clients_own() {
     let mut pair = Pair::start(|backend| backend.max_held = 1).await;
@@ -133,8 +133,8 @@ async fn a_relayed_request_is_its_clients_own() {
     }
 }
 
-/// Goal: who waits waits at the holder, in one line and once; the bound on them holds for all together, and the refusal is the
-/// same. A client that leaves leaves there, too.
+/// Goal: requests wait only at the holder, in one queue. The bound of the queue holds for all activators together, with
+/// the same error response. A client disconnect takes effect there, too.
 #[tokio::test]
 async fn there_is_one_line() {
     let pair = Pair::start(|backend| backend.max_held = 2).await;
@@ -149,7 +149,7 @@ async fn there_is_one_line() {
     assert_eq!((refused.status, relayed.status), (StatusCode::SERVICE_UNAVAILABLE, StatusCode::SERVICE_UNAVAILABLE));
     assert_eq!(refused.body, relayed.body);
     assert_eq!(relayed.header("x-zeroscale-reason"), "max-held");
-    // A reset: an end at once might be that of one side.
+    // A reset, because an orderly end at once might be a half-close.
     SockRef::from(&clients[0]).set_linger(Some(Duration::ZERO)).expect("open");
     drop(clients.remove(0));
     until(|| pair.in_all() == [1, 0]).await;
@@ -160,7 +160,8 @@ async fn there_is_one_line() {
     until(|| pair.in_all() == [0, 0]).await;
 }
 
-/// Goal: HTTP/2 is relayed as HTTP/2, with bodies and trailers both ways; the pod's protocol is the holder's business.
+/// Goal: HTTP/2 is relayed as HTTP/2, with bodies and trailers in both directions; the holder selects the pod's
+/// protocol.
 #[tokio::test]
 async fn http2_is_relayed() {
     for protocol in [Protocol::H2c, Protocol::Http1] {
@@ -174,7 +175,7 @@ async fn http2_is_relayed() {
             let body = StreamBody::new(futures::stream::iter(frames.map(Ok)));
             let mut response = Response::new(body.boxed_unsync());
             response.headers_mut().insert("trailer", "grpc-status".parse().expect("a value"));
-            // A pod's own: it means nothing.
+            // Sent by a pod, so it has no meaning.
             response.headers_mut().insert("zeroscale-turned-away", "1".parse().expect("a value"));
             response
         })
@@ -194,7 +195,7 @@ async fn http2_is_relayed() {
     }
 }
 
-/// Goal: an upgrade becomes a tunnel through both, which holds its place at the holder.
+/// Goal: an upgrade becomes a tunnel through both activators and holds its slot at the holder.
 #[tokio::test]
 async fn an_upgrade_is_relayed() {
     let pair = Pair::start(|_| {}).await;
@@ -226,7 +227,7 @@ async fn an_upgrade_is_relayed() {
     until(|| pair.in_all() == [0, 0]).await;
 }
 
-/// Goal: a connection that carries no HTTP is relayed to the same port, has the pod's one slot there, and waits for it.
+/// Goal: a connection without HTTP is relayed to the same port, uses the pod's only slot there, and waits for it.
 #[tokio::test]
 async fn a_connection_of_bytes_is_relayed() {
     let id = PortId { name: "tcp".to_owned(), port: 5432 };
@@ -261,8 +262,9 @@ async fn a_connection_of_bytes_is_relayed() {
     until(|| pair.in_all() == [0, 0]).await;
 }
 
-/// Goal: uploads that wait at a holder which is killed are not lost: nothing of them was sent, and the next holder has all of
-/// each; so is what may be repeated. Method: none of them has a pod before the holder is gone.
+/// Goal: if a holder is killed, uploads that wait there are not lost: nothing of them was sent, and the next holder
+/// gets each completely. Requests that are safe to repeat are not lost either. Method: none of them has a pod before
+/// the holder is gone.
 #[tokio::test]
 async fn what_waits_at_a_holder_that_is_killed_goes_on() {
     let pair = Pair::start(|_| {}).await;
@@ -287,7 +289,8 @@ async fn what_waits_at_a_holder_that_is_killed_goes_on() {
     assert_eq!(pod.requests(), 6);
 }
 
-/// Goal: an upload whose client itself waits for a 100 goes to no second pod: the first one has its head, and may act on that.
+/// Goal: an upload whose client waits for a 100 goes to no second pod, because the first one has its head and may act
+/// on it.
 #[tokio::test]
 async fn a_pod_that_has_an_uploads_head_has_it_alone() {
     let pair = Pair::start(|_| {}).await;
@@ -308,7 +311,8 @@ async fn a_pod_that_has_an_uploads_head_has_it_alone() {
     assert_eq!(pod.requests(), 1);
 }
 
-/// Goal: nor are they lost at one that stands still, while its kernel acknowledges all: once it is dead, they go on.
+/// Goal: requests are not lost either if the holder stalls while its kernel acknowledges everything: once it is dead,
+/// they continue.
 #[tokio::test]
 async fn what_waits_at_a_holder_that_stands_still_goes_on() {
     let [a, b] = holder_first();
@@ -345,8 +349,8 @@ async fn what_waits_at_a_holder_that_stands_still_goes_on() {
     thread.join().expect("no panic");
 }
 
-/// Goal: what waits at an activator that was alone goes to the one that comes and holds the workload; over both protocols, and
-/// with its body. When that one leaves in order, it comes back.
+/// Goal: requests that wait at a lone activator move to a new one that holds the workload, over both protocols, and
+/// with their bodies. When that one shuts down, they move back.
 #[tokio::test]
 async fn what_waits_follows_its_holder() {
     let [b, a] = holder_first();

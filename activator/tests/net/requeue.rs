@@ -1,12 +1,12 @@
-//! Requests that go back to the head of the queue.
+//! Requests that return to the head of the queue.
 
 use crate::rig::{Pod, Rig};
 use http::StatusCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Goal: a request that went back to the queue keeps the deadline that it came with.
-/// Method: a later request that has waited all the time has a later deadline, and so must be refused later.
+/// Goal: a request that returned to the queue keeps its deadline. Method: a later request that has waited all the time
+/// has a later deadline, and so must be refused later.
 #[tokio::test]
 async fn a_request_that_is_queued_again_keeps_its_deadline() {
     const APART: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ async fn a_request_that_is_queued_again_keeps_its_deadline() {
     let early = ask();
     rig.until(|load| load.in_flight == 1).await;
     crate::rig::until(|| pod.requests() == 1).await;
-    tokio::time::sleep(APART).await; // How much later the other deadline is.
+    tokio::time::sleep(APART).await; // Difference of the deadlines.
     let late = ask();
     rig.until(|load| load.queued == 1).await;
     pod.kill().await;

@@ -1,4 +1,4 @@
-//! Clients have all the connections that they may have; those who ask for the activator itself get their answer.
+//! Reserved connections: while clients have all their connections, requests for the activator itself get responses.
 
 use crate::rig::{self, Rig, patient, read_to_end, write};
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// What a probe has by default (the kubelet's).
+/// Default timeout of a probe (the kubelet's).
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const KUBELET: &str = "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1.34\r\n\r\n";
 const AUTOSCALER: &str = "GET /healthz HTTP/1.1\r\nhost: app.ns\r\nk-network-probe: activator\r\n\r\n";
 const REQUEST: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n";
 
-/// An activator for so many connections, on all of which a request is held.
+/// Starts an activator for `connections` connections, each with a held request.
 async fn full(connections: usize) -> (Rig, Vec<TcpStream>) {
     let rig = Rig::start_with(|options| options.clients.bounds.connections = connections).await;
     rig.revision(|_| {}).await;
@@ -32,15 +32,15 @@ async fn full(connections: usize) -> (Rig, Vec<TcpStream>) {
     (rig, held)
 }
 
-/// All that is said to whoever sends this.
+/// Sends a request and returns everything until the connection is closed.
 async fn answer(rig: &Rig, request: &str) -> String {
     let mut client = rig.raw().await;
     write(&mut client, request).await;
     read_to_end(&mut client).await
 }
 
-/// Goal: with all places taken, probes of every kind are answered, over both protocols, and an ordinary request is told
-/// why it is not; as soon as there is room, it is served.
+/// Goal: if all connections are taken, probes of every kind get responses, over both protocols, and an ordinary request
+/// gets an error with the reason; as soon as there is room, it is served.
 #[tokio::test]
 async fn without_room_probes_are_answered_and_requests_are_not() {
     let (rig, held) = full(4).await;
@@ -70,9 +70,9 @@ async fn without_room_probes_are_answered_and_requests_are_not() {
     rig::until_async(async || answer(&rig, &last).await.ends_with("hello")).await;
 }
 
-/// Goal: whoever fills the reserve as well takes nothing from those who ask from elsewhere.
-/// Method: two peers open connections as fast as they can, and say nothing on them; meanwhile an autoscaler probes. One
-/// that gets no answer is forgiven on a busy machine, as our own manifests do.
+/// Goal: a peer that exhausts the reserve as well does not affect probes from other addresses. Method: two peers open
+/// connections as fast as they can, and send nothing; meanwhile an autoscaler probes. A single failed probe is
+/// tolerated on a busy machine, as in our own manifests.
 #[tokio::test]
 async fn a_flood_of_the_reserve_stops_no_probe() {
     let (rig, _held) = full(4).await;
@@ -89,13 +89,13 @@ async fn a_flood_of_the_reserve_stops_no_probe() {
         in_a_row = if answer.starts_with("HTTP/1.1 200 ") { 0 } else { in_a_row + 1 };
         assert!(in_a_row < 2, "{answer}");
     }
-    // One may be late because a machine stands still, and so may the next.
+    // One probe may be late because the machine stalls, and so may the next.
     times.sort();
     assert!(times[times.len() / 2] < PROBE_TIMEOUT, "{times:?}");
     floods.shutdown().await;
 }
 
-/// Opens connections from there without end, and keeps the last few hundred.
+/// Opens connections from `from` endlessly, and keeps the last few hundred.
 async fn flood(from: Ipv4Addr, to: SocketAddr, opened: Arc<AtomicUsize>) {
     let mut silent = VecDeque::new();
     loop {

@@ -1,5 +1,6 @@
-//! An activator on real sockets, with everything around it played by the test: the cluster is a stream of events, the
-//! autoscaler a WebSocket server that hands on what it hears, pods are small HTTP servers on free ports.
+//! Test environment: an activator on real sockets, with everything around it played by the test. The cluster is a
+//! stream of events, the autoscaler a WebSocket server that passes on its messages, and pods are small HTTP servers on
+//! free ports.
 
 use activator::discovery::{Event, Listing, Spec};
 use activator::{Activator, ColdStart, Options, WorkerRuntimes};
@@ -29,20 +30,20 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-/// Longest wait for anything in a test, where many others may have the processors.
+/// Longest wait in a test, even if many others use the processors.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Threads for clients' connections: more than one, so that what goes between them is met.
+/// Threads for client connections: more than one, to cover transfers between them.
 pub(crate) const WORKERS: NonZeroUsize = NonZeroUsize::new(2).expect("two");
 
-/// What clients and pods take of a head: more than the activator passes on.
+/// Limits of clients and pods for a head: more than the activator passes on.
 const FIELDS_MAX: usize = 4096;
 const HEAD_MAX: usize = 4 << 20;
 
-/// A body of either kind.
+/// Body of either kind.
 pub(crate) type AnyBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
-/// An activator and what it talks to.
+/// Activator and its environment.
 pub(crate) struct Rig {
     pub(crate) activator: Activator,
     pub(crate) address: SocketAddr,
@@ -64,7 +65,7 @@ impl Rig {
         Self::start_whole(change, configs, Arc::new(Dns)).await
     }
 
-    /// With Services that are found by `resolver`.
+    /// Starts an activator that finds Services through `resolver`.
     pub(crate) async fn start_resolving(resolver: Arc<dyn Resolve>) -> Self {
         Self::start_whole(|_| {}, activator::Configs::default(), resolver).await
     }
@@ -80,7 +81,7 @@ impl Rig {
         rig
     }
 
-    /// One that has not been told that it knows all there is.
+    /// Starts an activator that was not told that its state is complete.
     pub(crate) async fn start_knowing_nothing(
         change: impl FnOnce(&mut Options),
         configs: activator::Configs,
@@ -109,7 +110,7 @@ impl Rig {
         Self { address: activator.http1, activator, events, stats, cold_starts }
     }
 
-    /// Waits for the first attestation: the stat link is up.
+    /// Waits for the first attestation, which shows that the stat link is up.
     async fn linked(&mut self) {
         loop {
             let heard = patient(self.stats.recv()).await.expect("the link stays up");
@@ -124,7 +125,7 @@ impl Rig {
         self.events.send(event).await.expect("the activator listens");
     }
 
-    /// A revision `ns/app`, as `change` makes it.
+    /// Creates a revision `ns/app`, modified by `change`.
     pub(crate) async fn revision(&self, change: impl FnOnce(&mut Backend)) {
         let mut backend = backend("app");
         change(&mut backend);
@@ -132,23 +133,23 @@ impl Rig {
         self.settled().await;
     }
 
-    /// The pods of `ns/app`, none of them ready in Kubernetes' eyes.
+    /// Sets the pods of `ns/app`, none of them ready in Kubernetes.
     pub(crate) async fn pods(&self, addresses: &[SocketAddr]) {
         let listing = Listing { not_ready: addresses.iter().map(|a| (*a).into()).collect(), ..Listing::default() };
         self.tell(Event::Pods { key: key("app"), listing }).await;
     }
 
-    /// Waits until a revision's load is as wanted.
+    /// Waits until the load of `ns/app` matches.
     pub(crate) async fn until(&self, wanted: impl Fn(Load) -> bool) {
         until(|| self.activator.load(&key("app")).is_some_and(&wanted)).await;
     }
 
-    /// Waits until a pod can be sent to.
+    /// Waits until a pod can take requests.
     pub(crate) async fn until_open(&self) {
         self.until(|load| load.capacity != Capacity::CLOSED).await;
     }
 
-    /// Waits until all events so far have been applied: a later one has been.
+    /// Waits until all earlier events have been applied, by sending a later one.
     pub(crate) async fn settled(&self) {
         let marker = backend("marker");
         self.tell(Event::Revision(Arc::new(Spec::standalone("ns", "marker", marker)))).await;
@@ -157,7 +158,7 @@ impl Rig {
         until(|| self.activator.load(&key("marker")).is_none()).await;
     }
 
-    /// Revisions of a namespace have these hosts: each with the name of the revision.
+    /// Sets the hosts of a namespace, each with the name of its revision.
     pub(crate) async fn hosts(&self, namespace: &str, hosts: &[(&str, &str)]) {
         let pattern = |host: &str| HostPattern::parse(host).expect("a pattern");
         let hosts = hosts.iter().map(|(host, name)| (pattern(host), (*name).to_owned())).collect();
@@ -174,7 +175,7 @@ impl Rig {
         Answer::read(response).await
     }
 
-    /// A client's connection.
+    /// Opens a client connection.
     pub(crate) async fn client<B>(&self) -> hyper::client::conn::http1::SendRequest<B>
     where
         B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
@@ -182,13 +183,13 @@ impl Rig {
         http1_client(self.address).await
     }
 
-    /// A client's connection in bytes.
+    /// Opens a client connection for bytes.
     pub(crate) async fn raw(&self) -> TcpStream {
         connect(self.address).await
     }
 }
 
-/// As clients do it: what is written is sent.
+/// Connects like a client, without Nagle's delay.
 async fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).await.expect("connected");
     stream.set_nodelay(true).expect("connected");
@@ -219,7 +220,7 @@ where
     sender
 }
 
-/// A whole answer.
+/// Complete response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -246,12 +247,12 @@ pub(crate) fn key(name: &str) -> RevisionKey {
     RevisionKey::new("ns", name)
 }
 
-/// A plain backend whose requests' time is not what ends a test.
+/// Returns a plain backend whose timeout ends no test.
 pub(crate) fn backend(name: &str) -> Backend {
     Backend { timeout_ms: 3_600_000, ..Backend::plain(name) }
 }
 
-/// A pod: a server on a free port, and what it has seen.
+/// Pod: a server on a free port, and counts of its connections and requests.
 pub(crate) struct Pod {
     pub(crate) address: SocketAddr,
     pub(crate) connections: Arc<AtomicUsize>,
@@ -259,19 +260,19 @@ pub(crate) struct Pod {
     accepting: tokio::task::JoinHandle<()>,
 }
 
-/// Takes no more connections once it is dropped, although a process that another test has just started may hold it as
-/// well, until it is another program.
+/// Listener that stops accepting on drop, although a process that another test has just started may hold its descriptor
+/// until its exec.
 struct Listening(TcpListener);
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // An error says that it listens no more.
+        // Fails only if it does not listen any more.
         let _ = SockRef::from(&self.0).shutdown(std::net::Shutdown::Both);
     }
 }
 
 impl Pod {
-    /// Serves HTTP/1.1 and h2c with `handler`.
+    /// Starts a pod that serves HTTP/1.1 and h2c with `handler`.
     pub(crate) async fn start<F, R>(handler: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
@@ -288,7 +289,7 @@ impl Pod {
         Self::watched(listener, |_| {}, handler)
     }
 
-    /// As [`Pod::on`], and shows every accepted connection to `watch`.
+    /// Starts a pod like [`Pod::on`], and shows every accepted connection to `watch`.
     pub(crate) fn watched<F, R>(listener: TcpListener, watch: impl Fn(&TcpStream) + Send + 'static, handler: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Clone + Send + Sync + 'static,
@@ -299,7 +300,7 @@ impl Pod {
         let (accepted, received) = (connections.clone(), requests.clone());
         let accepting = tokio::spawn(async move {
             let mut serving = tokio::task::JoinSet::new(); // Dropped with the pod: connections break.
-            let listener = Listening(listener); // Dropped before them: what was lost meets no port that takes connections.
+            let listener = Listening(listener); // Dropped before them, so that no retry reaches an open port.
             loop {
                 let Ok((stream, _)) = listener.0.accept().await else { return };
                 accepted.fetch_add(1, Ordering::SeqCst);
@@ -322,12 +323,12 @@ impl Pod {
         Self { address, connections, requests, accepting }
     }
 
-    /// Answers every request with `text`.
+    /// Starts a pod that answers every request with `text`.
     pub(crate) async fn saying(text: &'static str) -> Self {
         Self::start(move |_| async move { Response::new(full(text)) }).await
     }
 
-    /// Answers with the request line and all headers, sorted.
+    /// Starts a pod that answers with the request line and all headers, sorted.
     pub(crate) async fn echoing() -> Self {
         Self::start(|request: Request<Incoming>| async move { Response::new(full(describe(&request))) }).await
     }
@@ -367,7 +368,7 @@ pub(crate) fn free() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
 }
 
-/// An address that no other test takes, for what must be known before it is bound, or bound again.
+/// Returns an address that no other test uses, to be known before it is bound, or bound again.
 pub(crate) fn own_address() -> SocketAddr {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     let [high, low, ..] = std::process::id().to_le_bytes();
@@ -375,12 +376,12 @@ pub(crate) fn own_address() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::new(127, high.max(1), low, next).into(), 18_012)
 }
 
-/// The future's output, or a failed test.
+/// Returns the future's output, or fails the test after `PATIENCE`.
 pub(crate) async fn patient<F: Future>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
 }
 
-/// Waits for a state that nobody announces.
+/// Waits for a state by polling it.
 pub(crate) async fn until(wanted: impl Fn() -> bool) {
     patient(async {
         while !wanted() {
@@ -390,7 +391,7 @@ pub(crate) async fn until(wanted: impl Fn() -> bool) {
     .await;
 }
 
-/// The same for one that has to be asked for.
+/// Waits for a state by polling it asynchronously.
 pub(crate) async fn until_async(wanted: impl AsyncFn() -> bool) {
     patient(async {
         while !wanted().await {
@@ -400,14 +401,14 @@ pub(crate) async fn until_async(wanted: impl AsyncFn() -> bool) {
     .await;
 }
 
-/// Everything that comes until the peer closes.
+/// Reads everything until the peer closes.
 pub(crate) async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let _ = patient(stream.read_to_end(&mut bytes)).await;
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What comes until `end` has come.
+/// Reads until `end` has come.
 pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut bytes = Vec::new();
     patient(async {
@@ -422,7 +423,7 @@ pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Goes away with a reset. An end right behind a request is a half-close.
+/// Closes with a reset, because an orderly end directly behind a request is a half-close.
 pub(crate) fn reset(client: TcpStream) {
     SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
 }

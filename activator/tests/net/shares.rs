@@ -1,4 +1,4 @@
-//! Two activators in front of the same pods.
+//! Two activators with the same pods.
 
 use crate::rig::{self, Pod, Rig};
 use activator::discovery::Event;
@@ -22,8 +22,8 @@ async fn all_good(answers: JoinSet<StatusCode>) {
     assert!(rig::patient(answers.join_all()).await.into_iter().all(|status| status == StatusCode::OK));
 }
 
-/// Two activators divide three pods that take one request each, two to the first and one to the second, so
-/// that no pod ever runs two; when the first has gone, the second has them all.
+/// Goal: two activators divide three pods with a limit of one, two to the first and one to the second, so that no pod
+/// ever runs two requests. When the first has gone, the second has them all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_activators_divide_three_pods() {
     let (gate, worst) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -46,7 +46,7 @@ async fn two_activators_divide_three_pods() {
         let rig = Rig::start_with(|options| options.pod_ip = own.parse().expect("an address")).await;
         rig.revision(|backend| backend.container_concurrency = 1).await;
         rig.pods(&pods.iter().map(|pod| pod.address).collect::<Vec<_>>()).await;
-        rig.until(|load| load.capacity == Capacity::Limited(3)).await; // Who knew fewer would divide them otherwise.
+        rig.until(|load| load.capacity == Capacity::Limited(3)).await; // An activator that knows fewer would divide them differently.
         rigs.push(Arc::new(rig));
     }
     for (rig, share) in rigs.iter().zip([2, 1]) {

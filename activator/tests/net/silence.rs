@@ -1,7 +1,7 @@
-//! Pods that are there and yet not: their kernel says nothing any more, their program is slow, or they break off.
+//! Pods that stop responding: their kernel is silent, their program is slow, or they break off responses.
 //!
-//! A silent pod is made with a socket filter that drops every packet before TCP sees it, on the listener and on each
-//! connection: nothing is acknowledged and nothing refused, as when a node has lost its network. It needs no rights.
+//! A pod is silenced with a socket filter that drops every packet before TCP sees it, on the listener and on each
+//! connection: nothing is acknowledged or refused, as when a node has lost its network. This needs no privileges.
 
 use crate::rig::{self, Pod, Rig, listen, patient};
 use bytes::Bytes;
@@ -19,11 +19,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// The bound is a second; the rest is for machines that are busy with other tests. It is less than the seven that the
-/// kernel's own keep-alive would take: that is not what is tested.
+/// The bound is a second; the rest is for machines that are busy with other tests. It is less than the seven seconds of
+/// the kernel's own keep-alive, which is not tested here.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A pod that can fall silent. It never answers `/wait`.
+/// Pod that can become silent. It never answers `/wait`.
 struct Mute {
     pod: Pod,
     sockets: Arc<Mutex<Vec<Socket>>>,
@@ -44,14 +44,14 @@ impl Mute {
                 if request.uri().path() == "/wait" {
                     std::future::pending::<()>().await;
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await; // So that requests at once use connections of their own.
+                tokio::time::sleep(Duration::from_millis(20)).await; // So that each request needs a connection.
                 Response::new(rig::full("mute"))
             },
         );
         Self { pod, sockets }
     }
 
-    /// From now on no packet reaches it.
+    /// Drops all packets to the pod from now on.
     fn fall_silent(&self) {
         for socket in self.sockets.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             silence(socket);
@@ -59,13 +59,13 @@ impl Mute {
     }
 }
 
-/// No packet reaches this socket any more.
+/// Drops all packets to this socket from now on.
 fn silence(socket: &Socket) {
     const RETURN_NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0); // BPF_RET | BPF_K: keep 0 bytes.
     socket.attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
 }
 
-/// Sends `count` requests at once, and answers each one's status and time.
+/// Sends `count` requests at once, and returns the status and duration of each.
 async fn burst(rig: &Arc<Rig>, count: usize) -> Vec<(StatusCode, Duration)> {
     let mut sent = JoinSet::new();
     for _ in 0..count {
@@ -78,8 +78,8 @@ async fn burst(rig: &Arc<Rig>, count: usize) -> Vec<(StatusCode, Duration)> {
     patient(sent.join_all()).await
 }
 
-/// Goal: one of two pods falls silent. No GET fails, nor does one that waited there; a POST that waited there is told,
-/// and all of it within the bound.
+/// Goal: if one of two pods becomes silent, no GET fails, not even one that waited there. A POST that waited there gets
+/// an error. All of it happens within the bound.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_pod_costs_only_the_posts_that_were_in_flight_there() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
@@ -120,7 +120,7 @@ async fn a_silent_pod_costs_only_the_posts_that_were_in_flight_there() {
     }
 }
 
-/// Goal: an upgrade that waits at a pod which falls silent is made with another one, and becomes a tunnel there.
+/// Goal: an upgrade that waits at a pod that becomes silent is repeated at another pod, and becomes a tunnel there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_that_lost_its_pod_is_made_with_another() {
     let rig = Rig::start().await;
@@ -151,8 +151,8 @@ async fn an_upgrade_that_lost_its_pod_is_made_with_another() {
     assert!(text.starts_with("HTTP/1.1 101 "), "{text}");
 }
 
-/// Goal: a request whose only pod is gone tells the autoscaler at once that it waits, and is answered by the next pod.
-/// Method: what is said at once comes by itself, while the report of a second begins with an attestation.
+/// Goal: a request whose only pod is gone signals at once that it waits, and gets the response of the next pod. Method:
+/// a signal comes alone, while the report of a second begins with an attestation.
 #[tokio::test]
 async fn a_request_that_lost_its_only_pod_says_so_at_once() {
     let mut rig = Rig::start().await;
@@ -184,7 +184,7 @@ async fn a_request_that_lost_its_only_pod_says_so_at_once() {
         match said {
             None => attestations += 1,
             Some((1.0, 0.0)) if !is_report => break,
-            // The revision may have gone idle meanwhile: then this is a first request.
+            // The revision may have become idle meanwhile; then this is a first request.
             Some((1.0, 1.0)) => break,
             Some(_) => {}
         }
@@ -196,7 +196,7 @@ async fn a_request_that_lost_its_only_pod_says_so_at_once() {
     assert_eq!(patient(request).await.expect("no panic").body, "next");
 }
 
-/// Goal: a program that takes its time is no silent pod: neither with its answer, nor with reading an upload.
+/// Goal: a slow program is not taken for a silent pod, neither for a late response nor for slow reading of an upload.
 #[tokio::test]
 async fn a_slow_program_is_left_alone() {
     const UPLOAD: usize = 16 * 1024 * 1024;
@@ -233,8 +233,8 @@ async fn a_slow_program_is_left_alone() {
     patient(pod).await.expect("two requests, and no more connections");
 }
 
-/// Goal: a pod that vanishes under a tunnel, or in mid-upload with no room left, ends them soon, and with them a body
-/// that waits for its next part.
+/// Goal: tunnels and uploads without room end soon after their pod vanishes, and so does a body that waits for its next
+/// part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     const UPLOAD: usize = 64 * 1024 * 1024;
@@ -256,7 +256,7 @@ async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     while answered < 2 || !uploading {
         let (mut stream, _) = patient(listener.accept()).await.expect("dialled");
         let mut head = [0; 4096];
-        let n = patient(stream.read(&mut head)).await.expect("open"); // None from a probe.
+        let n = patient(stream.read(&mut head)).await.expect("open"); // Nothing from a probe.
         match &head[..n] {
             head if head.starts_with(b"GET /tunnel") => {
                 let switch = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nhello";
@@ -279,7 +279,7 @@ async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     }
     let silent = Instant::now();
     rig::write(&mut tunnel, "anybody there?").await;
-    // The body first: nothing of its connection is unacknowledged, but its pod is known to be gone.
+    // The body first: none of its data is unacknowledged, but its pod is known to be gone.
     for stream in [&mut body, &mut tunnel] {
         assert_eq!(rig::read_to_end(stream).await, "");
         assert!(silent.elapsed() < SOON, "{:?}", silent.elapsed());
@@ -289,7 +289,7 @@ async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     assert!(silent.elapsed() < SOON, "{:?}", silent.elapsed());
 }
 
-/// Goal: a tunnel ends soon whose pod vanished before its client ended its side: nothing else is unacknowledged.
+/// Goal: a tunnel ends soon if its pod vanished before its client half-closed: only the half-close is unacknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_whose_end_is_not_acknowledged_is_over_soon() {
     let listener = listen().await;
@@ -321,9 +321,9 @@ async fn a_tunnel_whose_end_is_not_acknowledged_is_over_soon() {
     assert!(ended.elapsed() < SOON, "{:?}", ended.elapsed());
 }
 
-/// Goal: one question of keep-alive that is lost ends no exchange. Method: while an answer is awaited the kernel asks
-/// once a second; its packets are dropped for so long that one of them may be lost, and not a second one. Where threads
-/// stood still, so that two may be, it is done again.
+/// Goal: one lost keep-alive probe ends no exchange. Method: during the wait for a response the kernel probes once a
+/// second. Packets are dropped for so long that one probe may be lost, but not two. If threads stalled, so that two may
+/// be lost, the test is repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_that_is_lost_ends_no_exchange() {
     for _ in 0..10 {
@@ -335,7 +335,7 @@ async fn a_question_that_is_lost_ends_no_exchange() {
     panic!("threads stand still each time");
 }
 
-/// How a POST was answered; none: more than one question may have been lost.
+/// Returns the status of a POST; `None` if more than one probe may have been lost.
 async fn answered_after_a_lost_question() -> Option<StatusCode> {
     let (sockets, over) = (Arc::new(Mutex::new(Vec::<Socket>::new())), Arc::new(Notify::new()));
     let (accepted, awaited) = (sockets.clone(), over.clone());
@@ -358,7 +358,7 @@ async fn answered_after_a_lost_question() -> Option<StatusCode> {
     rig.revision(|_| {}).await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
-    // The kernel asks a second after the request was acknowledged, and another second later.
+    // The kernel probes a second after the request was acknowledged, and another second later.
     let begun = Instant::now();
     let asking = rig.clone();
     let answer = tokio::spawn(async move { asking.send(rig::post("/")).await });
@@ -375,8 +375,7 @@ async fn answered_after_a_lost_question() -> Option<StatusCode> {
     Some(patient(answer).await.expect("no panic").status)
 }
 
-/// Goal: a response that breaks off is never taken for a whole one, in whatever way its length is told and its end
-/// comes.
+/// Goal: a response that breaks off is never taken for a complete one, for every kind of length and end.
 #[tokio::test]
 async fn a_response_that_breaks_off_is_passed_on_as_a_reset() {
     for version_2 in [false, true] {
@@ -398,8 +397,8 @@ async fn a_response_that_breaks_off_is_passed_on_as_a_reset() {
     }
 }
 
-/// Goal: a response that breaks off is a reset also to a client of HTTP/1.0, to which the end of the connection would
-/// be that of the response; a whole one ends in order.
+/// Goal: a response that breaks off is a reset even for an HTTP/1.0 client, for which an orderly close would end the
+/// response; a complete response ends with an orderly close.
 #[tokio::test]
 async fn a_response_that_breaks_off_is_a_reset_over_http_1_0() {
     for (rest, expected) in [("", Err(ErrorKind::ConnectionReset)), ("0\r\n\r\n", Ok(0))] {
@@ -421,7 +420,8 @@ async fn a_response_that_breaks_off_is_a_reset_over_http_1_0() {
     }
 }
 
-/// Whether a client sees that its answer, `head`, is not complete when the pod sends `end` and closes the connection.
+/// Returns whether a client notices that its response, `head`, is incomplete when the pod sends `end` and closes the
+/// connection.
 async fn breaks_off(version_2: bool, protocol: Protocol, head: &[u8], end: &'static [u8]) -> bool {
     // Without workers, on which an HTTP/2 request needs another connection than the probe's: this pod accepts one.
     let rig = Rig::start_with(|options| options.workers = None).await;
@@ -433,7 +433,7 @@ async fn breaks_off(version_2: bool, protocol: Protocol, head: &[u8], end: &'sta
     let pod = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("dialled");
         let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
-        // An HTTP/2 request is whole once its HEADERS frame (type 1 on stream 1) has come.
+        // An HTTP/2 request is complete once its HEADERS frame (type 1 on stream 1) has come.
         let is_whole = |bytes: &[u8]| match protocol {
             Protocol::Http1 => bytes.ends_with(b"\r\n\r\n"),
             Protocol::H2c => bytes.windows(6).any(|part| part[0] == 1 && part[2..] == [0, 0, 0, 1]),
@@ -452,7 +452,7 @@ async fn breaks_off(version_2: bool, protocol: Protocol, head: &[u8], end: &'sta
     rest.is_err()
 }
 
-/// The first frame of the answer, then, when the pod has hung up, the rest.
+/// Returns the first frame of the response, and its rest after the pod has closed.
 async fn first_and_rest(
     rig: &Rig,
     version_2: bool,

@@ -1,4 +1,4 @@
-//! Pods that speak one HTTP alone, on ports of which nothing certain is said.
+//! Pods that speak only one HTTP version, on ports without a declared protocol.
 
 use crate::rig::{self, Rig, full, listen, patient};
 use activator::discovery::{Event, Port, Spec};
@@ -14,7 +14,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A pod that speaks `only` this, and answers with the version, the host and the length of the body.
+/// Starts a pod that speaks `only` this version, and returns the version, the host and the length of the body.
 async fn pod(only: Protocol) -> SocketAddr {
     let listener = listen().await;
     let address = listener.local_addr().expect("bound");
@@ -39,7 +39,7 @@ async fn pod(only: Protocol) -> SocketAddr {
     address
 }
 
-/// `ns/app` with one port, of which hints say this.
+/// Creates `ns/app` with one port, for which `spoken` is the hint.
 async fn rig(spoken: Option<Protocol>) -> Rig {
     let id = PortId { name: "web".to_owned(), port: 80 };
     let port = Port { id, protocol: PortProtocol::Auto, wake_after: None, pod_port: None, spoken };
@@ -50,7 +50,7 @@ async fn rig(spoken: Option<Protocol>) -> Rig {
     rig
 }
 
-/// Returns what the pod answers to a POST.
+/// Returns the pod's response to a POST.
 async fn post(address: SocketAddr, kind: &str, length: usize, over_http2: bool) -> String {
     let request = Request::post("http://app.ns/s/m").header("content-type", kind);
     let request = if over_http2 { request } else { request.header("host", "app.ns") };
@@ -63,8 +63,8 @@ async fn post(address: SocketAddr, kind: &str, length: usize, over_http2: bool) 
     rig::Answer::read(response.expect("an answer")).await.body
 }
 
-/// Goal: whatever is assumed, a request reaches its pod in what that speaks, asleep and awake; what was learned is
-/// assumed of the next pod, so that a body that could not be sent twice arrives there, too.
+/// Goal: regardless of the assumption, a request reaches its pod in a version that the pod speaks, asleep and awake.
+/// The learned version is assumed for the next pod, so that a body that cannot be sent twice arrives there, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_reaches_a_pod_that_speaks_one_http_alone() {
     for only in [Protocol::Http1, Protocol::H2c] {

@@ -1,4 +1,4 @@
-//! Requests to an activator that has just started, where one has been a moment ago.
+//! Requests to an activator that has just started, at an address that an activator had a moment ago.
 
 use crate::rig::{Pod, Rig, patient};
 use activator::discovery::Event;
@@ -13,8 +13,8 @@ async fn start() -> Rig {
     Rig::start_knowing_nothing(|_| {}, activator::Configs::default(), Arc::new(Dns)).await
 }
 
-/// Goal: who comes before the revisions are known is answered when they are. Method: a kubelet's probe before it on the
-/// same connection is answered, and so the request has been read.
+/// Goal: a request before the revisions are known is served once they are. Method: a kubelet probe before it on the
+/// same connection gets a response, so the request has been read.
 #[tokio::test]
 async fn a_request_before_the_first_lists_waits_for_them() {
     let rig = start().await;
@@ -37,7 +37,7 @@ async fn a_request_before_the_first_lists_waits_for_them() {
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("served"), "{answer}");
 }
 
-/// Goal: where lists do not come, nobody waits for ever.
+/// Goal: if lists do not come, a request gets an error in time.
 #[tokio::test]
 async fn a_request_is_refused_where_lists_do_not_come() {
     let rig = start().await;

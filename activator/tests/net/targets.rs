@@ -1,4 +1,4 @@
-//! Targets that no URI has, as people type them and old browsers send them.
+//! Request targets that are no valid URI, as users type them and old browsers send them.
 
 use crate::protocols::{PAIRS, Pair};
 use crate::rig::{self, Pod, Rig, patient, read_until};
@@ -9,14 +9,14 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends a request with this target on a connection that has served others, and returns the answer's text.
+/// Sends a request with this target on a connection that has served others, and returns the response's text.
 async fn ask(client: &mut TcpStream, target: &[u8]) -> String {
     let request = [b"GET ", target, b" HTTP/1.1\r\nhost: app.ns\r\n\r\n"].concat();
     patient(client.write_all(&request)).await.expect("open");
     read_until(client, "x-forwarded-proto: http").await
 }
 
-/// Goal: the pod gets what upstream sends; of a query, what hyper would have refused is encoded.
+/// Goal: the pod gets the same target as from Knative; in a query, bytes that hyper would refuse are encoded.
 #[tokio::test]
 async fn odd_targets_reach_the_pod() {
     let rows: [(&[u8], &str); 7] = [
@@ -43,7 +43,7 @@ async fn odd_targets_reach_the_pod() {
     }
 }
 
-/// Goal: a target that becomes longer than what is read at once is passed on whole, and so is the request behind it.
+/// Goal: a target that becomes longer than a read buffer is passed on completely, and so is the request behind it.
 #[tokio::test]
 async fn a_long_odd_target_is_whole() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
@@ -61,7 +61,7 @@ async fn a_long_odd_target_is_whole() {
     assert_eq!(answers.matches(&whole).count(), 2, "{} bytes", answers.len());
     assert!(answers.ends_with("4 /%3C\n"), "{}", &answers[answers.len().saturating_sub(200)..]);
 
-    // As long as one byte too many makes it.
+    // One byte longer than allowed after encoding.
     let mut client = rig.raw().await;
     let request = format!("GET /{} HTTP/1.1\r\nhost: app.ns\r\n\r\n", "\"".repeat(22_000));
     let _ = patient(client.write_all(request.as_bytes())).await;
@@ -69,7 +69,7 @@ async fn a_long_odd_target_is_whole() {
     assert!(answer.starts_with("HTTP/1.1 414"), "{answer}");
 }
 
-/// Goal: what a client sends into a tunnel before it is one arrives as it was, also where it looks like a target.
+/// Goal: early bytes of a tunnel arrive unchanged, even if they look like a target.
 #[tokio::test]
 async fn a_tunnels_first_bytes_are_its_own() {
     const EARLY: &[u8] = b"GET /<\xe9#\" HTTP/1.1\r\n";

@@ -1,5 +1,5 @@
-//! Pods that are told to end, and the requests that are on their way to them: what a pod never took is sent elsewhere,
-//! whatever its method.
+//! Terminating pods, and requests on their way to them: a request that a pod never took is sent elsewhere, whatever its
+//! method.
 
 use crate::rig::{self, Answer, Pod, Rig, listen, patient};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ async fn post(rig: &Rig, text: &'static str) -> Answer {
     Answer::read(patient(rig.client().await.send_request(request)).await.expect("an answer")).await
 }
 
-/// A pod that answers with what it was sent.
+/// Starts a pod that returns the request body.
 async fn parrot() -> Pod {
     Pod::start(|request: Request<Incoming>| async move {
         Response::new(rig::full(request.into_body().collect().await.expect("a whole body").to_bytes()))
@@ -25,7 +25,7 @@ async fn parrot() -> Pod {
     .await
 }
 
-/// Goal: the port is closed and Kubernetes has not said so yet: a POST goes to the next pod with its body.
+/// Goal: if a pod's port is closed before Kubernetes reports it, a POST goes to the next pod with its body.
 #[tokio::test]
 async fn a_post_that_was_refused_is_sent_elsewhere() {
     let rig = Rig::start().await;
@@ -43,8 +43,9 @@ async fn a_post_that_was_refused_is_sent_elsewhere() {
     assert_eq!(next.requests(), 1);
 }
 
-/// Goal: what an HTTP/2 pod says that it did not touch goes elsewhere, whatever its method, and with its body: after
-/// REFUSED_STREAM, and after a GOAWAY that names no stream. A body of which too much was sent is told of, by name.
+/// Goal: requests that an HTTP/2 pod reports as unprocessed go elsewhere, whatever the method, and with their bodies:
+/// after REFUSED_STREAM, and after a GOAWAY that names no stream. If too much of a body was sent, the request gets an
+/// error that names this.
 #[tokio::test]
 async fn a_refused_stream_is_sent_elsewhere() {
     for size in [0, 10_000] {
@@ -114,7 +115,8 @@ async fn refused_then_sent_elsewhere(size: usize, expected: StatusCode) {
     }
 }
 
-/// A pod that closes each connection after its first answer without having announced it. Counts what it has closed.
+/// Starts a pod that closes each connection after its first response without announcing it. Counts the closed
+/// connections.
 async fn closing() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = listen().await;
     let (address, closed) = (listener.local_addr().expect("bound"), Arc::new(AtomicUsize::new(0)));
@@ -133,7 +135,7 @@ async fn closing() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, closed)
 }
 
-/// Goal: a connection that the pod closed while it was idle is not written to: no POST is lost to it.
+/// Goal: a connection that the pod closed while it was idle is not reused, so no POST is lost on it.
 #[tokio::test]
 async fn a_post_never_meets_a_connection_that_was_closed_while_idle() {
     let rig = Rig::start().await;
@@ -146,8 +148,8 @@ async fn a_post_never_meets_a_connection_that_was_closed_while_idle() {
     }
 }
 
-/// Goal: a pod that is listed no more, because it terminates, loses its idle connections at once, so that no request
-/// can meet it on one; what is in flight there ends where it runs.
+/// Goal: a pod that is no longer listed because it terminates loses its idle connections at once, so that no request
+/// uses them. Requests in flight there are completed.
 #[tokio::test]
 async fn a_terminating_pods_idle_connections_are_closed_at_once() {
     let rig = Rig::start().await;

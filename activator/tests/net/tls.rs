@@ -1,4 +1,4 @@
-//! System-internal TLS: the listener as clients see it, and queue-proxies as the activator sees them.
+//! System-internal TLS: the listener from the clients' perspective, and queue-proxies from the activator's.
 
 use crate::rig::{self, Answer, Pod, Rig, backend, full, key, own_address, patient};
 use activator::discovery::{Event, Listing, Outbound, Spec};
@@ -23,11 +23,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) const NAMES: [&str; 2] = ["data-plane.knative.dev", "kn-user-ns"];
 
-/// Signs certificates.
+/// Issuer of certificates.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// `name` tells it from others: authorities are found by their names.
+    /// Creates an authority. `name` must be unique, because authorities are found by their names.
     pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("valid");
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -59,7 +59,7 @@ impl Authority {
     }
 }
 
-/// A client of the TLS port.
+/// Client of the TLS port.
 pub(crate) struct Client<'a> {
     pub(crate) alpn: &'a [&'a [u8]],
     pub(crate) versions: &'a [&'static SupportedProtocolVersion],
@@ -120,7 +120,8 @@ pub(crate) fn get(uri: &str) -> Request<Empty<Bytes>> {
     Request::get(uri).header("host", "app.ns").body(Empty::new()).expect("a request")
 }
 
-/// Goal: the TLS port serves what the plain ones serve, in the protocol that was agreed on, or told by the first bytes.
+/// Goal: the TLS port serves like the plain ports, in the negotiated protocol, or the one detected from the first
+/// bytes.
 #[tokio::test]
 async fn the_tls_port_speaks_the_agreed_protocol() {
     let authority = Authority::new("one");
@@ -145,14 +146,14 @@ async fn the_tls_port_speaks_the_agreed_protocol() {
     assert!(unknown.to_string().contains("NoApplicationProtocol"), "{unknown}");
     let old = Client { versions: &[&version::TLS12], ..ANY }.connect(&authority, address).await.expect_err("too old");
     assert!(old.to_string().contains("ProtocolVersion"), "{old}");
-    // The same certificate for every name; whether it fits is the client's affair.
+    // The same certificate for every name; the client checks whether it matches.
     let misnamed =
         Client { name: "other.example", ..ANY }.connect(&authority, address).await.expect_err("another name");
     assert!(misnamed.to_string().contains("kn-routing"), "{misnamed}");
     rig.activator.stop().await;
 }
 
-/// Goal: who speaks plain HTTP to the TLS port is told so in Go's words; the plain ports go on speaking it.
+/// Goal: plain HTTP on the TLS port gets an error with Go's text; the plain ports still serve it.
 #[tokio::test]
 async fn plain_http_on_the_tls_port_is_answered_in_plain() {
     let authority = Authority::new("one");
@@ -164,7 +165,7 @@ async fn plain_http_on_the_tls_port_is_answered_in_plain() {
     assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::NOT_FOUND, "no revision, but an answer");
 }
 
-/// Goal: a connection outlives the certificate that it was made with, and the next one sees the new certificate.
+/// Goal: a connection outlives its certificate, and the next one gets the new certificate.
 #[tokio::test]
 async fn a_certificate_is_replaced_while_a_connection_lives() {
     let (first, second) = (Authority::new("first"), Authority::new("second"));
@@ -191,7 +192,7 @@ async fn a_certificate_is_replaced_while_a_connection_lives() {
     assert_eq!(ask(&mut http1(stream).await).await, "hello", "a new connection");
 }
 
-/// A queue-proxy of `ns/app`: plain and TLS ports on an address of its own. `/last` closes its connection.
+/// Queue-proxy of `ns/app`, with a plain and a TLS port on its own address. `/last` closes its connection.
 pub(crate) struct QueueProxy {
     pub(crate) plain: Pod,
     pub(crate) identity: Identity,
@@ -269,7 +270,8 @@ async fn requests_to_queue_proxies_are_encrypted_and_probes_are_not() {
     assert!(pod.plain.requests() > 0, "probes");
 }
 
-/// Goal: what is wrong with a pod's certificate is told with 502, the pod stays in, and the next good handshake serves.
+/// Goal: an invalid certificate of a pod is reported with a 502, the pod stays in use, and the next valid handshake
+/// serves requests.
 #[tokio::test]
 async fn a_wrong_certificate_is_told_and_a_right_one_taken_without_a_restart() {
     let (authority, other) = (Authority::new("one"), Authority::new("other"));

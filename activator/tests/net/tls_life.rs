@@ -1,4 +1,4 @@
-//! TLS where it comes and goes: a drain of encrypted connections, and pods that are probed over HTTPS.
+//! TLS during changes: a drain of encrypted connections, and probes over HTTPS.
 
 use crate::rig::{self, Pod, Rig, full, listen, patient};
 use crate::tls::{
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
-/// Answers with `one`, and with `two` when it is permitted; an upgrade with an echo.
+/// Starts a pod that sends `one`, and `two` once it is permitted; an upgrade becomes an echo.
 async fn gated(gate: Arc<Semaphore>) -> Pod {
     Pod::start(move |mut request: Request<Incoming>| {
         let gate = gate.clone();
@@ -58,8 +58,8 @@ async fn read_until(stream: &mut (impl tokio::io::AsyncRead + Unpin), end: &str)
     }
 }
 
-/// Goal: a drain treats encrypted connections as it treats plain ones: what runs is finished over both protocols, what
-/// idles is closed, a tunnel is waited for, up to the bound.
+/// Goal: a drain treats encrypted connections like plain ones: running requests are completed over both protocols, idle
+/// connections are closed, and a tunnel may continue up to the bound.
 #[tokio::test]
 async fn a_drain_finishes_what_runs_over_tls() {
     let gate = Arc::new(Semaphore::new(0));
@@ -103,8 +103,8 @@ async fn a_drain_finishes_what_runs_over_tls() {
     patient(stopping).await.expect("no panic");
 }
 
-/// Authorities change one after the other, each in Knative's order (believe both, show the new, believe it
-/// alone), under load that needs a new connection for each request: none fails.
+/// Goal: no request fails while authorities change one after the other, each in Knative's order (trust both, use the
+/// new one, trust only that). Method: a load that needs a new connection for each request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_rotate_under_load() {
     const CLIENTS: usize = 4;
@@ -125,7 +125,7 @@ async fn certificates_rotate_under_load() {
         });
     }
     let count = || answered.each_ref().map(|count| count.load(Ordering::SeqCst));
-    // Two of each client: the first may have begun before.
+    // Two of each client, because the first may have begun before.
     let some_more = async || {
         let seen = count();
         rig::until(|| count().iter().zip(seen).all(|(now, seen)| *now >= seen + 2)).await;
@@ -148,7 +148,7 @@ async fn certificates_rotate_under_load() {
     }
 }
 
-/// Goal: a probe over HTTPS decides when a pod is used, whatever certificate it shows, and sends requests nowhere else.
+/// Goal: a probe over HTTPS decides about a pod, regardless of its certificate, and does not redirect requests.
 #[tokio::test]
 async fn a_probe_over_https_decides_when_a_pod_is_used() {
     let (ready, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));

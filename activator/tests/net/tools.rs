@@ -1,4 +1,4 @@
-//! Clients that others wrote: curl, nghttp2's h2load and nghttp, tokio-tungstenite. `.ci/run` installs the programs.
+//! Third-party clients: curl, nghttp2's h2load and nghttp, tokio-tungstenite. `.ci/run` installs the programs.
 
 use crate::protocols::{PAIRS, Pair};
 use crate::rig::{self, Pod, patient};
@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-/// Runs a program to its end, and returns what it printed.
+/// Runs a program to its end, and returns its output.
 pub(crate) async fn run(program: &str, arguments: &[&str]) -> String {
     let mut command = tokio::process::Command::new(program);
     command.args(arguments).kill_on_drop(true);
@@ -32,7 +32,7 @@ async fn counting() -> Pod {
     .await
 }
 
-/// Goal: curl in each of its protocols, with and without an upload that it announces and waits for.
+/// Goal: curl works in each of its protocols, with and without an upload that it announces and waits for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curl_is_served() {
     let pod = counting().await;
@@ -50,13 +50,13 @@ async fn curl_is_served() {
             if version == "--http1.0" {
                 let upload = run("curl", &[&common[..], &["-T", &path, &url]].concat()).await;
                 assert_eq!(upload, format!("{} bytes over {over}", 3 << 20), "{version}");
-                continue; // It knows neither chunks nor expectations.
+                continue; // It supports neither chunks nor expectations.
             }
             let expecting = ["--expect100-timeout", "12", "-H", "Expect: 100-continue"];
             let expecting = if version == "--http1.1" { &expecting[..] } else { &[] };
             for coding in ["X-Length: known", "Transfer-Encoding: chunked"] {
                 if coding.starts_with("Transfer") && version != "--http1.1" {
-                    continue; // Not HTTP/2's.
+                    continue; // Not part of HTTP/2.
                 }
                 let upload = run("curl", &[&common[..], expecting, &["-H", coding, "-T", &path, &url]].concat()).await;
                 assert_eq!(upload, format!("{} bytes over {over}", 3 << 20), "{version} {coding}");
@@ -70,7 +70,7 @@ async fn curl_is_served() {
     }
 }
 
-/// Goal: many streams and many connections at once, in all four pairs: every request is answered.
+/// Goal: with many streams and many connections at once, in all four pairs, every request gets a response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn h2load_loses_nothing() {
     let pod = counting().await;
@@ -84,7 +84,7 @@ async fn h2load_loses_nothing() {
     }
 }
 
-/// Goal: nghttp, which is strict about frames, posts with a trailer and checks the answer.
+/// Goal: nghttp, which is strict about frames, posts with a trailer and checks the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nghttp_posts_with_trailers() {
     let pod = counting().await;
@@ -100,7 +100,7 @@ async fn nghttp_posts_with_trailers() {
     std::fs::remove_file(&file).expect("ours");
 }
 
-/// Goal: a WebSocket with messages of all kinds and sizes, both ways, and its closing handshake.
+/// Goal: a WebSocket passes messages of all kinds and sizes in both directions, and its closing handshake.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_websocket_client_talks_through() {
     let pod = Pod::start(|mut request: Request<Incoming>| async move {

@@ -1,4 +1,4 @@
-//! Spans, as a collector and the pods see them.
+//! Spans, from the perspective of a collector and the pods.
 
 use crate::rig::{self, Pod, Rig, full, patient};
 use activator::{Configs, Options};
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// A collector of spans, and an activator that sends there.
+/// Starts a collector of spans, and an activator that sends them there.
 pub(crate) async fn traced(change: impl FnOnce(&mut Options)) -> (Rig, mpsc::UnboundedReceiver<Span>) {
     let listener = rig::listen().await;
     let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
@@ -49,8 +49,8 @@ pub(crate) async fn traced(change: impl FnOnce(&mut Options)) -> (Rig, mpsc::Unb
     (Rig::start_configured(change, Configs { telemetry, ..Configs::default() }).await, spans)
 }
 
-/// Goal: upstream's spans under the caller's, and the client span as the pod's parent; a request of nobody has one
-/// alone.
+/// Goal: Knative's spans below the client's span, and the client span as the pod's parent; a request of no revision has
+/// one span.
 #[tokio::test]
 async fn a_request_leaves_upstreams_spans_and_the_pod_sees_the_last() {
     let (rig, mut received) = traced(|_| {}).await;
@@ -92,7 +92,7 @@ async fn a_request_leaves_upstreams_spans_and_the_pod_sees_the_last() {
     assert_eq!((nobody.name.as_str(), nobody.parent_span_id.len()), ("GET", 0));
 }
 
-/// Goal: where no traces are asked for, the caller's context passes as it came.
+/// Goal: if tracing is off, the client's context passes unchanged.
 #[tokio::test]
 async fn without_tracing_the_callers_context_passes_unchanged() {
     let rig = Rig::start().await;

@@ -1,5 +1,5 @@
-//! Programs that close the connection instead of answering: a handler that panics, nginx's 444. How often the request
-//! runs is counted, and no pod is taken out for it.
+//! Programs that close the connection instead of responding: a handler that panics, nginx's 444. The number of runs is
+//! limited, and no pod is taken out of use.
 
 use crate::frames::{GOAWAY, HEADERS, PREFACE, RST_STREAM, block, frame};
 use crate::log;
@@ -20,21 +20,21 @@ use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-/// Connections that are idle at each pod before.
+/// Number of idle connections to each pod at the start.
 const IDLE: usize = 4;
 
-/// How a program ends the connection.
+/// Ways in which a program ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// In order.
+    /// Orderly close.
     Finish,
-    /// With a reset.
+    /// Reset.
     Reset,
-    /// In order, after a part of a head.
+    /// Orderly close, after a part of a head.
     HalfAHead,
 }
 
-/// A pod that answers `/meet` once [`IDLE`] requests for it are there, and closes on everything else.
+/// Pod that answers `/meet` once [`IDLE`] requests for it are there, and closes on every other request.
 struct Closing {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -85,11 +85,11 @@ async fn serve(mut stream: TcpStream, way: Way, runs: Arc<AtomicUsize>, met: Arc
     }
 }
 
-/// Two such pods, and as many connections to each as it has places.
+/// Starts two such pods, with as many connections to each as it has slots.
 async fn two(way: Way) -> (Arc<Rig>, [Closing; 2]) {
     let rig = Arc::new(Rig::start().await);
     rig.revision(|backend| {
-        backend.probe = Probe::Kubernetes; // A pod that is out comes back only by a listing.
+        backend.probe = Probe::Kubernetes; // A pod that is out of use returns only by a listing.
         backend.container_concurrency = IDLE as u32;
     })
     .await;
@@ -104,7 +104,7 @@ fn is_whole(load: activator_core::breaker::Load) -> bool {
     load.capacity == Capacity::Limited(2 * IDLE as u32)
 }
 
-/// As many requests at once as both pods take: each connection is there or made, and used.
+/// Sends as many requests at once as both pods take, so that each connection is opened and used.
 async fn meet(rig: &Arc<Rig>) {
     let mut sent = JoinSet::new();
     for _ in 0..2 * IDLE {
@@ -116,15 +116,15 @@ async fn meet(rig: &Arc<Rig>) {
     }
 }
 
-/// Goal: a request whose program closes runs twice at most: over the connection that was idle and over a new one to the
-/// other pod, or over that alone where none was idle, unless it was reset. It comes to a 502; both pods stay in use, with their idle
-/// connections. Half a head is an answer that began: once.
+/// Goal: a request whose program closes runs at most twice: over the idle connection and over a new one to the other
+/// pod. If none was idle it runs once, over a new connection, unless that was reset. It ends in a 502; both pods stay
+/// in use, with their idle connections. Half a head is a response that began: the request runs once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_closes_is_answered_for_and_no_pod_is_taken_out() {
     const ONCE: [usize; 2] = [0, 1];
     const ON_BOTH: [usize; 2] = [1, 1];
     for (way, over_idle) in [(Way::Finish, ON_BOTH), (Way::Reset, ON_BOTH), (Way::HalfAHead, ONCE)] {
-        // A new connection that is reset may be one of a killed pod's kernel.
+        // A reset of a new connection may come from the kernel of a killed pod.
         let over_new = if way == Way::Reset { ON_BOTH } else { ONCE };
         for (warm, expected) in [(true, over_idle), (false, over_new)] {
             let (rig, pods) = two(way).await;
@@ -166,7 +166,7 @@ async fn an_idempotent_request_is_sent_again_after_a_reset() {
     }
 }
 
-/// Goal: whatever is not safe to repeat runs once.
+/// Goal: a request that is not safe to repeat runs once.
 #[tokio::test]
 async fn a_post_whose_program_closes_runs_once() {
     for way in [Way::Finish, Way::Reset] {
@@ -179,9 +179,8 @@ async fn a_post_whose_program_closes_runs_once() {
     }
 }
 
-/// Goal: a body that comes in chunks, without a length, is a body, also where it turns out to be empty: its request runs
-/// once, whatever its method, and whatever it says of itself.
-/// Method: the same request without a body runs twice.
+/// Goal: a chunked body without a length is a body, even if it turns out to be empty: its request runs once, whatever
+/// its method and headers. Method: the same request without a body runs twice.
 #[tokio::test]
 async fn a_request_with_chunks_runs_once() {
     const KEY: &str = "idempotency-key: once";
@@ -209,8 +208,8 @@ async fn a_request_with_chunks_runs_once() {
     }
 }
 
-/// Goal: however often a pod leaves requests without an answer, the log says it once in its first minute; and so it does of
-/// another pod.
+/// Goal: regardless of the number of requests that a pod leaves without a response, the log reports it once in the
+/// first minute, and the same for another pod.
 #[tokio::test]
 async fn a_pod_that_does_not_answer_is_told_of_once() {
     log::capture();
@@ -228,7 +227,7 @@ async fn a_pod_that_does_not_answer_is_told_of_once() {
 
 const END: u8 = 5;
 
-/// What an HTTP/2 program does with the first request of a connection.
+/// Reaction of an HTTP/2 program to the first request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum First {
     Answered,
@@ -237,14 +236,14 @@ enum First {
     AsOthers,
 }
 
-/// What it does with every other.
+/// Reaction of an HTTP/2 program to every other request.
 #[derive(Clone, Copy, Debug)]
 enum Http2Way {
     Finish,
     Reset,
-    /// The stream alone, with this code.
+    /// Resets the stream only, with this code.
     ResetStream(u32),
-    /// The connection is going away; this stream was taken.
+    /// Sends GOAWAY for the connection; this stream was taken.
     GoAway,
 }
 
@@ -285,13 +284,14 @@ async fn http2(mut stream: TcpStream, way: Http2Way, first: First, runs: Arc<Ato
     }
 }
 
-/// Goal: the same over HTTP/2, where a stream's reset says that it ran, unless it says REFUSED_STREAM (which
-/// `terminating_pods` and `hostile_pods` have); and so does a GOAWAY that names it. A connection that stood idle is as one
-/// that has answered. A small body is sent again with its PUT.
+/// Goal: the same over HTTP/2. A reset of the stream means that it ran, unless it is REFUSED_STREAM (see
+/// `terminating_pods` and `hostile_pods`), and so does a GOAWAY that names it. An idle connection is like one with an
+/// earlier response. A small body is sent again with its PUT.
 #[tokio::test]
 async fn a_stream_that_was_taken_runs_twice_at_most() {
     let rows = [
-        // A new connection that is reset may be one of a killed pod's kernel. Frames that cross its end reset it, too.
+        // A reset of a new connection may come from the kernel of a killed pod. Frames that cross its end reset it,
+        // too.
         (Http2Way::Finish, 2..=2, 1..=2),
         (Http2Way::Reset, 2..=2, 1..=2),
         (Http2Way::GoAway, 2..=2, 1..=2),
@@ -316,7 +316,7 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
             let ready = [listener.local_addr().expect("bound").into()].into();
             let counted = runs.clone();
             tokio::spawn(async move {
-                // On any other connection nothing comes first: it would be one more that has run.
+                // On any other connection nothing comes first: it would be another run.
                 let mut first = first;
                 while let Ok((stream, _)) = listener.accept().await {
                     let first = std::mem::replace(&mut first, First::AsOthers);
@@ -357,8 +357,8 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
     }
 }
 
-/// Goal: a pod that dies with a request on a connection that had brought no answer is told from a program that closes:
-/// it accepts no other connection, so the request goes to another pod.
+/// Goal: a pod that dies with a request on a connection without an earlier response is distinguished from a program
+/// that closes: it accepts no other connection, so the request goes to another pod.
 #[tokio::test]
 async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
     for reset in [false, true] {
@@ -378,12 +378,12 @@ async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
             list(&[address, next.address]).await;
             rig.settled().await;
             drop(dying);
-            // A child of another test has it, too, until it is another program.
+            // A child process of another test holds it, too, until its exec.
             while TcpStream::connect(address).await.is_ok() {}
             if reset {
                 SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("open");
             }
-            drop(stream); // With something unread: a reset in any case.
+            drop(stream); // With unread data: a reset in any case.
         });
         assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "next"), "reset: {reset}");
         assert_eq!(next.requests(), 1);

@@ -1,4 +1,4 @@
-//! Answers that clients do not read: what they keep is bounded for the process, and who reads gets on beside them.
+//! Responses that clients do not read: their memory is bounded for the process, and clients that read are not affected.
 
 use crate::frames::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, block, frame};
 use crate::hostile::{Frames, GET};
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 /// Length of a piece of an endless body.
 const PIECE: usize = 32 << 10;
 
-/// A pod that answers `/endless` with a body without end, and counts its pieces; and all else with a megabyte.
+/// Starts a pod that answers `/endless` with an endless body, and counts its pieces; other requests get a megabyte.
 async fn endless() -> (Pod, Arc<AtomicUsize>) {
     let pieces = Arc::new(AtomicUsize::new(0));
     let counted = pieces.clone();
@@ -40,7 +40,7 @@ async fn endless() -> (Pod, Arc<AtomicUsize>) {
     (pod, pieces)
 }
 
-/// Has a client over HTTP/2 open its windows as far as they go, and ask so often.
+/// Opens an HTTP/2 client with maximum windows and `streams` requests.
 async fn ask_http2(rig: &Rig, streams: u32) -> Frames {
     let mut client = Frames::open(rig).await;
     let open = (1_u32 << 31) - 1;
@@ -52,9 +52,9 @@ async fn ask_http2(rig: &Rig, streams: u32) -> Frames {
     client
 }
 
-/// Goal: clients that do not read have no more of the process's memory than an eighth of its limit,
-/// whatever they speak; a client that reads has its megabyte all the same, and all is given back at the end.
-/// Method: the charge is read until pods are asked for nothing more.
+/// Goal: clients that do not read use at most an eighth of the process's memory limit, in either protocol. A client
+/// that reads still gets its megabyte, and all memory is freed at the end. Method: read the charge once pods are asked
+/// for nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_that_nobody_reads_share_a_bound() {
     const BUDGET: u64 = 1 << 20;
@@ -79,7 +79,7 @@ async fn answers_that_nobody_reads_share_a_bound() {
         let answer = patient(client.send_request(request)).await.expect("an answer");
         let body = patient(answer.into_body().collect()).await.expect("all of it").to_bytes();
         assert_eq!(body.len(), 1 << 20, "{protocol:?}");
-        // Whoever reads after all gets on, too: this is more than the kernel has for it.
+        // A client that starts to read gets more as well: this exceeds the kernel's buffers.
         let mut last = slow.pop().expect("one of them");
         let mut read = vec![0; 24 << 20];
         patient(last.read_exact(&mut read)).await.expect("what it asked for");
@@ -89,9 +89,8 @@ async fn answers_that_nobody_reads_share_a_bound() {
     }
 }
 
-/// Goal: where there is memory for all of it, a stream of HTTP/2 still takes little ahead of what its client reads: a
-/// client with many of them would take the others' part.
-/// Method: as above; what is charged is looked at when pods are asked for nothing more.
+/// Goal: even with enough memory, an HTTP/2 stream takes only a little ahead of its client, because a client with many
+/// streams would take the part of others. Method: as above; read the charge once pods are asked for nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_takes_little_ahead() {
     const STREAMS: u32 = 100;
@@ -103,25 +102,25 @@ async fn a_stream_takes_little_ahead() {
     let _streams = ask_http2(&rig, STREAMS).await;
     rig.until(|load| load.in_flight == STREAMS).await;
     stands_still(&pieces).await;
-    // As much, and the piece that came last.
+    // This much, and the piece that came last.
     let most = u64::from(STREAMS) * (AHEAD + (64 << 10));
     let charged = rig.activator.output();
     assert!((u64::from(STREAMS) * AHEAD / 2..most).contains(&charged), "{charged} bytes, at most {most}");
 }
 
-/// Until it has not changed for a while.
+/// Waits until the count has not changed for a while.
 async fn stands_still(count: &AtomicUsize) {
     let mut before = usize::MAX;
     patient(async {
         while before != count.load(Ordering::SeqCst) {
             before = count.load(Ordering::SeqCst);
-            tokio::time::sleep(std::time::Duration::from_millis(300)).await; // A pace, not a state.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await; // An interval, not a wait for a state.
         }
     })
     .await
 }
 
-/// A pod whose answers have heads of so many bytes.
+/// Starts a pod whose response heads have `length` bytes.
 async fn with_heads(length: usize) -> Pod {
     Pod::start(move |_| async move {
         let fields = length / 1000;
@@ -135,9 +134,9 @@ async fn with_heads(length: usize) -> Pod {
     .await
 }
 
-/// Goal: large heads are charged to their workload until they are written, refused beyond its share, by a name, and given
-/// back; over HTTP/1 the connection ends with them.
-/// Method: a client over HTTP/2 asks again and again and reads nothing, until the kernel takes no more of it.
+/// Goal: large heads are charged to their workload until they are written, refused with a reason beyond its share, and
+/// freed; over HTTP/1 the connection ends with them. Method: a client over HTTP/2 sends requests and reads nothing,
+/// until the kernel takes no more of it.
 #[tokio::test]
 async fn large_heads_are_charged_until_they_are_written() {
     const HELD: u64 = 2 << 20;

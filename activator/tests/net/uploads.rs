@@ -1,4 +1,4 @@
-//! Uploads whose answer does not wait for their end, and bodies where none is usual.
+//! Uploads with an early response, and bodies of requests that usually have none.
 
 use crate::rig::{self, Rig, patient, read_until, write};
 use common::backend::Protocol;
@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-/// A pod that hands over each connection over which a request comes, with all of the head read.
+/// Starts a pod that passes each connection with a request to the test, after it has read the head.
 async fn scripted() -> (SocketAddr, mpsc::UnboundedReceiver<(String, TcpStream)>) {
     let listener = rig::listen().await;
     let address = listener.local_addr().expect("bound");
@@ -37,7 +37,8 @@ async fn warm(address: SocketAddr) -> Rig {
     rig
 }
 
-/// Goal: a pod that refuses an upload before it is complete, and closes, is heard, however much was still to come.
+/// Goal: an error response that a pod sends before an upload is complete, followed by a close, reaches the client,
+/// regardless of the remaining length.
 #[tokio::test]
 async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
     const LENGTH: usize = 8 << 20;
@@ -47,7 +48,7 @@ async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
         let (mut read, mut write) = rig.raw().await.into_split();
         let uploading = tokio::spawn(async move {
             let head = format!("POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: {LENGTH}\r\n\r\n");
-            // Until nobody takes any more.
+            // Until the peer takes no more.
             let _ = write.write_all(head.as_bytes()).await;
             let _ = write.write_all(&vec![b'x'; LENGTH]).await;
             write
@@ -55,7 +56,7 @@ async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
         let (_, mut pod) = patient(pods.recv()).await.expect("the head came");
         patient(pod.read_exact(&mut vec![0; taken])).await.expect("the upload has begun");
         pod.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 4\r\n\r\nless").await.expect("open");
-        drop(pod); // With the rest unread: its kernel resets the connection.
+        drop(pod); // With unread data: its kernel resets the connection.
         let mut answer = Vec::new();
         while !answer.ends_with(b"less") {
             let mut part = [0; 1024];
@@ -71,7 +72,7 @@ async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: a client that sends all of its upload before it reads has our refusal, and no reset.
+/// Goal: a client that sends its whole upload before it reads gets the activator's error response, and no reset.
 /// Method: every error counts.
 #[tokio::test]
 async fn a_refusal_of_ours_reaches_a_client_that_sends_on() {
@@ -95,7 +96,7 @@ async fn a_refusal_of_ours_reaches_a_client_that_sends_on() {
     }
 }
 
-/// Goal: an answer that has begun does not stop its upload, and neither waits for the other.
+/// Goal: a response that has begun does not stop its upload, and neither waits for the other.
 #[tokio::test]
 async fn an_upload_goes_on_after_its_answer_has_begun() {
     let (address, mut pods) = scripted().await;
@@ -118,7 +119,7 @@ async fn an_upload_goes_on_after_its_answer_has_begun() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: an upload that the pod does not read any further ends with the pod's answer, and its client is told.
+/// Goal: an upload that the pod stops reading ends with the pod's response, and its client gets that.
 #[tokio::test]
 async fn an_upload_that_nobody_reads_ends_with_its_answer() {
     const LENGTH: usize = 32 << 20;
@@ -139,7 +140,7 @@ async fn an_upload_that_nobody_reads_ends_with_its_answer() {
         }
         pod.shutdown().await.expect("open");
         assert!(patient(uploading).await.expect("no panic").is_err(), "nobody takes it");
-        // The activator closes: there is an end behind what it had written.
+        // The activator closes: an end follows the bytes that it had written.
         let mut rest = Vec::new();
         let _ = patient(pod.read_to_end(&mut rest)).await;
         assert!(rest.len() < LENGTH, "{}", rest.len());
@@ -147,8 +148,8 @@ async fn an_upload_that_nobody_reads_ends_with_its_answer() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// A pod that answers every request at once and in full, and then reads the upload for as long as it goes on. Tells when
-/// one has ended.
+/// Starts a pod that answers every request at once and completely, and then reads the upload for as long as it lasts.
+/// Reports the end of each upload.
 async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<()>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     if protocol == Protocol::Http1 {
@@ -190,8 +191,9 @@ async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<(
     (address, receiver)
 }
 
-/// Goal: an upload whose pod has answered in full, and that neither side ends, ends all the same: at the pod, where it
-/// would run beside the next request, and for its client, whose answer stays whole. Nothing is counted or held after it.
+/// Goal: an upload with a complete response that neither side ends is ended by the activator: at the pod, where it
+/// would run beside the next request, and for its client, whose response stays complete. Nothing is counted or held
+/// afterwards.
 #[tokio::test]
 async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
@@ -211,7 +213,7 @@ async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
             assert!(answer.starts_with(b"HTTP/1.1 200 "), "{protocol:?}: {}", String::from_utf8_lossy(&answer));
             patient(ended.recv()).await.expect("the pod runs");
             rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
-            // It may go on for a little while, to nobody.
+            // The client may send for a little while longer, and the bytes are dropped.
             let mut sent = 0_usize;
             while patient(write.write_all(&[b'x'; 64 * 1024])).await.is_ok() {
                 sent += 64 * 1024;
@@ -234,8 +236,7 @@ async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
     }
 }
 
-/// Goal: a connection over HTTP/2 on which many uploads were answered before their end is replaced, and nothing that runs
-/// on it is lost.
+/// Goal: an HTTP/2 connection on which many uploads got early responses is replaced, and no request on it is lost.
 /// Method: a request is held on it while uploads are refused beside it, until it takes no more streams.
 #[tokio::test]
 async fn a_connection_that_early_answers_have_worn_is_replaced() {
@@ -263,8 +264,8 @@ async fn a_connection_that_early_answers_have_worn_is_replaced() {
     assert!(refused >= 50, "replaced after {refused}: that is often");
 }
 
-/// Goal: behind an answer that was complete too early the client's connection ends in order, though it sends on; where
-/// that is known with the head, it is told.
+/// Goal: after a complete early response the client's connection is closed in order, although the client is still
+/// sending. If the head is known to be early, it announces the close.
 #[tokio::test]
 async fn a_client_that_has_its_answer_early_is_closed_in_order() {
     let (address, mut pods) = scripted().await;
@@ -285,7 +286,7 @@ async fn a_client_that_has_its_answer_early_is_closed_in_order() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: a body that comes where none is usual is not lost, nor left behind for the next request.
+/// Goal: a body of a request that usually has none is neither lost nor left for the next request.
 #[tokio::test]
 async fn a_get_may_have_a_body() {
     let (address, mut pods) = scripted().await;

@@ -1,7 +1,7 @@
-//! Clients that vanish without a word, as when a node dies: no end of theirs comes, and no answer to anything.
+//! Clients that vanish silently, as when a node dies: neither an end nor any response comes from them.
 //!
-//! Made with a socket filter on the client's side that drops every packet before TCP sees it, so that its kernel
-//! acknowledges nothing. It needs no rights.
+//! A client is silenced with a socket filter on its side that drops every packet before TCP sees it, so that its kernel
+//! acknowledges nothing. This needs no privileges.
 
 use crate::rig::{self, Pod, Rig, patient, read_until, write};
 use activator::KeepAlive;
@@ -16,10 +16,10 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// A client is asked after a second, once, and has gone a second later.
+/// Probes a client after a second, once; a second later it counts as vanished.
 const KEEPALIVE: KeepAlive = KeepAlive { every: Duration::from_secs(1), questions: 1 };
 
-/// Clients that are silent for longer than that, and are there.
+/// Silence of a live client, longer than that.
 const SILENCE: Duration = Duration::from_secs(4);
 
 async fn start() -> Rig {
@@ -28,7 +28,7 @@ async fn start() -> Rig {
     rig
 }
 
-/// No packet reaches this client any more.
+/// Drops all packets to this client from now on.
 fn vanish(socket: &Socket) {
     const RETURN_NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0); // BPF_RET | BPF_K: keep 0 bytes.
     socket.attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
@@ -38,7 +38,7 @@ fn socket(stream: &TcpStream) -> Socket {
     SockRef::from(stream).try_clone().expect("a descriptor")
 }
 
-/// A request over HTTP/2, which never ends by itself.
+/// Sends a request over HTTP/2 that never ends by itself.
 async fn http2(rig: &Rig) -> Socket {
     let stream = rig.raw().await;
     let socket = socket(&stream);
@@ -50,8 +50,8 @@ async fn http2(rig: &Rig) -> Socket {
     socket
 }
 
-/// Goal: a held request whose client has vanished gives its place back, over either protocol and with a body that
-/// nobody reads; one whose client is there waits on, however silent it is.
+/// Goal: a held request whose client has vanished frees its slot, over either protocol and with an unread body; a
+/// request of a live client continues to wait, however silent the client is.
 #[tokio::test]
 async fn a_vanished_client_gives_its_place_back() {
     let rig = start().await;
@@ -82,8 +82,8 @@ async fn a_vanished_client_gives_its_place_back() {
     rig::until(|| pod.requests() == 2).await;
 }
 
-/// Goal: the same where an answer has begun: a tunnel and a body that say nothing, and a body of which something is
-/// always unacknowledged.
+/// Goal: the same after the response has begun: a silent tunnel, a silent body, and a body with data that is always
+/// unacknowledged.
 #[tokio::test]
 async fn a_vanished_client_ends_its_tunnel_and_its_answer() {
     let rig = start().await;
@@ -129,7 +129,7 @@ async fn a_vanished_client_ends_its_tunnel_and_its_answer() {
     rig.until(|load| load.in_flight == 1).await;
 }
 
-/// Goal: a client that is there and pauses reading is left alone, although bytes for it find no room.
+/// Goal: a live client that pauses reading is not affected, although bytes for it find no room.
 #[tokio::test]
 async fn a_client_that_pauses_reading_is_left_alone() {
     const LENGTH: usize = 16 * 1024 * 1024;

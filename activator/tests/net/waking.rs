@@ -1,4 +1,4 @@
-//! Pods that come, and the requests that wait for them.
+//! New pods, and the requests that wait for them.
 
 use crate::rig::{self, Pod, Rig, listen, patient, read_until, until, write};
 use activator::discovery::{Event, Listing, Spec};
@@ -7,8 +7,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Goal: a request that was admitted and found its pod gone goes back to the head of the queue, before those that came
-/// later.
+/// Goal: a request that was admitted and found its pod gone returns to the head of the queue, before later requests.
 #[tokio::test]
 async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
     let rig = Rig::start().await;
@@ -22,7 +21,7 @@ async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
     for (waiting, path) in (1..).zip(["/1", "/2", "/3"]) {
         let mut client = rig.raw().await;
         write(&mut client, &format!("POST {path} HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody")).await;
-        // The first is admitted, finds nobody, and waits again; from then on the revision is closed.
+        // The first is admitted, finds no pod, and waits again; from then on the revision has no capacity.
         rig.until(|load| load.queued == waiting && load.in_flight == 0).await;
         clients.push(client);
     }
@@ -40,8 +39,8 @@ async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
     assert_eq!(*order.lock().unwrap_or_else(PoisonError::into_inner), ["/1", "/2", "/3"]);
 }
 
-/// Goal: a request that waits again is held as others are: it is charged, and ends when its client goes, although its body
-/// lies unread.
+/// Goal: a request that waits again is held like others: it is charged, and ends with its client, although its body is
+/// unread.
 #[tokio::test]
 async fn an_unsent_request_ends_with_its_client() {
     let rig = Rig::start().await;
@@ -59,7 +58,7 @@ async fn an_unsent_request_ends_with_its_client() {
     until(|| rig.activator.held() == (0, 0)).await;
 }
 
-/// Goal: a pod whose probe hangs delays neither its sibling nor another revision. Method: when both are answered, the
+/// Goal: a pod whose probe hangs delays neither another pod nor another revision. Method: when both have responded, the
 /// probe still hangs.
 #[tokio::test]
 async fn a_probe_that_hangs_delays_nobody() {
@@ -93,8 +92,8 @@ async fn a_probe_that_hangs_delays_nobody() {
     assert!(!is_over, "the probe was given up before");
 }
 
-/// Goal: a request that runs into its bound of time while the API server refuses to wake its revision is told so, in
-/// the API server's words, whenever those came; one that runs into it for another reason is not.
+/// Goal: a request that times out while the API server refuses to wake its revision gets the API server's reason,
+/// regardless of when that came; a request that times out for another reason does not.
 #[tokio::test]
 async fn who_waits_in_vain_for_a_refused_wake_is_told_why() {
     let rig = Rig::start().await;

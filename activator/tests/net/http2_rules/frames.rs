@@ -1,14 +1,14 @@
-//! RFC 9113, 3, 4 and 6: each kind of frame, and how it can be wrong.
+//! RFC 9113, 3, 4 and 6: each kind of frame, and its possible errors.
 
 use super::wire::*;
 use super::{Alive, Answer, Case, ConnectionError, Data, Send, Settled, StreamError};
 
 const PROTOCOL: &[u32] = &[PROTOCOL_ERROR];
 const SIZE: &[u32] = &[FRAME_SIZE_ERROR];
-/// The largest frame that a client may send unless it was allowed more.
+/// Size of the largest frame that a client may send by default.
 const LARGEST: usize = 1 << 14;
 
-/// HEADERS of a GET that go on.
+/// Returns HEADERS of a GET without END_HEADERS.
 fn begun(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM, stream, &request("GET", "/"))
 }

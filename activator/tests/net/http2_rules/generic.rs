@@ -1,15 +1,15 @@
-//! What every server must take: each kind of frame, each shape of a request, each way to write a field.
+//! Input that every server must accept: each kind of frame, each form of a request, each encoding of a field.
 
 use super::wire::*;
 use super::{Alive, AliveOrClosed, Answer, BODY, Case, Data, End, Send, Settled};
 
-/// The fields of a GET in the shortest form, and more behind them.
+/// Returns a GET with its fields in the shortest form, and `more` behind them.
 fn with(more: &[&[u8]]) -> Vec<u8> {
     let block = [&[0x82, 0x86, 0x84, 0x01, 6][..], b"app.ns", &more.concat()].concat();
     frame(HEADERS, END_STREAM | END_HEADERS, 1, &block)
 }
 
-/// RFC 7541, C.4: `custom-key` and `custom-value` in Huffman's code.
+/// RFC 7541, C.4: `custom-key` and `custom-value` in Huffman code.
 const HUFFMAN_KEY: &[u8] = b"\x88\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f";
 const HUFFMAN_VALUE: &[u8] = b"\x89\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf";
 const KEY: &[u8] = b"\x0acustom-key";

@@ -1,4 +1,4 @@
-//! RFC 7541: what cannot be decoded ends the connection.
+//! RFC 7541: a header block that cannot be decoded ends the connection.
 
 use super::wire::*;
 use super::{Case, ConnectionError, Send};
@@ -8,7 +8,7 @@ pub(super) fn cases() -> Vec<Case> {
         // 70 is beyond the static table, and the dynamic one is empty.
         ("2.3.3", "an index that is in no table", b"\xc6"),
         ("2.3.3", "a name that is in no table", b"\x7f\x07\x05value"),
-        // Behind a field.
+        // After a field.
         ("4.2", "a change of the table's size at the end", b"\x20"),
         ("5.2", "Huffman's code with more than seven bits of padding", b"\x00\x04x-ab\x82\x1f\xff"),
         ("5.2", "Huffman's code that is padded by zeros", b"\x00\x04x-ab\x81\x18"),
@@ -17,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
         ("6.3", "a table larger than was allowed", b"\x3f\xe2\x1f"),
     ];
     let case = |(section, name, bytes): (&'static str, &'static str, &[u8])| {
-        // Only the last is at its place at the beginning.
+        // Only the last one is allowed at the beginning.
         let block = if section == "6.3" {
             [bytes, &request("GET", "/")].concat()
         } else {

@@ -3,7 +3,7 @@
 use super::wire::*;
 use super::{Alive, AliveOrClosed, Answer, Case, ConnectionError, Send, Step, StreamError};
 
-/// GET with these fields in this order, and a stream error for it.
+/// Returns a case: a GET with these fields in this order must cause a stream error.
 fn malformed(section: &'static str, name: &'static str, fields: &[(&str, &str)]) -> Case {
     let block: Vec<u8> = fields.iter().flat_map(|(name, value)| field(name, value)).collect();
     let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &block);
@@ -19,7 +19,7 @@ const SCHEME: (&str, &str) = (":scheme", "http");
 const PATH: (&str, &str) = (":path", "/");
 const AUTHORITY: (&str, &str) = (":authority", "app.ns");
 
-/// POST with a length.
+/// Returns a POST with a length.
 fn sized(length: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, 1, &[request("POST", "/"), field("content-length", length)].concat())
 }
@@ -48,7 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
         malformed("8.3", "an unknown pseudo-field", &[METHOD, SCHEME, PATH, AUTHORITY, (":test", "ok")]),
         malformed("8.3", "a response's pseudo-field", &[METHOD, SCHEME, PATH, AUTHORITY, (":status", "200")]),
         malformed("8.3", "a pseudo-field behind others", &[METHOD, SCHEME, AUTHORITY, ("x-test", "ok"), PATH]),
-        // The RFC asks for a stream error. `h2` drops the field and serves the rest, and no pod gets to see it.
+        // The RFC asks for a stream error. `h2` drops the field and serves the rest, and no pod sees it.
         Case(
             "8.3",
             "a pseudo-field among trailers",

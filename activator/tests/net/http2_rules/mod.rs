@@ -1,8 +1,9 @@
-//! HTTP/2 as clients may speak it, and as they may not: a table of frames for each section of RFC 9113 and RFC 7541, and
-//! what the activator must answer. Which cases there are follows h2spec, the suite that HTTP/2 servers are measured by;
-//! what each must come to is what the RFC says, and stricter than there: a connection that is merely closed where an
-//! error is to be told counts as a failure. One thing is taken as it is: where the RFC has a more exact code for the end of
-//! the connection, the library `h2` says `PROTOCOL_ERROR`.
+//! Valid and invalid HTTP/2 of clients: tables of frames for each section of RFC 9113 and RFC 7541, and the required
+//! reaction of the activator.
+//!
+//! The cases follow h2spec, the usual suite for HTTP/2 servers. The required reactions are those of the RFC, and
+//! stricter than in h2spec: if an error must be reported, closing the connection counts as a failure. One exception: to
+//! end a connection, the library `h2` sends `PROTOCOL_ERROR` where the RFC has a more specific code.
 //!
 //! `cargo test -p activator --test net http2_rules -- --nocapture` prints a line for each case.
 
@@ -22,38 +23,38 @@ use wire::{
     ACK, DATA, END_STREAM, Event, GOAWAY, HEADERS, PING, PING_DATA, PROTOCOL_ERROR, RST_STREAM, SETTINGS, Wire, ping,
 };
 
-/// What the pod says to `/`.
+/// Body of the pod's response to `/`.
 const BODY: &str = "hello, world";
 
-/// One thing that a case does.
+/// Step of a case: bytes to send, or an expected event.
 enum Step {
     Send(Vec<u8>),
-    /// An answer with status 200 on this stream.
+    /// Response with status 200 on this stream.
     Answer(u32),
-    /// The end of the answer on this stream.
+    /// End of the response on this stream.
     End(u32),
     /// DATA of this length on this stream.
     Data(u32, usize),
-    /// SETTINGS are acknowledged.
+    /// Acknowledgement of SETTINGS.
     Settled,
-    /// A ping is answered: the connection goes on.
+    /// Response to a PING: the connection is still open.
     Alive,
     /// GOAWAY with one of these codes or `PROTOCOL_ERROR`, and the end of the connection.
     ConnectionError(&'static [u32]),
-    /// RST_STREAM with one of these codes, after which the connection goes on; or GOAWAY as above, since a server may
-    /// treat any stream error so (RFC 9113, 5.4.2).
+    /// RST_STREAM with one of these codes, and the connection stays open. Also GOAWAY as above, because a server may
+    /// treat any stream error as a connection error (RFC 9113, 5.4.2).
     StreamError(u32, &'static [u32]),
-    /// The end of the connection, with GOAWAY or without.
+    /// End of the connection, with or without GOAWAY.
     Closed,
-    /// Either of the two.
+    /// `Alive` or `Closed`.
     AliveOrClosed,
 }
 use Step::{Alive, AliveOrClosed, Answer, Closed, ConnectionError, Data, End, Send, Settled, StreamError};
 
-/// A section of a RFC, what is done, and the steps.
+/// Section of an RFC, description, and steps.
 struct Case(&'static str, &'static str, Vec<Step>);
 
-/// An activator before a pod that speaks HTTP/1.1 and reads uploads to their end.
+/// Starts an activator with a pod that speaks HTTP/1.1 and reads uploads to their end.
 async fn warm() -> (Rig, Pod) {
     let pod = Pod::start(|request: Request<Incoming>| async move {
         if request.uri().path() == "/held" {
@@ -70,7 +71,8 @@ async fn warm() -> (Rig, Pod) {
     (rig, pod)
 }
 
-/// Whether fields begin with status 200, the static table's eighth entry. Changes of the table's size may go before.
+/// Returns whether fields begin with status 200, entry 8 of the static table. Size updates of the dynamic table may
+/// come first.
 fn is_ok(mut fields: &[u8]) -> bool {
     while let [first @ 0x20..0x40, rest @ ..] = fields {
         let digits = if *first == 0x3f { rest.iter().take_while(|byte| **byte >= 0x80).count() + 1 } else { 0 };
@@ -79,7 +81,7 @@ fn is_ok(mut fields: &[u8]) -> bool {
     fields.first() == Some(&0x88)
 }
 
-/// Reads until what is expected has come.
+/// Reads until the expected event comes.
 async fn expect(wire: &mut Wire, step: &Step) -> Result<(), String> {
     if matches!(step, Alive | AliveOrClosed) {
         wire.send(&ping()).await;
@@ -119,7 +121,7 @@ async fn expect(wire: &mut Wire, step: &Step) -> Result<(), String> {
     }
 }
 
-/// Runs a case on a connection of its own.
+/// Runs a case on its own connection.
 async fn run(address: SocketAddr, steps: &[Step]) -> Result<(), String> {
     let mut wire = Wire::handshake(address).await;
     for (number, step) in steps.iter().enumerate() {
@@ -131,7 +133,7 @@ async fn run(address: SocketAddr, steps: &[Step]) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs all cases, and fails with those that fail.
+/// Runs all cases, and fails with a list of those that fail.
 async fn hold(cases: Vec<Case>) {
     let (rig, _pod) = warm().await;
     let (mut failed, all) = (Vec::new(), cases.len());
@@ -171,7 +173,7 @@ async fn fields_are_compressed_as_they_must_be() {
     hold(hpack::cases()).await;
 }
 
-/// RFC 9113, 3.4: whoever begins otherwise is cut off.
+/// RFC 9113, 3.4: a client with an invalid preface is disconnected.
 #[tokio::test]
 async fn another_preface_ends_the_connection() {
     let (rig, _pod) = warm().await;

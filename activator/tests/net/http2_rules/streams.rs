@@ -3,10 +3,10 @@
 use super::wire::*;
 use super::{Alive, Answer, Case, Closed, ConnectionError, Data, End, Send, Settled, StreamError};
 
-/// As many streams as a client may have open.
+/// Maximum number of open streams of a client.
 const STREAMS_MAX: u32 = 250;
 
-/// A stream that is closed, or whose end is told.
+/// Code for a frame on a closed or half-closed stream.
 const CLOSED: &[u32] = &[STREAM_CLOSED];
 const PROTOCOL: &[u32] = &[PROTOCOL_ERROR];
 

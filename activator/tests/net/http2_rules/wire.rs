@@ -1,4 +1,4 @@
-//! A client that writes HTTP/2 frame by frame, right or wrong, and says what comes back.
+//! Client that writes valid or invalid HTTP/2 frame by frame, and returns the reaction.
 
 pub(super) use super::super::frames::*;
 use super::super::rig::patient;
@@ -15,13 +15,13 @@ pub(super) const REFUSED_STREAM: u32 = 7;
 pub(super) const CANCEL: u32 = 8;
 pub(super) const COMPRESSION_ERROR: u32 = 9;
 
-/// What the pings say that the cases end with.
+/// Payload of the pings that end the cases.
 pub(super) const PING_DATA: &[u8; 8] = b"the-case";
 
-/// How long an answer may take.
+/// Longest wait for a frame.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// SETTINGS with these values.
+/// Returns SETTINGS with these values.
 pub(super) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     let payload: Vec<u8> =
         values.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
@@ -36,7 +36,7 @@ pub(super) fn reset(stream: u32, code: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &code.to_be_bytes())
 }
 
-/// PRIORITY of `stream`, which depends on another.
+/// Returns PRIORITY of `stream`, which depends on stream `on`.
 pub(super) fn priority(stream: u32, on: u32, weight: u8) -> Vec<u8> {
     frame(PRIORITY, 0, stream, &[&on.to_be_bytes()[..], &[weight]].concat())
 }
@@ -45,22 +45,22 @@ pub(super) fn ping() -> Vec<u8> {
     frame(PING, 0, 0, PING_DATA)
 }
 
-/// The fields of a request to the pod, `path` said in full.
+/// Returns the header block of a request to the pod, with `path` as a literal.
 pub(super) fn request(method: &str, path: &str) -> Vec<u8> {
     [field(":method", method), vec![0x86], field(":path", path), field(":authority", "app.ns")].concat()
 }
 
-/// A whole GET.
+/// Returns a complete GET.
 pub(super) fn get(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", "/"))
 }
 
-/// A GET that is never answered.
+/// Returns a GET that never gets a response.
 pub(super) fn held(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", "/held"))
 }
 
-/// The head of a POST.
+/// Returns the head of a POST.
 pub(super) fn post(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &request("POST", "/"))
 }
@@ -69,7 +69,7 @@ pub(super) fn data(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(DATA, flags, stream, payload)
 }
 
-/// What comes back.
+/// Event on a connection.
 #[derive(Debug)]
 pub(super) enum Event {
     Frame {
@@ -80,17 +80,17 @@ pub(super) enum Event {
     },
     /// The connection was closed.
     Closed,
-    /// Nothing came for a while.
+    /// No frame came in time.
     Silence,
 }
 
-/// A connection.
+/// Connection of the client.
 pub(super) struct Wire {
     stream: TcpStream,
 }
 
 impl Wire {
-    /// Connects, and says nothing.
+    /// Connects without sending anything.
     pub(super) async fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("connected");
         stream.set_nodelay(true).expect("connected");
@@ -113,12 +113,12 @@ impl Wire {
         }
     }
 
-    /// Writes as much as is taken: a connection may be closed before all is written.
+    /// Writes as much as possible: the connection may be closed before all is written.
     pub(super) async fn send(&mut self, bytes: &[u8]) {
         let _ = patient(self.stream.write_all(bytes)).await;
     }
 
-    /// The next frame, or the end.
+    /// Returns the next frame, or the end of the connection.
     pub(super) async fn next(&mut self) -> Event {
         let mut head = [0; 9];
         match tokio::time::timeout(SILENCE, self.stream.read_exact(&mut head)).await {
