@@ -3,8 +3,8 @@
 //!
 //! Each holder has a [`Charge`], which returns its bytes on drop. When the limit is reached, the largest holder gives
 //! way: a waiting request is rejected, and a connection whose client sends or leaves unread too much is closed. The
-//! caller states if the memory is needed ([`Charge::set`]), or only convenient, so that no holder has to give way for
-//! it ([`Charge::spare`]).
+//! caller states whether the memory is needed ([`Charge::set`]), or only convenient, so that no holder has to give way
+//! for it ([`Charge::spare`]).
 
 use crate::client::host::host_of;
 use activator_core::ledger::{Full, Holder, Ledger, Of};

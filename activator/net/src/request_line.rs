@@ -71,7 +71,7 @@ struct Line {
     has_target: bool,
     /// Index of the first word after the second that contains [`HTTP`].
     http_at: Option<usize>,
-    /// `HTTP/` follows a byte that is not ASCII.
+    /// [`HTTP`] follows a byte that is not ASCII.
     http_behind_wide: bool,
 }
 

@@ -104,7 +104,7 @@ impl Gate {
     }
 }
 
-/// Progress of a streamed request body, observed by others than its reader.
+/// Progress of a streamed request body, for observers besides its reader.
 #[derive(Debug, Default)]
 pub struct Upload {
     passed: AtomicU64,

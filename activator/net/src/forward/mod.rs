@@ -4,7 +4,7 @@
 //!
 //! | event | consequence |
 //! |---|---|
-//! | connect refused, unreachable, or not answered | the pod is out at once; [`Failure::Elsewhere`] |
+//! | connect refused, unreachable, or not answered | the pod is out at once (it gets no requests until its probe passes); [`Failure::Elsewhere`] |
 //! | connect not answered, while others were | [`Failure::Elsewhere`], which may be the same pod |
 //! | connection closed before any of the request was written | retried on another connection; the pod is out if new connections fail so too |
 //! | connection closed or reset before a byte of the response, for a request without a body that is GET, HEAD, OPTIONS or TRACE, or has an idempotency key; to a plain pod also PUT and DELETE with a small body | retried once, see below |
@@ -33,7 +33,7 @@
 //! closes and what it has not processed (GOAWAY), and every gRPC call is such a request.
 //!
 //! So a request runs at most twice: a request that may have run is sent only over new connections, to any pod. A
-//! partial head is the begin of a response, after which nothing is retried (for HTTP/2, `h2` does not report partial
+//! partial head is the start of a response, after which nothing is retried (for HTTP/2, `h2` does not report partial
 //! heads).
 //!
 //! The caller sends an unsent or repeatable request to another pod, or puts it back at the head of the queue. The usual

@@ -38,7 +38,7 @@ impl Original {
 
 impl Prepared {
     /// Prepares a request for another activator. `mark` returns the field that marks the request as relayed; its
-    /// argument tells if the client itself asked for a 100.
+    /// argument tells whether the client itself asked for a 100.
     ///
     /// # Errors
     /// The request cannot be expressed.

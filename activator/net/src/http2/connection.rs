@@ -18,8 +18,8 @@
 //! the connection would stall. So the number of streams is limited to those that fit, and there are two ways to divide
 //! the window ([`Windows`]).
 //!
-//! No PINGs are sent. TCP tells if the pod is alive ([`crate::liveness`]), and gRPC servers close connections with more
-//! than one PING every few minutes, together with their long responses.
+//! No PINGs are sent. TCP tells whether the pod is alive ([`crate::liveness`]), and gRPC servers close connections with
+//! more than one PING every few minutes, together with their long responses.
 
 use crate::body::RequestBody;
 use crate::http2::Sending;
@@ -116,7 +116,7 @@ struct Shared {
     news: Notify,
 }
 
-/// Weak reference that tells if a connection still exists.
+/// Weak reference that tells whether a connection still exists.
 pub(crate) struct Alive {
     shared: Weak<Shared>,
     worker: Option<usize>,

@@ -31,7 +31,7 @@ pub(crate) struct Link {
     connects: AtomicU32,
     /// Time of an unanswered connect, unless one was answered since.
     unanswered: Mutex<Option<Instant>>,
-    /// A connect is checking if the pod is alive.
+    /// A connect is checking whether the pod is alive.
     pub(super) asking: AtomicBool,
     /// The kernel has given up on a connection to the pod.
     pub(super) given_up: AtomicBool,
@@ -109,7 +109,7 @@ impl Link {
         self.connects.load(Ordering::Relaxed)
     }
 
-    /// Checks by a connect if the pod's kernel is alive.
+    /// Checks by a connect whether the pod's kernel is alive.
     ///
     /// # Errors
     /// The pod refused the connect, or answered neither this connect nor another one meanwhile.

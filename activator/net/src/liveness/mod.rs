@@ -95,13 +95,13 @@ impl Liveness {
         tracked
     }
 
-    /// Checks if the pod is alive, because the kernel has given up on a connection to this address.
+    /// Checks whether the pod is alive, because the kernel has given up on a connection to this address.
     pub(crate) fn doubt(&self, link: &Arc<Link>) {
         link.given_up.store(true, Ordering::Relaxed);
         self.suspect(link);
     }
 
-    /// Checks if the pod is alive, because a request's connect was unanswered for a while.
+    /// Checks whether the pod is alive, because a request's connect was unanswered for a while.
     pub(crate) fn suspect(&self, link: &Arc<Link>) {
         self.inbox.lock().doubted.push(link.clone());
         self.news.notify_one();

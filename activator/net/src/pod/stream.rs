@@ -17,7 +17,7 @@
 //!
 //! It is set only if [`crate::liveness`] does not monitor the connection: for probes to another port. With it, Linux
 //! ends a connection at the first unanswered probe. Without it, Linux would retransmit for a minute or two after a
-//! connection is closed, so such a connection is reset.
+//! connection was given up and closed, so such a connection is reset.
 //!
 //! The timeout also runs while the peer acknowledges but has no room, and a program may pause reading an upload. So it
 //! is active only for bytes that surely fit ([`SURE_ROOM`]). If more was written that the peer has not taken, the

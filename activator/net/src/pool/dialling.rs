@@ -78,7 +78,7 @@ impl Dialler {
         self.liveness.cut(&self.link);
     }
 
-    /// Starts a check if the pod exists, because the kernel has given up a connection or the route.
+    /// Starts to check whether the pod is alive, because the kernel has given up a connection or the route.
     pub(super) fn doubt(&self) {
         self.liveness.doubt(&self.link);
     }

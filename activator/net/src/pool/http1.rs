@@ -22,12 +22,12 @@ use tokio::time::Instant;
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// Maximum idle time of a connection that is used for a request that must not run twice. The pod may be closing an idle
-/// connection, and then it is unknown if it has read the request. Programs keep connections longer than this. At most
-/// 200 connections per second are created instead of reused.
+/// connection, and then it is unknown whether it has read the request. Programs keep connections longer than this. At
+/// most 200 connections per second are created instead of reused.
 const FRESH_MAX: Duration = Duration::from_millis(5);
 
 /// Number of idle connections per address that stay for all of `IDLE_MAX` even if unused, so that the next request
-/// finds one. Each may pin a few pages of the allocator that a burst has filled.
+/// finds one. After a burst, each may be all that keeps a few pages of the allocator in use.
 pub(super) const IDLE_KEPT: usize = 1;
 
 /// Idle connections.

@@ -122,7 +122,7 @@ impl Pool {
         self.dialler.lost()
     }
 
-    /// Starts a check if the pod exists, because the kernel has given up a connection or the route.
+    /// Starts to check whether the pod is alive, because the kernel has given up a connection or the route.
     pub fn doubt(&self) {
         self.dialler.doubt();
     }

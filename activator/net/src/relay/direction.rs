@@ -39,7 +39,7 @@ pub(crate) struct Direction {
     unsent: Vec<u8>,
     /// Pipe, while bytes stream.
     pipe: Option<Pipe>,
-    /// Set while it is unknown if a request begins.
+    /// Set while it is unknown whether a request begins.
     watched: Option<Box<RequestLine>>,
     /// FIN was forwarded.
     ended: bool,

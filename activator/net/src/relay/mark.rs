@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 /// Byte that reports a connected pod.
 pub const CONNECTED: u8 = b'+';
 
-/// Begin of the line.
+/// Start of the line.
 pub(crate) const BEGINS: &[u8] = b"\0zeroscale ";
 const LINE_MAX: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(&rest, b"hello");
     }
 
-    /// Goal: bytes that are not a mark belong to a client, and stay. The begin of an activator's mark never counts as a
+    /// Goal: bytes that are not a mark belong to a client, and stay. The start of an activator's mark never counts as a
     /// client's bytes.
     #[tokio::test]
     async fn half_a_mark_is_no_clients() {

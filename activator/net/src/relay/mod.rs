@@ -11,7 +11,7 @@
 //!
 //! So a broken exchange never looks complete. A pod that resets after it has ended its direction has sent everything.
 //! Its client is closed, not reset, because a reset could lose bytes that are still in transit. After a side has ended
-//! its direction, that direction is not read any more. The kernel is asked if such a side was reset
+//! its direction, that direction is not read any more. The kernel is asked whether such a side was reset
 //! ([`TcpEnd::is_broken`]), first after [`WATCHED_AFTER`], then at growing intervals.
 //!
 //! # Cost
@@ -31,7 +31,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// Time from one side's end of its direction to the first check if that side was reset.
+/// Time from one side's end of its direction to the first check whether that side was reset.
 const WATCHED_AFTER: Duration = Duration::from_millis(20);
 
 /// Maximum time between two checks.

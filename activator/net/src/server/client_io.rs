@@ -114,8 +114,8 @@ impl<S: ClientStream> ClientIo<S> {
         !self.progress.is_tunnel() && self.progress.idle_since().is_none()
     }
 
-    /// Records the client's FIN, which hyper gets once its requests are answered. From now on the kernel is asked if
-    /// the client has gone. Returns false if the FIN is not a half-close.
+    /// Records the client's FIN, which hyper gets once its requests are answered. From now on the kernel is asked
+    /// whether the client has gone. Returns false if the FIN is not a half-close.
     fn half_close(&mut self) -> bool {
         let is_whole = self.framing.heads() > 0 && self.framing.is_between();
         self.is_half_closed = is_whole && self.is_under_way() && !self.share_socket().has_left();

@@ -26,8 +26,8 @@
 //!
 //! # Not here
 //!
-//! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1). HTTP/2 PINGs to check if a client is
-//! alive: the kernel already probes it, and nothing is sent that HTTP does not require.
+//! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1). HTTP/2 PINGs to check whether a
+//! client is alive: the kernel already probes it, and nothing is sent that HTTP does not require.
 
 mod acceptor;
 mod bounded_writes;

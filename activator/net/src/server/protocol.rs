@@ -12,8 +12,8 @@
 //! | HTTP/2's preface | HTTP/2 |
 //! | a request line | HTTP/1 |
 //! | blanks, empty lines, a word of token characters, a blank and text, without a line end in [`LINE_MAX`] bytes | HTTP/1 |
-//! | an incomplete begin of these | checked again when more arrives |
-//! | anything else, also an undecided begin that the client ends | other |
+//! | an incomplete start of these | checked again when more arrives |
+//! | anything else, also an undecided start after which the client ends | other |
 //!
 //! The bytes of another protocol must not be delayed, so relayed bytes may still turn out to be a request line. The
 //! relay keeps checking ([`crate::relay`]), and resets the connection before a pod gets the end of that line.
@@ -43,7 +43,7 @@ pub(super) enum Protocol {
     Closed,
 }
 
-/// Begin of HTTP/2's preface.
+/// Start of HTTP/2's preface.
 const PRI: &[u8] = b"PRI * HTTP/2";
 
 /// Number of bytes after which an unfinished first line counts as a request.

@@ -1,6 +1,6 @@
 //! A client connection's place among all: its owner, its activity, and its orders.
 //!
-//! A lock shared by all connections is taken only at a connection's begin and end, and if an HTTP/2 request needs more
+//! A lock shared by all connections is taken only at a connection's start and end, and if an HTTP/2 request needs more
 //! connections to pods than were counted before. Each connection's task checks two flags at each poll.
 
 use super::client_connections::{COST, ClientConnections};

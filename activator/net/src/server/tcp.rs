@@ -1,8 +1,8 @@
 //! A connection that is relayed as bytes, from the accept to its end.
 //!
-//! 1. **Intent.** Load balancers connect to check a port, browsers in case they will need the connection, and both
-//!    close without sending a byte. So a connection counts as intended after its first byte, or once it has stayed open
-//!    for a while ([`is_meant`]): if the server speaks first in its protocol, no byte comes.
+//! 1. **Intent.** Load balancers connect to check a port, and browsers open connections in advance. Both may close
+//!    without sending a byte. So a connection counts as intended after its first byte, or once it has stayed open for a
+//!    while ([`is_meant`]): if the server speaks first in its protocol, no byte comes.
 //! 2. **Hold.** The connection is held while a [`Connector`] waits for a pod. Nothing is read: its bytes stay in the
 //!    kernel, bounded by the receive window. If the client disconnects ([`has_left`]), the wait is dropped.
 //! 3. **Relay.** Bytes are forwarded both ways ([`crate::relay`]).
@@ -10,14 +10,14 @@
 //! A connection that is refused or cut is reset, so that the bytes so far do not look complete.
 //!
 //! A connection that another activator relays begins with a mark ([`mark`]), and that activator is told when there is a
-//! pod. From an activator's address, only bytes that begin no mark count as a client's.
+//! pod. From an activator's address, only bytes that cannot be the start of a mark count as a client's.
 //!
 //! # Disconnect or half-close
 //!
 //! Both are a FIN. Before any byte, the client expects nothing, and has gone. After some bytes, the client may have
 //! sent its complete request and wait for the response, so the connection is held. If the client has gone after all,
-//! its kernel answers keep-alive accordingly a minute later (Linux keeps the state of a closed connection for that
-//! long). A TLS client never closes only one side, so its FIN counts as a disconnect.
+//! its kernel answers a keep-alive probe with a reset a minute later (Linux keeps the state of a closed connection for
+//! that long). A TLS client never closes only one side, so its FIN counts as a disconnect.
 
 use super::bounded_writes::KeepAlive;
 use super::protocol::is_tls;

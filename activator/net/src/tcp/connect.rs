@@ -2,7 +2,7 @@
 //!
 //! The pod's kernel answers a connect, not its program, so silence means that the pod itself is unreachable. But an
 //! expired timer only shows that time has passed here: on a busy machine, the task may run late. So the kernel's state
-//! decides if the connect was answered, and how long that took.
+//! decides whether the connect was answered, and how long that took.
 
 use crate::tcp::state::{TcpState, tcp_state};
 use socket2::{Domain, Protocol, Socket, Type};

@@ -56,7 +56,7 @@ pub(crate) struct TcpState {
     pub(crate) round_trip: Duration,
 }
 
-/// A socket that others than its owner may inspect until the owner closes it.
+/// A socket that code besides its owner may inspect until the owner closes it.
 #[derive(Debug)]
 pub(crate) struct SharedSocket {
     /// Descriptor of the owner, which keeps it open while this is locked. `None` once it is closed.

@@ -1,7 +1,7 @@
 //! Tracks the message boundaries in a client's HTTP/1 bytes, independently of the parser.
 //!
 //! hyper accepts input that another proxy in front of us may read differently. Then the two disagree on the end of a
-//! request, and one client's bytes become the begin of another's request (request smuggling). So this module rejects:
+//! request, and one client's bytes become the start of another's request (request smuggling). So this module rejects:
 //!
 //! - A line of a head that ends with LF alone.
 //! - `Content-Length` together with `Transfer-Encoding` (RFC 9112, 6.3, allows to reject it; it may be an attempt to

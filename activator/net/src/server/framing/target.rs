@@ -108,7 +108,7 @@ mod tests {
                 b"GET /< HTTP/1.1\r\nUPGRADE: x\r\n\r\n\x81\x83 /<\xe9#",
                 b"GET /%3C HTTP/1.1\r\nUPGRADE: x\r\n\r\n\x81\x83 /<\xe9#",
             ),
-            // The begin of the next message is unknown.
+            // The start of the next message is unknown.
             (b"GET /a HTTP/1.1\n\r\nGET /< HTTP/1.1\r\n", b"GET /a HTTP/1.1\n\r\nGET /< HTTP/1.1\r\n"),
         ];
         for (bytes, expected) in rows {

@@ -167,7 +167,7 @@ impl PortListeners {
         }
     }
 
-    /// Makes the clients of the ports reconnect for which `is_left` returns true. Over HTTP, each response is the last
+    /// Makes the clients of all ports reconnect for which `is_left` returns true. Over HTTP, each response is the last
     /// of its connection from now on, also for new connections, and idle connections end soon. Relayed connections
     /// continue.
     pub fn leave(&self, is_left: impl Fn(&PortIdentity) -> bool) {
