@@ -1,9 +1,9 @@
-{{/* A value as text; numbers as they are written. */}}
+{{/* Formats a value as text, with numbers as written. */}}
 {{- define "zeroscale.text" -}}
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{ printf "%.0f" . }}{{- else -}}{{ toString . }}{{- end -}}
 {{- end -}}
 
-{{/* All objects of the files that match .glob, as a YAML map with the list `items`. */}}
+{{/* Returns all objects in files that match .glob, as a YAML map with the list `items`. */}}
 {{- define "zeroscale.read" -}}
 {{- $items := list -}}
 {{- range $path, $_ := .root.Files.Glob .glob -}}
@@ -17,12 +17,12 @@
 {{- toYaml (dict "items" $items) -}}
 {{- end -}}
 
-{{/* The values of one Deployment, by its name. */}}
+{{/* Returns the values of the Deployment .name. */}}
 {{- define "zeroscale.values" -}}
 {{- toYaml (ternary .root.Values.hpa (get .root.Values .name) (eq .name "autoscaler-hpa")) -}}
 {{- end -}}
 
-{{/* Environment variables of one Deployment beside those of its manifest, by name: each a container's entry. */}}
+{{/* Returns additional environment variables of a Deployment: container entries by name. */}}
 {{- define "zeroscale.env" -}}
 {{- $root := .root -}}
 {{- $env := dict -}}
@@ -53,13 +53,13 @@
 {{- toYaml $env -}}
 {{- end -}}
 
-{{/* The image of one program. */}}
+{{/* Returns the image of a program. */}}
 {{- define "zeroscale.image" -}}
 {{- $registry := required "images.registry: must say where the images are, such as registry.example.com/zeroscale: there is no public one" .root.Values.images.registry -}}
 {{- printf "%s/%s:%s" (trimSuffix "/" $registry) .name (default .root.Chart.AppVersion .root.Values.images.tag) -}}
 {{- end -}}
 
-{{/* One Deployment with the values laid over it. */}}
+{{/* Applies the values to a Deployment. */}}
 {{- define "zeroscale.deployment" -}}
 {{- $root := .root -}}
 {{- $object := .object -}}
@@ -67,7 +67,7 @@
 {{- $own := include "zeroscale.values" (dict "root" $root "name" $name) | fromYaml -}}
 {{- $pod := $object.spec.template.spec -}}
 {{- $container := first $pod.containers -}}
-{{- /* How many: a number that is written there, so not the activators', nor Knative's. */ -}}
+{{- /* Set replicas only if the manifest has them: those of activators and of Knative have none. */ -}}
 {{- $isFixed := and (eq $root.Values.mode "standalone") (eq $name "activator") (not $own.autoscaling.enabled) -}}
 {{- if or (hasKey $object.spec "replicas") $isFixed -}}
 {{- $_ := set $object.spec "replicas" (int $own.replicas) -}}
@@ -82,7 +82,7 @@
 {{- $more := include "zeroscale.env" (dict "root" $root "name" $name "own" $own) | fromYaml -}}
 {{- $env := list -}}
 {{- range $container.env -}}
-{{- /* Where nobody asks for tokens, activators show none: they would share nothing with others of whom they cannot ask one. */ -}}
+{{- /* If no tokens are required, activators get no token: with a token and no audience, they do not share hard limits. */ -}}
 {{- $ofTokens := or (eq .name "ZEROSCALE_STAT_AUDIENCE") (and (eq .name "ZEROSCALE_STAT_TOKEN_FILE") (eq $name "activator")) -}}
 {{- $unwanted := and $ofTokens (or $root.Values.namespaces (not $root.Values.stats.tokens)) -}}
 {{- if not (or $unwanted (hasKey $more .name)) -}}{{- $env = append $env . -}}{{- end -}}
@@ -93,7 +93,7 @@
 {{- if and $root.Values.stats.tlsSecret (eq $root.Values.mode "standalone") (ne $name "autoscaler-hpa") -}}
 {{- $mount := dict "name" "stat-tls" "mountPath" "/var/run/secrets/zeroscale.dev/stat-tls" "readOnly" true -}}
 {{- $_ := set $container "volumeMounts" (append $container.volumeMounts $mount) -}}
-{{- /* Of the Secret an activator sees the authorities alone. */ -}}
+{{- /* An activator only gets ca.crt of the Secret. */ -}}
 {{- $secret := dict "secretName" $root.Values.stats.tlsSecret -}}
 {{- if eq $name "activator" -}}{{- $_ := set $secret "items" (list (dict "key" "ca.crt" "path" "ca.crt")) -}}{{- end -}}
 {{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "stat-tls" "secret" $secret)) -}}
@@ -114,7 +114,7 @@
 {{- with $own.extraVolumeMounts -}}{{- $_ := set $container "volumeMounts" (concat (default list $container.volumeMounts) .) -}}{{- end -}}
 {{- with $own.priorityClassName -}}{{- $_ := set $pod "priorityClassName" . -}}{{- end -}}
 {{- with $own.updateStrategy -}}{{- $_ := set $object.spec "strategy" . -}}{{- end -}}
-{{- /* A label that pods are selected by stays as it is. */ -}}
+{{- /* Labels in the selector do not change. */ -}}
 {{- with $own.podLabels -}}{{- $_ := set $object.spec.template.metadata "labels" (merge (deepCopy $object.spec.template.metadata.labels) .) -}}{{- end -}}
 {{- with $own.labels -}}{{- $_ := set $object.metadata "labels" (merge (deepCopy $object.metadata.labels) .) -}}{{- end -}}
 {{- with $own.annotations -}}{{- $_ := set $object.metadata "annotations" (merge (default dict $object.metadata.annotations) .) -}}{{- end -}}
@@ -123,9 +123,9 @@
 {{- end -}}
 
 {{/*
-The activators' policy lets callers through to the numbers that workloads have: the range, and beside a new one the former one,
-where workloads are called until they have moved. The former one is the first of the policy that is in force, so it goes with the
-next upgrade. Who renders without a cluster sees none in force.
+Sets the port numbers of workloads in the activators' NetworkPolicy: the range and, after a change, the previous range, which
+clients use until the workloads have moved. The previous range is the first one in the installed policy, so the next upgrade
+removes it. Without a cluster, `helm template` finds no installed policy.
 */}}
 {{- define "zeroscale.ranges" -}}
 {{- $root := .root -}}
@@ -153,7 +153,7 @@ next upgrade. Who renders without a cluster sees none in force.
 {{- end -}}
 {{- end -}}
 
-{{/* Objects of .items as the release has them, each a document. */}}
+{{/* Writes the objects in .items with the values of the release, each as a document. */}}
 {{- define "zeroscale.write" -}}
 {{- $root := .root -}}
 {{- $isSome := and (eq $root.Values.mode "standalone") (not (empty $root.Values.namespaces)) -}}
@@ -190,7 +190,7 @@ next upgrade. Who renders without a cluster sees none in force.
 {{- $_ := set $object.spec "ingress" (append $object.spec.ingress $rule) -}}
 {{- else if has $kind (list "PodMonitor" "PrometheusRule") -}}
 {{- $_ := set $object.metadata "labels" (mergeOverwrite $object.metadata.labels $root.Values.monitoring.labels) -}}
-{{- /* Where the mode is knative, Knative's namespace is the release's. */ -}}
+{{- /* In mode knative, Knative's namespace is the release's. */ -}}
 {{- if hasKey $object.spec "namespaceSelector" -}}
 {{- $_ := set $object.spec "namespaceSelector" (dict "matchNames" (list $root.Release.Namespace)) -}}
 {{- end -}}
@@ -211,13 +211,13 @@ next upgrade. Who renders without a cluster sees none in force.
 {{- end -}}
 {{- end -}}
 
-{{/* Objects of the files that match .glob, as the release has them; in .namespace, where one is named. */}}
+{{/* Writes the objects in files that match .glob with the values of the release; in .namespace, if it is set. */}}
 {{- define "zeroscale.files" -}}
 {{- $items := (include "zeroscale.read" . | fromYaml).items -}}
 {{- include "zeroscale.write" (dict "root" .root "items" $items "namespace" .namespace) -}}
 {{- end -}}
 
-{{/* Whether the objects of .kind, one of the Prometheus Operator's, are wanted: .value, or what the cluster has. */}}
+{{/* Reports whether to create objects of .kind, a kind of the Prometheus Operator: by .value or, for auto, by the cluster. */}}
 {{- define "zeroscale.isWanted" -}}
 {{- if or (eq (toString .value) "true") (and (eq (toString .value) "auto") (.root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" .kind))) -}}
 true
