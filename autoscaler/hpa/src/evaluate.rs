@@ -1,12 +1,12 @@
-//! Runs one pass over one autoscaler: carries out the steps of the rules until there is a result.
+//! Runs one reconcile of one autoscaler: carries out the steps of the rules until there is a result.
 //!
 //! The steps are those of [`hpa_core::reconcile`]. The caller writes the status, and concludes the [`Finish`] with the
 //! result of that write.
 //!
 //! # Cancel safety
 //!
-//! A pass that is dropped midway may or may not have written the scale. Its memory keeps the recommendation and may
-//! lack the change. The next pass reads the scale anew.
+//! A reconcile that is dropped midway may or may not have written the scale. Its memory keeps the recommendation and
+//! may lack the change. The next reconcile reads the scale anew.
 
 use super::sources::{ScaleObject, Sources, readings};
 use common::time::Timestamp;
@@ -17,7 +17,7 @@ use hpa_core::selectors::Selectors;
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Rules of a pass, apart from its object.
+/// Rules of a reconcile, apart from its object.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
     /// Options of the controller.
@@ -29,10 +29,10 @@ pub struct Rules<'a> {
     pub selectors: &'a Mutex<Selectors>,
 }
 
-/// Completed pass whose status is not written yet.
+/// Completed reconcile whose status is not written yet.
 #[derive(Debug)]
 pub struct Outcome {
-    /// End of the pass: write its status, if there is one, then conclude.
+    /// End of the reconcile: write its status, if there is one, then conclude.
     pub finish: Finish,
     /// Replicas of the target, if they could be read.
     pub current: Option<i32>,

@@ -1,7 +1,7 @@
-//! Explains the scale of a HorizontalPodAutoscaler: its latest pass, and the history of changes.
+//! Explains the scale of a HorizontalPodAutoscaler: its latest reconcile, and the history of changes.
 //!
-//! A pass with the same result (replicas, desired replicas and reasons, whatever was measured) extends the last entry.
-//! The entry keeps the measurements of its first pass, which explain the change. Each object has at most
+//! A reconcile with the same result (replicas, desired replicas and reasons, whatever was measured) extends the last
+//! entry. The entry keeps the measurements of its first reconcile, which explain the change. Each object has at most
 //! [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes; the oldest are dropped first.
 
 use super::object::Measurement;
@@ -39,7 +39,7 @@ struct Explained {
     bytes: usize,
 }
 
-/// Series of passes with the same result.
+/// Series of reconciles with the same result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     since: Timestamp,
@@ -49,7 +49,7 @@ struct Entry {
     measured: Box<str>,
 }
 
-/// Result of a pass.
+/// Result of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PassSummary {
     replicas: Option<i32>,
@@ -59,7 +59,7 @@ struct PassSummary {
 }
 
 impl Explanations {
-    /// Records a completed pass. `current` are the replicas that the target had.
+    /// Records a completed reconcile. `current` are the replicas that the target had.
     pub(crate) fn passed(
         &self,
         key: &Key,
@@ -121,7 +121,7 @@ impl Explanations {
         }
     }
 
-    /// Returns the latest pass and the history of an object, oldest first.
+    /// Returns the latest reconcile and the history of an object, oldest first.
     pub fn document(&self, key: &Key) -> Option<Value> {
         let all = self.0.read();
         let explained = all.get(key)?;

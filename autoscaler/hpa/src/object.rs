@@ -1,7 +1,7 @@
 //! Conversion between `autoscaling/v2` objects and the rules' plain data.
 //!
 //! An invalid spec is an error that names its field; the API server rejects such specs. Statuses are parsed leniently:
-//! an unreadable part counts as absent, because the next pass rewrites the status.
+//! an unreadable part counts as absent, because the next reconcile rewrites the status.
 
 use super::pods::timestamp;
 use common::time::Timestamp;

@@ -12,7 +12,7 @@
 //!
 //! # Shutdown
 //!
-//! 1. Probes fail; passes in flight complete.
+//! 1. Probes fail; reconciles in flight complete.
 //! 2. Leases are released only now: no other process may write while this one still does.
 //! 3. The ports close.
 //!
@@ -82,7 +82,7 @@ pub struct HpaOptions {
     pub identity: String,
     /// Set if the process leads without a lease.
     pub alone: bool,
-    /// Number of concurrent passes in mode `delegate`.
+    /// Number of concurrent reconciles in mode `delegate`.
     pub workers: usize,
     /// Options of mode `native`.
     pub controller: ControllerOptions,

@@ -3,7 +3,7 @@
 //! A refusal is reported in the status with field, value and rule, and nothing else changes. If an edit violates a
 //! rule, or the cluster rejects its target or Service, the former version stays in force.
 //!
-//! A Service may lose a port that the version in force names. A workload that was already taken up is then still served
+//! A Service may lose a port that the version in force names. A workload that was already adopted is then still served
 //! and scaled, at the ports that exist: it may be asleep, and nothing else could wake it.
 
 use super::adoption::Adoption;
@@ -106,7 +106,7 @@ struct Taken {
     key: TargetKey,
     target: Arc<Target>,
     pods: PodSet,
-    /// Fault of the target that does not keep it from staying taken up.
+    /// Fault of the target, which stays adopted nevertheless.
     contender: Option<NotReady>,
 }
 
@@ -158,7 +158,7 @@ impl Admission {
         Err(Stop::Refused(refused, afterwards))
     }
 
-    /// Stops if a target other than the requested one was taken up. The version in force gives that target back first,
+    /// Stops if a target other than the requested one was adopted. The version in force gives that target back first,
     /// as if the object were deleted.
     fn check_moves(&self, key: &Key, object: &Arc<ZeroScaler>, to: &TargetKey) -> Result<(), Stop> {
         let held = held(object).filter(|held| held != to);
@@ -264,7 +264,7 @@ impl Admission {
             return Err(invalid(at(SCALER_ROOT, "spec.selector of the target: makes no sense".to_owned())));
         };
         // No change is allowed whose result could not be observed: a sleeping workload would count as awake, and never
-        // be woken. A target that we already have stays taken up.
+        // be woken. A target that we already have stays adopted.
         let is_new = held(newest).as_ref() != Some(&target_key);
         if target.replicas.is_none() && is_new && !resource.has_default_replicas() {
             let rule = "spec.replicas must be set, which is where its scale is read: a kind that has it elsewhere cannot be \
@@ -407,7 +407,7 @@ impl Admission {
         }
     }
 
-    /// Returns another ZeroScaler that has precedence for a target: the one that took it up, or else the oldest that
+    /// Returns another ZeroScaler that has precedence for a target: the one that adopted it, or else the oldest that
     /// names it.
     fn owner_before(&self, key: &Key, target: &TargetKey) -> Option<Key> {
         let naming = self.stores.index.naming(target);
@@ -438,7 +438,7 @@ fn requested(request: Option<&Request>, findings: &Findings, now: Timestamp) -> 
     Some(Requested { wanted, age, is_begun })
 }
 
-/// Reports whether a ZeroScaler has taken a target up.
+/// Reports whether a ZeroScaler has adopted a target.
 fn has(object: &ZeroScaler, target: &TargetKey) -> bool {
     let is_taken_up = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
     let held = || adopted_target(object.annotations()).unwrap_or_else(|| translation::target(object));
@@ -458,7 +458,7 @@ fn traffic_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Targe
     }
 }
 
-/// Returns a message about a port of the ZeroScaler that no Service has.
+/// Returns the error message about a port that the ZeroScaler names and no Service has.
 fn unknown_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Option<String> {
     let tcp = tcp_ports(original, services, Some(target));
     let known = |name: &str| tcp.iter().any(|port| port.is_named(name));

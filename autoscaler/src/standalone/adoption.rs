@@ -14,7 +14,7 @@ use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::scaling::{Bounds, BurstCapacity};
 use common_api::ZeroScaler;
 
-/// State in which a target was taken up.
+/// State in which a target was adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Adoption {
     /// Number of replicas that the target was found with.

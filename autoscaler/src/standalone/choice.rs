@@ -110,7 +110,7 @@ pub(crate) fn choose(inputs: &Inputs<'_>) -> Choice {
 }
 
 impl Inputs<'_> {
-    /// Returns the reason why a Service cannot be served although it should be, or `None` if it can be.
+    /// Returns the reason why a Service that should be served cannot be, or `None` if it can be.
     fn why_not(&self, name: &str, service: Option<&Arc<Service>>, create: bool) -> Option<String> {
         let other = (self.original.spec.services.is_empty()).then(|| (self.other)(name)).flatten();
         match standing(service.map(|service| &**service), self.claimant) {

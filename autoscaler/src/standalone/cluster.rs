@@ -92,15 +92,15 @@ struct Routes {
     fallbacks: Fallbacks,
     handovers: Arc<Handovers>,
     slices: RwLock<HashMap<Key, BTreeSet<Key>>>,
-    /// Services by the uid in their annotation of the ZeroScaler that borrowed them. Anyone who can edit a Service can
-    /// write that annotation, and the ZeroScaler may be in any namespace.
+    /// Services by the uid of the ZeroScaler that borrowed them, taken from their annotation. Anyone who can edit a
+    /// Service can write that annotation, and the ZeroScaler may be in any namespace.
     borrowed: RwLock<HashMap<String, BTreeSet<Key>>>,
     /// Awake workloads.
     awake: RwLock<BTreeSet<Key>>,
 }
 
 impl Cluster {
-    /// Returns an empty cluster. `autoscalers` is the queue of workloads to reconcile.
+    /// Builds a view of the cluster without objects. `autoscalers` is the queue of workloads to reconcile.
     pub(crate) fn new(
         system_namespace: &str,
         cluster_domain: &str,
@@ -210,7 +210,7 @@ impl Cluster {
         keys.iter().filter_map(|key| self.slices.get(key)).collect()
     }
 
-    /// Records a new slice under its Service, because the next pass may run before the watch delivers the slice.
+    /// Records a new slice under its Service, because the next reconcile may run before the watch delivers the slice.
     pub(crate) fn made_slice(&self, slice: &EndpointSlice) {
         let key = key_of(slice);
         move_between(&self.routes.slices, &key, None, service_of(&key, slice).as_ref());
@@ -283,7 +283,7 @@ impl Cluster {
         self.scalers.answered(object, &|key, old, new| self.routes.changed(index, key, old, new));
     }
 
-    /// Records the findings of a pass about the object version that the pass read.
+    /// Records the findings of a reconcile about the object version that the reconcile read.
     pub(crate) fn found(&self, read: &ZeroScaler, findings: Findings) {
         self.scalers.found(read, findings, |key, findings| {
             self.routes.note_awake(key, is_awake(Some(findings)));
@@ -291,7 +291,7 @@ impl Cluster {
         });
     }
 
-    /// Returns the path of a ZeroScaler, or `None` if no pass has requested one.
+    /// Returns the path of a ZeroScaler, or `None` if no reconcile has requested one.
     pub(crate) fn path(&self, object: &ZeroScaler) -> Option<Followed> {
         self.routes.paths.get(&object.key(), object.metadata.uid.as_deref().unwrap_or_default())
     }
@@ -362,8 +362,8 @@ impl Beside for Cluster {
     }
 }
 
-/// Returns the version in force if it is older than the newest version. Also returns it if no pass has looked at the
-/// newest version yet.
+/// Returns the version in force if it is older than the newest version. Also returns it if no reconcile has looked at
+/// the newest version yet.
 fn in_force_before(original: &ZeroScaler) -> Option<ZeroScaler> {
     let written = original.status.as_ref()?.in_force.as_ref()?;
     (written.generation != original.metadata.generation).then(|| written.version_of(original)).flatten()
@@ -517,7 +517,7 @@ fn is_awake(findings: Option<&Findings>) -> bool {
     findings.and_then(|findings| findings.activity).is_some_and(|activity| activity.is_awake())
 }
 
-/// Returns the targets of a ZeroScaler: the target in its spec, and the target that it took up and has not given back.
+/// Returns the targets of a ZeroScaler: the target in its spec, and the target that it adopted and has not given back.
 /// The two may differ.
 fn targets_of(object: &ZeroScaler) -> Targets {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
@@ -557,8 +557,7 @@ fn named(object: &ZeroScaler) -> Named {
     }
 }
 
-/// Reports whether a Service is meant for clients. Private Services, made by us to track the pods of a workload, are
-/// not.
+/// Reports whether a Service is meant for clients, unlike the private Services that track the pods of a workload.
 fn is_public(service: &Arc<Service>) -> bool {
     service.labels().get(names::SIDE).is_none_or(|side| side != names::SERVICE_TYPE_PRIVATE)
 }
@@ -592,7 +591,7 @@ fn move_between<I: Clone + Eq + Hash>(
     }
 }
 
-/// Returns the parts of the metadata through which users express requests.
+/// Returns the metadata fields whose change may change the desired path.
 fn asked(meta: &ObjectMeta) -> impl PartialEq + '_ {
     (&meta.annotations, &meta.labels, &meta.deletion_timestamp, &meta.uid, meta.generation)
 }

@@ -38,7 +38,7 @@ impl Fixture {
         (drain(&self.queue).await, drain(&self.cluster.queue()).await)
     }
 
-    /// Returns the ledger passes that are due after the merge interval. Time is paused.
+    /// Returns the ledger reconciles that are due after the merge interval. Time is paused.
     async fn host_passes(&self) -> Vec<String> {
         tokio::time::advance(MERGED_WITHIN).await;
         let queue = self.cluster.hosts.queue();
@@ -117,7 +117,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
 }
 
 /// Goal: in a mass creation the first workload is led to activators before the last has its Services, whatever else is
-/// written of the others meanwhile. Workloads that are awake, or being deleted, need no earlier pass to go first.
+/// written of the others meanwhile. Workloads that are awake, or being deleted, need no earlier reconcile to go first.
 #[tokio::test]
 async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() {
     let f = Fixture::new();
@@ -147,8 +147,8 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
     assert_eq!([next(), next()], ["second", "third"], "somebody waits for its end");
 }
 
-/// Goal: a pass that runs before the watch delivers a slice does not create the slice again. Method: the response to
-/// the write reaches only the store.
+/// Goal: a reconcile that runs before the watch delivers a slice does not create the slice again. Method: the response
+/// to the write reaches only the store.
 #[tokio::test]
 async fn a_slice_that_was_made_belongs_to_its_service_at_once() {
     let f = Fixture::new();

@@ -1,4 +1,4 @@
-//! Finalizer of a ZeroScaler that has taken up its target. Two annotations record that target and the replicas it was
+//! Finalizer of a ZeroScaler that has adopted its target. Two annotations record that target and the replicas it was
 //! found with.
 //!
 //! One write sets all three before anything is created or changed for the target. They are removed when everything is
@@ -22,10 +22,10 @@ use std::sync::Arc;
 /// Annotation on a ZeroScaler: number of replicas that its target was found with.
 pub(crate) const ADOPTED_REPLICAS: &str = "zeroscale.dev/adopted-replicas";
 
-/// Annotation on a ZeroScaler: the target it has taken up, as `APIVERSION/KIND/NAME`.
+/// Annotation on a ZeroScaler: the target it has adopted, as `APIVERSION/KIND/NAME`.
 pub(crate) const ADOPTED_TARGET: &str = "zeroscale.dev/adopted-target";
 
-/// Parses the taken-up target from the annotations of a ZeroScaler. Returns `None` if they do not name one.
+/// Parses the adopted target from the annotations of a ZeroScaler. Returns `None` if they do not name one.
 pub(crate) fn adopted_target(annotations: &BTreeMap<String, String>) -> Option<ObjectReference> {
     let (rest, name) = annotations.get(ADOPTED_TARGET)?.rsplit_once('/')?;
     let (api_version, kind) = rest.rsplit_once('/')?;
@@ -59,7 +59,7 @@ pub(super) struct Finalizers {
 }
 
 impl Finalizers {
-    /// Adds the finalizer to a ZeroScaler that takes up `target`, referenced by `asked`, unless it is already set.
+    /// Adds the finalizer to a ZeroScaler that adopts `target`, referenced by `asked`, unless it is already set.
     /// Returns the resulting object.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! HorizontalPodAutoscalers of other owners and their targets. Two autoscalers on one target undo each other's work.
 //!
-//! A target that already has a HorizontalPodAutoscaler is therefore not taken over, and the conflict is reported. If a
+//! A target that already has a HorizontalPodAutoscaler is therefore not adopted, and the conflict is reported. If a
 //! HorizontalPodAutoscaler appears later, scaling of the target continues: without wakes requests would be lost, and
 //! nothing else can wake a target at zero.
 

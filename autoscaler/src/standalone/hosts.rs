@@ -1,7 +1,7 @@
 //! Ownership of hosts, decided by the rules of [`common::hosts`]. The result is written ([`super::ledger`]) into the
 //! ledger in the system namespace, which activators follow.
 //!
-//! A pass follows each event that may change an owner:
+//! A reconcile follows each event that may change an owner:
 //!
 //! - a ZeroScaler is created or deleted, or claims other hosts;
 //! - a namespace is created, deleted or confined;
@@ -9,7 +9,7 @@
 //! - the leader changes.
 //!
 //! No host moves before namespaces and ledger are listed. Hosts of unknown ZeroScalers do not move until the API server
-//! confirms that these do not exist ([`super::unread`]). Events within a short time are merged into one pass.
+//! confirms that these do not exist ([`super::unread`]). Events within a short time are merged into one reconcile.
 //!
 //! ZeroScalers whose hosts change are reconciled: their status lists the hosts that they lack, and the reasons.
 
@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Interval within which events are merged into one pass, which reads every claim and the whole ledger.
+/// Interval within which events are merged into one reconcile, which reads every claim and the whole ledger.
 pub(super) const MERGED_WITHIN: Duration = Duration::from_millis(100);
 
 /// Host that a ZeroScaler claims and does not have.
@@ -72,14 +72,14 @@ struct Shared {
     owners: RwLock<HashMap<String, Key>>,
     /// Namespaces that have a map, or were just given one.
     mapped: RwLock<BTreeSet<String>>,
-    /// Queue of passes over the ledger.
+    /// Queue of reconciles of the ledger.
     queue: WorkQueue<Key>,
     /// Queue of ZeroScalers to reconcile.
     autoscalers: WorkQueue<Key>,
 }
 
 impl Hosts {
-    /// Returns hosts without any known owner.
+    /// Builds hosts without known owners.
     pub(crate) fn new(
         system_namespace: &str,
         cluster_domain: &str,
@@ -109,7 +109,7 @@ impl Hosts {
         })
     }
 
-    /// Returns the queue of passes over the ledger.
+    /// Returns the queue of reconciles of the ledger.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
         self.shared.queue.clone()
     }
@@ -137,7 +137,7 @@ impl Hosts {
         });
     }
 
-    /// Queues a pass over the ledger.
+    /// Queues a reconcile of the ledger.
     pub(crate) fn look(&self) {
         self.shared.look();
     }
@@ -253,7 +253,8 @@ impl Shared {
         }
         drop(owners);
         for host in changed {
-            // In a mass creation one map reports all claimants at once, and each of them is queued for a pass anyway.
+            // In a mass creation one map reports all claimants at once, and each of them is queued for a reconcile
+            // anyway.
             let priority = Priority::of_change(before.get(host), after.get(host));
             self.claims.of_host(host).into_iter().for_each(|autoscaler| self.autoscalers.add(autoscaler, priority));
         }
@@ -281,7 +282,7 @@ mod tests {
         keys
     }
 
-    /// Goal: events within a short time cause one pass, and that soon.
+    /// Goal: events within a short time cause one reconcile, and that soon.
     #[tokio::test(start_paused = true)]
     async fn what_happens_together_is_one_pass() {
         let hosts = Hosts::new("system", "cluster.local", Arc::default(), WorkQueue::new());

@@ -1,7 +1,7 @@
 //! Writer of the host ledger: one ConfigMap in the system namespace for each namespace that has hosts.
 //!
-//! Only the replica that leads the ledger writes. A pass takes the complete result of [`super::hosts`] and writes the
-//! maps that differ. Maps that lose a host to another namespace come first, so no host is ever in two maps.
+//! Only the replica that leads the ledger writes. A reconcile takes the complete result of [`super::hosts`] and writes
+//! the maps that differ. Maps that lose a host to another namespace come first, so no host is ever in two maps.
 //!
 //! If the ZeroScalers of a namespace may be unknown ([`super::unread`]), its map stays unchanged and no other namespace
 //! gets its hosts. If a map that loses hosts cannot be written, no other namespace gets these hosts until the write
@@ -27,7 +27,7 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Runs one pass; `led` is the key of the ledger.
+    /// Runs one reconcile; `led` is the key of the ledger.
     ///
     /// # Errors
     /// Returns errors of the API server. A rejected write of one map does not keep the other maps from being written.

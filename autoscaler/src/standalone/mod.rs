@@ -1,10 +1,10 @@
 //! Front end for ordinary Deployments and other scalable targets.
 //!
-//! Users write ZeroScalers, so this front end validates each one, takes up its target in the state it finds, and gives
+//! Users write ZeroScalers, so this front end validates each one, adopts its target in the state it finds, and gives
 //! the target back at the end. It neither reads nor writes objects of Knative's API groups.
 //!
 //! - A ZeroScaler becomes a [`Workload`], which the reconcilers of both front ends share ([`workloads`]).
-//! - The findings of a pass become the status of the ZeroScaler ([`scalers`]).
+//! - The findings of a reconcile become the status of the ZeroScaler ([`scalers`]).
 //! - Services and EndpointSlices follow the requested path ([`paths`], [`serverless`]).
 //! - Hosts have a controller of their own ([`hosts`]).
 //!
@@ -161,8 +161,8 @@ impl Decisions for Standalone {
     }
 }
 
-/// Triggers a fresh look at shared objects after two kinds of changes. A change of leadership triggers a look at the
-/// ledgers and at the label controller's objects; a change of the port range triggers a look at the ports.
+/// Queues shared work again: both ledgers and all labels after a change of leadership, and the ports after a change of
+/// the port range.
 async fn look_with_each_leader(
     cluster: Arc<Cluster>,
     mut changes: watch::Receiver<u64>,

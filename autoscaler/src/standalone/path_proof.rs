@@ -55,8 +55,7 @@ impl PathProof for PathByPort {
 }
 
 impl PathByPort {
-    /// Returns the addresses to which the slices of all Services lead, if these are only activators according to the
-    /// slices.
+    /// Returns the destinations of the slices of all Services, or `None` if the slices do not lead to activators alone.
     fn leads(&self) -> Option<Vec<(IpAddr, u16)>> {
         let each =
             self.services.iter().map(|(service, carried)| leads(&self.cluster.slices_of(service), &self.uid, carried));
@@ -64,7 +63,7 @@ impl PathByPort {
     }
 }
 
-/// Returns the addresses to which the slices of a Service lead, if these are only activators according to the slices.
+/// Returns the destinations of the slices of a Service, or `None` if the slices do not lead to activators alone.
 fn leads(slices: &[Arc<EndpointSlice>], uid: &str, carried: &BTreeSet<String>) -> Option<Vec<(IpAddr, u16)>> {
     let (mut leads, mut covered) = (Vec::new(), BTreeSet::new());
     for slice in slices {

@@ -1,6 +1,7 @@
 //! Requested and actual paths of the traffic of ZeroScalers.
 //!
-//! Scale passes request a path. Passes over Services and EndpointSlices ([`super::serverless`]) follow it and report.
+//! Scale reconciles request a path. Reconciles of Services and EndpointSlices ([`super::serverless`]) follow it and
+//! report.
 //!
 //! The paths are values of this process. Everything that must outlive the process is in the status of the ZeroScaler,
 //! and in the Services and EndpointSlices; another owner requests the path anew.
@@ -32,7 +33,7 @@ pub(crate) struct Followed {
     /// Start of the time in which activators have all of the traffic, in whole seconds. `None`: they do not have all of
     /// it.
     pub(crate) in_path_since: Option<Timestamp>,
-    /// Set once a pass over the Services has completed since the wish changed.
+    /// Set once a reconcile of the Services has completed since the wish changed.
     is_followed: bool,
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Returns the path of the ZeroScaler with this uid, or `None` if no pass has requested one.
+    /// Returns the path of the ZeroScaler with this uid, or `None` if no reconcile has requested one.
     pub(crate) fn get(&self, key: &Key, uid: &str) -> Option<Followed> {
         self.all.read().get(key).filter(|followed| followed.uid == uid).cloned()
     }
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     /// Goal: the time in the path starts when activators get the traffic, whatever else is reported. A changed wish is
-    /// not followed before a pass has read it. Another object of the same name inherits nothing.
+    /// not followed before a reconcile has read it. Another object of the same name inherits nothing.
     #[test]
     fn a_path_is_followed_once_the_wish_has_been_read() {
         let (paths, key) = (Paths::default(), Key::new("ns", "hello"));

@@ -31,7 +31,7 @@ pub(crate) const TARGET_TAKEN: &str = "TargetTaken";
 /// The spec names another target: the previous target is given back first.
 pub(crate) const TARGET_CHANGES: &str = "TargetChanges";
 
-/// Reasons why a target or Service cannot be taken over.
+/// Reasons why a target or Service cannot be adopted.
 pub(crate) const NOT_ADOPTED: [&str; 7] = [
     SERVICE_NOT_OWNED,
     TARGET_NOT_FOUND,

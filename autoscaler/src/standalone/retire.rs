@@ -65,7 +65,7 @@ pub(crate) struct Retirement {
     queue: WorkQueue<Key>,
     /// Start of each return.
     began: DashMap<Key, Instant>,
-    /// Time when each Service was first found handed over.
+    /// Time when the Services of each ZeroScaler were first found handed over.
     handed_over: DashMap<Key, Instant>,
 }
 
@@ -85,7 +85,8 @@ impl Retirement {
         }
     }
 
-    /// Runs one pass of a return; each change that it waits for triggers another pass. Scale decisions have stopped.
+    /// Runs one reconcile of a return; each change that it waits for triggers another reconcile. Scale decisions have
+    /// stopped.
     ///
     /// # Errors
     /// Returns errors of the API server.
@@ -94,7 +95,7 @@ impl Retirement {
         let restored = self.restore(key, object, &in_force, &target).await?;
         let since = *self.began.entry(key.clone()).or_insert_with(Instant::now);
         if self.cluster.path(object).is_none() && has_finalizer(object) {
-            // A former process owned it.
+            // A former process owned the path.
             let path = Path { mode: PathMode::Proxy, activators: 0 };
             self.cluster.ask_path(object, Wish { path, target: target.clone() });
         }
@@ -187,7 +188,7 @@ impl Retirement {
         left.is_zero()
     }
 
-    /// Returns the version in force, which may be an older one, and the target that was taken up.
+    /// Returns the version in force, which may be an older one, and the target that was adopted.
     fn in_force(&self, key: &Key, object: &Arc<ZeroScaler>) -> (Arc<ZeroScaler>, ObjectReference) {
         let in_force = self.cluster.scalers.kept(key).unwrap_or_else(|| object.clone());
         let target = adopted_target(object.annotations()).unwrap_or_else(|| translation::target(&in_force));
@@ -218,7 +219,7 @@ impl Retirement {
             let scaled = self.scaler.patch(key, kind, &target_key, &target, change).await?;
             match object.metadata.deletion_timestamp {
                 None => self.cluster.scalers.scaled(key, scaled),
-                // No status will report it.
+                // The object is being deleted, so no status will report the change.
                 Some(_) => {
                     let recorder = &self.writes.recorder;
                     recorder.say(COMPONENT, &**object, Severity::Normal, Scaled::REASON, scaled.to_string());

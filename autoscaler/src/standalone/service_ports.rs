@@ -58,7 +58,7 @@ pub(crate) fn tcp_ports(object: &ZeroScaler, services: &[Arc<Service>], target: 
     ports
 }
 
-/// Returns a port of a further Service under a unique name and number.
+/// Returns a port of a further Service with a unique name and number.
 fn unlike(port: TcpPort, known: &[TcpPort], target: Option<&Target>) -> TcpPort {
     let is_free = |number: &u16| known.iter().all(|port| port.id.port != *number);
     let at_pods = number_of(&port.target, target).and_then(|number| u16::try_from(number).ok());

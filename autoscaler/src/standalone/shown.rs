@@ -27,7 +27,7 @@ impl Objects for Shown {
 
     fn look(&self, key: &Key) -> Option<Looked> {
         let object = self.scalers.get(key)?;
-        // Nearly all of ten thousand workloads sleep with a current status.
+        // In a large cluster nearly all workloads sleep, and their written status is current.
         let sleeps = object.status.as_ref().is_some_and(|status| status.state == State::Asleep);
         let about_to_be = match sleeps && self.publisher.is_settled(key) {
             true => None,

@@ -59,7 +59,7 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// Returns a value without any past queries.
+    /// Builds a value without earlier queries.
     pub(crate) fn new(client: Client, namespaces: Namespaces) -> Self {
         Self { client, namespaces, until: Mutex::default() }
     }

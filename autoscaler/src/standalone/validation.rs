@@ -51,8 +51,8 @@ impl Validation {
         Self { hpa, config, scalers, packer: Packer::new(), served: DashMap::new() }
     }
 
-    /// Returns the version in force: the version kept because the newest was rejected, or the newest, or else its last
-    /// valid predecessor.
+    /// Returns the version in force: a former version that is kept, or else the newest if it is valid, or else the last
+    /// valid one.
     ///
     /// # Errors
     /// Returns the violations of the newest version if no valid version is known.
@@ -91,7 +91,7 @@ impl Validation {
         is_good.then(|| Arc::new(former))
     }
 
-    /// Returns the version in force, as far as this process knows it.
+    /// Returns the version in force, if this process knows it.
     pub(super) fn in_force(&self, key: &Key, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
         let known = self.scalers.kept(key).or_else(|| self.served_last(key));
         known.filter(|known| known.metadata.uid == original.metadata.uid)

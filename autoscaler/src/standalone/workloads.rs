@@ -1,4 +1,4 @@
-//! Front end for ZeroScalers: validates them, sets a finalizer when they take up a target, and gives the target back at
+//! Front end for ZeroScalers: validates them, sets a finalizer when they adopt a target, and gives the target back at
 //! the end.
 
 use super::admission::{Admission, Admitted, Notes, Stop};
@@ -40,7 +40,7 @@ pub(crate) struct Workloads {
     writes: Writes,
 }
 
-/// ZeroScaler during a pass.
+/// ZeroScaler during a reconcile.
 pub(crate) struct Subject {
     /// Newest version that was read or returned by a write.
     object: Arc<ZeroScaler>,
@@ -75,9 +75,8 @@ impl Workloads {
 impl FrontEnd for Workloads {
     type Subject = Subject;
 
-    /// Interval of reports about workloads whose wake was given up. The cause of a failed wake may be fixed outside of
-    /// our view (an image, a ConfigMap). A client that waits for `Ready` must then not have to wait for the next
-    /// request. Helm waits for five minutes by default.
+    /// The cause of a failed wake may be fixed outside of our view (an image, a ConfigMap). A client that waits for
+    /// `Ready` must then not have to wait for the next request. Helm waits for five minutes by default.
     const REPORTS_GIVEN_UP_FOR: Duration = Duration::from_secs(240);
 
     fn find(&self, key: &Key, _: Timestamp) -> Found<Subject> {
@@ -145,7 +144,7 @@ impl FrontEnd for Workloads {
         findings.unmeasured = notices.unmeasured.map(|(reason, why)| Finding::new(reason, why)).or(ignored);
         findings.unscaled = notices.refused.map(|why| Finding::new("FailedUpdateScale", &*why));
         findings.contest = notices.contest.map(|message| Finding::new("ReplicasContested", message));
-        // As long as the strangers are unknown, the finding stays.
+        // While the foreign pods are unknown, the finding stays.
         if let Some(others) = notices.strangers {
             findings.overlap = overlap(workload, &others);
         }

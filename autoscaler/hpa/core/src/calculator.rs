@@ -129,7 +129,7 @@ fn request_share(requests: &BTreeMap<&str, i64>, pod: &str, percent: i64) -> i64
     requests.get(pod).map_or(0, |request| request.wrapping_mul(percent) / 100)
 }
 
-/// Assumptions about pods that have no usable value.
+/// Assumptions about pods without a usable value.
 struct Doubts {
     /// Missing pods are busy (true), idle (false), or left out.
     missing: Option<bool>,

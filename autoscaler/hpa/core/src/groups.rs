@@ -14,7 +14,7 @@
 //! |---|---|
 //! | no Ready condition or no start time | always |
 //! | started less than the initialization period ago | not ready, or the sample's window began before the condition changed |
-//! | started longer ago | not ready since less than the readiness delay after the start: it never was ready |
+//! | started longer ago | not ready since less than the readiness delay after the start, so it never was ready |
 //!
 //! A condition of status Unknown does not count as "not ready". Values of ignored and unready pods are dropped; values
 //! of unknown pods stay.

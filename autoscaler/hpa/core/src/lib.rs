@@ -6,11 +6,11 @@
 //!            ├ usage, groups, calculator                  values of pods
 //!            └ totals                                     one value for all pods
 //! behavior, with memory ─▶ decision                     (stabilization and limits)
-//! reconcile                                             (the whole pass, step by step)
+//! reconcile                                             (all of this, step by step)
 //! ```
 //!
 //! [`reconcile::start`] is the entry point. The shell keeps one [`memory::Memory`] for each autoscaler and one
-//! [`selectors::Selectors`] for all, and responds to the steps of a pass.
+//! [`selectors::Selectors`] for all, and responds to the steps of a reconcile.
 //!
 //! Amounts are in thousandths of their unit in 64 bits, as the controller computes; [`quantity`] parses and formats
 //! them. If a floating-point number does not fit an integer, the result upstream depends on the processor; here it is

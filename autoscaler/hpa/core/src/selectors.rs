@@ -1,8 +1,8 @@
 //! Pod selectors of all autoscalers, kept so that no two autoscalers act on the same pods.
 //!
-//! An autoscaler is registered when it first appears. It selects nothing until its own first pass has read its scale.
-//! Its last selector counts until the autoscaler is removed, or another controller acts on it. If two autoscalers
-//! select the same pod, both are blocked, not only the younger one.
+//! An autoscaler is registered when it first appears. It selects nothing until its own first reconcile has read its
+//! scale. Its last selector counts until the autoscaler is removed, or another controller acts on it. If two
+//! autoscalers select the same pod, both are blocked, not only the younger one.
 
 use std::collections::{BTreeMap, BTreeSet};
 

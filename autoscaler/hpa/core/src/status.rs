@@ -1,7 +1,8 @@
 //! `status` of an autoscaler, and its events.
 //!
-//! A pass that has read the scale rebuilds the status. A pass that could not read it changes only one condition. The
-//! status is written only if it differs from the stored one. A failed metric leaves an empty entry in its place.
+//! A reconcile that has read the scale rebuilds the status. A reconcile that could not read it changes only one
+//! condition. The status is written only if it differs from the stored one. A failed metric leaves an empty entry in
+//! its place.
 
 use common::time::Timestamp;
 

@@ -1,7 +1,7 @@
 //! PodAutoscalers of class `hpa.autoscaling.knative.dev`, scaled as in Knative: each by a HorizontalPodAutoscaler that
 //! Kubernetes evaluates. There is no decider, no Metric, and no scale to zero.
 //!
-//! # A pass
+//! # A reconcile
 //!
 //! 1. The HorizontalPodAutoscaler of the same name is created or corrected ([`objects`]). If another object controls
 //!    it, it is left alone and reported in the status.
@@ -14,7 +14,7 @@
 //! # Differences from upstream
 //!
 //! - A HorizontalPodAutoscaler that differs only by the API server's defaults is not written again. Upstream compares
-//!   before defaults, and so repeats the write with each pass.
+//!   before defaults, and so repeats the write with each reconcile.
 //! - Events of Metrics are not watched: a PodAutoscaler of this class has none.
 
 mod objects;
@@ -44,7 +44,7 @@ pub const WORKERS: usize = 2;
 pub struct Wiring {
     /// Client of the API server.
     pub client: Client,
-    /// Number of concurrent passes.
+    /// Number of concurrent reconciles.
     pub workers: usize,
     /// Decides which PodAutoscalers belong to this process.
     pub leadership: Arc<dyn Leadership>,
@@ -56,7 +56,7 @@ pub struct Wiring {
     pub clock: Clock,
 }
 
-/// State shared by all passes.
+/// State shared by all reconciles.
 struct Context {
     client: Client,
     autoscalers: Arc<Store<PodAutoscaler>>,
@@ -80,8 +80,8 @@ impl Context {
             autoscalers: Arc::new(Store::new(move |key: &Key, _, _| own.add(key.clone(), Priority::Normal))),
             horizontals: Arc::new(horizontals),
             serverless: Arc::new(serverless),
-            // Not tied to shutdown, because passes in flight still record events. It ends after all passes, once all
-            // events are written, and at the latest with the process.
+            // Not tied to shutdown, because reconciles in flight still record events. It ends after all reconciles,
+            // once all events are written, and at the latest with the process.
             recorder: Recorder::start(client.clone(), CancellationToken::new()),
             client,
             queue,
@@ -114,7 +114,7 @@ fn wake(queue: &WorkQueue<Key>, key: &Key, meta: Option<&ObjectMeta>) {
     }
 }
 
-/// Runs until `shutdown`, and then until all passes in flight have ended.
+/// Runs until `shutdown`, and then until all reconciles in flight have ended.
 pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     let (workers, listed) = (wiring.workers, wiring.listed.clone());
     let cx = Arc::new(Context::new(wiring));

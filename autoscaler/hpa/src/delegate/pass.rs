@@ -18,10 +18,10 @@ const COMPONENT: &str = "podautoscaler-controller";
 /// Message while the ServerlessService is not ready, whatever its own message.
 const SKS_NOT_READY: &str = "SKS Services are not ready yet";
 
-/// Runs one pass. The status is written even after a failure.
+/// Runs one reconcile. The status is written even after a failure.
 ///
 /// # Errors
-/// Returns the error that ended the pass.
+/// Returns the error that ended the reconcile.
 pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), WriteError> {
     let Some(object) = cx.autoscalers.get(key).filter(|object| is_ours(object)) else { return Ok(()) };
     if !cx.leadership.owns(key) {

@@ -1,4 +1,4 @@
-//! Tests of whole passes against a mock API server.
+//! Tests of whole reconciles against a mock API server.
 
 use super::pass::reconcile;
 use super::*;
@@ -136,7 +136,7 @@ impl Fixture {
         Self { mock, cx, key, _config }
     }
 
-    /// Runs a pass. Returns its error and the requests, events last.
+    /// Runs a reconcile. Returns its error and the requests, events last.
     async fn pass(&self) -> (Option<String>, Vec<(String, Value)>) {
         let outcome = reconcile(&self.cx, &self.key).await;
         tokio::time::sleep(Duration::from_millis(1)).await; // Time is paused: events are written in the background.
@@ -373,7 +373,7 @@ async fn events_of_both_objects_wake_their_owner() {
     assert_eq!(*f.cx.queue.next().await.key(), f.key);
 }
 
-/// Goal: a pass that fails like the previous one writes no status.
+/// Goal: a reconcile that fails like the previous one writes no status.
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
     let (target, sks) = ("hello-deployment", |uid| Some(serverless(true, uid, "hello-deployment")));

@@ -1,4 +1,4 @@
-//! Tests of whole passes against a mock API server.
+//! Tests of whole reconciles against a mock API server.
 
 use super::*;
 use crate::fixture::{Mock, Pods, scale, with_apps};
@@ -67,7 +67,7 @@ async fn pass(mock: &Mock, spec: &Spec, pods: &Pods) -> (Conclusion, Option<Stat
     (outcome.finish.conclude(Ok(())), written, outcome.measured.len())
 }
 
-/// Goal: a whole pass, request by request: cpu and memory share one list, and the scale is written as it was read.
+/// Goal: a whole reconcile, request by request: cpu and memory share one list, and the scale is written as it was read.
 #[tokio::test]
 async fn a_busy_target_grows() {
     let mock = Mock::default();

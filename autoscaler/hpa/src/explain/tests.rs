@@ -1,4 +1,4 @@
-//! Tests of the recorded passes and their display.
+//! Tests of the recorded reconciles and their display.
 
 use super::*;
 use common_runtime::admin::get;

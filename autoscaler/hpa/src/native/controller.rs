@@ -1,4 +1,4 @@
-//! State shared by the workers, and one pass over one object.
+//! State shared by the workers, and one reconcile of one object.
 
 use super::Wiring;
 use super::foreign_manager::{ForeignManager, MANAGER};
@@ -62,7 +62,7 @@ impl CachedObject {
     }
 }
 
-/// State of an object that is kept between passes.
+/// State of an object that is kept between reconciles.
 #[derive(Default)]
 struct Remembered {
     uid: String,
@@ -107,8 +107,8 @@ impl Controller {
             pods: PodCache::default(),
             metrics: RestMetrics::new(client.clone(), mapper.clone(), options.sync_period),
             scales: RestScales::new(client.clone(), mapper),
-            // Not tied to shutdown, because passes in flight still record events. It ends after the controller, once
-            // all events are written, and at the latest with the process.
+            // Not tied to shutdown, because reconciles in flight still record events. It ends after the controller,
+            // once all events are written, and at the latest with the process.
             recorder: Recorder::start(client.clone(), CancellationToken::new()),
             remembered: Mutex::default(),
             refused: Mutex::default(),
@@ -146,10 +146,10 @@ impl Controller {
         }
     }
 
-    /// Runs one pass. Returns whether the object should be queued again after a period.
+    /// Runs one reconcile. Returns whether the object should be queued again after a period.
     pub(super) async fn reconcile(&self, key: &Key) -> bool {
         let Some(held) = self.objects.get(key) else {
-            // A pass in flight during the deletion of the object may have restored parts of its state.
+            // A reconcile in flight during the deletion of the object may have restored parts of its state.
             self.give_up(key);
             return false;
         };
@@ -163,8 +163,8 @@ impl Controller {
         true
     }
 
-    /// Queues every object that this process does not lead, at once, so that the state of earlier passes is given up.
-    /// An object that it now leads waits for its period, as after each pass.
+    /// Queues every object that this process does not lead, at once, so that the state of earlier reconciles is given
+    /// up. An object that it now leads waits for its period, as after each reconcile.
     pub(super) fn look_at_lost(&self) {
         for key in self.objects.keys().into_iter().filter(|key| !self.leadership.owns(key)) {
             self.queue.add(key, Priority::Slow);
@@ -179,7 +179,7 @@ impl Controller {
         self.explanations.forget(key);
     }
 
-    /// Resets an object, so that the next pass begins like a new leader's: the scale it finds is the first
+    /// Resets an object, so that the next reconcile begins like a new leader's: the scale it finds is the first
     /// recommendation. Older recommendations would be too old to stabilize anything, and would suppress that first one.
     /// The selector may have changed as well.
     fn start_afresh(&self, key: &Key) {
@@ -197,7 +197,7 @@ impl Controller {
                 return;
             }
         };
-        // The memory is removed during the pass; the queue lets no other worker have this key meanwhile.
+        // The memory is removed during the reconcile; the queue lets no other worker have this key meanwhile.
         let mut remembered =
             self.remembered.lock().remove(key).filter(|known| known.uid == held.uid()).unwrap_or_default();
         held.uid().clone_into(&mut remembered.uid);
@@ -296,7 +296,7 @@ impl WatchHandler {
             self.series.gone(key);
             self.explanations.forget(key);
         }
-        // The next pass drops the state of a deleted object.
+        // The next reconcile drops the state of a deleted object.
         self.queue.add_after(key.clone(), self.options.sync_period);
     }
 }

@@ -1,17 +1,17 @@
-//! HorizontalPodAutoscaler controller that replaces Kubernetes' own: one pass over each object every sync period.
+//! HorizontalPodAutoscaler controller that replaces Kubernetes' own: one reconcile of each object every sync period.
 //!
 //! Kubernetes' own controller must be disabled (`--controllers=*,-horizontal-pod-autoscaler-controller` of its
 //! controller manager). While it is active, this controller does nothing ([`foreign_manager`]).
 //!
 //! # Cadence
 //!
-//! An object's key is queued one sync period after the object appears or changes, and one period after each pass,
+//! An object's key is queued one sync period after the object appears or changes, and one period after each reconcile,
 //! whatever its result: no backoff, no jitter, no speed-up after an edit. A second request for a queued key can only
 //! make it earlier. At most one worker handles an object at a time.
 //!
 //! # Memory
 //!
-//! Recommendations and changes of an object are kept between passes under its UID. An object that was deleted and
+//! Recommendations and changes of an object are kept between reconciles under its UID. An object that was deleted and
 //! created again starts afresh, while upstream's may inherit them. They are dropped by a restart, and while another
 //! process or manager acts on the object.
 //!
@@ -26,10 +26,10 @@
 //!   status.
 //! - If the API server throttles (429 or 5xx with Retry-After), the write of the scale is repeated as upstream's is,
 //!   but only within 10 s. A read with a delay of more than a second, and the write of the status, wait for the next
-//!   pass; upstream repeats these as well.
+//!   reconcile; upstream repeats these as well.
 //! - An event about a failure is not repeated within five minutes while its text is the same; upstream's recorder
 //!   counts equal events.
-//! - A pass that panics is counted and repeated after a period. Its worker continues.
+//! - A reconcile that panics is counted and repeated after a period. Its worker continues.
 
 mod controller;
 mod foreign_manager;
@@ -77,7 +77,7 @@ impl Wiring {
     }
 }
 
-/// Runs until `shutdown`, and then until all passes in flight have ended.
+/// Runs until `shutdown`, and then until all reconciles in flight have ended.
 pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     let (workers, listed) = (wiring.options.concurrent_syncs, wiring.listed.clone());
     let controller = Arc::new(Controller::new(wiring));
@@ -103,7 +103,7 @@ async fn follow_leadership(controller: Arc<Controller>, shutdown: CancellationTo
 
 async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
     loop {
-        // A pass in flight is never cut off: only the wait for the next key ends at shutdown.
+        // A reconcile in flight is never cut off: only the wait for the next key ends at shutdown.
         let item = tokio::select! {
             item = controller.queue.next() => item,
             () = shutdown.cancelled() => return,
@@ -118,6 +118,6 @@ async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
             controller.queue.add_after(item.key().clone(), controller.options.sync_period);
         }
         drop(item);
-        tokio::task::yield_now().await; // A pass may complete without waiting, so other tasks get a turn here.
+        tokio::task::yield_now().await; // A reconcile may complete without waiting, so other tasks get a turn here.
     }
 }

@@ -111,7 +111,7 @@ impl Series {
         self.panics.inc();
     }
 
-    /// Records a completed pass. `measured` are the times taken to read each metric, in order.
+    /// Records a completed reconcile. `measured` are the times taken to read each metric, in order.
     pub(crate) fn concluded(&self, key: &Key, conclusion: &Conclusion, took: Duration, measured: &[Duration]) {
         let (action, error) = texts(conclusion.action, conclusion.error_label);
         let labels = ReconcileLabels { action, error };

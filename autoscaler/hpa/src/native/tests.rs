@@ -183,7 +183,7 @@ fn reasons(status: &Value) -> Vec<&str> {
     status["conditions"].as_array().into_iter().flatten().filter_map(|c| c["reason"].as_str()).collect()
 }
 
-/// Goal: a pass sends the expected requests in order, with the expected content.
+/// Goal: a reconcile sends the expected requests in order, with the expected content.
 #[tokio::test(start_paused = true)]
 async fn a_busy_object_is_scaled_and_says_so() {
     let f = Fixture::new(1);
@@ -230,8 +230,8 @@ async fn a_busy_object_is_scaled_and_says_so() {
     assert_eq!(f.after(60).await, [], "what is gone is let go");
 }
 
-/// Goal: each period has one pass. Edits do not bring it forward, errors do not delay it, and an unchanged status is
-/// not written.
+/// Goal: each period has one reconcile. Edits do not bring it forward, errors do not delay it, and an unchanged status
+/// is not written.
 #[tokio::test(start_paused = true)]
 async fn passes_keep_their_period() {
     let f = Fixture::new(2);
@@ -308,8 +308,8 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     assert_eq!(told, ["FailedRescale", "FailedUpdateStatus"]);
 }
 
-/// Goal: a throttled write of the scale is repeated in the same pass after the delay that the API server requests, if
-/// that is within the time limit of one write. It is repeated at most ten times, as in upstream's client, and only
+/// Goal: a throttled write of the scale is repeated in the same reconcile after the delay that the API server requests,
+/// if that is within the time limit of one write. It is repeated at most ten times, as in upstream's client, and only
 /// while the lease lasts.
 #[tokio::test(start_paused = true)]
 async fn a_throttled_write_of_the_scale_is_repeated_when_the_server_says() {
@@ -344,8 +344,9 @@ async fn a_throttled_write_of_the_scale_is_repeated_when_the_server_says() {
     assert!(puts(&asked) == 0 && told.ends_with("the lease may end within two seconds"), "{asked:?}");
 }
 
-/// Goal: recommendations from before a time in which another controller acts on an object do not prevent the first pass
-/// after it from being stabilized. Method: five idle replicas, led here again after ten minutes, twice the window.
+/// Goal: recommendations from before a time in which another controller acts on an object do not prevent the first
+/// reconcile after it from being stabilized. Method: five idle replicas, led here again after ten minutes, twice the
+/// window.
 #[tokio::test(start_paused = true)]
 async fn what_is_remembered_does_not_outlive_a_time_in_which_somebody_else_acts() {
     type Turn = fn(&Fixture);
@@ -419,7 +420,7 @@ async fn what_is_said_of_an_object_ends_with_the_lease() {
     assert_eq!(said(), (false, true, true), "still another manager's, and it is said again");
 }
 
-/// Goal: events of passes in flight at shutdown are written.
+/// Goal: events of reconciles in flight at shutdown are written.
 #[tokio::test(start_paused = true)]
 async fn events_of_the_last_passes_are_written() {
     let f = Fixture::new(1);
@@ -432,7 +433,8 @@ async fn events_of_the_last_passes_are_written() {
     assert_eq!(sent(&asked, EVENTS)["reason"], "SuccessfulRescale", "{asked:?}");
 }
 
-/// Goal: recommendations outlive a pass, but not an object: an object created again under the same name starts afresh.
+/// Goal: recommendations outlive a reconcile, but not an object: an object created again under the same name starts
+/// afresh.
 #[tokio::test(start_paused = true)]
 async fn what_is_remembered_belongs_to_the_object() {
     let f = Fixture::new(1);
@@ -500,9 +502,10 @@ async fn a_target_at_zero_is_left_asleep_without_the_gate() {
     assert!(!lines(&asked).contains(&PUT));
 }
 
-/// Goal: a pass that fails like the previous one writes no status, whatever failed, once the first status is stored in
-/// the API server's form. The exception is a rejected write of the scale: `AbleToScale` was True in between and its
-/// time changes, as upstream's does. Method: each way in which a pass can fail, and the reason in its status.
+/// Goal: a reconcile that fails like the previous one writes no status, whatever failed, once the first status is
+/// stored in the API server's form. The exception is a rejected write of the scale: `AbleToScale` was True in between
+/// and its time changes, as upstream's does. Method: each way in which a reconcile can fail, and the reason in its
+/// status.
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
     type Break = fn(&Fixture, &mut Value);

@@ -1,4 +1,4 @@
-//! Sources of a pass over a HorizontalPodAutoscaler, behind three small ports.
+//! Sources of a reconcile of a HorizontalPodAutoscaler, behind three small ports.
 //!
 //! | Port | Purpose | In a cluster |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //!
 //! # Differences from upstream
 //!
-//! - The requests of one pass run concurrently, [`AT_ONCE`] of them. A request that several metrics need is sent once:
-//!   cpu and memory of the same pods are one list.
+//! - The requests of one reconcile run concurrently, [`AT_ONCE`] of them. A request that several metrics need is sent
+//!   once: cpu and memory of the same pods are one list.
 //! - Each call is limited to [`PATIENCE`]; upstream waits forever and blocks a worker. A request that cannot be sent
 //!   within [`ASKED_WITHIN`] fails, so an object with thousands of metrics holds a worker for little longer than that.
 
@@ -40,9 +40,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of concurrent requests of one pass.
+/// Maximum number of concurrent requests of one reconcile.
 const AT_ONCE: usize = 8;
-/// Time within which a pass sends requests: twice the timeout of a request to a silent API.
+/// Time within which a reconcile sends requests: twice the timeout of a request to a silent API.
 const ASKED_WITHIN: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
 
 /// Source of measurements.
@@ -76,7 +76,7 @@ pub trait PodSource: Send + Sync {
     fn select(&self, namespace: &str, selector: &Selector) -> Result<Vec<Pod>, String>;
 }
 
-/// All sources of a pass.
+/// All sources of a reconcile.
 #[derive(Clone, Copy)]
 pub struct Sources<'a> {
     /// Source of measurements.

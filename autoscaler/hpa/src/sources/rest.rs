@@ -52,8 +52,8 @@ impl Rest {
     ) -> Result<T, Failure> {
         let uri = format!("{path}?timeout={}ms", within.as_millis().max(1));
         let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), Asked { verb: "put", resource, name });
-        // The text omits the duration: it depends on the rest of the lease, and conditions should not differ from pass
-        // to pass.
+        // The text omits the duration, which depends on the rest of the lease, so that conditions do not change with
+        // each reconcile.
         timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent("no answer in time")))
     }
 

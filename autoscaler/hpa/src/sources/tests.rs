@@ -332,7 +332,7 @@ impl MetricSource for Slow {
     }
 }
 
-/// Goal: an object with thousands of metrics uses few connections, and its pass ends soon.
+/// Goal: an object with thousands of metrics uses few connections, and its reconcile ends soon.
 #[tokio::test(start_paused = true)]
 async fn few_questions_are_asked_at_once_and_none_late() {
     let (slow, start) = (Slow::default(), Instant::now());

@@ -4,7 +4,7 @@
 //! ZeroScalers, Services ─▶ wants ─┐                        ┌─▶ status.ports, EndpointSlices
 //! ledger, slices, activators ─────┴─▶ pass (plan, writes) ─┴─▶ ledger
 //!                                       ▲ responses
-//!                                       └───── queries ◀─── activators that passes must query
+//!                                       └───── queries ◀─── activators that reconciles must query
 //! ```
 //!
 //! One queue has one key. A pass plans for all workloads that this process leads, and writes one ConfigMap for each
@@ -24,7 +24,7 @@
 //!
 //! # Not here
 //!
-//! The pass over a workload's Service writes the slices ([`super::serverless`]).
+//! The reconcile of a workload's Service writes the slices ([`super::serverless`]).
 
 mod pass;
 mod questions;
@@ -73,13 +73,13 @@ pub(crate) struct Numbers {
 struct Shared {
     system_namespace: String,
     state: Mutex<State>,
-    /// Queue of passes over the ledger.
+    /// Queue of reconciles of the ledger.
     queue: WorkQueue<Key>,
-    /// Queue of passes over Services and slices.
+    /// Queue of reconciles of Services and slices.
     paths: WorkQueue<Key>,
-    /// Queue of passes over statuses.
+    /// Queue of reconciles of statuses.
     statuses: WorkQueue<Key>,
-    /// Queue of passes over scales.
+    /// Queue of reconciles of scales.
     decisions: WorkQueue<Key>,
     /// Wakes the task that sends queries.
     asks: Notify,
@@ -92,7 +92,7 @@ struct Shared {
 }
 
 impl Numbers {
-    /// Returns an empty value. `decisions` is the queue of workloads whose path proof is complete.
+    /// Builds a value without known numbers. `decisions` is the queue of workloads whose path proof is complete.
     pub(crate) fn new(system_namespace: &str, decisions: WorkQueue<Key>) -> Arc<Self> {
         let shared = Arc::new(Shared {
             system_namespace: system_namespace.to_owned(),
@@ -116,7 +116,7 @@ impl Numbers {
         let _ = self.shared.token.set(token); // A second token is ignored.
     }
 
-    /// Returns the queue of passes over the ledger.
+    /// Returns the queue of reconciles of the ledger.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
         self.shared.queue.clone()
     }

@@ -1,4 +1,4 @@
-//! One pass: a plan for all workloads that this process leads, and writes of the maps that it changes.
+//! One reconcile: a plan for all workloads that this process leads, and writes of the maps that it changes.
 
 use super::super::unread::{AGAIN, Unread};
 use super::Numbers;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Delay until the next check while the first lists are incomplete; only the list of the ledger queues a pass by
+/// Delay until the next check while the first lists are incomplete: only the list of the ledger triggers a reconcile by
 /// itself.
 const LISTED_RECHECK: Duration = Duration::from_millis(200);
 
@@ -37,7 +37,7 @@ pub(crate) struct Controller {
     pub(crate) start: u16,
 }
 
-/// Writes planned by a pass.
+/// Writes planned by a reconcile.
 struct Planned {
     changes: BTreeMap<Block, Vec<Change>>,
     /// Changed maps, in the versions that the plan was made from.
@@ -48,7 +48,7 @@ struct Planned {
 }
 
 impl Controller {
-    /// Runs one pass.
+    /// Runs one reconcile.
     ///
     /// # Errors
     /// Returns errors of the API server; other maps are written nevertheless.
@@ -176,7 +176,8 @@ impl Planned {
     }
 }
 
-/// Returns the objects that have lines in the ledger but no recorded needs: they need the ports that they have.
+/// Returns the objects that have lines in the ledger but no recorded needs. These objects need the ports that they
+/// have.
 fn unsaid(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -> BTreeMap<Key, Workload> {
     let mut found: BTreeMap<Key, Workload> = BTreeMap::new();
     let held = lines.values().filter(|entry| entry.state == ledger::State::Held);

@@ -1,10 +1,10 @@
 //! Queries to activators about their bound port numbers. They are sent to the shared port: one query at a time to each
-//! activator, about all numbers that a pass waits for.
+//! activator, about all numbers that a reconcile waits for.
 //!
 //! # Frequency
 //!
-//! The first query is sent at once when a pass begins to wait. While the responses bring nothing new, the next follow
-//! after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`], because an activator binds a number some
+//! The first query is sent at once when a reconcile begins to wait. While the responses bring nothing new, the next
+//! follow after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`], because an activator binds a number some
 //! milliseconds after it enters the ledger.
 //!
 //! A query about more than [`NAMED_MAX`] numbers is answered with all numbers, which is a megabyte for ten thousand of
@@ -80,7 +80,7 @@ struct Pace {
 impl Pace {
     /// Returns the maximum number of ports in one query.
     fn most(&self, now: Instant, has_token: bool) -> usize {
-        // One place is reserved for the number of an identity query.
+        // One slot is reserved for the number of an identity query.
         if has_token && self.named_until.is_none_or(|until| until <= now) { usize::MAX } else { NAMED_MAX - 1 }
     }
 

@@ -60,21 +60,21 @@ impl Given {
     }
 }
 
-/// Passes that wait for a response. The ledger always does.
+/// Reconciles that wait for a response. The ledger is reconciled after every response that concerns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
-    /// Path pass of a workload, and its priority.
+    /// Path reconcile of a workload, and its priority.
     pub(super) path: Option<(Key, Priority)>,
-    /// Scale pass of a workload.
+    /// Scale reconcile of a workload.
     pub(super) decision: Option<Key>,
 }
 
-/// Pending queries: the address and number, and the passes that wait for the response.
+/// Pending queries: the address and number, and the reconciles that wait for the response.
 #[derive(Debug, Default)]
 pub(super) struct Asks(BTreeMap<IpAddr, BTreeMap<u16, Waiting>>);
 
 impl Asks {
-    /// Returns the waiting passes for an address and number. The call itself creates the query.
+    /// Returns the waiting reconciles for an address and number. The call itself creates the query.
     pub(super) fn of(&mut self, (address, number): (IpAddr, u16)) -> &mut Waiting {
         self.0.entry(address).or_default().entry(number).or_default()
     }
@@ -106,7 +106,7 @@ impl Asks {
     }
 }
 
-/// Passes that the responses concern.
+/// Reconciles that the responses concern.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) paths: BTreeMap<Key, Priority>,
@@ -225,7 +225,7 @@ impl State {
             told.ledger |= is_foreign;
             let waiting = match is_ours {
                 true => self.asks.remove(address, number),
-                // After a negative response the pass keeps waiting, and is queued only if the verdict changed.
+                // After a negative response the reconcile keeps waiting, and is queued only if the verdict changed.
                 false => self.asks.get(address, number).filter(|_| verdict != known).cloned(),
             };
             let waiting = waiting.unwrap_or_default();

@@ -17,7 +17,7 @@ use std::time::Duration;
 const AGAIN: Duration = Duration::from_secs(3);
 /// Time without a pod after which an old event counts.
 const LONG: Duration = Duration::from_secs(10);
-/// Maximum age of an event that counts. Controllers that create pods retry at least about that often.
+/// Maximum age of an event that counts. Controllers that fail to create pods retry at least about that often.
 const OLD: Duration = Duration::from_secs(1000);
 /// Margin, because events have whole seconds from the clock of another machine.
 const MARGIN: Duration = Duration::from_secs(2);

@@ -314,8 +314,8 @@ mod tests {
         }
     }
 
-    /// Returns the requests sent by a pass over `ns/made`, whose owner this process does not know, and the result. The
-    /// API server has these Deployments; `None`: it does not respond.
+    /// Returns the requests sent by a reconcile of `ns/made`, whose owner this process does not know, and the result.
+    /// The API server has these Deployments; `None`: it does not respond.
     async fn asked_for(deployments: Option<Value>) -> (Vec<String>, Result<(), Error>) {
         let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
         let (client, limiter) = (Client::new(service, "default"), WriteLimiter::new(Rate::WITH_CONTROLLER));

@@ -1,15 +1,15 @@
 //! Events of ZeroScalers, as shown by `kubectl describe`, one for each change.
 //!
 //! An event reports a difference between the last written status and the one about to be written. It therefore comes
-//! with the status, after a wake and merged like the status, and not with each pass. It is written before the status,
-//! under a name derived from its content and the object's version. If a process dies between both writes, its successor
-//! writes the same event, which the API server already knows. If an event cannot be written, later passes of the same
-//! process write it after the status ([`super::untold`]). No event is written twice.
+//! with the status, after a wake and merged like the status, and not with each reconcile. It is written before the
+//! status, under a name derived from its content and the object's version. If a process dies between both writes, its
+//! successor writes the same event, which the API server already knows. If an event cannot be written, later reconciles
+//! of the same process write it after the status ([`super::untold`]). No event is written twice.
 //!
 //! | reason | condition |
 //! |---|---|
 //! | that of the condition, such as `Invalid`, `CrashLoop`, `HorizontalPodAutoscaler`, `ServiceNotOwned`, `FailedUpdateScale`, `TimedOut` | Ready, HostsOwned, MetricsMeasured, PortsAllocated, AnswersResolved, ProtocolsDetected or PodsOwned becomes False, or is False for another reason, or an edit has another fault |
-//! | `Adopted` | target and Service have been taken over |
+//! | `Adopted` | target and Service were adopted |
 //! | `NetworkPolicy` | Ready begins to warn of a policy that blocks all activators |
 //! | `Scaled` | replicas were changed; successive changes are one event |
 //!
@@ -79,8 +79,8 @@ fn is_wrong(condition: &Condition) -> bool {
     condition.status == "False"
 }
 
-/// Reports whether a fault differs from `was`. The message alone may change with each retry; it counts only if the
-/// object's version changed too.
+/// Reports whether a fault differs from `was`. The message may change with each retry, so a different message counts
+/// only if the object's version has changed too.
 fn is_other(was: &Condition, is: &Condition) -> bool {
     let is_edited = was.observed_generation != is.observed_generation && was.message != is.message;
     !is_wrong(was) || was.reason != is.reason || is_edited

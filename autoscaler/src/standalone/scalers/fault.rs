@@ -26,7 +26,7 @@ pub(crate) struct Found {
     pub(crate) failing: Option<Failing>,
     /// Versions of the object and of its target; `None` if the target is unknown.
     pub(crate) of: Option<String>,
-    /// Time since the workload is awake; `None` if it is not.
+    /// Time for which the workload has been awake; `None` if it is not awake.
     pub(crate) awake_for: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
-//! In-memory findings of the passes about a ZeroScaler. Its status is derived from them ([`super::status`]), and a new
-//! owner reads them back from the status.
+//! In-memory findings of the reconciles about a ZeroScaler. Its status is derived from them ([`super::status`]), and a
+//! new owner reads them back from the status.
 
 use crate::engine::front_end::Outcome;
 use crate::engine::workload::{NotReady, Previous};
@@ -16,7 +16,7 @@ const AWAKE: &str = "Awake";
 /// Findings about one ZeroScaler.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Findings {
-    /// Generation that the last pass read.
+    /// Generation that the last reconcile read.
     pub(crate) generation: Option<i64>,
     /// Activity of the workload, if known.
     pub(crate) activity: Option<Activity>,
@@ -100,7 +100,7 @@ impl Activity {
 }
 
 impl Findings {
-    /// Returns the findings of the last pass in the form of the rules.
+    /// Returns the findings of the last reconcile in the form of the rules.
     pub(crate) fn previous(&self, now: Timestamp) -> Previous {
         let age = self.activity.map(|activity| now.saturating_since(activity.since)).unwrap_or_default();
         let is_given_up = self.activity.is_some_and(|activity| activity.is == ActiveCondition::TimedOut);
@@ -116,7 +116,7 @@ impl Findings {
         }
     }
 
-    /// Applies the result of a pass.
+    /// Applies the result of a reconcile.
     pub(crate) fn conclude(&mut self, outcome: &Outcome, now: Timestamp) {
         self.desired = outcome.want.or(self.desired);
         self.is_initialized |= outcome.initialized;
@@ -125,7 +125,7 @@ impl Findings {
         }
     }
 
-    /// Ends a pass. A time in the future comes from a clock that was set back since. It becomes now; otherwise the
+    /// Ends a reconcile. A time in the future comes from a clock that was set back since. It becomes now; otherwise the
     /// workload would not age until then.
     pub(crate) fn finish(&mut self, generation: Option<i64>, now: Timestamp) {
         self.generation = generation;
@@ -169,7 +169,7 @@ impl Findings {
             desired: status.desired,
             service: status.service.clone().unwrap_or_default(),
             refused,
-            // These hold until the first pass, so a restart neither ends a warning nor repeats its event.
+            // These hold until the first reconcile, so a restart neither ends a warning nor repeats its event.
             lost_hosts: wrong(written::HOSTS_OWNED),
             unmeasured: wrong(written::METRICS_MEASURED),
             unscaled: None,

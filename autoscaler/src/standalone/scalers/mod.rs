@@ -1,13 +1,13 @@
 //! ZeroScalers: the findings about each, and its status.
 //!
 //! ```text
-//! watch ─▶ ZeroScaler ─▶ admission ─▶ Workload ─▶ the passes of both front ends
+//! watch ─▶ ZeroScaler ─▶ admission ─▶ Workload ─▶ the reconciles of both front ends
 //!               ▲                                        │
 //!               └── publication ◀── status ◀── findings ◀┘
 //! ```
 //!
-//! The findings of a pass are in memory at once ([`findings`]). They are written as the status of the ZeroScaler later
-//! ([`publication`]), so a wake waits for no status.
+//! The findings of a reconcile are in memory at once ([`findings`]). They are written as the status of the ZeroScaler
+//! later ([`publication`]), so a wake waits for no status.
 //!
 //! # Authority
 //!
@@ -48,7 +48,7 @@ pub(super) type Listener<'a> = dyn Fn(&Key, Option<&Arc<ZeroScaler>>, Option<&Ar
 #[derive(Clone)]
 struct Kept {
     version: Arc<ZeroScaler>,
-    /// Set if its target is being given back. Otherwise the newest version is refused.
+    /// Set if the target of the version is being given back; otherwise the newest version is refused.
     is_leaving: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Scalers {
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force.
     kept: DashMap<Key, Kept>,
-    /// Services that lead clients to a ready endpoint, by workload, since this process knows the workload.
+    /// Services of each workload that lead clients to a ready endpoint, as far as this process knows.
     led: DashMap<Key, Vec<String>>,
     /// Workloads that request a ZeroScaler by a label.
     pub(crate) enabled: Arc<Enabled>,
@@ -203,8 +203,8 @@ impl Scalers {
         held.map(|held| Findings::clone(&held.1)).or_else(|| object.status.as_ref().map(Findings::read))
     }
 
-    /// Records the findings of a pass about the object version that it read. Calls `listener` if they have changed and
-    /// the object still exists.
+    /// Records the findings of a reconcile about the object version that it read. Calls `listener` if they have changed
+    /// and the object still exists.
     pub(super) fn found(&self, read: &ZeroScaler, findings: Findings, listener: impl FnOnce(&Key, &Findings)) {
         let (key, _turn) = (key_of(read), self.turn.lock());
         let is_there = self.get(&key).is_some_and(|have| have.metadata.uid == read.metadata.uid);
@@ -225,7 +225,7 @@ impl Scalers {
         }
     }
 
-    /// Records that the target of a former version is being given back, before another one is taken up.
+    /// Records that the target of a former version is being given back, before another one is adopted.
     pub(super) fn leave(&self, key: &Key, version: Arc<ZeroScaler>) {
         self.note(key, || drop(self.kept.insert(key.clone(), Kept { version, is_leaving: true })));
     }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     /// Goal: a deleted object stays deleted, although the response to the write that released it, or a note about it,
-    /// arrives late. Method: watch and pass at the same moment on separate threads, repeatedly.
+    /// arrives late. Method: watch and reconcile at the same moment on separate threads, repeatedly.
     #[test]
     fn what_is_gone_stays_so() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));

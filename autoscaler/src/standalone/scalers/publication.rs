@@ -1,17 +1,17 @@
 //! Writes the statuses of ZeroScalers, merged and delayed to save writes.
 //!
-//! The passes change the status several times while a workload wakes or falls asleep. Each change would be a write, at
-//! a moment when the API server has pods to start. Changes therefore wait until the transition is over ([`patience`]),
-//! and are then one write. Changes that a client may wait for are written at once: an edit, a refusal, the first
-//! service of a workload. A new workload needs two writes: the data that activators need to serve it, and the fact that
-//! it is served. In a mass creation each workload waits for its turn without a write that says so.
+//! The reconciles change the status several times while a workload wakes or falls asleep. Each change would be a write,
+//! at a moment when the API server has pods to start. Changes therefore wait until the transition is over
+//! ([`patience`]), and are then one write. Changes that a client may wait for are written at once: an edit, a refusal,
+//! the first service of a workload. A new workload needs two writes: the data that activators need to serve it, and the
+//! fact that it is served. In a mass creation each workload waits for its turn without a write that says so.
 //!
-//! No change is lost: the status is derived from the state alone, so a later pass of this process or of the next leader
-//! writes it.
+//! No change is lost: the status is derived from the state alone, so a later reconcile of this process or of the next
+//! leader writes it.
 //!
 //! Events about changes come before the status. The status waits at most [`EVENT_WITHIN`] for them, because a client
-//! may wait for it. Events that could not be written are retried by later passes ([`untold`](super::untold)), and do
-//! not fail the pass.
+//! may wait for it. Events that could not be written are retried by later reconciles ([`untold`](super::untold)), and
+//! do not fail the reconcile.
 
 use super::super::choice::Choice;
 use super::super::cluster::Cluster;
@@ -63,13 +63,13 @@ use tokio::time::{Instant, timeout};
 const WAKING_MAX: Duration = Duration::from_secs(10);
 /// Maximum delay of the status while falling asleep: grace period, end of the last pod, and a margin.
 const FALLING_ASLEEP_MAX: Duration = Duration::from_secs(90);
-/// Maximum delay of the first status for Service and port numbers, counted from the first pass over the Service.
+/// Maximum delay of the first status for Service and port numbers, counted from the first reconcile of the Service.
 const BORN_MAX: Duration = Duration::from_secs(10);
 /// Interval within which changes are merged into one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
 /// Maximum wait for the response to an event. After a failure the next events are not tried.
 const EVENT_WITHIN: Duration = Duration::from_secs(1);
-/// Delay before failed events are retried. If they failed the pass, they would lengthen the backoff of the status.
+/// Delay before failed events are retried. If they failed the reconcile, they would lengthen the backoff of the status.
 const EVENTS_AGAIN: Duration = Duration::from_secs(10);
 
 /// Maximum number of Services in a status.
@@ -89,11 +89,11 @@ pub(crate) struct Publisher {
     collection: Arc<dyn Collection>,
     writes: Writes,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
-    /// Start of the wait of each pending change.
+    /// Time from which the status of each workload has had unwritten changes.
     since: DashMap<Key, Instant>,
     /// Events that could not be written.
     untold: Untold,
-    /// Time since the API server accepts no pod of a workload.
+    /// Time from which the API server has accepted no pod of each workload.
     refused: DashMap<Key, Instant>,
     /// Reasons for that, if only events show them.
     creations: Creations,
@@ -125,7 +125,7 @@ impl Publisher {
         }
     }
 
-    /// Runs one pass over a status: writes it, or queues the key for the time when it is due.
+    /// Runs one reconcile of a status: writes it, or queues the key for the time when it is due.
     ///
     /// # Errors
     /// Returns errors of the API server about the status.
@@ -181,7 +181,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// Retries the events that former passes could not write.
+    /// Retries the events that former reconciles could not write.
     async fn tell_again(&self, key: &Key) {
         let left = self.tell(key, self.untold.of(key)).await;
         self.keep_untold(key, left);
@@ -227,7 +227,7 @@ impl Publisher {
         }
     }
 
-    /// Reports whether the written status is complete, as far as the passes know.
+    /// Reports whether the written status is complete, as far as the reconciles know.
     pub(in super::super) fn is_settled(&self, key: &Key) -> bool {
         let counts = self.pods.counts(key);
         !self.since.contains_key(key) && counts.ready + counts.not_ready == 0
@@ -464,8 +464,8 @@ fn is_new(written: Option<&ZeroScalerStatus>) -> bool {
     written.is_none_or(|written| written.observed_generation.is_none())
 }
 
-/// Reports whether a new workload has neither findings nor faults yet. The first pass over its Service reports how its
-/// pods are reached, and queues the status again. A workload that was checked and could not be taken up is reported.
+/// Reports whether a new workload has neither findings nor faults yet. The first reconcile of its Service reports how
+/// its pods are reached, and queues the status again. A workload that was checked and could not be adopted is reported.
 fn is_unseen(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus, is_taken_up: bool) -> bool {
     let waits = is_taken_up || wanted.observed_generation.is_none();
     let is_known = wanted.backend.is_some() || !is(&wanted.conditions, READY, ConditionStatus::Unknown);

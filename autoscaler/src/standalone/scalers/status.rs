@@ -1,10 +1,10 @@
-//! Builds the status of a ZeroScaler from the findings of the passes. [`Findings::read`] is the inverse.
+//! Builds the status of a ZeroScaler from the findings of the reconciles. [`Findings::read`] is the inverse.
 //!
 //! | condition | True | False | Unknown |
 //! |---|---|---|---|
 //! | Ready | configured and served, asleep or awake; a message warns of possible obstacles | refused; a host leads elsewhere; it cannot be woken; its pods cannot serve ([`super::fault`]) | its Service is not served yet |
 //! | Active | awake | asleep | in transition |
-//! | Adopted | target and Service are taken over | they cannot be | not yet |
+//! | Adopted | target and Service are adopted | they cannot be | not yet |
 //! | HostsOwned | each host leads here | some host does not | |
 //! | PortsAllocated | each port has a number of its own | some port has none, or a faulty one | not yet |
 //! | AnswersResolved | the Service of the fallback exists and is usable | it is missing or unusable; condition absent without a fallback | |
@@ -56,7 +56,7 @@ const STAYS: &str = "spec.paused: replicas stay as they are, and so does where t
 pub(crate) struct Inputs<'a> {
     /// Object with its last written status.
     pub(crate) object: &'a ZeroScaler,
-    /// Findings of the passes.
+    /// Findings of the reconciles.
     pub(crate) findings: &'a Findings,
     /// Pod counts.
     pub(crate) pods: PodCounts,
@@ -198,8 +198,8 @@ fn state(findings: &Findings, pods: PodCounts) -> State {
     }
 }
 
-/// Returns the reason why no request can wake the workload, for clients that wait, or `None` if it can be woken. A
-/// former version in force can be woken.
+/// Returns the reason why no request can wake the workload, for waiting clients. Returns `None` if the workload, or a
+/// former version in force, can be woken.
 fn kept_asleep(findings: &Findings, in_force: Option<&Version>, generation: Option<i64>) -> Option<&'static str> {
     let is_former = in_force.is_some_and(|version| version.generation != generation);
     match &*findings.refused.as_ref().filter(|_| !is_former)?.reason {

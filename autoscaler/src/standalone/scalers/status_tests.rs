@@ -39,7 +39,7 @@ fn is_waited_for(object: &Value) -> bool {
     })
 }
 
-/// Returns the findings of a pass over generation 1.
+/// Returns the findings of a reconcile of generation 1.
 fn findings(is: ActiveCondition, desired: i32) -> Findings {
     let activity = Some(Activity { is, since: NOW });
     let (generation, service) = (Some(1), "hello".to_owned());

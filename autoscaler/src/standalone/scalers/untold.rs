@@ -1,7 +1,7 @@
 //! Events that could not be written yet. Their status did not wait for them.
 //!
-//! Each pass over the status retries them, and a pass that fails returns after some seconds. Each event keeps its
-//! original name, so the API server recognizes one that was written after all.
+//! Each reconcile of the status retries them. If some fail again, the next reconcile follows after some seconds. Each
+//! event keeps its original name, so the API server recognizes an event that was written after all.
 //!
 //! Their number is bounded. Excess events are dropped, the oldest of an object first. All are dropped when the process
 //! ends.

@@ -126,7 +126,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) settings: &'a Settings,
     /// Scaled target.
     pub(crate) target: &'a Target,
-    /// Set if it is paused without pods.
+    /// Set if the workload is paused without pods.
     pub(crate) paused: bool,
     /// Error of the API server if it rejects the patch that would wake the workload.
     pub(crate) wake_refused: Option<String>,

@@ -1,4 +1,4 @@
-//! Step 4 of a pass over a ZeroScaler: the EndpointSlices of its Services, by port numbers.
+//! Step 4 of a reconcile of a ZeroScaler: the EndpointSlices of its Services, by port numbers.
 //!
 //! # Preconditions of a write
 //!
@@ -50,11 +50,11 @@ use tokio::time::Instant;
 
 /// Time that a further activator beside several waits for other changes.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
-/// Time that an activator terminating in order waits for the response of its successor. The response takes
-/// milliseconds, unless thousands of queries are pending: their writes take longer than that.
+/// Time for which the removal of an activator that terminates in order waits for the response of its successor. The
+/// response takes milliseconds, unless thousands of queries are pending: their writes take longer than that.
 pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 
-/// Inputs of the slices that do not change during a pass.
+/// Inputs of the slices that do not change during a reconcile.
 pub(super) struct ByPort<'a> {
     pub(super) public: &'a Public,
     pub(super) ports: &'a [ServedPort],
@@ -72,7 +72,7 @@ pub(super) struct Path {
     pub(super) is_led: bool,
 }
 
-/// Evaluation of the desired slices.
+/// Snapshot of the existing and the desired slices.
 struct Look {
     existing: Vec<Arc<EndpointSlice>>,
     /// Present destinations of the ports.
@@ -82,7 +82,7 @@ struct Look {
     is_asked: bool,
     /// Priority of the next evaluation, unless an event comes first: sleeping workloads with slices wait for others.
     priority: Priority,
-    /// Set if this process has planned its numbers.
+    /// Set if this process has planned the numbers of the workload.
     is_planned: bool,
 }
 
@@ -93,8 +93,8 @@ impl Pass<'_> {
         let waits = (key.clone(), self.public_key(of));
         let look = self.look(of, true);
         if !look.is_planned && !look.before.is_empty() && of.ports.iter().any(|port| port.is_carried) {
-            // A new leader does not know the numbers before its plan, which triggers another pass. The slices of the
-            // former leader stay valid meanwhile.
+            // A new leader does not know the numbers before its plan, which triggers another reconcile. The slices of
+            // the former leader stay valid meanwhile.
             self.in_path = true;
             return Ok(None);
         }

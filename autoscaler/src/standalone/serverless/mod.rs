@@ -1,7 +1,7 @@
 //! Follows the path of a ZeroScaler ([`super::paths`]): maintains a private Service, the public Services, and endpoints
 //! that lead to activators or pods.
 //!
-//! # Steps; the first error ends the pass
+//! # Steps; the first error ends the reconcile
 //!
 //! 1. Choose the public Services ([`super::choice`]). The standing of each Service decides what may be done with it
 //!    ([`adopt`]).
@@ -125,10 +125,10 @@ impl Controller {
         }
     }
 
-    /// Runs one pass over the path of one ZeroScaler.
+    /// Runs one reconcile of the path of one ZeroScaler.
     ///
     /// # Errors
-    /// Returns the error that ended the pass; completed steps are reported nevertheless.
+    /// Returns the error that ended the reconcile; completed steps are reported nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let object = self.scalers.get(key);
         let Some((object, path)) = object.and_then(|object| Some((object.clone(), self.cluster.path(&object)?))) else {
@@ -180,15 +180,15 @@ struct Pass<'a> {
 /// Requested public Service and the existing one, if it exists.
 type Front = (ServiceChoice, Option<Arc<Service>>);
 
-/// Public Service of a pass.
+/// Public Service of a reconcile.
 struct Public {
     service: Service,
-    /// Set if it is borrowed, or was borrowed until this pass.
+    /// Set if the Service is borrowed, or was borrowed until this reconcile.
     adopted: bool,
 }
 
 impl Public {
-    /// Reports whether it has its selector back.
+    /// Reports whether a borrowed Service has its selector back.
     fn is_returned(&self) -> bool {
         self.adopted && adopt::needs_adoption(&self.service)
     }
@@ -375,7 +375,8 @@ impl Pass<'_> {
         standing(service, self.claimant())
     }
 
-    /// Reports whether nothing may be taken over any more: the ZeroScaler is being deleted, or names another target.
+    /// Reports whether the workload must not adopt anything any more: the ZeroScaler is being deleted, or names another
+    /// target.
     fn is_leaving(&self) -> bool {
         self.object.metadata.deletion_timestamp.is_some() || self.controller.scalers.is_leaving(self.key)
     }
@@ -441,7 +442,7 @@ impl Pass<'_> {
             }
             Standing::Outgoing => {
                 self.service.clear();
-                Ok(None) // Its deletion triggers another pass.
+                Ok(None) // Its deletion triggers another reconcile.
             }
             Standing::Absent | Standing::Ours => match services::corrected(&have, &want) {
                 Some(next) => {

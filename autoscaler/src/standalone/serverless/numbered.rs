@@ -45,7 +45,7 @@ pub(crate) struct ServedPort {
     pub(crate) app_protocol: Option<String>,
     /// Name in the private Service.
     pub(crate) private: String,
-    /// Set if activators carry it.
+    /// Set if activators carry the port.
     pub(crate) is_carried: bool,
 }
 

@@ -137,7 +137,7 @@ pub(crate) fn public(common: &Common, name: &str, port: &BackendPort) -> Service
     }
 }
 
-/// Error: no port of a Service leads to the revision's port.
+/// Error of a Service without a port that leads to the revision's port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Service {service:?} has no port that leads to port {port} of the pods")]
 pub(crate) struct NoTrafficPort {

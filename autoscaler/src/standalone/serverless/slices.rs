@@ -38,7 +38,7 @@ pub(crate) fn ready(slices: &[Arc<EndpointSlice>]) -> usize {
     slices.iter().flat_map(|slice| slice.endpoints.iter().flatten()).filter(|e| is_ready(e)).count()
 }
 
-/// Reports whether we write a slice.
+/// Reports whether a slice is managed by us.
 pub(crate) fn is_ours(slice: &EndpointSlice) -> bool {
     let labels = slice.metadata.labels.as_ref();
     labels.and_then(|labels| labels.get(SLICE_MANAGED_BY)).is_some_and(|manager| manager == names::MANAGED_BY)

@@ -247,8 +247,8 @@ fn metrics_of_pods_are_plain_values() {
 }
 
 proptest! {
-    /// Goal: for settled pods, that is ready, measured and as many as the scale says, more load never lowers the
-    /// result.
+    /// Goal: more load never lowers the result for settled pods, which are ready, measured and as many as the scale
+    /// says.
     #[test]
     fn more_load_never_means_fewer_pods(
         values in prop::collection::vec(0_i64..5000, 1..40), more in 0_i64..5000, at in any::<prop::sample::Index>(),

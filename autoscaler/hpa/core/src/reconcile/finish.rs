@@ -1,9 +1,9 @@
-//! End of a pass: the status to write, the events, and the metrics.
+//! End of a reconcile: the status to write, the events, and the metrics.
 
 use super::Pass;
 use crate::status::{Event, Status};
 
-/// Pass that has decided. Write [`Finish::status`] if there is one, then [conclude](Finish::conclude).
+/// Decided reconcile. Write [`Finish::status`] if there is one, then [conclude](Finish::conclude).
 #[derive(Debug)]
 pub struct Finish {
     name: String,
@@ -13,7 +13,7 @@ pub struct Finish {
     /// Event that follows the write of the status.
     last_event: Option<Event>,
     error: Option<String>,
-    /// Set if a failed write of the status replaces the error of the pass.
+    /// Set if a failed write of the status replaces the error of the reconcile.
     complete: bool,
     spec_error: bool,
     action: Action,
@@ -21,18 +21,19 @@ pub struct Finish {
     runs: Vec<MetricRun>,
 }
 
-/// Result of a pass.
+/// Result of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conclusion {
     /// Events, in order.
     pub events: Vec<Event>,
-    /// Error of the pass. It does not bring the next pass forward. The pass may have scaled nevertheless.
+    /// Error of the reconcile. It does not bring the next reconcile forward. The reconcile may have scaled
+    /// nevertheless.
     pub error: Option<String>,
     /// Label of `reconciliations_total` and of its duration.
     pub action: Action,
     /// Second label of these metrics.
     pub error_label: ErrorLabel,
-    /// Value of the gauge `desired_replicas`, if the pass got that far.
+    /// Value of the gauge `desired_replicas`, if the reconcile got that far.
     pub desired_replicas: Option<i32>,
     /// Labels of `metric_computation_total` and of its duration, one entry for each evaluated metric.
     pub metrics: Vec<MetricRun>,
@@ -106,12 +107,12 @@ pub struct MetricRun {
 }
 
 impl Finish {
-    /// Ends a completed pass that wants `desired` replicas.
+    /// Ends a completed reconcile that wants `desired` replicas.
     pub(super) fn done(pass: Pass<'_>, desired: i32, partial_error: Option<String>) -> Self {
         Self { error: partial_error, complete: true, desired: Some(desired), ..Self::of(pass) }
     }
 
-    /// Ends a pass that failed.
+    /// Ends a reconcile that failed.
     pub(super) fn failed(pass: Pass<'_>, error: String, last_event: Option<Event>) -> Self {
         Self { error: Some(error), last_event, ..Self::of(pass) }
     }
@@ -145,7 +146,7 @@ impl Finish {
         self.status.as_ref()
     }
 
-    /// Ends the pass with the result of the status write. The result is ignored if there was no status to write.
+    /// Ends the reconcile with the result of the status write. The result is ignored if there was no status to write.
     pub fn conclude(self, written: Result<(), String>) -> Conclusion {
         let Self { mut events, mut error, .. } = self;
         if let (Err(e), Some(_)) = (written, &self.status) {

@@ -60,7 +60,7 @@ fn unselected<'a>(
     Step::Finish(unmeasured(pass, scale, error, Vec::new()))
 }
 
-/// Ends the pass without a proposal: known numbers are reported, and the scale stays.
+/// Ends the reconcile without a proposal: known numbers are reported, and the scale stays.
 fn unmeasured(mut pass: Pass<'_>, scale: &Scale, error: &str, metrics: Vec<MetricStatus>) -> Finish {
     let desired = pass.status.desired_replicas;
     pass.report(scale.spec_replicas, desired, metrics);

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The shell carries out each [`Step`] until there is a [`Finish`]. It then writes the status if there is one, and
-//! [concludes](Finish::conclude) with the result of that write. The time is constant within a pass.
+//! [concludes](Finish::conclude) with the result of that write. The time is constant within a reconcile.
 //!
 //! # Replicas
 //!
@@ -62,7 +62,7 @@ pub struct Autoscaler<'a> {
     pub status: &'a Status,
 }
 
-/// Next step of a pass.
+/// Next step of a reconcile.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// Read the target's scale.
@@ -77,7 +77,7 @@ pub enum Step<'a> {
     Finish(Finish),
 }
 
-/// Begins a pass.
+/// Begins a reconcile.
 pub fn start<'a>(
     autoscaler: Autoscaler<'a>,
     options: &'a Options,
@@ -90,7 +90,7 @@ pub fn start<'a>(
     reading::begin(pass)
 }
 
-/// State shared by all steps of a pass.
+/// State shared by all steps of a reconcile.
 #[derive(Debug)]
 struct Pass<'a> {
     autoscaler: Autoscaler<'a>,

@@ -94,7 +94,7 @@ fn disabled(mut pass: Pass<'_>) -> Finish {
     Finish::done(pass, 0, None)
 }
 
-/// Ends the pass with only the condition changed in the status.
+/// Ends the reconcile with only the condition changed in the status.
 fn unreadable(mut pass: Pass<'_>, why: &str, error: String) -> Finish {
     pass.events.push(Event::warning("FailedGetScale", why.to_owned()));
     let message = format!("the HPA controller was unable to get the target's current scale: {why}");

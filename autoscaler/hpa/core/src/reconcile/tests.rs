@@ -1,4 +1,4 @@
-//! Tests of whole passes. The limit on scale-ups without a behavior is in effect here.
+//! Tests of whole reconciles. The limit on scale-ups without a behavior is in effect here.
 
 mod cases;
 
@@ -254,7 +254,7 @@ fn a_write_is_tried_five_times_against_conflicts_and_once_otherwise() {
     }
 }
 
-/// Goal: a pass that ends like the previous one writes no status, however it ends, but repeats its events. The
+/// Goal: a reconcile that ends like the previous one writes no status, however it ends, but repeats its events. The
 /// exception is a rejected write of the scale: the scale was readable, so `AbleToScale` was True in between and its
 /// time changes, as upstream's does.
 #[test]
@@ -371,7 +371,7 @@ fn each_way_to_another_size_has_a_reason() {
     }
 }
 
-/// Goal: the requests of a pass concern its own autoscaler, and its errors name that autoscaler.
+/// Goal: the requests of a reconcile concern its own autoscaler, and its errors name that autoscaler.
 #[test]
 fn a_pass_asks_for_its_own_and_names_it() {
     let scenario = scenario((1, 9), 3, vec![cpu(30)]).using(&[300, 500, 700]);

@@ -1,4 +1,4 @@
-//! Cluster with one autoscaler, for tests of whole passes.
+//! Cluster with one autoscaler, for tests of whole reconciles.
 
 use common::time::Timestamp;
 
@@ -64,7 +64,7 @@ pub(crate) fn bogus() -> MetricSpec {
     MetricSpec { kind: "Bogus".into(), ..MetricSpec::default() }
 }
 
-/// Cluster with one autoscaler, and the result of its pass.
+/// Cluster with one autoscaler, and the result of its reconcile.
 pub(crate) struct Scenario {
     pub(crate) spec: Spec,
     pub(crate) status: Status,
@@ -81,7 +81,7 @@ pub(crate) struct Scenario {
     pub(crate) writes: Vec<WriteResult>,
 }
 
-/// Checked results of a pass.
+/// Checked results of a reconcile.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) desired: i32,
@@ -191,7 +191,7 @@ impl Scenario {
         }
     }
 
-    /// Runs one pass and stores its status.
+    /// Runs one reconcile and stores its status.
     pub(crate) fn pass(&mut self) -> Seen {
         let mut selectors = Selectors::default();
         selectors.register("shop", "web");

@@ -1,4 +1,4 @@
-//! Whole passes in one table: pods in all states, other kinds of metrics, and the effect of the last scaling.
+//! Whole reconciles in one table: pods in all states, other kinds of metrics, and the effect of the last scaling.
 
 use crate::reconcile::WriteResult;
 use crate::tests::scenario::{NOW, Scenario, Seen, bogus, cpu, external, object, pods_metric, scenario};
