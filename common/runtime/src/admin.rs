@@ -1,7 +1,8 @@
-//! The port for operators: `GET /metrics`, and whatever else a plane explains of itself. Never on a public port.
+//! Admin port for operators: `GET /metrics`, and the pages by which a plane explains itself. Never on a public port.
 //!
-//! It is served by a thread of its own, which other threads go before: scrapers, however many, cost requests no time. Their
-//! connections are bounded ([`bounded_accept`]), and each has [`HEAD_TIMEOUT`] to ask and [`LASTS`] in all.
+//! A separate thread with lower priority serves the port, so any number of scrapers costs requests no time. Its
+//! connections are bounded ([`bounded_accept`]). Each has [`HEAD_TIMEOUT`] to send a request and lasts at most
+//! [`LASTS`].
 
 mod ask;
 
@@ -28,39 +29,39 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Answers a GET on a path, or says that it knows no such thing.
+/// Responds to a GET of a path, or returns `None` for an unknown path.
 pub type Page = Arc<dyn Fn(&str) -> Option<Response<Full<Bytes>>> + Send + Sync>;
 
-/// Where a plane explains its decisions: `/explain/NAMESPACE/NAME`.
+/// Path at which a plane explains its decisions: `/explain/NAMESPACE/NAME`.
 pub const EXPLAIN: &str = "/explain/";
 
 /// Longest wait for a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest time of a connection, answers included.
+/// Longest duration of a connection, including responses.
 const LASTS: Duration = Duration::from_secs(60);
 
-/// Connections at once: a scraper has one or two.
+/// Connection limits: a scraper has one or two.
 const LIMITS: Limits = Limits { total: 256, per_address: 64 };
 
 /// Niceness of the port's thread.
 const NICENESS: i32 = 10;
 
-/// What the port serves.
+/// Content of the admin port.
 #[derive(Clone)]
 pub struct Admin {
-    /// At `/metrics`; none: 404.
+    /// Metrics at `/metrics`; `None`: 404.
     pub metrics: Option<Metrics>,
-    /// Asked in order.
+    /// Pages, tried in order.
     pub pages: Vec<Page>,
-    /// Settings for TLS; none: plain HTTP.
+    /// TLS settings; `None`: plain HTTP.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// Serves metrics and `pages` in plain until `shutdown`.
+/// Serves metrics and `pages` without TLS until `shutdown`.
 ///
 /// # Errors
-/// `listen` cannot be bound.
+/// Fails if `listen` cannot be bound.
 pub async fn serve(
     listen: SocketAddr,
     metrics: Metrics,
@@ -74,7 +75,7 @@ impl Admin {
     /// Serves until `shutdown`.
     ///
     /// # Errors
-    /// `listen` cannot be bound.
+    /// Fails if `listen` cannot be bound.
     pub async fn serve(self, listen: SocketAddr, shutdown: CancellationToken) -> std::io::Result<SocketAddr> {
         let socket = crate::listen::open(listen).map_err(|e| {
             std::io::Error::new(
@@ -84,7 +85,8 @@ impl Admin {
         })?;
         let address = socket.local_addr()?.as_socket().unwrap_or(listen);
         std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
-            // On Linux that of the calling thread. Where it is not allowed, the thread is one among others.
+            // On Linux this sets the niceness of the calling thread. If it is not permitted, the thread keeps its
+            // normal priority.
             let _ = rustix::process::setpriority_process(None, NICENESS);
             if let Err(error) = self.run(socket.into(), shutdown) {
                 tracing::error!(%error, "the admin port is not served");
@@ -120,7 +122,7 @@ impl Admin {
             let answer = self.answer(request.method(), request.uri().path(), request.headers());
             async move { Ok::<_, Infallible>(answer) }
         });
-        // An error is the peer's: a half request, a reset.
+        // The peer causes such errors: a partial request or a reset.
         let _ = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
@@ -128,7 +130,7 @@ impl Admin {
             .await;
     }
 
-    /// A metric that cannot be written breaks the answer off.
+    /// Builds the response to a request. A metric that cannot be written aborts the body.
     fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> Response<UnsyncBoxBody<Bytes, fmt::Error>> {
         let whole = |response: Response<Full<Bytes>>| {
             response.map(|body| body.map_err(|never: Infallible| match never {}).boxed_unsync())
@@ -153,12 +155,12 @@ impl Admin {
     }
 }
 
-/// A plain text response.
+/// Builds a plain text response.
 pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
     with_type(status, "text/plain; charset=utf-8", Full::new(body.into()))
 }
 
-/// A JSON response, whose strings show themselves and do nothing.
+/// Builds a JSON response. Unprintable characters in strings are escaped.
 pub fn json(status: StatusCode, body: impl AsRef<str>) -> Response<Full<Bytes>> {
     let body = printable_document(body.as_ref()).into_owned();
     with_type(status, "application/json", Full::new(body.into()))

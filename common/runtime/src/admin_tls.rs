@@ -1,5 +1,5 @@
-//! TLS on the admin port, as the environment asks for it: `METRICS_PROMETHEUS_TLS_CERT` and `_KEY`, `_CLIENT_AUTH`,
-//! `_CLIENT_CA_FILE`, versions and so on ([`Parameters`]). The certificate's files are followed as they change.
+//! TLS on the admin port, configured by environment variables: `METRICS_PROMETHEUS_TLS_CERT` and `_KEY`,
+//! `_CLIENT_AUTH`, `_CLIENT_CA_FILE`, versions and so on ([`Parameters`]). Changed certificate files are reloaded.
 
 use crate::environment::EnvironmentError;
 use crate::tls::files::{self, Pair};
@@ -16,15 +16,16 @@ const PREFIX: &str = "METRICS_PROMETHEUS_TLS";
 pub struct AdminTls {
     pair: Pair,
     parameters: Parameters,
-    /// Whether clients must show a certificate, and who signs them.
+    /// Set if client certificates are verified: whether they are required, and the CA file.
     clients: Option<(bool, PathBuf)>,
 }
 
 impl AdminTls {
-    /// From the environment; none where neither certificate nor key is named.
+    /// Reads the environment. Returns `None` if neither certificate nor key is set.
     ///
     /// # Errors
-    /// One of the two is named alone, client certificates are asked for without an authority, or a name is none.
+    /// Fails if only one of the two is set, if client certificates are requested without a CA, or if a value is
+    /// unknown.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, EnvironmentError> {
         let read = |suffix: &str| get(&format!("{PREFIX}_{suffix}")).filter(|value| !value.is_empty());
         let refused = |suffix: &str, value: String, rule: &'static str| {

@@ -1,24 +1,24 @@
-//! Proves that a peer is a plane: an activator, in its Pod, or an autoscaler.
+//! Verifies that a peer is a plane: an activator, with its Pod, or an autoscaler.
 //!
-//! Where it is asked for ([`Demand`]), a peer must show a ServiceAccount's token for our audience, which the API server is
-//! asked about (TokenReview). An activator's token must be bound to a Pod. Stats and attestations must carry that Pod's
-//! name: an activator that was taken over can lie about its own load and nobody else's. An autoscaler's token may forward
-//! anybody's. Nobody else in the cluster can make a workload grow or fall asleep, keep a limit together with activators,
-//! or ask them which ports they have bound.
+//! If enabled ([`Demand`]), a peer must present a ServiceAccount token for our audience, which the API server verifies
+//! (TokenReview). An activator's token must be bound to a Pod, and its stats and attestations must carry that Pod's
+//! name. So a compromised activator can misreport only its own load. An autoscaler's token may forward any stats. No
+//! other process in the cluster can scale a workload up or down, share limits with activators, or ask them for their
+//! bound ports.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - What a review said is kept, a good word for [`GOOD_FOR`] and a bad one for [`BAD_FOR`], so that activators that
-//!   come back all at once cost one review each, and a stranger who keeps knocking costs one in ten seconds. At most
-//!   [`REVIEWED_MAX`] of either sort, so that bad words push out no good one.
-//! - A stranger who makes up new tokens is asked about at the pace of [`review_limiter`], and refused with 429
-//!   beyond it. Tokens that are known to be good, and other addresses, do not wait for that.
-//! - The API server does not answer: 503, and nothing is kept or counted but the review, which its address has used up;
-//!   the peer dials again. Connections that stand go on.
-//! - A token is looked at when its connection begins, and not again while that lasts: one that expires, or whose Pod
-//!   goes, ends nothing that stands, as with Kubernetes' own watches. It opens no new connection, once its review is
-//!   too old.
-//! - A refusal is counted, and each reason is said once a minute, however many peers take turns at it.
+//! - Review results are cached: success for [`GOOD_FOR`], failure for [`BAD_FOR`]. So many activators that reconnect at
+//!   once cost one review each, and a stranger that keeps trying costs one in ten seconds. At most [`REVIEWED_MAX`]
+//!   results of each kind are cached, so failures displace no success.
+//! - A stranger that makes up new tokens gets reviews at the rate of [`review_limiter`], and 429 beyond it. Tokens that
+//!   are known to be good, and other addresses, do not wait for that.
+//! - If the API server does not respond, the response is 503. No result is cached and no refusal counted, but the
+//!   address has used up one review. The peer connects again. Existing connections continue.
+//! - A token is checked when its connection begins and not again later. Expiry of the token, or deletion of its Pod,
+//!   ends no connection, as with Kubernetes' own watches. Once its cached review is too old, it opens no new
+//!   connection.
+//! - Refusals are counted. Each reason is logged once a minute, however many peers cause it.
 
 mod review_limiter;
 #[cfg(test)]
@@ -40,30 +40,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Good words kept at most, and bad ones. A cluster has fewer planes.
+/// Maximum number of cached successes, and of cached failures. A cluster has fewer planes.
 pub const REVIEWED_MAX: usize = 1024;
-/// How long a reason is not said again.
+/// Time for which a logged reason is not repeated.
 const QUIET: Duration = Duration::from_secs(60);
-/// Longest token that is looked at.
+/// Longest token that is accepted.
 const TOKEN_MAX: usize = 16 * 1024;
-/// Where the API server says which Pod a token is bound to.
+/// Key under which the API server names the Pod that a token is bound to.
 const POD: &str = "authentication.kubernetes.io/pod-name";
 
-/// What is asked of peers.
+/// Requirements on peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// The audience that tokens must be for.
+    /// Audience of the tokens.
     pub audience: String,
     /// Namespace of the ServiceAccounts.
     pub namespace: String,
-    /// The activators' ServiceAccount.
+    /// ServiceAccount of the activators.
     pub activator: String,
-    /// The autoscalers'.
+    /// ServiceAccount of the autoscalers.
     pub autoscaler: String,
 }
 
 impl Demand {
-    /// Tokens for `audience` of `namespace`'s planes; `autoscaler` is the account of the autoscalers.
+    /// Requires tokens for `audience` from the planes in `namespace`; `autoscaler` is the autoscalers' account.
     pub fn of_planes(audience: &str, namespace: &str, autoscaler: &str) -> Self {
         let [audience, namespace, activator, autoscaler] =
             [audience, namespace, "activator", autoscaler].map(str::to_owned);
@@ -71,43 +71,43 @@ impl Demand {
     }
 }
 
-/// Who a peer has proven to be.
+/// Verified identity of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// An activator, in this Pod.
+    /// An activator in this Pod.
     Activator(Arc<str>),
     /// An autoscaler.
     Autoscaler,
 }
 
-/// Why a handshake was refused.
+/// Reason why a handshake was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// No `Authorization: Bearer`.
+    /// There is no `Authorization: Bearer`.
     #[error("it carries no token")]
     NoToken,
     /// The API server does not know the token, or not for our audience.
     #[error("its token is not good for audience {0}")]
     BadToken(String),
-    /// A token of somebody else.
+    /// The token belongs to another account.
     #[error("its token is that of {0}, who has no part in this")]
     Stranger(String),
-    /// An activator whose token is not bound to a Pod.
+    /// The activator's token is not bound to a Pod.
     #[error("its token is not bound to a Pod")]
     Unbound,
-    /// An activator that acts as an autoscaler.
+    /// An activator acts as an autoscaler.
     #[error("it is an activator, and only autoscalers forward and ask")]
     NoAutoscaler,
-    /// Too many unknown tokens have come from its address.
+    /// Too many unknown tokens came from this address.
     #[error("too many unknown tokens have come from its address")]
     TooMany,
-    /// Nobody could be asked.
+    /// The token could not be reviewed.
     #[error("tokens cannot be reviewed: {0}")]
     Unknown(String),
 }
 
 impl TokenError {
-    /// What the peer is answered; it learns nothing about the cluster.
+    /// Returns the status of the response, which reveals nothing about the cluster.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NoToken | Self::BadToken(_) => StatusCode::UNAUTHORIZED,
@@ -118,27 +118,27 @@ impl TokenError {
     }
 }
 
-/// What is known of a token, and until when.
+/// Cached review of a token.
 #[derive(Clone)]
 struct Reviewed {
     peer: Result<Peer, TokenError>,
     until: Instant,
 }
 
-/// Decides who is a plane.
+/// Verifies planes.
 pub struct Gate {
     demand: Demand,
     reviews: Api<TokenReview>,
-    /// Good words, and bad ones.
+    /// Cached successes and cached failures, by token.
     reviewed: Mutex<[HashMap<String, Reviewed>; 2]>,
     limiter: Mutex<ReviewLimiter>,
     refusals: Counter,
-    /// When each reason was said last.
+    /// Time at which each reason was last logged.
     logged: Mutex<HashMap<Discriminant<TokenError>, Instant>>,
 }
 
 impl Gate {
-    /// Reviews tokens at the API server of `client`.
+    /// Creates a gate that reviews tokens with the API server of `client`.
     pub fn new(demand: Demand, client: Client) -> Self {
         Self {
             demand,
@@ -150,15 +150,15 @@ impl Gate {
         }
     }
 
-    /// Number of refusals.
+    /// Returns the counter of refusals.
     pub fn refusals(&self) -> &Counter {
         &self.refusals
     }
 
-    /// Proves a peer by this token; with `is_autoscaler`, it acts as an autoscaler.
+    /// Verifies a peer by its token; with `is_autoscaler`, it acts as an autoscaler.
     ///
     /// # Errors
-    /// It is no plane, or another one.
+    /// Fails if the peer is not a plane, or not the required one.
     pub async fn admit(&self, token: Option<&str>, is_autoscaler: bool, from: IpAddr) -> Result<Peer, TokenError> {
         let admitted = match token {
             Some(token) => self.known(token, from).await,
@@ -248,7 +248,7 @@ impl Demand {
     }
 }
 
-/// The token that headers carry.
+/// Returns the bearer token in the headers.
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let token = value.strip_prefix("Bearer ")?.trim();

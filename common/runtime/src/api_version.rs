@@ -1,10 +1,10 @@
-//! Whether the API server is new enough, asked at the start.
+//! Checks at the start that the API server is new enough.
 //!
-//! The least version is `KUBERNETES_MIN_VERSION`, by default the oldest that the end-to-end tests of the mode have run on:
-//! v1.31.0 in standalone, and Knative's v1.34.0 in the drop-in. A pre-release of the same version passes, since
-//! clusters run them; a minimum that names a pre-release means exactly that. Asked every second: a server that says
-//! nothing is waited for as long as it takes ([`crate::api_server`] logs it), one that is too old for a minute,
-//! since it may be on its way to a newer version.
+//! The minimum version is `KUBERNETES_MIN_VERSION`. Its default is the oldest version on which the end-to-end tests of
+//! the mode have run: v1.31.0 in standalone, and Knative's v1.34.0 in the drop-in. A pre-release of the same version
+//! passes, since clusters run them; a minimum that names a pre-release means exactly that. The check runs every second.
+//! It waits for a server without a response for as long as necessary ([`crate::api_server`] logs it). It waits a minute
+//! for a server that is too old, since that may be in the middle of an upgrade.
 
 use crate::api_server::is_reported;
 use crate::environment::Mode;
@@ -18,15 +18,15 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Name of the variable.
 pub const VARIABLE: &str = "KUBERNETES_MIN_VERSION";
-/// The rule that the variable must follow.
+/// Rule for the variable's value.
 pub const RULE: &str = "must be a version such as v1.34.0";
 
-/// Time between two questions, and the longest wait for an answer.
+/// Time between two checks, and the longest wait for a response.
 const EVERY: Duration = Duration::from_secs(1);
-/// Longest wait for a server that says that it is too old.
+/// Longest wait for a server that is too old.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The oldest API server that will do.
+/// Oldest supported version of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinimumVersion(Version);
 
@@ -55,10 +55,10 @@ impl fmt::Display for MinimumVersion {
 }
 
 impl MinimumVersion {
-    /// Waits until the API server of `client` says that it is new enough.
+    /// Waits until the API server of `client` is new enough.
     ///
     /// # Errors
-    /// It says that it is too old for a minute.
+    /// Fails if the server is too old for a minute.
     pub async fn check(&self, client: &Client) -> anyhow::Result<()> {
         let mut until = None;
         let mut failures = FailureLog::of("the version of the API server");
@@ -82,7 +82,7 @@ impl MinimumVersion {
         let server = parse(version).map_err(|error| format!("the API server's version {version:?}: {error}"))?;
         let mut least = self.0.clone();
         if least.pre.is_empty() {
-            least.pre = Prerelease::new("0").unwrap_or_default(); // Before every other pre-release.
+            least.pre = Prerelease::new("0").unwrap_or_default(); // Sorts before every other pre-release.
         }
         if server.cmp_precedence(&least).is_lt() {
             return Err(format!(

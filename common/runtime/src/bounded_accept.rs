@@ -1,24 +1,25 @@
-//! Bounds what the clients of a port may hold together: connections before they have proven anything, streams, bytes.
+//! Bounds what the clients of a port may hold together: unproven connections, streams, bytes.
 //!
 //! # The rule
 //!
-//! [`Shares`] have a total, and a bound for each client address. Where a newcomer exceeds the bound of its address, its own
-//! address gives way, and where it exceeds the total, the address that holds most, its own included. So an address cannot
-//! use up the total, and a newcomer with a small share is never refused in place of a large holder. Among addresses that
-//! hold equally much, the newcomer's gives way last where the oldest share does, and first where the youngest does.
+//! [`Shares`] have a total and a limit per client address. If a new share exceeds the limit of its address, a share of
+//! that address is revoked. If it exceeds the total, a share of the address that holds most is revoked, which may be
+//! the new one's own address. So one address cannot use up the total, and a newcomer with a small share is never
+//! refused in favour of a large holder. Among addresses that hold equally much, the newcomer's address comes last if
+//! oldest shares are revoked, and first if youngest shares are revoked.
 //!
-//! | which of the address's shares gives way | where |
+//! | revoked share of the address | used for |
 //! |---|---|
-//! | the oldest: it has had its time | connections that have not said yet what they want |
-//! | the youngest, the newcomer included | streams and bytes in use |
+//! | the oldest: it has had its time | connections that have not sent a request yet |
+//! | the youngest, including the newcomer | streams and bytes in use |
 //!
-//! [`Acceptor`] is a listener with such shares. A connection that gives way is closed at once, so the next one always has a
-//! place: probes are answered while thousands of silent connections are open. What was closed or refused is logged once a
-//! minute.
+//! [`Acceptor`] is a listener with such shares. A connection whose share is revoked is closed at once, so the next one
+//! always has a place: probes get responses while thousands of silent connections are open. Closed and refused
+//! connections are logged once a minute.
 //!
 //! # Not here
 //!
-//! Deadlines: callers bound the time of a head and of an answer.
+//! Deadlines: callers limit the time of a head and of a response.
 
 use parking_lot::Mutex;
 use std::cmp::Reverse;
@@ -36,31 +37,31 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Time between two lines of the log about refused connections.
+/// Interval of log lines about refused connections.
 const LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-/// Pause after a failed accept. Without descriptors, some have to close first.
+/// Pause after a failed accept. If descriptors are used up, some have to be closed first.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Bounds of [`Shares`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For all clients together.
+    /// Limit for all clients together.
     pub total: usize,
-    /// For each address.
+    /// Limit for each address.
     pub per_address: usize,
 }
 
-/// The share of an address that gives way.
+/// Share of an address that is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivesWay {
-    /// The one that was taken first.
+    /// The share that was taken first.
     Oldest,
-    /// The one that was taken last.
+    /// The share that was taken last.
     Youngest,
 }
 
-/// One bounded resource, divided among the addresses of clients.
+/// Bounded resource, divided among client addresses.
 #[derive(Debug)]
 pub struct Shares {
     limits: Limits,
@@ -75,22 +76,22 @@ struct State {
     addresses: HashMap<IpAddr, Holder>,
 }
 
-/// What an address holds.
+/// Shares of one address.
 #[derive(Debug, Default)]
 struct Holder {
     sum: usize,
-    /// In order of arrival.
+    /// Shares in order of arrival.
     members: BTreeMap<u64, Member>,
 }
 
 #[derive(Debug)]
 struct Member {
     amount: usize,
-    /// Tells the share, by being dropped, that it has given way.
+    /// Notifies the share, by being dropped, that it is revoked.
     _stays: oneshot::Sender<Infallible>,
 }
 
-/// What one connection holds. Given back when dropped.
+/// Share of one connection. Returned when dropped.
 #[derive(Debug)]
 pub struct Share {
     shares: Arc<Shares>,
@@ -100,12 +101,12 @@ pub struct Share {
 }
 
 impl Shares {
-    /// Nothing is held.
+    /// Creates shares of which none is taken.
     pub fn new(limits: Limits, gives_way: GivesWay) -> Arc<Self> {
         Arc::new(Self { limits, gives_way, state: Mutex::default() })
     }
 
-    /// A share of `amount` for a client from `address`; none: it would have to give way itself.
+    /// Takes a share of `amount` for a client at `address`, or returns `None` if the new share itself would be revoked.
     pub fn take(self: &Arc<Self>, address: IpAddr, amount: usize) -> Option<Share> {
         let (stays, lost) = oneshot::channel();
         let number = {
@@ -120,14 +121,14 @@ impl Shares {
         share.grow(amount).then_some(share)
     }
 
-    /// What all hold.
+    /// Returns the sum of all shares.
     pub fn held(&self) -> usize {
         self.state.lock().total
     }
 }
 
 impl State {
-    /// The address that is to give way for `more` of `address`, if any is.
+    /// Returns the address of which a share must be revoked so that `address` can take `more`, if any.
     fn holder_in_the_way(&self, shares: &Shares, address: IpAddr, more: usize) -> Option<IpAddr> {
         let Shares { limits, gives_way, .. } = shares;
         let sum = |of: &IpAddr| {
@@ -157,7 +158,7 @@ impl State {
 }
 
 impl Share {
-    /// Takes `more`; `false`: it would have to give way itself, or has.
+    /// Enlarges the share by `more`. Returns `false` if the share is revoked or would have to be.
     pub fn grow(&self, more: usize) -> bool {
         let Shares { gives_way, state, .. } = &*self.shares;
         let mut state = state.lock();
@@ -179,17 +180,17 @@ impl Share {
         true
     }
 
-    /// The client's address.
+    /// Returns the client's address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Ready once it has given way.
+    /// Completes once the share is revoked.
     pub fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(&mut self.lost).poll(cx).map(drop)
     }
 
-    /// Waits until it has given way.
+    /// Waits until the share is revoked.
     ///
     /// # Cancel safety
     /// Nothing is lost.
@@ -204,7 +205,7 @@ impl Drop for Share {
     }
 }
 
-/// A listener whose connections are bounded.
+/// Listener whose connections are bounded.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: TcpListener,
@@ -214,13 +215,14 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts what comes to `listener`, the port that the log calls `port`. The oldest connection gives way.
+    /// Accepts connections of `listener`; `port` is the port's name in the log. The oldest connection is closed first.
     pub fn new(listener: TcpListener, port: &'static str, limits: Limits) -> Self {
         Self { listener, port, shares: Shares::new(limits, GivesWay::Oldest) }
     }
 
-    /// Serves each connection by `serve`, in a task of its own, until `shutdown`; then closes the listener and returns the
-    /// tasks. Each gets the client's address, an IPv4-mapped one as IPv4, and is dropped once it has to give way.
+    /// Serves each connection by `serve` in its own task until `shutdown`. Then closes the listener and returns the
+    /// tasks. Each task gets the client's address (an IPv4-mapped one as IPv4) and is dropped when its share is
+    /// revoked.
     pub async fn serve<F>(self, shutdown: CancellationToken, serve: impl Fn(TcpStream, IpAddr) -> F) -> TaskTracker
     where
         F: Future<Output = ()> + Send + 'static,
@@ -241,13 +243,13 @@ impl Acceptor {
                     continue;
                 }
             };
-            // The oldest gives way, so that the newcomer has a share.
+            // Revoking the oldest leaves a share for the newcomer.
             let Some(mut share) = self.shares.take(address, 1) else { continue };
             let (serving, limits, port, closed) =
                 (serve(stream, address), self.shares.limits, self.port, closed.clone());
             tasks.spawn(async move {
                 tokio::select! {
-                    biased; // What has come already is answered.
+                    biased; // A request that has already arrived gets its response.
                     () = serving => {}
                     () = share.lost() => closed.lock().log(port, Instant::now(), |count| {
                         tracing::warn!(
@@ -257,14 +259,14 @@ impl Acceptor {
                     }),
                 }
             });
-            tokio::task::yield_now().await; // It has its turn before the next one takes its share.
+            tokio::task::yield_now().await; // Lets the task run before the next connection takes its share.
         }
         tasks.close();
         tasks
     }
 }
 
-/// Connections that were closed, or not accepted, and when that was logged.
+/// Number of closed or unaccepted connections, and time of the last log line.
 #[derive(Debug, Default)]
 struct Closed {
     count: u64,
@@ -272,7 +274,7 @@ struct Closed {
 }
 
 impl Closed {
-    /// Counts one more. Logs the number of those that were not logged yet, once in [`LOGGED_EVERY`].
+    /// Counts one connection. Logs the number of unlogged ones, once in [`LOGGED_EVERY`].
     fn log(&mut self, port: &'static str, now: Instant, line: impl FnOnce(u64)) {
         self.count += 1;
         if self.logged.is_none_or(|at| now.duration_since(at) >= LOGGED_EVERY) {
@@ -294,10 +296,12 @@ mod tests {
         [10, 0, 0, n].into()
     }
 
-    /// Goal: the largest holder gives way, its oldest or its youngest share, and never a smaller one for a larger.
+    /// Goal: the largest holder loses its oldest or youngest share, and never a smaller holder in favour of a larger
+    /// one.
     #[test]
     fn the_largest_holder_gives_way() {
-        // Of four in total and three for each: the address of each newcomer, who loses a share to it, whether it has one.
+        // Limits: four in total, three per address. Columns: address of each newcomer, the share that is revoked for
+        // it, and whether it gets a share.
         type Row<'a> = (GivesWay, &'a [(u8, Option<usize>, bool)]);
         use GivesWay::{Oldest, Youngest};
         let rows: [Row<'_>; 7] = [
@@ -326,7 +330,7 @@ mod tests {
         }
     }
 
-    /// Goal: a share that grows counts with all that it holds, and gives all of it back.
+    /// Goal: a growing share counts with its whole amount and returns all of it.
     #[test]
     fn a_share_grows_within_its_bounds() {
         let shares = Shares::new(Limits { total: 100, per_address: 80 }, GivesWay::Youngest);
@@ -342,8 +346,8 @@ mod tests {
         assert_eq!(shares.held(), 0);
     }
 
-    /// Goal: a client that says what it wants is answered, however many silent ones there are, from its own address or from
-    /// another; the others are closed as far as there are too many.
+    /// Goal: a client that sends a request gets a response despite many silent clients, from its own address or
+    /// another. Surplus silent connections are closed.
     #[tokio::test]
     async fn silent_connections_keep_nobody_out() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -1,8 +1,8 @@
-//! Wall-clock time that runs as evenly as the monotonic clock.
+//! Wall-clock time that advances as evenly as the monotonic clock.
 //!
-//! Windows are slotted by wall-clock seconds, because stats from other machines carry them. But a wall clock that is
-//! set must not tear holes into windows; so time here is an anchor plus what the monotonic clock has counted since, and
-//! only a difference that matters moves the anchor. Tests that pause tokio's clock pause this one too.
+//! Windows are divided by wall-clock seconds, because stats from other machines carry them. But setting a wall clock
+//! must not tear holes into windows. So the time here is an anchor plus the monotonic time since, and only a large
+//! difference moves the anchor. Tests that pause tokio's clock pause this one too.
 
 use common::time::Timestamp;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
-/// A difference from the system's wall clock beyond this moves the anchor: half of what a stat may lie in the future.
+/// Difference from the system's wall clock beyond which the anchor moves: half of the time that a stat may lie in the
+/// future.
 const DRIFT_MAX: Duration = Duration::from_millis(2_500);
 
-/// A source of wall-clock time. Clones share the anchor.
+/// Source of wall-clock time. Clones share the anchor.
 #[derive(Clone, Debug)]
 pub struct Clock {
     start: Instant,
@@ -22,22 +23,22 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Anchored to the system's wall clock now.
+    /// Creates a clock anchored to the system's wall clock.
     pub fn system() -> Self {
         Self::starting_at(system_time())
     }
 
-    /// Anchored to a given time now.
+    /// Creates a clock anchored to a given current time.
     pub fn starting_at(wall: Timestamp) -> Self {
         Self { start: Instant::now(), anchor: Arc::new(AtomicI64::new(wall.as_nanos())) }
     }
 
-    /// The time now.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_nanos(self.anchor.load(Ordering::Relaxed)) + self.start.elapsed()
     }
 
-    /// Follows the system's wall clock if it has been set. To be called now and then. Whether it had been.
+    /// Adopts the system's wall clock if it has been set, and returns true in that case. Must be called periodically.
     pub fn resync(&self) -> bool {
         let (now, system) = (self.now(), system_time());
         let drift = now.saturating_since(system).max(system.saturating_since(now));

@@ -1,14 +1,14 @@
-//! Live configuration: ConfigMaps, parsed, as values that always hold the last good version.
+//! Live configuration: parsed ConfigMaps, as values that always hold the last valid version.
 //!
-//! One watch on the system namespace feeds all subscriptions. An update that does not parse is refused with its key
-//! and value, and the former configuration stays in force, or the default where there is no former one. A map that is
-//! missing at the start means defaults: upstream refuses to start then, which nobody can depend on, and a standalone install
-//! should work with none. One that is deleted later means them again, but for whoever keeps what was in force as upstream does
-//! ([`ConfigMaps::keep_deleted`]): there a map may be deleted for a moment, to be made anew.
+//! One watch on the system namespace feeds all subscriptions. An update that does not parse is rejected with its key
+//! and value. The former configuration stays in force, or the default if there is none. A map that is missing at the
+//! start means defaults. Upstream refuses to start then, but no user depends on that, and a standalone installation
+//! should work without maps. A map that is deleted later means defaults again, unless the process keeps the former
+//! values, as upstream does ([`ConfigMaps::keep_deleted`]): there a map may be deleted briefly and created again.
 //!
-//! [`Refusals`] holds what is refused at the moment: it is logged once, shown as a metric, and keeps a process that
-//! must not run on former values from starting. Where all keys of a map are known ([`ConfigMaps::expect`]), one that is
-//! none of them is logged once, with the key that may be meant.
+//! [`Refusals`] holds the maps that are currently rejected. A rejected map is logged once, shown as a metric, and
+//! prevents the start of a process that must not run on former values. If all keys of a map are known
+//! ([`ConfigMaps::expect`]), an unknown key is logged once, with the key that was probably meant.
 
 use crate::telemetry::{Metrics, catalog};
 use crate::watching;
@@ -28,21 +28,21 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// What has become of the first list.
+/// State of the first list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum First {
-    /// It was not answered yet.
+    /// No response yet.
     Unknown,
-    /// The right to it is missing.
+    /// The permission for it is missing.
     Denied,
-    /// It was delivered.
+    /// The list was delivered.
     Listed,
 }
 
 type Data = BTreeMap<String, String>;
 type Deliver = Box<dyn Fn(&Data) -> Result<(), String> + Send + Sync>;
 
-/// So many letters may be wrong, missing, surplus or exchanged in what was meant to be a key.
+/// Maximum number of letters that may be wrong, missing, extra or swapped in a mistyped key.
 const TYPO_MAX: usize = 4;
 
 /// Subscriptions to the ConfigMaps of one namespace.
@@ -53,7 +53,7 @@ pub struct ConfigMaps {
     keeps_deleted: bool,
 }
 
-/// Which maps are refused in their present version. Clones share them.
+/// Maps whose current version is rejected. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
     gauges: Family<MapLabel, Gauge>,
@@ -65,26 +65,26 @@ struct MapLabel {
     config_map: String,
 }
 
-/// A map that breaks a rule.
+/// Map that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ConfigMap {config_map}: {error}")]
 pub struct RefusedMap {
-    /// Its name.
+    /// Name of the map.
     pub config_map: String,
-    /// The key, its value and the rule.
+    /// Key, value and rule.
     pub error: String,
 }
 
 impl Refusals {
-    /// Shows `zeroscale_config_refused`: 1 for each map that is refused, 0 for those that are in force.
+    /// Registers `zeroscale_config_refused`: 1 for each rejected map, 0 for maps in force.
     pub fn register(&self, metrics: &Metrics) {
         metrics.register(catalog::CONFIG_REFUSED, self.gauges.clone());
     }
 
-    /// Whether every map is in force.
+    /// Succeeds if every map is in force.
     ///
     /// # Errors
-    /// The first one that is not.
+    /// Returns the first rejected map.
     pub fn none(&self) -> Result<(), RefusedMap> {
         match self.errors.lock().first_key_value() {
             Some((config_map, error)) => Err(RefusedMap { config_map: config_map.clone(), error: error.clone() }),
@@ -92,7 +92,7 @@ impl Refusals {
         }
     }
 
-    /// A map that is not there has no version that could be refused.
+    /// Forgets a map that does not exist and so has no version to reject.
     fn forget(&self, name: &str) {
         if self.errors.lock().remove(name).is_some() {
             self.gauges.get_or_create_owned(&MapLabel { config_map: name.to_owned() }).set(0);
@@ -106,7 +106,7 @@ impl Refusals {
         match outcome {
             Ok(()) if errors.remove(name).is_some() => tracing::info!(config_map = name, "taken again"),
             Ok(()) => {}
-            // A list that comes again brings the same version.
+            // A repeated list contains the same version.
             Err(error) if errors.get(name) == Some(&error) => {}
             Err(error) => {
                 tracing::error!(
@@ -122,13 +122,13 @@ impl Refusals {
 }
 
 impl ConfigMaps {
-    /// Has values of maps that are deleted after the first list stay in force, if `keeps`, until they are there again.
+    /// Keeps values of maps that are deleted after the first list, if `keeps`, until the maps exist again.
     pub fn keep_deleted(&mut self, keeps: bool) {
         self.keeps_deleted = keeps;
     }
 
-    /// Subscribes to `name`. The value is `default` until the map has been seen, and again when it is deleted, but for who
-    /// keeps it ([`Self::keep_deleted`]).
+    /// Subscribes to `name`. The value is `default` until the map is read, and again when it is deleted, unless values
+    /// are kept ([`Self::keep_deleted`]).
     pub fn subscribe<T, E>(
         &mut self,
         name: &str,
@@ -157,12 +157,12 @@ impl ConfigMaps {
         receiver
     }
 
-    /// The maps that are refused.
+    /// Returns the rejected maps.
     pub fn refusals(&self) -> Refusals {
         self.refusals.clone()
     }
 
-    /// From now on keys of `name` other than `known` are logged: they have no effect.
+    /// Logs keys of `name` other than `known` from now on, because they have no effect.
     pub fn expect(&mut self, name: &str, known: &'static [&'static str]) {
         let (owned, logged) = (name.to_owned(), Mutex::new(BTreeSet::new()));
         let deliver: Deliver = Box::new(move |data| {
@@ -182,7 +182,7 @@ impl ConfigMaps {
         self.subscriptions.entry(name.to_owned()).or_default().push(deliver);
     }
 
-    /// Hands one version of a map to its subscribers.
+    /// Delivers one version of a map to its subscribers.
     pub fn deliver(&self, name: &str, data: &Data) {
         let Some(subscribers) = self.subscriptions.get(name) else { return };
         let mut outcome = Ok(());
@@ -194,7 +194,7 @@ impl ConfigMaps {
         self.refusals.record(name, outcome);
     }
 
-    /// A map is not there any more.
+    /// Handles a deleted map.
     fn deleted(&self, name: &str) {
         match self.keeps_deleted {
             true => self.refusals.forget(name),
@@ -202,8 +202,8 @@ impl ConfigMaps {
         }
     }
 
-    /// Watches `namespace` until `shutdown`. Returns once the first full list has been delivered, or `shutdown`;
-    /// the watch goes on in the background and survives an absent API server.
+    /// Watches `namespace` until `shutdown`. Returns once the first full list has been delivered, or on `shutdown`. The
+    /// watch continues in the background and survives an unavailable API server.
     pub async fn start(self, client: Client, namespace: &str, shutdown: CancellationToken) {
         let mut first = self.spawn(client, namespace, shutdown.clone());
         tokio::select! {
@@ -212,9 +212,9 @@ impl ConfigMaps {
         }
     }
 
-    /// As [`Self::start`], for a process that can do without: it also returns where the right to list the maps was
-    /// missing for all of `patience`. An API server that is absent, or too busy, is waited for. Whether the maps were
-    /// read.
+    /// Does the same as [`Self::start`] for a process that can run without its maps. It also returns if the permission
+    /// to list the maps was missing for all of `patience`. It waits for an API server that is unavailable or
+    /// overloaded. Returns true if the maps were read.
     pub async fn start_if_allowed(
         self,
         client: Client,
@@ -238,7 +238,7 @@ impl ConfigMaps {
         }
     }
 
-    /// Begins to watch. What has become of the first list.
+    /// Starts the watch and returns the state of the first list.
     fn spawn(self, client: Client, namespace: &str, shutdown: CancellationToken) -> watch::Receiver<First> {
         let api: Api<ConfigMap> = Api::namespaced(client, namespace);
         let (sender, first) = watch::channel(First::Unknown);
@@ -289,7 +289,7 @@ impl ConfigMaps {
     }
 }
 
-/// The key that a mistyped one was meant to be.
+/// Returns the known key that a mistyped one was meant to be.
 fn meant(key: &str, known: &[&'static str]) -> Option<&'static str> {
     let distance = |known: &&str| strsim::osa_distance(key, known);
     let nearest = known.iter().copied().min_by_key(distance)?;
@@ -323,8 +323,9 @@ mod tests {
         assert_eq!(**value.borrow(), 7);
     }
 
-    /// Goal: a map that is deleted to be made anew changes nothing meanwhile for whoever keeps it, and means defaults for
-    /// others. Method: a watch that lists the map, is told of its end, and lists none after its history is lost.
+    /// Goal: a map that is deleted and created again changes nothing meanwhile if values are kept, and means defaults
+    /// otherwise. Method: a watch that lists the map, reports its deletion, and lists no map after its history was
+    /// lost.
     #[tokio::test(start_paused = true)]
     async fn a_deleted_map_stays_in_force_for_whoever_keeps_it() {
         for (keeps, expected) in [(true, 9), (false, 7)] {
@@ -342,8 +343,8 @@ mod tests {
         }
     }
 
-    /// A client of an API server that has one map with n=9, until it tells of its deletion by a watch event, or by a list
-    /// after a watch that is refused as too old. Later watches are not answered.
+    /// Returns a client of an API server that has one map with n=9. It reports the deletion by a watch event, or by a
+    /// list after a watch that fails as too old. Later watches get no response.
     fn deleting(by_list: bool) -> Client {
         let (lists, watches) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -387,8 +388,8 @@ mod tests {
         }
     }
 
-    /// Goal: a refused map is shown by name, error and metric for as long as it is, also if but one subscriber refuses
-    /// it.
+    /// Goal: a rejected map is reported by name, error and metric while it is rejected, even if only one subscriber
+    /// rejects it.
     #[test]
     fn refused_maps_are_told() {
         let mut maps = ConfigMaps::default();
@@ -407,7 +408,7 @@ mod tests {
         }
     }
 
-    /// A client of an API server that answers the attempt of a number with `code`, and lists no map where that is 200.
+    /// Returns a client of an API server that responds to the nth attempt with `code`, and lists no map if that is 200.
     fn answering(code: impl Fn(usize) -> u16 + Send + Sync + 'static) -> Client {
         let (asked, code) = (AtomicUsize::new(0), Arc::new(code));
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -424,8 +425,8 @@ mod tests {
         Client::new(service, "default")
     }
 
-    /// Goal: a process that can do without its maps waits for a busy API server as long as it takes, and for a right
-    /// that comes in time; a right that stays missing does not stop it.
+    /// Goal: a process that can run without its maps waits for an overloaded API server as long as necessary, and for a
+    /// permission that is granted in time. A permission that stays missing does not block it.
     #[tokio::test(start_paused = true)]
     async fn only_a_right_that_stays_missing_is_done_without() {
         const PATIENCE: Duration = Duration::from_secs(5);

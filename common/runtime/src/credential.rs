@@ -1,26 +1,26 @@
-//! A credential that somebody else renews: a token in a file, such as a projected token of a ServiceAccount.
+//! Credential that another process renews: a token in a file, such as a projected ServiceAccount token.
 //!
-//! The file is read anew for each connection, so a token that was renewed is used from the next one on. What a
-//! connection was opened with is not looked at again while it lasts. Who shows one is judged by [`is_secret`].
+//! The file is read for each connection, so a renewed token is used from the next connection on. A connection's token
+//! is not checked again while the connection lasts. [`is_secret`] verifies a presented token.
 
 use http::HeaderValue;
 use std::io;
 use std::path::PathBuf;
 
-/// Where the token is.
+/// Path of the token file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenFile(PathBuf);
 
 impl TokenFile {
-    /// The file at `path`, which need not exist yet.
+    /// Creates a reference to the file at `path`, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// The token as it is now.
+    /// Reads the current token.
     ///
     /// # Errors
-    /// The file cannot be read, or holds no token; the error names it.
+    /// Fails if the file cannot be read or contains no token; the error names the file.
     pub async fn read(&self) -> io::Result<String> {
         let text = tokio::fs::read_to_string(&self.0).await;
         let text = text.map_err(|error| io::Error::new(error.kind(), self.named(&error)))?;
@@ -30,10 +30,10 @@ impl TokenFile {
         }
     }
 
-    /// The value of an `Authorization` header with the token as it is now.
+    /// Returns the value of an `Authorization` header with the current token.
     ///
     /// # Errors
-    /// As [`TokenFile::read`].
+    /// Fails as [`TokenFile::read`] does.
     pub async fn bearer(&self) -> io::Result<HeaderValue> {
         let value = HeaderValue::try_from(format!("Bearer {}", self.read().await?));
         let mut value = value.map_err(|_| self.invalid("it holds more than a token"))?;
@@ -50,7 +50,7 @@ impl TokenFile {
     }
 }
 
-/// Compares a text that somebody shows with a secret, in a time that does not tell where they differ.
+/// Compares a presented text with a secret, in a time that does not reveal where they differ.
 pub fn is_secret(shown: &str, secret: &str) -> bool {
     let differs = shown.bytes().zip(secret.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
     shown.len() == secret.len() && differs == 0

@@ -1,4 +1,4 @@
-//! Descriptors: how many there may be, and those whose readiness the runtime tells.
+//! File descriptors: their limit, and readiness notifications for them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -10,8 +10,8 @@ use tokio::io::unix::AsyncFd;
 /// The limit before it was raised.
 static GIVEN: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the limit on open descriptors to what the process may have, as Go's programs do. Many systems start processes
-/// with 1024, for the sake of programs that wait with `select`.
+/// Raises the limit on open descriptors to the maximum that the process may have, as Go programs do. Many systems start
+/// processes with 1024, for the sake of programs that use `select`.
 pub fn raise_limit() {
     let given = *GIVEN.get_or_init(|| getrlimit(Resource::Nofile));
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: given.maximum, ..given }) {
@@ -19,24 +19,24 @@ pub fn raise_limit() {
     }
 }
 
-/// Sets the limit that this process was given, if it has raised it, as programs that it starts are to have that one: for
+/// Restores the original limit if this process has raised it, because child processes should have that one: for
 /// `pre_exec`. It makes one system call, allocates nothing, and its error is a number.
 ///
 /// # Errors
-/// What the system says.
+/// Returns the system's error.
 pub fn give_limit_back() -> io::Result<()> {
     GIVEN.get().map_or(Ok(()), |given| Ok(setrlimit(Resource::Nofile, *given)?))
 }
 
-/// Registers `fd` with the runtime of the caller; it is taken off and closed when the result is dropped.
+/// Registers `fd` with the current runtime. Dropping the result deregisters and closes it.
 ///
 /// # Errors
-/// The system does not watch descriptors of that kind, or has no room for another one.
+/// Fails if the system cannot poll descriptors of that kind, or has no capacity for another one.
 ///
 /// # Panics
-/// Outside of a runtime with I/O.
+/// Panics outside of a runtime with I/O.
 pub fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the descriptor must stay open and the same for as long as it is registered. An OwnedFd always gives the
-    // same number and closes it only when dropped, which AsyncFd, its owner from here on, does after taking it off.
+    // SAFETY: the descriptor must stay open and unchanged while it is registered. An OwnedFd always returns the same
+    // number and closes it only when dropped. AsyncFd owns it from here on and deregisters it before dropping it.
     Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }

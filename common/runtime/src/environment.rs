@@ -1,4 +1,4 @@
-//! What the surroundings say before any configuration is read: mode, names, cluster domain.
+//! Environment variables that apply before any configuration is read: mode, names, cluster domain.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 pub use ipnet::IpNet as Cidr;
 
-/// Which system's rules hold where they differ.
+/// System whose rules apply where the two differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Beside ordinary workloads, by objects of our own.
+    /// Alongside ordinary workloads, controlled by Zeroscale's own objects.
     Standalone,
-    /// In place of Knative Serving's own components. The default, so that a swapped image behaves.
+    /// In place of Knative Serving's own components. The default, so that a swapped image works.
     #[default]
     Knative,
 }
@@ -28,19 +28,19 @@ impl FromStr for Mode {
     }
 }
 
-/// A variable that is missing or cannot be used.
+/// Error of a variable that is missing or invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentError {
-    /// Its name.
+    /// Name of the variable.
     pub variable: Cow<'static, str>,
-    /// What it holds, if it is set.
+    /// Value of the variable, if it is set.
     pub value: Option<String>,
-    /// The rule it broke.
+    /// Broken rule.
     pub rule: Cow<'static, str>,
 }
 
 impl EnvironmentError {
-    /// The variable is set to `value`, which breaks `rule`.
+    /// Creates an error for a variable whose `value` breaks `rule`.
     pub fn new(
         variable: impl Into<Cow<'static, str>>,
         value: impl Into<String>,
@@ -61,10 +61,10 @@ impl fmt::Display for EnvironmentError {
 
 impl std::error::Error for EnvironmentError {}
 
-/// The value of a variable that must be there and must not be empty.
+/// Returns the value of a variable that must exist and must not be empty.
 ///
 /// # Errors
-/// It is missing or empty.
+/// Fails if it is missing or empty.
 pub fn required(
     get: &impl Fn(&str) -> Option<String>,
     variable: &'static str,
@@ -76,10 +76,10 @@ pub fn required(
     }
 }
 
-/// The value of a variable, parsed; `default` where it is missing or empty.
+/// Parses the value of a variable; returns `default` if it is missing or empty.
 ///
 /// # Errors
-/// It is set to something that does not parse.
+/// Fails if the value does not parse.
 pub fn parsed<T: FromStr>(
     get: &impl Fn(&str) -> Option<String>,
     variable: &'static str,
@@ -92,14 +92,14 @@ pub fn parsed<T: FromStr>(
     }
 }
 
-/// The process's own environment, in the shape that [`required`] and [`parsed`] take; tests pass a map instead.
+/// Reads the process's environment, in the form that [`required`] and [`parsed`] take; tests pass a map instead.
 pub fn process(variable: &str) -> Option<String> {
     std::env::var(variable).ok()
 }
 
-/// The cluster's DNS domain: `CLUSTER_DOMAIN`, else the first `svc.` search entry of `/etc/resolv.conf`, else
-/// `cluster.local`. Upstream's wins only where the file can be read; we take it in any case, since nobody can depend on
-/// its being ignored.
+/// Returns the cluster's DNS domain: `CLUSTER_DOMAIN`, else the first `svc.` search entry of `/etc/resolv.conf`, else
+/// `cluster.local`. Upstream uses its variable only if the file can be read. Here the variable always applies, since no
+/// user can depend on its being ignored.
 pub fn cluster_domain() -> String {
     if let Some(domain) = process("CLUSTER_DOMAIN").filter(|d| !d.is_empty()) {
         return domain;
@@ -108,7 +108,7 @@ pub fn cluster_domain() -> String {
     search_domain(&file).unwrap_or_else(|| "cluster.local".to_owned())
 }
 
-/// The domain that a `resolv.conf` names in its first `svc.`-prefixed search entry.
+/// Returns the domain in the first `svc.`-prefixed search entry of a `resolv.conf`.
 fn search_domain(resolv_conf: &str) -> Option<String> {
     resolv_conf
         .lines()

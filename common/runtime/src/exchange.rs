@@ -1,6 +1,6 @@
-//! One question and its answer over an HTTP/1.1 connection that is used for nothing else.
+//! One request and its response over an HTTP/1.1 connection that is used for nothing else.
 //!
-//! Not bounded in time, and the answer not in length: that is the caller's part.
+//! Not here: limits on the time and on the length of the response; the caller sets them.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -9,10 +9,10 @@ use hyper_util::rt::TokioIo;
 use std::error::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Sends `request` over `stream`, and has `read` read the answer. The connection ends with it.
+/// Sends `request` over `stream` and reads the response with `read`. The connection ends afterwards.
 ///
 /// # Errors
-/// The connection breaks before there is an answer.
+/// Fails if the connection breaks before the response.
 pub async fn exchange<S, B, T>(
     stream: S,
     request: Request<B>,
@@ -28,7 +28,7 @@ where
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // What has been received already can still be read.
+        // Received data can still be read.
         _ = &mut connection => answer.await,
     }
 }

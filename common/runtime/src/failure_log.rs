@@ -1,27 +1,26 @@
-//! Logs the failures of something that is tried again until it works, without a line for each attempt.
+//! Logs failures of an operation that is retried until it succeeds, without a line for each attempt.
 //!
-//! A single failure is no news: it is logged at debug. When the same thing has failed for five seconds, it is logged at
-//! warn, once. What follows is at debug again, until the thing works, which is logged at info. Not every thing reports
-//! its success (a watch is silent while nothing happens), so failures that lie two minutes apart belong to different
-//! runs.
+//! A single failure is logged at debug. When the operation has failed for five seconds, it is logged once at warn.
+//! Further failures are at debug again, until a success, which is logged at info. Some operations do not report success
+//! (a watch is silent while nothing happens), so failures that are two minutes apart belong to different runs.
 
 use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Failures go on for so long before they are failures: a peer that starts or restarts is back by then.
+/// Duration of failing before a warning: a peer that starts or restarts is back by then.
 const LASTING: Duration = Duration::from_secs(5);
-/// Longer than any pause between two attempts.
+/// Pause after which a failure begins a new run; longer than any pause between two attempts.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
-/// The failures of one thing that is tried again and again.
+/// Failures of one operation that is retried again and again.
 #[derive(Debug)]
 pub struct FailureLog {
     thing: String,
     run: Option<Run>,
 }
 
-/// Failures in a row, without a success between them.
+/// Consecutive failures without a success in between.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: Instant,
@@ -30,12 +29,12 @@ struct Run {
 }
 
 impl FailureLog {
-    /// No failure so far. `thing` is what it will be called, such as `the binding of pod default/a`.
+    /// Creates a log without failures. `thing` names the operation, such as `the binding of pod default/a`.
     pub fn of(thing: impl Into<String>) -> Self {
         Self { thing: thing.into(), run: None }
     }
 
-    /// It failed, and will be tried again.
+    /// Records a failure after which the operation is retried.
     pub fn failed(&mut self, error: &impl Display) {
         if self.is_due(Instant::now()) {
             tracing::warn!(thing = self.thing, %error, "keeps failing; it is tried again, quietly, until it works");
@@ -44,7 +43,7 @@ impl FailureLog {
         }
     }
 
-    /// As [`FailureLog::failed`], where it is known what would mend it.
+    /// Does the same as [`FailureLog::failed`], with a known remedy.
     pub fn failed_for(&mut self, error: &impl Display, remedy: &impl Display) {
         if self.is_due(Instant::now()) {
             tracing::warn!(thing = self.thing, %error, %remedy, "keeps failing; it is tried again, quietly, until it works");
@@ -53,14 +52,14 @@ impl FailureLog {
         }
     }
 
-    /// It works.
+    /// Records a success.
     pub fn recovered(&mut self) {
         if self.run.take().is_some_and(|run| run.warned) {
             tracing::info!(thing = self.thing, "works again");
         }
     }
 
-    /// Notes a failure. Whether a warning is due for it: once in each run.
+    /// Records a failure and returns true if a warning is due for it: once in each run.
     fn is_due(&mut self, now: Instant) -> bool {
         let current = self.run.filter(|run| now.saturating_duration_since(run.last) < FORGOTTEN_AFTER);
         let mut run = current.unwrap_or(Run { first: now, last: now, warned: false });
@@ -76,7 +75,7 @@ impl FailureLog {
 mod tests {
     use super::*;
 
-    /// Goal: one warning for one run of failures. Method: failures at given seconds, and which of them are warned of.
+    /// Goal: one warning for one run of failures. Method: failures at given seconds, and those that cause a warning.
     #[tokio::test]
     async fn a_run_of_failures_is_warned_of_once() {
         let start = Instant::now();

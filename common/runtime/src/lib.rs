@@ -1,4 +1,4 @@
-//! I/O that both planes need. One module for each thing; none knows a plane.
+//! I/O that both planes need. Each module has one purpose and depends on neither plane.
 
 pub mod admin;
 pub mod admin_tls;

@@ -1,12 +1,12 @@
 //! Listening sockets with room for a burst.
 //!
-//! The kernel completes a connection by itself and keeps it in the listener's queue until the process accepts it. When
-//! that queue is full it drops the next SYN, and the client repeats it only a second later: a burst of connections
-//! then takes seconds, whatever the process does. Runtimes ask for a queue of 128 unless told otherwise. Ours is
-//! [`BACKLOG`], as far as `net.core.somaxconn` lets it be.
+//! The kernel completes a connection itself and keeps it in the listener's queue until the process accepts it. If that
+//! queue is full, the kernel drops the next SYN, and the client repeats it only a second later. A burst of connections
+//! then takes seconds, whatever the process does. Runtimes request a queue of 128 by default. Ours is [`BACKLOG`], if
+//! `net.core.somaxconn` permits.
 //!
-//! All addresses (0.0.0.0 or ::) are those of both families, as far as the system has both: a cluster may have either. An
-//! IPv4 client has an IPv4-mapped address then.
+//! All addresses (0.0.0.0 or ::) means those of both families, if the system has both: a cluster may have either. An
+//! IPv4 client then has an IPv4-mapped address.
 
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -15,17 +15,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Once;
 use tokio::net::TcpListener;
 
-/// Connections that may wait to be accepted; the kernel takes `net.core.somaxconn` if that is less.
+/// Connections that may wait to be accepted; the kernel uses `net.core.somaxconn` if that is less.
 pub const BACKLOG: u32 = 4096;
 
-/// What the kernel allows a listener's queue to be.
+/// File with the kernel's limit of a listener's queue.
 const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 
-/// Listens on `address`, with a queue of [`BACKLOG`]. If the kernel makes it shorter, the log says so, once for each
-/// process.
+/// Listens on `address`, with a queue of [`BACKLOG`]. If the kernel shortens it, this is logged once for each process.
 ///
 /// # Errors
-/// The address cannot be bound, or no socket be made.
+/// Fails if the address cannot be bound or no socket can be created.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     static TOLD: Once = Once::new();
     let listener = TcpListener::from_std(open(address)?.into())?;
@@ -41,10 +40,10 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// A listening socket that does not block, as [`listen`] has it, outside of any runtime.
+/// Opens a non-blocking listening socket like [`listen`], outside of any runtime.
 ///
 /// # Errors
-/// As [`listen`].
+/// Fails as [`listen`] does.
 pub fn open(address: SocketAddr) -> io::Result<Socket> {
     if !address.ip().is_unspecified() {
         return open_at(address);
@@ -64,17 +63,17 @@ fn is_without_ipv6(error: &io::Error) -> bool {
 fn open_at(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     if address.is_ipv6() {
-        // What the system's default is depends on `net.ipv6.bindv6only`.
+        // The system's default depends on `net.ipv6.bindv6only`.
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
-    // Connections of a former process that linger in the kernel are no listener.
+    // Connections of a former process that linger in the kernel do not count as a listener.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG.cast_signed())?;
     Ok(socket)
 }
 
-/// The longest queue that the kernel allows; none if it does not say.
+/// Returns the longest queue that the kernel permits, or `None` if unknown.
 fn most() -> Option<u32> {
     std::fs::read_to_string(SOMAXCONN).ok()?.trim().parse().ok()
 }
@@ -86,8 +85,8 @@ mod tests {
     use std::time::Duration;
     use tokio::net::TcpStream;
 
-    /// More connections than a runtime's own queue takes, at once, and nobody accepts: each is there nevertheless. With
-    /// a queue of 128 the others would wait for ever.
+    /// Goal: all connections of a burst that exceeds a runtime's default queue complete, although none is accepted.
+    /// With a queue of 128 the others would wait forever.
     #[tokio::test]
     async fn a_burst_of_connections_does_not_wait_for_accept() {
         let listener = listen("127.0.0.1:0".parse().expect("an address")).expect("a free port");
@@ -98,7 +97,7 @@ mod tests {
         assert!(connected.iter().all(Result::is_ok));
     }
 
-    /// Goal: all addresses are both families', however they are written, where the system has both.
+    /// Goal: all addresses means both families, in either notation, if the system has both.
     #[tokio::test]
     async fn all_addresses_are_those_of_both_families() {
         let has_ipv6 = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
@@ -111,7 +110,7 @@ mod tests {
         }
     }
 
-    /// An address that is taken is an error and no second listener.
+    /// Goal: an address that is in use is an error and gets no second listener.
     #[tokio::test]
     async fn a_port_has_one_listener() {
         let first = listen("127.0.0.1:0".parse().expect("an address")).expect("a free port");

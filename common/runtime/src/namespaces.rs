@@ -1,7 +1,7 @@
-//! Which namespaces a plane looks at: all of them, or those that `ZEROSCALE_NAMESPACES` lists, so that Roles in these are
-//! all the rights that it needs.
+//! Namespaces that a plane watches: all of them, or those in `ZEROSCALE_NAMESPACES`, in which Roles then grant all
+//! necessary permissions.
 //!
-//! The planes' own namespace, where configuration and leases are, is looked at in any case.
+//! The planes' own namespace, with configuration and leases, is always watched.
 
 use crate::environment::{EnvironmentError, Mode};
 use kube::core::{DynamicResourceScope, NamespaceResourceScope};
@@ -9,29 +9,29 @@ use kube::{Api, Client, Resource};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The variable.
+/// Name of the variable.
 pub const VARIABLE: &str = "ZEROSCALE_NAMESPACES";
 
-/// Longest name that Kubernetes gives to a namespace.
+/// Longest name of a namespace.
 const NAME_MAX: usize = 63;
 
-/// All namespaces, the default, or some.
+/// All namespaces (the default) or a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespaces(Option<Arc<BTreeSet<String>>>);
 
 impl Namespaces {
-    /// All of them.
+    /// All namespaces.
     pub const ALL: Self = Self(None);
 
-    /// These and no others.
+    /// Returns exactly these namespaces.
     pub fn only(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self(Some(Arc::new(names.into_iter().map(Into::into).collect())))
     }
 
-    /// From `ZEROSCALE_NAMESPACES`: names separated by commas; missing or empty: all namespaces.
+    /// Parses `ZEROSCALE_NAMESPACES`: names separated by commas; missing or empty: all namespaces.
     ///
     /// # Errors
-    /// A name is not one of a namespace, or the mode is Knative's, which knows no such thing.
+    /// Fails if a name is not a valid namespace, or in Knative's mode, which does not support it.
     pub fn from_env(mode: Mode, get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let Some(list) = get(VARIABLE).filter(|list| !list.is_empty()) else { return Ok(Self::default()) };
         if mode == Mode::Knative {
@@ -45,12 +45,12 @@ impl Namespaces {
         }
     }
 
-    /// The names, in order; none: all namespaces.
+    /// Returns the names, in order, or `None` for all namespaces.
     pub fn listed(&self) -> Option<&BTreeSet<String>> {
         self.0.as_deref()
     }
 
-    /// These, and `other`.
+    /// Returns these namespaces and `other`.
     #[must_use]
     pub fn and(&self, other: &str) -> Self {
         match self.listed() {
@@ -59,7 +59,7 @@ impl Namespaces {
         }
     }
 
-    /// All objects of a kind in these namespaces.
+    /// Returns the reach of a watch: all objects of a kind in these namespaces.
     pub fn reach<K>(&self, client: &Client) -> Reach<K>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -71,7 +71,7 @@ impl Namespaces {
         }
     }
 
-    /// The same of a kind that is known by its description.
+    /// Returns the same for a kind that is given by its description.
     pub fn reach_of<K>(&self, client: &Client, kind: &K::DynamicType) -> Reach<K>
     where
         K: Resource<Scope = DynamicResourceScope>,
@@ -83,7 +83,7 @@ impl Namespaces {
     }
 }
 
-/// What one watch looks at: one list, or one of each of several namespaces.
+/// Lists of one watch: a single one, or one for each of several namespaces.
 #[derive(Clone, Debug)]
 pub struct Reach<K>(pub(crate) Vec<Api<K>>);
 
@@ -93,7 +93,7 @@ impl<K> From<Api<K>> for Reach<K> {
     }
 }
 
-/// A label of DNS.
+/// Reports whether the name is a DNS label.
 fn is_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !name.is_empty()

@@ -1,14 +1,14 @@
-//! What operators see of a plane: the admin port, metrics that are pushed, the profiling port.
+//! Observability of a plane: the admin port, pushed metrics, the profiling port.
 //!
-//! | what | decided by | when |
+//! | feature | controlled by | applied |
 //! |---|---|---|
 //! | `/metrics` on the admin port | `metrics-protocol`: 404 if it is `none` | at the start |
-//! | where the admin port is | `METRICS_PROMETHEUS_HOST` and `_PORT`; else `metrics-endpoint` if the protocol is `prometheus` | at the start |
-//! | TLS there | `METRICS_PROMETHEUS_TLS_CERT` and `_KEY`, `_CLIENT_AUTH`, `_CLIENT_CA_FILE`, versions and so on | at the start; the certificate's files are followed |
+//! | admin port's address | `METRICS_PROMETHEUS_HOST`, `_PORT`; else `metrics-endpoint` for `prometheus` | at the start |
+//! | TLS on that port | `METRICS_PROMETHEUS_TLS_CERT`, `_KEY` and so on | at the start; files are reloaded |
 //! | metrics over OTLP | `metrics-protocol`, `metrics-endpoint`, `metrics-export-interval` | at the start |
-//! | profiles on 8008 | `runtime-profiling` | at each request |
+//! | profiles on 8008 | `runtime-profiling` | for each request |
 //!
-//! One difference from Knative: the admin port is open whatever the protocol, since explanations are served there, too.
+//! One difference from Knative: the admin port is open for any protocol, since it also serves explanations.
 
 use crate::admin::{self, Page};
 use crate::process::ProcessOptions;
@@ -27,34 +27,34 @@ use tokio_util::sync::CancellationToken;
 /// Longest wait for the last export.
 const LAST: Duration = Duration::from_secs(6);
 
-/// What is shown, and of whom.
+/// Diagnostic data of a process.
 pub struct Diagnostics {
-    /// Who it is.
+    /// Identity of the process.
     pub who: Who,
-    /// What is counted.
+    /// Metrics of the process.
     pub metrics: Metrics,
     /// `config-observability`.
     pub config: watch::Receiver<Arc<ObservabilityConfig>>,
-    /// What it explains of itself.
+    /// Explanation pages.
     pub pages: Vec<Page>,
-    /// The admin port; none: nowhere.
+    /// Address of the admin port; `None`: no admin port.
     pub admin: Option<SocketAddr>,
 }
 
-/// What runs until the token that it was started with is cancelled.
+/// Services that run until their token is cancelled.
 pub struct Observed {
-    /// Where the admin port is.
+    /// Address of the admin port.
     pub admin: Option<SocketAddr>,
-    /// Where profiles are served.
+    /// Address of the profiling port.
     pub profiling: Option<SocketAddr>,
     pushing: Option<JoinHandle<()>>,
 }
 
 impl Diagnostics {
-    /// Opens the ports and starts to push, until `shutdown`.
+    /// Opens the ports and starts pushing metrics, until `shutdown`.
     ///
     /// # Errors
-    /// A port cannot be bound, a certificate cannot be used, or an endpoint is malformed.
+    /// Fails if a port cannot be bound, a certificate cannot be used, or an endpoint is malformed.
     pub async fn observe(self, process: &ProcessOptions, shutdown: CancellationToken) -> anyhow::Result<Observed> {
         let config = self.config.borrow().metrics.clone();
         let target: Vec<(String, String)> =
@@ -88,16 +88,16 @@ impl Diagnostics {
 }
 
 impl Observed {
-    /// Waits, for a few seconds at most, for the last export. To be called after the end.
+    /// Waits a few seconds at most for the last export. Call it after the shutdown.
     pub async fn flushed(&mut self) {
         if let Some(pushing) = self.pushing.take() {
-            // Whatever became of it, there is nobody left to tell.
+            // The result no longer matters.
             let _ = tokio::time::timeout(LAST, pushing).await;
         }
     }
 }
 
-/// `metrics-endpoint` where it is an address to listen on: `host:port`, all addresses if the host is empty.
+/// Parses `metrics-endpoint` as an address to listen on: `host:port`, all addresses if the host is empty.
 fn endpoint(text: &str) -> anyhow::Result<SocketAddr> {
     let parsed = text.rsplit_once(':').and_then(|(host, port)| {
         let host = match host.trim_start_matches('[').trim_end_matches(']') {
@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Goal: profiling is asked for at each request. Method: the configuration changes between two of them.
+    /// Goal: the profiling setting is read for each request. Method: the configuration changes between two requests.
     #[tokio::test]
     async fn profiling_follows_the_configuration() {
         let (sender, config) = watch::channel(Arc::new(ObservabilityConfig::default()));
@@ -191,7 +191,8 @@ mod tests {
         stop.cancel();
     }
 
-    /// Goal: with a certificate the port speaks TLS alone, and where clients must show one, those without get nothing.
+    /// Goal: with a certificate the port accepts only TLS; if client certificates are required, clients without one get
+    /// no response.
     #[tokio::test]
     async fn the_admin_port_speaks_tls_if_it_has_a_certificate() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -217,7 +218,7 @@ mod tests {
             let connector = TlsConnector::from(Roots::new(roots).expect("TLS 1.3").config());
             let stream = TcpStream::connect(address).await.expect("connected");
             let name = ServerName::try_from("a").expect("a name");
-            // In TLS 1.3 a client learns that it is refused only when it reads.
+            // In TLS 1.3 a client learns of its rejection only when it reads.
             let stream: TlsStream<TcpStream> = connector.connect(name, stream).await.expect("shaken");
             assert_eq!(get(stream, "/metrics").await.contains("served_total 1"), answered, "{auth}");
             stop.cancel();

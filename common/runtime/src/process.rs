@@ -1,5 +1,5 @@
-//! What both planes are told alike at their start, besides who they are. An embedding program leaves it at its default,
-//! which touches nothing of the process.
+//! Settings that both planes read at their start, besides their identity. An embedding program uses the default, which
+//! leaves the process unchanged.
 
 use crate::admin_tls::AdminTls;
 use crate::api_version::{self, MinimumVersion};
@@ -8,34 +8,34 @@ use crate::telemetry::{LogControl, otlp};
 use common::config;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// Where profiles are served where nothing else is said.
+/// Default port of profiles.
 const PROFILING_PORT: u16 = 8008;
 
-/// Settings of a process that is a plane and nothing else.
+/// Settings of a process that runs one plane only.
 #[derive(Clone, Default)]
 pub struct ProcessOptions {
-    /// Follows `config-logging`; none: log levels are somebody else's affair.
+    /// Log control that follows `config-logging`; `None`: the embedding program sets log levels.
     pub logs: Option<LogControl>,
-    /// The oldest API server that will do; none: any.
+    /// Oldest supported API server; `None`: any.
     pub kubernetes_min_version: Option<MinimumVersion>,
-    /// Where profiles are served (`PROFILING_PORT`); none: nowhere.
+    /// Address of profiles (`PROFILING_PORT`); `None`: not served.
     pub profiling: Option<SocketAddr>,
     /// TLS on the admin port; none: plain HTTP.
     pub admin_tls: Option<AdminTls>,
-    /// Whether the environment says where the admin port is, so that `metrics-endpoint` does not.
+    /// Set if the environment defines the address of the admin port, so `metrics-endpoint` does not.
     pub admin_is_fixed: bool,
     /// OpenTelemetry's own variables.
     pub otel: otlp::Environment,
-    /// Names of config maps that a cluster may have renamed.
+    /// Names of ConfigMaps that a cluster may have renamed.
     pub config_maps: ConfigMapNames,
 }
 
-/// Names of config maps that both planes read.
+/// Names of ConfigMaps that both planes read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMapNames {
     /// `CONFIG_LOGGING_NAME`, default `config-logging`.
     pub logging: String,
-    /// `CONFIG_LEADERELECTION_NAME`, default `config-leader-election`; the autoscalers alone read it.
+    /// `CONFIG_LEADERELECTION_NAME`, default `config-leader-election`; read by autoscalers only.
     pub leader_election: String,
     /// `CONFIG_OBSERVABILITY_NAME`, default `config-observability`.
     pub observability: String,
@@ -52,10 +52,10 @@ impl Default for ConfigMapNames {
 }
 
 impl ProcessOptions {
-    /// From Knative's environment variables.
+    /// Reads Knative's environment variables.
     ///
     /// # Errors
-    /// A variable does not parse; the error names it, its value and the rule.
+    /// Fails if a variable does not parse; the error names it, its value and the rule.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let least = MinimumVersion::of(get("ZEROSCALE_MODE").unwrap_or_default().parse()?);
         let least = environment::parsed(get, api_version::VARIABLE, least, api_version::RULE)?;

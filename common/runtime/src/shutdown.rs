@@ -1,20 +1,21 @@
-//! From signals to a drain: the first SIGINT or SIGTERM asks for it, the second ends the process at once.
+//! Shutdown by signals: the first SIGINT or SIGTERM starts a drain, the second ends the process at once.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// A token that the first SIGINT or SIGTERM cancels. A second signal exits with code 1.
+/// Returns a token that the first SIGINT or SIGTERM cancels. A second signal exits with code 1.
 ///
 /// # Errors
-/// The handlers cannot be installed.
+/// Fails if the handlers cannot be installed.
 pub fn signal_token() -> std::io::Result<CancellationToken> {
     signal_token_with(|| {})
 }
 
-/// As [`signal_token`]. `before_exit` is called before a second signal ends the process, which drops nothing.
+/// Does the same as [`signal_token`], and calls `before_exit` before a second signal ends the process without dropping
+/// anything.
 ///
 /// # Errors
-/// The handlers cannot be installed.
+/// Fails if the handlers cannot be installed.
 pub fn signal_token_with(before_exit: impl Fn() + Send + 'static) -> std::io::Result<CancellationToken> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

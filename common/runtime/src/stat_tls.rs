@@ -1,17 +1,17 @@
-//! TLS on the way of stats, from activators to autoscalers and between autoscalers: how the environment asks for it.
+//! TLS for stats, from activators to autoscalers and between autoscalers, configured by environment variables.
 //!
-//! Knative's stat stream has none, whatever `system-internal-tls` says, so it is off unless it is asked for, in either
-//! mode.
+//! Knative's stat stream has no TLS, whatever `system-internal-tls` says. So it is off by default, in either mode.
 //!
-//! | variable | of | what |
+//! | variable | read by | meaning |
 //! |---|---|---|
-//! | `ZEROSCALE_STAT_TLS_CA_FILE` | both | authorities that sign autoscalers' certificates; the URL of stats becomes `wss://` |
-//! | `ZEROSCALE_STAT_TLS_NAME` | both | name that every autoscaler's certificate bears; default `autoscaler.NAMESPACE.svc` |
-//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | both | what it shows: an autoscaler to whoever sends stats, an activator to others that keep limits with it |
-//! | `ZEROSCALE_STAT_TLS_PLAIN` | autoscaler | `allow`: plain connections are served too, while planes are rolled over; default `refuse` |
-//! | `ZEROSCALE_STAT_TLS_MIN_VERSION` and so on | autoscaler | what is agreed on ([`Parameters`]) |
+//! | `ZEROSCALE_STAT_TLS_CA_FILE` | both | CAs of the autoscalers' certificates; the URL of stats becomes `wss://` |
+//! | `ZEROSCALE_STAT_TLS_NAME` | both | name in every autoscaler's certificate; default `autoscaler.NAMESPACE.svc` |
+//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | both | own certificate, for senders of stats (autoscaler) or siblings (activator) |
+//! | `ZEROSCALE_STAT_TLS_PLAIN` | autoscaler | `allow`: also plain connections, for rollouts; default `refuse` |
+//! | `ZEROSCALE_STAT_TLS_MIN_VERSION` and so on | autoscaler | accepted TLS parameters ([`Parameters`]) |
 //!
-//! All files are followed as they change, so certificates are renewed without a restart.
+//! Siblings are activators that share limits. All files are reloaded when they change, so certificates are renewed
+//! without a restart.
 
 use crate::environment::EnvironmentError;
 use crate::tls::files::{self, Pair};
@@ -25,41 +25,42 @@ use tokio_util::sync::CancellationToken;
 const PREFIX: &str = "ZEROSCALE_STAT_TLS";
 const HTTP1: &[u8] = b"http/1.1";
 
-/// What whoever sends stats demands of an autoscaler.
+/// Requirements on an autoscaler's certificate, for senders of stats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatTrust {
-    /// The file with the authorities.
+    /// File with the CAs.
     pub authorities: PathBuf,
-    /// The name that the certificate must bear.
+    /// Name that the certificate must contain.
     pub name: String,
 }
 
-/// What an autoscaler shows, and demands of the others.
+/// An autoscaler's own certificate, and its requirements on other autoscalers.
 #[derive(Clone, Debug)]
 pub struct StatTls {
-    /// What it shows.
+    /// Own certificate.
     pub pair: Pair,
-    /// What is agreed on.
+    /// Accepted TLS parameters.
     pub parameters: Parameters,
-    /// Whether plain connections are served as well.
+    /// Set if plain connections are accepted as well.
     pub allow_plain: bool,
-    /// What it demands of the other autoscalers, to which it forwards.
+    /// Requirements on other autoscalers, to which this one forwards.
     pub trust: StatTrust,
 }
 
-/// TLS of a stat server, with what is shown now.
+/// TLS of a stat server with its current certificate.
 #[derive(Clone, Debug)]
 pub struct StatServerTls {
     /// Settings for each handshake.
     pub config: Arc<ServerConfig>,
-    /// Whether plain connections are served as well.
+    /// Set if plain connections are accepted as well.
     pub allow_plain: bool,
 }
 
-/// What an activator shows to its siblings, whom it demands the same of; none where nothing of it is named.
+/// Returns the certificate that an activator presents to its siblings, of which it requires the same. Returns `None` if
+/// neither certificate nor key is set.
 ///
 /// # Errors
-/// Certificate or key is missing, or the authorities are.
+/// Fails if the certificate, the key or the CA file is missing.
 pub fn sibling_pair(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Pair>, EnvironmentError> {
     let read = |suffix: &str| read(get, suffix);
     match (read("CERT"), read("KEY"), read("CA_FILE")) {
@@ -72,10 +73,10 @@ pub fn sibling_pair(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Pair
 }
 
 impl StatTrust {
-    /// From the environment; none where no authorities are named.
+    /// Reads the environment. Returns `None` if no CA file is set.
     ///
     /// # Errors
-    /// A name is given without authorities.
+    /// Fails if a name is set without a CA file.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, EnvironmentError> {
         let read = |suffix: &str| read(get, suffix);
         match (read("CA_FILE"), read("NAME")) {
@@ -88,20 +89,20 @@ impl StatTrust {
         }
     }
 
-    /// Reads the authorities, and follows them until `shutdown`.
+    /// Reads the CAs, and reloads them until `shutdown`.
     ///
     /// # Errors
-    /// They cannot be used.
+    /// Fails if they cannot be used.
     pub async fn open(self, shutdown: &CancellationToken) -> Result<Trust, PemError> {
         Trust::follow(self.authorities, &self.name, files::LOOK, shutdown.clone()).await
     }
 }
 
 impl StatTls {
-    /// From the environment; none where nothing of it is named.
+    /// Reads the environment. Returns `None` if nothing is set.
     ///
     /// # Errors
-    /// One of certificate, key and authorities is missing, or a word is none of those that there are.
+    /// Fails if one of certificate, key and CA file is missing, or if a value is unknown.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, EnvironmentError> {
         let read = |suffix: &str| read(get, suffix);
         let trust = StatTrust::from_env(get, namespace)?;
@@ -134,10 +135,10 @@ impl StatTls {
         Ok(Some(Self { pair, parameters: Parameters::from_env(get, PREFIX)?, allow_plain, trust }))
     }
 
-    /// Reads all files, and follows them until `shutdown`.
+    /// Reads all files, and reloads them until `shutdown`.
     ///
     /// # Errors
-    /// One cannot be used.
+    /// Fails if one cannot be used.
     pub async fn open(self, shutdown: &CancellationToken) -> anyhow::Result<(StatServerTls, Trust)> {
         let Self { pair, parameters, allow_plain, trust } = self;
         let identity = pair.follow(files::LOOK, shutdown.clone()).await?;

@@ -1,4 +1,4 @@
-//! Whose token somebody shows: the API server is asked (TokenReview).
+//! Identifies the owner of a token by asking the API server (TokenReview).
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
 use kube::Api;
@@ -6,25 +6,25 @@ use kube::api::PostParams;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long an accepted token is accepted without another review.
+/// Time for which an accepted token is accepted without another review.
 pub const GOOD_FOR: Duration = Duration::from_secs(60);
-/// How long a refused one is refused without another review.
+/// Time for which a rejected token is rejected without another review.
 pub const BAD_FOR: Duration = Duration::from_secs(10);
-/// Longest wait for a review: a dialling peer waits 3 s.
+/// Longest wait for a review; a peer that connects waits 3 s.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why nothing is known of whose it is.
+/// Reason why the owner of a token is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
     /// The API server does not know the token, or not for the audience.
     #[error("its token is not good for audience {0}")]
     Bad(String),
-    /// Nobody could be asked. Says nothing about the token.
+    /// The API server could not be asked. Implies nothing about the token.
     #[error("tokens cannot be reviewed: {0}")]
     Unknown(String),
 }
 
-/// Whose `token` it is, if it is one for `audience`.
+/// Returns the owner of `token`, if it is a token for `audience`.
 ///
 /// # Errors
 /// See [`ReviewError`].
@@ -48,7 +48,7 @@ pub async fn review(reviews: &Api<TokenReview>, audience: &str, token: &str) -> 
     }
 }
 
-/// The name of the ServiceAccount of `namespace` that a user is, if it is one.
+/// Returns the name of the user's ServiceAccount, if the user is one of `namespace`.
 pub fn account<'a>(user: &'a UserInfo, namespace: &str) -> Option<&'a str> {
     let name = user.username.as_deref()?.strip_prefix("system:serviceaccount:")?;
     name.split_once(':').filter(|(of, _)| *of == namespace).map(|(_, account)| account)

@@ -1,4 +1,4 @@
-//! Asks the admin port of a process, for a person who waits.
+//! Client of the admin port, for interactive commands.
 
 use crate::exchange::exchange;
 use crate::tls::Trust;
@@ -13,16 +13,17 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longest wait for an answer.
+/// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest answer that is read: 64 entries of some 300 bytes, and a good deal more.
+/// Longest response that is read; 64 entries of some 300 bytes need much less.
 const ANSWER_MAX: usize = 256 * 1024;
 
-/// `GET path` of the port at `admin`: its status, and its JSON (null, if it is none). The port speaks TLS if `trust` says
-/// what its certificate must prove.
+/// Sends `GET path` to the admin port at `admin`. Returns the status and the JSON body (null if the body is not JSON).
+/// Uses TLS if `trust` is set.
 ///
 /// # Errors
-/// Nobody listens there, no answer comes within five seconds, or the certificate proves something else.
+/// Fails if no process listens there, if no response comes within five seconds, or if the certificate does not satisfy
+/// `trust`.
 pub async fn get(admin: SocketAddr, trust: Option<&Trust>, path: &str) -> anyhow::Result<(StatusCode, Value)> {
     let asked = timeout(PATIENCE, connect(admin, trust, path)).await;
     asked.with_context(|| format!("no answer from {admin} within {PATIENCE:?}"))?

@@ -1,4 +1,4 @@
-//! TLS of the admin port, by variables.
+//! Environment variables for TLS on the admin port.
 
 use super::*;
 

@@ -1,30 +1,31 @@
-//! How often a peer may have a token reviewed that nobody knows. Pure: time is an argument.
+//! Limits reviews of unknown tokens per peer. Pure: time is an argument.
 //!
-//! Each token that is new costs a request to the API server, and whoever reaches the port can make up new ones for
-//! ever. So each address has [`BURST`] reviews at once and one each [`PERIOD`]. A review that turned out good is given
-//! back: a hundred activators behind one address are all let in, one after the other.
+//! Each new token costs a request to the API server, and any client that reaches the port can make up new tokens
+//! forever. So each address has [`BURST`] reviews at once and one more each [`PERIOD`]. A successful review is given
+//! back, so a hundred activators behind one address are all admitted, one after the other.
 //!
-//! Addresses do not take from each other: one that makes up tokens waits alone. [`PEERS_MAX`] are told apart; what has
-//! its burst back is forgotten, and beyond that the rest share one burst.
+//! Addresses do not affect each other: only the address that makes up tokens has to wait. At most [`PEERS_MAX`]
+//! addresses are tracked. An address is forgotten once it has its full burst again. Addresses beyond the maximum share
+//! one burst.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Reviews at once: a peer that starts again, some times over.
+/// Reviews at once, enough for some restarts of a peer.
 pub(super) const BURST: u32 = 10;
-/// Time after which there is one more.
+/// Time after which one more review is allowed.
 pub(super) const PERIOD: Duration = Duration::from_secs(5);
-/// Addresses that are told apart.
+/// Maximum number of tracked addresses.
 pub(super) const PEERS_MAX: usize = 1024;
 
-/// What each address has used.
+/// Reviews that each address has used.
 #[derive(Debug, Default)]
 pub(super) struct ReviewLimiter {
-    /// When it has its whole burst back.
+    /// Time at which each address has its full burst again.
     peers: HashMap<IpAddr, Instant>,
-    /// The same for all that found no place.
+    /// Time at which all untracked addresses together have their full burst again.
     rest: Option<Instant>,
 }
 
@@ -40,7 +41,7 @@ impl ReviewLimiter {
         admitted
     }
 
-    /// A review that was taken turned out good.
+    /// Gives a review back after it succeeded.
     pub(super) fn give_back(&mut self, from: IpAddr, now: Instant) {
         let whole_at = self.slot(from, now);
         *whole_at = whole_at.checked_sub(PERIOD).unwrap_or(now);
@@ -72,7 +73,7 @@ mod tests {
         (0..100).filter(|_| limiter.take(from, now)).count()
     }
 
-    /// Goal: a burst, then one each period, and no more after a long silence than a burst again.
+    /// Goal: an address gets a burst, then one review each period, and after a long pause no more than a burst again.
     #[tokio::test(start_paused = true)]
     async fn a_peer_has_a_burst_and_then_a_rate() {
         let (mut limiter, now, peer) = (ReviewLimiter::default(), Instant::now(), address(1));
@@ -83,7 +84,7 @@ mod tests {
         assert_eq!(taken(&mut limiter, peer, now + PERIOD * 1000), BURST as usize);
     }
 
-    /// Goal: whoever is let in has used nothing up, and does not gain by it either.
+    /// Goal: an admitted peer uses up no reviews and gains none.
     #[tokio::test(start_paused = true)]
     async fn what_turned_out_good_is_given_back() {
         let (mut limiter, now, peer) = (ReviewLimiter::default(), Instant::now(), address(1));
@@ -94,8 +95,8 @@ mod tests {
         assert_eq!(taken(&mut limiter, peer, now), BURST as usize);
     }
 
-    /// Goal: one address does not use up another's, and however many there are, what is kept is bounded; strangers
-    /// beyond it share one burst, those that are known have their own.
+    /// Goal: one address does not use up another's reviews, and memory is bounded for any number of addresses.
+    /// Addresses beyond the bound share one burst; tracked addresses have their own.
     #[tokio::test(start_paused = true)]
     async fn peers_do_not_take_from_each_other() {
         let (mut limiter, now) = (ReviewLimiter::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! Tokens beside a mock API server that reviews them, in paused time.
+//! Tokens with a mock API server that reviews them, in paused time.
 
 use super::*;
 use http::{HeaderValue, Request, Response};
@@ -7,20 +7,20 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 
-/// What the API server says of a token.
+/// Response of the API server for a token.
 #[derive(Clone, Debug)]
 enum Answer {
-    /// It is an activator's, in this Pod.
+    /// An activator's token, bound to this Pod.
     Activator(&'static str),
-    /// It is good no more: expired, or its Pod has gone.
+    /// An invalid token: expired, or its Pod was deleted.
     Expired,
-    /// An error of this code.
+    /// An error with this status code.
     Fails(u16),
-    /// Nothing at all.
+    /// No response.
     Silent,
 }
 
-/// An API server that reviews tokens as it is told; what it is not told of is expired. It remembers what it was asked.
+/// API server with a configured result for each token; other tokens are expired. It records the requests.
 #[derive(Clone, Default)]
 struct Reviews {
     answers: Arc<Mutex<HashMap<&'static str, Answer>>>,
@@ -28,17 +28,17 @@ struct Reviews {
 }
 
 impl Reviews {
-    /// From now on this is said of the token.
+    /// Sets the result for a token from now on.
     fn say(&self, token: &'static str, answer: Answer) {
         self.answers.lock().insert(token, answer);
     }
 
-    /// How often it was asked about the token.
+    /// Returns the number of reviews of the token.
     fn asked(&self, token: &str) -> usize {
         self.asked.lock().iter().filter(|asked| *asked == token).count()
     }
 
-    /// A gate that asks it.
+    /// Creates a gate that uses this API server.
     fn gate(&self) -> Gate {
         let reviews = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| reviews.clone().answer(request));
@@ -81,7 +81,7 @@ fn user(name: &str, pod: Option<&str>) -> UserInfo {
     UserInfo { username: Some(name.into()), extra, ..UserInfo::default() }
 }
 
-/// What a handshake with this token comes to.
+/// Returns the result of a handshake with this token.
 async fn admit(gate: &Gate, token: &str) -> Result<Peer, TokenError> {
     admit_from(gate, token, [127, 0, 0, 1].into()).await
 }
@@ -108,8 +108,8 @@ fn only_the_planes_own_accounts_have_a_part_in_it() {
     }
 }
 
-/// Goal: a token that has expired opens no connection once its good review is too old, and one that was refused is
-/// asked about again when that review is.
+/// Goal: an expired token opens no connection once its successful review is too old, and a refused token is reviewed
+/// again once its failed review is too old.
 #[tokio::test(start_paused = true)]
 async fn an_expired_token_is_refused_when_its_review_is_too_old() {
     let (reviews, second) = (Reviews::default(), Duration::from_secs(1));
@@ -133,8 +133,8 @@ async fn an_expired_token_is_refused_when_its_review_is_too_old() {
     assert_eq!(reviews.asked("token"), 3);
 }
 
-/// Goal: where nobody can be asked the answer is 503 within two seconds, it says why, and nothing is kept: the next
-/// handshake asks again. What is known already counts meanwhile.
+/// Goal: without a review the response is 503 within two seconds and names the reason. No result is cached, so the next
+/// handshake asks again. Known tokens are still admitted.
 #[tokio::test(start_paused = true)]
 async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
     let reviews = Reviews::default();
@@ -161,8 +161,8 @@ async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
     assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-1".into())), "at the next handshake");
 }
 
-/// Goal: who makes up tokens, one after the other, costs the API server a bounded number of reviews, and is told so;
-/// good tokens are let in all the while, known or not, from another address and, once they are known, from the same.
+/// Goal: a peer that makes up tokens costs the API server a bounded number of reviews and gets 429. Good tokens are
+/// admitted meanwhile: known or unknown ones from another address, and known ones from the same address.
 #[tokio::test(start_paused = true)]
 async fn made_up_tokens_cost_a_bounded_number_of_reviews() {
     let (reviews, stranger) = (Reviews::default(), IpAddr::from([10, 0, 0, 66]));
@@ -190,7 +190,7 @@ async fn made_up_tokens_cost_a_bounded_number_of_reviews() {
     assert!(gate.reviewed.lock().iter().all(|known| known.len() <= REVIEWED_MAX));
 }
 
-/// Goal: who takes turns at being refused, for one reason and another and with good ones between, does not fill the log.
+/// Goal: peers that are refused alternately for several reasons, with successes in between, do not fill the log.
 #[tokio::test(start_paused = true)]
 async fn a_reason_is_said_once_a_minute() {
     let gate = Reviews::default().gate();

@@ -1,16 +1,17 @@
-//! The connections to the API server: a few that stay, with small buffers.
+//! Connections to the API server: few idle ones, with small buffers.
 //!
-//! kube's own client keeps every connection that a burst of requests has opened for as long as the server lets it, and
-//! each keeps a buffer of the size that the longest answer has filled: up to 400 KiB after a list. So a process that
-//! has read and written its objects at the start would hold some MiB of buffers that it never needs again. Requests are
-//! repeated as [`Retries`] says. Everything else is as there, but for spans of single requests and the date to which a
-//! kubeconfig's command vouches for its certificate, which nobody reads.
+//! kube's own client keeps every connection that a burst of requests has opened for as long as the server allows. Each
+//! keeps a buffer as large as the longest response, up to 400 KiB after a list. After its start, a process would hold
+//! some MiB of buffers that it never needs again. [`Retries`] defines the repetition of requests. Everything else is as
+//! in kube, except for spans of single requests and the expiry date that a kubeconfig's command gives for its
+//! certificate, which are not used.
 //!
-//! A watch only reads, and does not notice a server that is gone without a word: the kernel asks after it ([`ASKED_AFTER`]).
+//! A watch only reads, so it does not notice a server that disappears silently: TCP keepalive detects that
+//! ([`ASKED_AFTER`]).
 //!
 //! # Not here
 //!
-//! Proxies on the way to the API server: kube is built without them, and says so.
+//! Proxies on the way to the API server: kube is built without them and reports that.
 
 use super::retries::Retries;
 use http::{Request, Response};
@@ -26,27 +27,27 @@ use tower::retry::RetryLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
-/// Idle connections that are kept. A worker that goes on finds one; a burst closes the surplus behind it.
+/// Maximum number of idle connections. A busy worker finds one; a burst closes the surplus.
 const IDLE_MAX: usize = 8;
 
-/// How long one is kept, as Kubernetes' own clients do.
+/// Time for which an idle connection is kept, as in Kubernetes' own clients.
 const IDLE_FOR: Duration = Duration::from_secs(90);
 
-/// Largest buffer of a connection, and largest head of an answer: two records of TLS.
+/// Largest buffer of a connection, and largest head of a response: two TLS records.
 const BUFFER_MAX: usize = 32 * 1024;
 
-/// Silence after which a connection's other end is asked whether it is there, and after which again; if it does not say so
-/// [`ASKED`] times the connection is over.
+/// Idle time before the first keepalive probe. Further probes follow each [`ASKED_AGAIN_AFTER`]. After [`ASKED`] probes
+/// without a reply the connection is closed.
 const ASKED_AFTER: Duration = Duration::from_secs(10);
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
 const ASKED: u32 = 3;
 
 pub(super) type Carrier = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
-/// A client of the API server that `config` names, to be built upon.
+/// Returns a client builder for the API server in `config`.
 ///
 /// # Errors
-/// The configuration cannot be used.
+/// Fails if the configuration cannot be used.
 pub(super) fn carrier(config: Config) -> kube::Result<ClientBuilder<Carrier>> {
     if config.proxy_url.is_some() {
         return ClientBuilder::try_from(config);
@@ -75,7 +76,7 @@ pub(super) fn carrier(config: Config) -> kube::Result<ClientBuilder<Carrier>> {
     Ok(ClientBuilder::new(BoxService::new(service), config.default_namespace))
 }
 
-/// Connects, and has the kernel notice an end that nobody tells of.
+/// Returns a connector with TCP keepalive, which detects peers that disappear silently.
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
@@ -99,7 +100,7 @@ mod tests {
     use tokio::sync::{Barrier, watch};
     use tokio::time::timeout;
 
-    /// Goal: the end of a server that is gone without a word is noticed within half a minute.
+    /// Goal: the loss of a server that disappears silently is noticed within half a minute.
     #[tokio::test]
     async fn connections_ask_whether_the_server_is_there() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_retries().expect("an option of the socket"), ASKED);
     }
 
-    /// Goal: that the API server is unavailable is known to whoever asked after a few tries, and not minutes later.
+    /// Goal: a caller learns after a few tries, not minutes later, that the API server is unavailable.
     #[tokio::test]
     async fn a_server_that_is_unavailable_is_soon_told_of() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -143,14 +144,14 @@ mod tests {
         server.abort();
     }
 
-    /// Goal: requests of a burst have a connection each, of which few are there afterwards, and these are used again.
-    /// Method: a server that answers once all of a burst have come, and knows its open connections.
+    /// Goal: each request of a burst has its own connection; few of them remain afterwards, and these are reused.
+    /// Method: a server that responds once the whole burst has arrived, and counts its open connections.
     #[tokio::test]
     async fn few_connections_outlive_a_burst() {
         const BURST: usize = 3 * IDLE_MAX;
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
-        let (open, mut seen) = watch::channel((0_usize, 0_usize)); // Now, and ever.
+        let (open, mut seen) = watch::channel((0_usize, 0_usize)); // Currently, and in total.
         let all = Arc::new(Barrier::new(BURST));
         let server = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {

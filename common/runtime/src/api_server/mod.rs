@@ -1,24 +1,24 @@
-//! The client of the API server, and one log of what is wrong with it.
+//! The client of the API server, and one log of its faults.
 //!
-//! Whoever asks the API server for something tries again when it fails, so one fault (no server, no right, no such
-//! resource) is met by every watch, lease and write of a process, again and again. All of their requests pass through
-//! [`client`], which logs a fault once, with what would mend it, and once more when it is over
-//! ([`crate::failure_log`]). Whoever met it logs it at debug, if [`is_reported`] says that it is logged here.
+//! Every watch, lease and write of a process is retried when it fails, so each of them meets the same fault (no server,
+//! no permission, no such resource) again and again. All requests pass through [`client`]. It logs a fault once, with
+//! its remedy, and once more when it is over ([`crate::failure_log`]). Callers log an error at debug if [`is_reported`]
+//! says that it is logged here.
 //!
-//! | fault | is one | logged again |
+//! | fault | counts once for | logged again |
 //! |---|---|---|
-//! | nobody answers, or nobody to be trusted; our token is not known (401) | for the process | after it was over |
-//! | a right is missing (403) | for each verb and resource | likewise |
-//! | a resource is not served (404 to a list or watch) | for each resource | likewise |
+//! | no response, or an untrusted server; our token is unknown (401) | the process | after it was over |
+//! | a permission is missing (403) | each verb and resource | likewise |
+//! | a resource is not served (404 to a list or watch) | each resource | likewise |
 //!
-//! A connection may also be taken and nothing ever said. A request that was given up after a second or more counts as
-//! unanswered. One that waits counts as unanswered every ten seconds, and ends with an error after 65 seconds, so that
-//! its next attempt gets another connection.
+//! A server may also accept a connection and never respond. A request that was cancelled after a second or more counts
+//! as unanswered. A waiting request counts as unanswered every ten seconds. It fails after 65 seconds, so that the next
+//! attempt uses another connection.
 //!
 //! # Not here
 //!
-//! Other refusals (409, 422, 500): they are about one object, and whoever wrote it knows more of it. 403s that are no
-//! missing right, such as a quota's.
+//! Other errors (409, 422, 500): they concern one object, and the caller knows more about it. 403s that do not mean a
+//! missing permission, such as those of a quota.
 
 mod connect;
 mod remedy;
@@ -35,7 +35,7 @@ use std::path::Path;
 pub use remedy::chain;
 pub use report::client;
 
-/// Whether [`client`] logs this error, so that whoever met it need not.
+/// Reports whether [`client`] logs this error, so that callers need not.
 pub fn is_reported(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 401 || (status.code == 403 && missing_right(&status.message)),
@@ -46,11 +46,11 @@ pub fn is_reported(error: &kube::Error) -> bool {
     }
 }
 
-/// Where the API server is, and who we are there: from the file at `kubeconfig`, else the one that `KUBECONFIG` names
-/// or `~/.kube/config`, else the Pod's own ServiceAccount.
+/// Returns the address of the API server and our credentials: from the file at `kubeconfig`, else from the one that
+/// `KUBECONFIG` names or `~/.kube/config`, else from the Pod's own ServiceAccount.
 ///
 /// # Errors
-/// None of them can be used; the error names the file, what is wrong with it, and what to do.
+/// Fails if none can be used; the error names the file, the problem and the remedy.
 pub async fn config(kubeconfig: Option<&Path>, selected: &KubeConfigOptions) -> anyhow::Result<Config> {
     let named = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
     let (what, config) = match (kubeconfig, named) {

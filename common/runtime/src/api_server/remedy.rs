@@ -1,19 +1,19 @@
-//! What is wrong, and what would mend it: from an answer, or from the lack of one.
+//! Remedies for faults of the API server, derived from its response or from the connection error.
 
 use super::request_info::RequestInfo;
 use std::error::Error;
 use std::io;
 use tokio_rustls::rustls;
 
-/// What to do about most missing rights.
+/// Remedy for most missing permissions.
 const RIGHT: &str = "give the account this right: apply the roles that it was installed with again \
      (standalone: deploy/kubernetes/base/roles.yaml, namespaced/rights/roles.yaml in each of ZEROSCALE_NAMESPACES, and \
      native/roles.yaml for autoscaler-hpa; \
      drop-in: Knative Serving's own roles)";
-/// What to do about a missing right to metrics that are not Kubernetes' own.
+/// Remedy for missing permissions on metrics that are not Kubernetes' own.
 const METRICS_RIGHT: &str = "kubectl apply --server-side -k deploy/kubernetes/custom-metrics";
 
-/// What to do about a missing right.
+/// Returns the remedy for a missing permission.
 pub(super) fn give_right(info: &RequestInfo) -> &'static str {
     match info.group.as_str() {
         "custom.metrics.k8s.io" | "external.metrics.k8s.io" => METRICS_RIGHT,
@@ -21,20 +21,20 @@ pub(super) fn give_right(info: &RequestInfo) -> &'static str {
     }
 }
 
-/// What to do about a token that nobody knows.
+/// Remedy for an unknown token.
 pub(super) const KNOW_US: &str = "the ServiceAccount, or the user of the kubeconfig, is not known there: its token has \
      expired, belongs to another cluster, or its account was deleted; apply deploy/kubernetes/base/accounts.yaml, or \
      name another kubeconfig";
-/// What to do about silence.
+/// Remedy for missing responses.
 pub(super) const HEAR_US: &str = "connections are taken and nothing is answered: see whether the API server is well, \
      and what stands between it and this process";
 
-/// Whether the message of a 403 is about a missing right, and not about a quota or a namespace that is ending.
+/// Reports whether the message of a 403 means a missing permission, not a quota or a terminating namespace.
 pub(super) fn missing_right(message: &str) -> bool {
     message.contains("User \"") && message.contains("\" cannot ")
 }
 
-/// What to do about a resource that is not served.
+/// Returns the remedy for a resource that is not served.
 pub(super) fn serve(info: &RequestInfo) -> String {
     let name = info.qualified();
     match info.group.as_str() {
@@ -55,7 +55,7 @@ pub(super) fn serve(info: &RequestInfo) -> String {
     }
 }
 
-/// What to do about an error of the way to the server.
+/// Returns the remedy for a connection error.
 pub(super) fn reach(error: &(dyn Error + 'static), server: &str) -> String {
     for cause in causes(error) {
         if let Some(rustls::Error::InvalidCertificate(_)) = cause.downcast_ref() {
@@ -87,12 +87,13 @@ pub(super) fn reach(error: &(dyn Error + 'static), server: &str) -> String {
     format!("see whether an API server answers at {server}")
 }
 
-/// An error, what it was caused by, and what was wrapped on the way.
+/// Iterates over an error, its causes, and errors wrapped in between.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error| below(*error))
 }
 
-/// The next one. The source of an I/O error that holds another one is that one's source: it would be left out itself.
+/// Returns the next cause. The source of an I/O error that wraps another error is that error's source, so the wrapped
+/// error would be skipped.
 fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(held) => Some(held),
@@ -100,12 +101,12 @@ fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
     }
 }
 
-/// An error with all that caused it, in one line.
+/// Formats an error with all its causes in one line.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut texts: Vec<String> = Vec::new();
     for cause in causes(error) {
         let text = cause.to_string();
-        // Some errors repeat what they were caused by.
+        // Some errors repeat their cause.
         if !texts.iter().any(|known| known.contains(&text)) {
             texts.push(text);
         }

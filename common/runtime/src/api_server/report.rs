@@ -1,4 +1,4 @@
-//! The layer around the client that sees every answer, and the lack of one, and logs faults.
+//! Client layer that inspects every response, or its absence, and logs faults.
 
 use super::connect::carrier;
 use super::remedy::{self, HEAR_US, KNOW_US, give_right, missing_right};
@@ -22,22 +22,22 @@ use std::time::Duration;
 use tokio::time::{Instant, interval_at, timeout};
 use tower::{BoxError, Service};
 
-/// A request that waits for so long counts as unanswered, and again after as long.
+/// Time after which a waiting request counts as unanswered, and the interval at which it counts again.
 pub(super) const UNANSWERED: Duration = Duration::from_secs(10);
-/// Longest wait for the head of an answer: a little more than the API server gives itself.
+/// Longest wait for the head of a response: slightly longer than the API server's own limit.
 pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(65);
-/// Who gives a request up after less has not waited for an answer.
+/// Minimum wait after which a cancelled request counts as unanswered.
 const GIVEN_UP: Duration = Duration::from_millis(900);
-/// Faults of single resources that are remembered at most; those beyond are not logged.
+/// Maximum number of remembered faults of single resources; further ones are not logged.
 const FAULTS_MAX: usize = 256;
-/// Longest refusal that is read.
+/// Longest error response that is read.
 const REFUSAL_MAX: usize = 64 * 1024;
 
-/// A client of the API server that `config` names, which logs what is wrong with it. See [the module](super). The API
-/// server is told that `zeroscale-COMPONENT` asks, which its audit log and the `managedFields` of objects show.
+/// Returns a client of the API server in `config` that logs faults; see [the module](super). Its user agent is
+/// `zeroscale-COMPONENT`, which appears in the API server's audit log and in the `managedFields` of objects.
 ///
 /// # Errors
-/// The configuration cannot be used.
+/// Fails if the configuration cannot be used.
 pub fn client(mut config: Config, component: &str) -> kube::Result<Client> {
     config.headers.push((USER_AGENT, user_agent(component)));
     let faults = Arc::new(Faults::of(config.cluster_url.authority().map_or_else(String::new, ToString::to_string)));
@@ -45,25 +45,26 @@ pub fn client(mut config: Config, component: &str) -> kube::Result<Client> {
     Ok(carrier(config)?.with_layer(&layer).build())
 }
 
-/// As Kubernetes' own clients: the name before the slash is that of a field's manager.
+/// Returns the user agent in the form of Kubernetes' own clients: the part before the slash is the name of the field
+/// manager.
 fn user_agent(component: &str) -> HeaderValue {
     let text = format!("zeroscale-{component}/{} ({}/{})", env!("CARGO_PKG_VERSION"), OS, ARCH);
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("zeroscale"))
 }
 
-/// What is known to be wrong.
+/// Known faults.
 struct Faults {
     server: String,
-    /// Of the way to the server.
+    /// Faults of the connection to the server.
     reach: Mutex<FailureLog>,
-    /// Of single resources, each with the namespace in which it was met last.
+    /// Faults of single resources, each with the namespace in which it last occurred.
     resources: Mutex<HashMap<Fault, (String, FailureLog)>>,
 }
 
-/// A fault of one resource.
+/// Fault of one resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Fault {
-    /// The right to this is missing: one fault, in whichever namespaces it is.
+    /// The permission for this verb and resource is missing: one fault across all namespaces.
     Denied(String),
     /// This resource is not served.
     NotServed(String),
@@ -94,7 +95,7 @@ impl Faults {
         failures.failed_for(&error, &remedy);
     }
 
-    /// What was asked for was answered. A right that is there in one namespace may still be missing in another.
+    /// Records a success. A permission that exists in one namespace may still be missing in another.
     fn works(&self, info: &RequestInfo) {
         let mut faults = self.resources.lock();
         if faults.is_empty() {
@@ -109,7 +110,7 @@ impl Faults {
         }
     }
 
-    /// Learns from an answer, which is passed on whole.
+    /// Inspects a response and passes it on unchanged.
     async fn inspect(
         self: Arc<Self>,
         info: Option<RequestInfo>,
@@ -134,7 +135,7 @@ impl Faults {
                 }
                 response
             }
-            // Any other refusal comes after the right was looked at.
+            // The API server checks the permission before it returns any other error.
             _ => {
                 self.works(&info);
                 response
@@ -143,11 +144,11 @@ impl Faults {
     }
 }
 
-/// The same response, and the message of the Status that it carries.
+/// Returns the same response, and the message of the Status in it.
 async fn read(response: Response<Box<DynBody>>) -> (Response<Box<DynBody>>, Option<String>) {
     let (head, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
-    // What cannot be read is left out: the status says enough to whoever asked.
+    // An unreadable body is dropped: the status code is sufficient for the caller.
     while let Some(Ok(frame)) = body.frame().await {
         if let Ok(data) = frame.into_data() {
             bytes.extend_from_slice(&data);
@@ -203,7 +204,7 @@ where
         let faults = self.faults.clone();
         let pending = Pending { since: Instant::now(), faults: faults.clone(), is_over: false };
         Box::pin(async move {
-            let mut pending = pending; // All of it, so that it is dropped with this future.
+            let mut pending = pending; // Moves the whole value, so that it is dropped with this future.
             let (since, waiting) = (pending.since, faults.clone());
             let answered = timeout(HEAD_WITHIN, async move {
                 let mut ticks = interval_at(since + UNANSWERED, UNANSWERED);

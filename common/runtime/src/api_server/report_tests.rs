@@ -1,4 +1,4 @@
-//! The layer around services of the tests' own.
+//! The layer around mock services.
 
 use super::*;
 use serde_json::json;
@@ -11,7 +11,7 @@ use tower::util::BoxService;
 type Answer = Result<Response<Box<DynBody>>, BoxError>;
 type Inner = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
-/// A layer around whatever `answer` makes of a path, and the faults that it knows.
+/// Returns a layer around a service that responds with `answer` for a path, and the layer's known faults.
 fn layer(answer: impl Fn(&str) -> Answer + Send + 'static) -> (FaultReporter<Inner>, Arc<Faults>) {
     let faults = Arc::new(Faults::of("s:1".into()));
     let inner = tower::service_fn(move |request: Request<Body>| std::future::ready(answer(request.uri().path())));
@@ -29,8 +29,8 @@ fn get(path: &str) -> Request<Body> {
 
 const DENIED: &str = "pods is forbidden: User \"a\" cannot list resource \"pods\"";
 
-/// Goal: a missing right is one fault in whichever namespaces it is, over when it is there where it was missed last;
-/// other refusals are none. The answer is passed on whole.
+/// Goal: a missing permission is one fault across namespaces, and ends when it exists where it was last missing. Other
+/// errors are not faults. The response is passed on unchanged.
 #[tokio::test]
 async fn a_right_is_missing_until_it_is_there_where_it_was_missed() {
     let (mut service, faults) = layer(|path| {
@@ -67,7 +67,7 @@ async fn a_resource_that_is_not_served_is_no_fault_of_one_object() {
     assert_eq!(faults.resources.lock().len(), FAULTS_MAX);
 }
 
-/// Goal: a request that is never answered ends with an error, so that its caller tries another connection.
+/// Goal: a request without a response ends with an error, so its caller tries another connection.
 #[tokio::test(start_paused = true)]
 async fn silence_ends_with_an_error() {
     let inner = tower::service_fn(|_: Request<Body>| std::future::pending::<Answer>());
@@ -86,7 +86,7 @@ async fn an_error_of_the_way_is_passed_on() {
     assert!(error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::ConnectionRefused));
 }
 
-/// Goal: the API server is told who asks, in the form from which it takes the name of a field's manager.
+/// Goal: the user agent names the component in the form from which the API server derives the field manager.
 #[tokio::test]
 async fn the_api_server_is_told_which_component_asks() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

@@ -1,23 +1,23 @@
-//! What a request asks for, in the words of roles: a verb, a resource and a namespace.
+//! Describes a request in the terms of roles: a verb, a resource and a namespace.
 
 use http::{Method, Uri};
 use std::fmt;
 
-/// A verb, and the resource that it is about.
+/// Verb, and the resource that it applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RequestInfo {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
     pub(super) verb: &'static str,
     /// API group; empty for core.
     pub(super) group: String,
-    /// Plural, with `/` and a subresource behind it.
+    /// Plural of the resource, followed by `/` and the subresource, if any.
     pub(super) resource: String,
-    /// Namespace; empty across namespaces.
+    /// Namespace; empty for requests across namespaces.
     pub(super) namespace: String,
 }
 
 impl RequestInfo {
-    /// None for what is no resource, such as `/version` and discovery.
+    /// Parses a request. Returns `None` if it concerns no resource, such as `/version` and discovery.
     pub(super) fn of(method: &Method, uri: &Uri) -> Option<Self> {
         let mut parts = uri.path().split('/').skip(1);
         let group = match parts.next()? {
@@ -27,7 +27,7 @@ impl RequestInfo {
         };
         let _version = parts.next()?;
         let rest: Vec<&str> = parts.collect();
-        // A namespace is an object too: `namespaces/a` is one, `namespaces/a/pods` is not about it.
+        // A namespace is also an object: `namespaces/a` names one, whereas `namespaces/a/pods` concerns pods in it.
         let (namespace, rest) = match rest.as_slice() {
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
             rest => ("", rest),
@@ -54,12 +54,13 @@ impl RequestInfo {
         Some(Self { verb, group: group.to_owned(), resource, namespace: namespace.to_owned() })
     }
 
-    /// Whether it asks for all objects of the resource, so that 404 is about the resource and not about one of them.
+    /// Reports whether the request concerns all objects of the resource, so a 404 means the resource and not one
+    /// object.
     pub(super) fn is_about_all(&self) -> bool {
         matches!(self.verb, "list" | "watch")
     }
 
-    /// The resource with its group, as a CustomResourceDefinition is named.
+    /// Returns the resource with its group, which is also the name of a CustomResourceDefinition.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() { self.resource.clone() } else { format!("{}.{}", self.resource, self.group) }
     }

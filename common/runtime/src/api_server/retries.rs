@@ -1,11 +1,12 @@
-//! Requests that the client repeats by itself, after 429 (Too Many Requests), 503 and 504: a few times at once.
+//! Requests that the client repeats itself, after 429 (Too Many Requests), 503 and 504: a few times in quick
+//! succession.
 //!
-//! kube's own policy makes 15 tries, with pauses that double, or that are as long as the server says, for minutes. A
-//! watch would see nothing for as long after the server is back, and a write would be sent although nobody has asked
-//! again whether it is still wanted.
+//! kube's own policy makes 15 tries over minutes, with pauses that double or that the server requests. After the server
+//! is back, a watch would observe nothing for as long. A write would be sent without a check that it is still wanted.
 //!
-//! Where an answer says how long to wait (Retry-After, in whole seconds) an overloaded server would refuse all of these
-//! tries. What is only read waits for as long, once, if that is a second at most; anything else is left to whoever asks.
+//! If the response contains Retry-After (in whole seconds), an overloaded server would reject all of these quick tries.
+//! A read-only request then waits for that time, once, if it is at most a second. All other requests are left to the
+//! caller.
 
 use http::header::RETRY_AFTER;
 use http::{Method, Request, Response, StatusCode};
@@ -16,17 +17,18 @@ use tokio::time::Sleep;
 use tower::BoxError;
 use tower::retry::Policy;
 
-/// First pause; each is twice as long as the one before, and up to three times that by chance.
+/// First pause; each further pause doubles, and is randomly extended up to threefold.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 /// Longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Tries after the first one.
 const TRIES: u32 = 4;
 
-/// Longest wait that the server may ask for.
+/// Longest wait that the server may request.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A few tries at once; beyond that whoever asks has a pace of its own, and asks itself whether it still wants it.
+/// A few quick tries. After that, the caller retries at its own pace and checks itself whether the request is still
+/// wanted.
 #[derive(Clone)]
 pub(super) struct Retries {
     few: RetryPolicy,
@@ -35,7 +37,7 @@ pub(super) struct Retries {
 
 impl Default for Retries {
     fn default() -> Self {
-        // These are in order, which is all that is demanded: kube's default never comes about.
+        // The arguments are in the required order, so kube's default is never used.
         Self { few: RetryPolicy::new(PAUSE_MIN, PAUSE_MAX, TRIES, false).unwrap_or_default(), has_waited: false }
     }
 }
@@ -59,7 +61,7 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
     }
 }
 
-/// How long the server asks to wait before it is asked again; for ever, if that is not understood.
+/// Returns the wait that the server requests; a value that cannot be parsed means forever.
 fn wait_of<B>(answer: &Response<B>) -> Option<Duration> {
     let is_refusal = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT]
         .contains(&answer.status());
@@ -73,8 +75,8 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    /// Goal: a request is repeated a few times within a second and then left to whoever asked, and at once where the
-    /// server says how long to wait; but for a short wait of what is only read.
+    /// Goal: a request is repeated a few times within a second and then left to the caller; with Retry-After it is left
+    /// at once, except for a short wait of a read-only request.
     #[tokio::test(start_paused = true)]
     async fn few_tries_are_made_and_soon() {
         let rows = [

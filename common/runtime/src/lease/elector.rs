@@ -1,4 +1,4 @@
-//! The task that carries out what [`Election`] decides: watches Leases, writes them, publishes who holds what.
+//! Task that carries out the decisions of [`Election`]: watches Leases, writes them, publishes their holders.
 
 use super::writers::Writers;
 use super::{Ownership, Timing, View};
@@ -27,31 +27,31 @@ use tokio_util::sync::CancellationToken;
 
 /// Annotation by which a process asks the holder of a lease for it.
 const CLAIM: &str = "zeroscale.dev/claim";
-/// Longest wait for the answer to one write.
+/// Longest wait for the response to one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for writes under way before a lease is given away or up. If it is not enough, the lease stays in our
-/// name: it is taken up again, or expires.
+/// Longest wait for writes in flight before a lease is given away or up. If it is exceeded, the lease stays in our
+/// name: it is resumed or expires.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest wait for all leases to be released at the end.
+/// Longest wait for the release of all leases at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What an elector campaigns for, and as whom.
+/// Leases and identity of a candidate.
 #[derive(Clone, Debug)]
 pub struct ElectorOptions {
-    /// Where the Leases live.
+    /// Namespace of the Leases.
     pub namespace: String,
-    /// Name of each Lease, in order of the buckets.
+    /// Names of the Leases, in order of the buckets.
     pub names: Vec<String>,
-    /// Who campaigns, as it is written on the leases. Others can tell where the holder is from a [`Holder`] alone.
+    /// Identity that is written on the leases. Other processes can reach the holder only if this is a [`Holder`].
     pub identity: String,
-    /// When leases are renewed, given up and taken over.
+    /// Times of renewal, step-down and takeover.
     pub timing: Timing,
-    /// Whether to ask for and yield fair shares.
+    /// Set to ask for and yield fair shares.
     pub balance: bool,
 }
 
-/// Watches at once, campaigns from the moment when `ready` has come until `shutdown`, then gives everything up. The handle
-/// ends when all leases are released.
+/// Starts to watch at once, competes for leases from the completion of `ready` until `shutdown`, then releases all
+/// leases. The handle ends when all are released.
 ///
 /// Must be called within a tokio runtime.
 pub fn start(
@@ -81,9 +81,9 @@ pub fn start(
 struct Elector {
     options: ElectorOptions,
     election: Election,
-    /// The Leases as last seen, so that a write keeps what others have put there.
+    /// Leases as last observed, so that a write keeps the fields of other writers.
     objects: Vec<Option<Lease>>,
-    /// Of each Lease.
+    /// Failures of each Lease.
     failures: Vec<FailureLog>,
     leases: Api<Lease>,
     views: Arc<RwLock<Vec<View>>>,
@@ -91,13 +91,13 @@ struct Elector {
     changed: watch::Sender<u64>,
 }
 
-/// How a write ended.
+/// Result of an operation.
 enum Outcome {
     Written(Box<Lease>),
     Claimed,
     Read(Option<Box<Lease>>),
     Conflict,
-    /// Why, and whether somebody else logs it.
+    /// The error, and whether it is logged elsewhere.
     Failed(String, bool),
 }
 
@@ -125,7 +125,7 @@ impl Elector {
                 () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
             }
         }
-        // What is under way may make us a holder: await it, so that it is released too.
+        // Writes in flight may make us a holder: await them, so that those leases are released too.
         let finish = async {
             while let Some((lease, sent, outcome)) = writes.next().await {
                 self.settle(lease, sent, outcome);
@@ -210,9 +210,9 @@ impl Elector {
         }
     }
 
-    /// Sends one write. The future owns what it needs, so that several run at once. What takes the lease from us waits
-    /// until nothing is being written under it; nothing begins any more, since [`Election`] has let go of it already,
-    /// which must have been [published](Self::publish) before the future is polled.
+    /// Sends one operation. The future owns its data, so several can run at once. A write that takes the lease from us
+    /// waits until no other write is in flight under the lease. None can begin meanwhile: [`Election`] has already let
+    /// go of the lease, which must have been [published](Self::publish) before the future is polled.
     fn perform(&self, lease: usize, op: Op) -> impl Future<Output = (usize, Instant, Outcome)> + Send + use<> {
         let (leases, name) = (self.leases.clone(), self.options.names[lease].clone());
         let object = self.compose(lease, &op);
@@ -251,7 +251,7 @@ impl Elector {
         }
     }
 
-    /// The object that an operation writes; what it does not concern stays as last seen.
+    /// Returns the object that an operation writes; unrelated fields stay as last observed.
     fn compose(&self, lease: usize, op: &Op) -> Lease {
         let (version, holder, transition) = match op {
             Op::Create => (None, self.options.identity.clone(), true),
@@ -283,7 +283,7 @@ impl Elector {
         object
     }
 
-    /// Makes the state visible, and announces changes other than renewals.
+    /// Publishes the state, and notifies of changes other than renewals.
     fn publish(&self) {
         let mut changed = false;
         {
@@ -304,7 +304,7 @@ impl Elector {
 
 fn created(result: kube::Result<Lease>) -> Outcome {
     match result {
-        // It is the namespace that is missing, so there is nothing to look at again.
+        // The namespace is missing, so reading the lease again would not help.
         Err(kube::Error::Api(status)) if status.code == 404 => failed(&kube::Error::Api(status)),
         result => answer(result),
     }

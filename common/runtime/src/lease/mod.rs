@@ -1,32 +1,32 @@
-//! Ownership by lease: which of several processes acts for which share of the keys.
+//! Ownership by lease: assigns shares of the keys to several processes.
 //!
 //! There is one `coordination.k8s.io/v1` Lease for each owner bucket, with Knative's names, fields and identity, so
-//! that replicas of either implementation may share them. Every process campaigns for every lease and watches all of
+//! that replicas of either implementation may share them. Every process competes for every lease and watches all of
 //! them.
 //!
 //! # Timing
 //!
-//! A holder renews each [`Timing::retry_period`]; when it has not managed to for [`Timing::renew_deadline`] it steps
-//! down. Others take over once they have seen no change for the recorded lease duration, which the watch lets them do
-//! on the dot: at most a second later, not after the next poll. An orderly exit empties the holder, and the watch makes
-//! the takeover a matter of a fraction of a second.
+//! A holder renews each [`Timing::retry_period`]. If it could not renew for [`Timing::renew_deadline`], it steps down.
+//! Other processes take over once they have observed no change for the recorded lease duration. With the watch this
+//! happens at most a second later, without polling. An orderly exit clears the holder, and the watch makes the takeover
+//! a matter of a fraction of a second.
 //!
 //! # Fair shares
 //!
-//! Upstream's first replica keeps all leases. With [`ElectorOptions::balance`] a process that holds at least two fewer
-//! than the richest *claims* a lease of it, by an annotation, and the holder hands it over in one write. Membership is
-//! not needed, nothing is ever without an owner on the way, and shares end up at most one apart. Off in the drop-in,
-//! whose upstream peers would not yield.
+//! Upstream's first replica keeps all leases. With [`ElectorOptions::balance`], a process that holds at least two
+//! leases fewer than the largest holder *claims* one of that holder's leases by an annotation, and the holder hands it
+//! over in one write. This needs no membership list, every lease always has an owner, and shares end up at most one
+//! apart. Off in the drop-in, whose upstream peers would not yield.
 //!
 //! # Readiness
 //!
-//! Whoever cannot act yet, since it has not listed what it is to act for, only watches: a lease that it took, from a holder
-//! that can, would be nobody's for that time.
+//! A process that cannot act yet, because it has not listed its objects, only watches. If it took a lease from a holder
+//! that can act, that share would have no working owner until then.
 //!
 //! # Not here
 //!
-//! The rules of holding leases (`common::election`), which bucket a key belongs to (`common::ownership`); Knative's
-//! StatefulSet mode, which has no leases.
+//! The rules of holding leases (`common::election`), the bucket of a key (`common::ownership`); Knative's StatefulSet
+//! mode, which has no leases.
 
 mod elector;
 #[cfg(test)]
@@ -45,10 +45,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use writers::Writers;
 
-/// Longer than any process lives; an `Instant` has no greatest value.
+/// Longer than any process lives; an `Instant` has no maximum value.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// The current state of all leases, kept up to date by an elector. Cheap to clone, cheap to ask.
+/// Current state of all leases, kept up to date by an elector. Cheap to clone and to query.
 #[derive(Clone, Debug)]
 pub struct Ownership {
     views: Arc<RwLock<Vec<View>>>,
@@ -56,7 +56,7 @@ pub struct Ownership {
     changes: watch::Receiver<u64>,
 }
 
-/// Sets an [`Ownership`] by hand.
+/// Sets the state of an [`Ownership`] manually.
 #[derive(Debug)]
 pub struct Assign {
     views: Arc<RwLock<Vec<View>>>,
@@ -64,7 +64,7 @@ pub struct Assign {
 }
 
 impl Assign {
-    /// From now on `holder` holds the bucket; `ours`: which is this process, for ever. Unknown buckets are ignored.
+    /// Sets the holder of a bucket; `ours` means that it is this process, forever. Unknown buckets are ignored.
     pub fn set(&self, bucket: usize, holder: Option<Holder>, ours: bool) {
         let until = ours.then(|| Instant::now() + FOR_EVER);
         if let Some(view) = self.views.write().get_mut(bucket) {
@@ -75,43 +75,43 @@ impl Assign {
     }
 }
 
-/// What is known of one lease.
+/// Known state of one lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct View {
     holder: Option<Holder>,
-    /// Until when this process holds it for certain; `None`: it does not.
+    /// Time until which this process certainly holds it; `None`: it does not.
     until: Option<Instant>,
-    /// Until when the holder counts without another sign of life; `None`: there is none.
+    /// Time until which the holder counts without another renewal; `None`: there is no holder.
     believed_until: Option<Instant>,
 }
 
 impl Ownership {
-    /// A state that is set by hand, with nobody holding anything at first: for static assignments, and tests.
+    /// Creates a state that is set manually, initially without holders: for static assignments and tests.
     pub fn by_hand(buckets: usize) -> (Assign, Self) {
         let views = Arc::new(RwLock::new(vec![View::default(); buckets]));
         let (changed, changes) = watch::channel(0);
         (Assign { views: views.clone(), changed }, Self { views, writers: Writers::new(buckets), changes })
     }
 
-    /// A state that never changes: this process holds every bucket. For one that is alone, and tests.
+    /// Creates a state that never changes, in which this process holds every bucket: for a single process and tests.
     pub fn alone(buckets: usize, me: &Holder) -> Self {
         let (assign, ownership) = Self::by_hand(buckets);
         (0..buckets).for_each(|bucket| assign.set(bucket, Some(me.clone()), true));
         ownership
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         self.views.read().len()
     }
 
-    /// Whether this process holds the bucket now.
+    /// Reports whether this process currently holds the bucket.
     pub fn owns(&self, bucket: usize) -> bool {
         self.until(bucket).is_some_and(|until| Instant::now() < until)
     }
 
-    /// Who holds the bucket; `None`: nobody, an identity that cannot be read, or one whose lease has run out as far as
-    /// can be seen from here.
+    /// Returns the holder of the bucket. `None` means: no holder, an identity that cannot be parsed, or a lease that
+    /// has expired according to this process's observations.
     pub fn holder(&self, bucket: usize) -> Option<Holder> {
         let views = self.views.read();
         let view = views.get(bucket)?;
@@ -119,26 +119,28 @@ impl Ownership {
         view.holder.clone()
     }
 
-    /// Until when writes for the bucket may be started: the end of the lease less [`WRITE_MARGIN`]. `None`: not at all.
+    /// Returns the time until which writes for the bucket may be started: the end of the lease minus [`WRITE_MARGIN`].
+    /// `None`: never.
     pub fn writable_until(&self, bucket: usize) -> Option<Instant> {
         self.until(bucket)?.checked_sub(WRITE_MARGIN)
     }
 
-    /// Whether a write for the bucket may be started now.
+    /// Reports whether a write for the bucket may be started now.
     pub fn may_write(&self, bucket: usize) -> bool {
         self.writable_until(bucket).is_some_and(|until| Instant::now() <= until)
     }
 
-    /// Begins a write for the bucket; `None`: it may not be started now. The lease does not change hands while it
-    /// lasts.
+    /// Begins a write for the bucket, or returns `None` if it may not be started now. The lease does not change hands
+    /// during the write.
     pub fn begin_write(&self, bucket: usize) -> Option<WriteGuard> {
-        let views = self.views.read(); // Held until the guard counts: an elector that closes the bucket waits for either.
+        // Held until the guard counts: an elector that closes the bucket waits for either.
+        let views = self.views.read();
         let until = views.get(bucket)?.until?;
         let open = until.checked_sub(WRITE_MARGIN).is_some_and(|last| Instant::now() <= last);
         if open { self.writers.begin(bucket, until) } else { None }
     }
 
-    /// Counts changes of holders and of what this process holds; renewals do not count.
+    /// Counts changes of holders and of this process's leases; renewals do not count.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
     }

@@ -1,4 +1,4 @@
-//! What an [`Ownership`] answers; the rules of the leases themselves are tested where they are.
+//! Results of an [`Ownership`]. The rules of leases are tested in `common::election`.
 
 use super::*;
 use http::{Method, Request, Response};
@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_util::sync::CancellationToken;
 
-/// Goal: the write margin is part of the answer.
+/// Goal: the write margin is taken into account.
 #[tokio::test(start_paused = true)]
 async fn writes_stop_two_seconds_before_the_lease_ends() {
     let until = Instant::now() + Duration::from_secs(10);
@@ -23,7 +23,7 @@ async fn writes_stop_two_seconds_before_the_lease_ends() {
     assert!(!ownership.owns(7), "a bucket that does not exist is nobody's");
 }
 
-/// Goal: a process that sees no renewals any more, being cut off, stops to believe in the holder it saw last.
+/// Goal: a disconnected process, which observes no renewals, stops relying on the last observed holder.
 #[tokio::test(start_paused = true)]
 async fn a_holder_counts_until_its_lease_has_run_out_as_seen_from_here() {
     let holder = Holder { pod_name: "as-1".into(), pod_ip: [10, 0, 0, 1].into() };
@@ -37,8 +37,8 @@ async fn a_holder_counts_until_its_lease_has_run_out_as_seen_from_here() {
     assert_eq!(ownership.holder(0), None);
 }
 
-/// Goal: a write is begun only with the margin left, has to be over before the lease ends, and keeps the bucket from
-/// changing hands: until it was answered, or until it can no longer be carried out.
+/// Goal: a write begins only with the margin left, must be over before the lease ends, and prevents a handover of the
+/// bucket until it has a response or can no longer be carried out.
 #[tokio::test(start_paused = true)]
 async fn a_lease_waits_for_writes_under_way() {
     let until = Instant::now() + Duration::from_secs(10);
@@ -68,8 +68,8 @@ async fn a_lease_waits_for_writes_under_way() {
     assert!(ownership.begin_write(7).is_none(), "a bucket that does not exist is nobody's");
 }
 
-/// Goal: where the namespace of the leases does not exist, one is created with pauses between the attempts, and not as
-/// fast as the API server answers. Method: an API server that falls silent once it has been asked too often.
+/// Goal: if the namespace of the leases does not exist, creation is retried with pauses and not at the API server's
+/// response rate. Method: an API server that stops responding after too many requests.
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_a_namespace_is_tried_again_with_pauses() {
     const TOO_OFTEN: usize = 100;

@@ -1,14 +1,15 @@
-//! Writes under way for each bucket, so that no lease changes hands beneath one of them.
+//! Writes in flight for each bucket, so that no lease changes hands during a write.
 //!
-//! A write is begun with a [`WriteGuard`], which is given only while the lease is certain to last for another
-//! [`WRITE_MARGIN`](super::WRITE_MARGIN), and has to be over at [`WriteGuard::deadline`], ahead of the lease's end.
-//! Whoever gives a lease away or up waits until the guards of its bucket are gone. So a former owner's write can land
-//! late neither after a handover nor after an expiry, however slowly the API server answers.
+//! A write begins with a [`WriteGuard`], which is only given while the lease is certain to last for another
+//! [`WRITE_MARGIN`](super::WRITE_MARGIN). The write must be over at [`WriteGuard::deadline`], before the lease ends. A
+//! process that gives a lease away or up waits until the guards of its bucket are dropped. So a former owner's write
+//! cannot take effect after a handover or an expiry, however slowly the API server responds.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! A write that ended without an answer may still be carried out: until the API server has heard that its caller is
-//! gone ([`CANCEL_MARGIN`]), the guard of a write that was not [answered](WriteGuard::answered) counts on.
+//! A write that ended without a response may still be carried out, until the API server has noticed that its caller is
+//! gone ([`CANCEL_MARGIN`]). So the guard of a write that was not [answered](WriteGuard::answered) remains in effect
+//! for that time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +18,10 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// From the moment a write is given up to the moment when it is certain not to be carried out any more.
+/// Time after a write is cancelled until it is certain not to be carried out any more.
 pub const CANCEL_MARGIN: Duration = Duration::from_millis(500);
 
-/// A write for a bucket under way. Whatever is left of it must be given up at its deadline.
+/// Write in flight for a bucket. The rest of it must be cancelled at the deadline.
 #[derive(Debug)]
 pub struct WriteGuard {
     token: Option<TaskTrackerToken>,
@@ -28,17 +29,17 @@ pub struct WriteGuard {
 }
 
 impl WriteGuard {
-    /// The guard of what nobody else can ever own.
+    /// Creates a guard for a bucket that no other process can ever own.
     pub fn unbounded() -> Self {
         Self { token: None, deadline: None }
     }
 
-    /// When the write must be over; `None`: whenever it is.
+    /// Returns the time at which the write must be over; `None`: no limit.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// The write was answered, so nothing of it can come later.
+    /// Records that the write has a response, so it cannot take effect later.
     pub fn answered(mut self) {
         self.token = None;
     }
@@ -55,7 +56,7 @@ impl Drop for WriteGuard {
     }
 }
 
-/// The writes under way, by bucket. Clones share them.
+/// Writes in flight, by bucket. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Writers(Arc<[TaskTracker]>);
 
@@ -63,19 +64,20 @@ impl Writers {
     pub(super) fn new(buckets: usize) -> Self {
         let tracker = || {
             let tracker = TaskTracker::new();
-            tracker.close(); // Only an open one keeps who waits for its end waiting; more may begin nevertheless.
+            tracker.close(); // An open tracker would keep waiters waiting; a closed one still accepts new tasks.
             tracker
         };
         Self(std::iter::repeat_with(tracker).take(buckets).collect())
     }
 
-    /// A guard for a bucket whose lease ends at `until`. Whoever closes the bucket must have excluded this call.
+    /// Returns a guard for a bucket whose lease ends at `until`. The code that closes the bucket must exclude
+    /// concurrent calls.
     pub(super) fn begin(&self, bucket: usize, until: Instant) -> Option<WriteGuard> {
         let token = self.0.get(bucket)?.token();
         Some(WriteGuard { token: Some(token), deadline: until.checked_sub(CANCEL_MARGIN) })
     }
 
-    /// Waits until no write for the bucket is under way.
+    /// Waits until no write for the bucket is in flight.
     pub(super) async fn idle(&self, bucket: usize) {
         if let Some(tracker) = self.0.get(bucket) {
             tracker.wait().await;

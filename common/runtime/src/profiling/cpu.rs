@@ -1,17 +1,18 @@
-//! Takes CPU profiles of the process. Only with the feature `profiling`.
+//! CPU profiles of the process. Only with the feature `profiling`.
 
 use std::time::Duration;
 
-/// Samples a second and thread. Prime to the usual periods, so that none is hit or missed every time; Go's is 100.
+/// Samples per second and thread. Prime to the usual periods, so that none of them is hit or missed every time; Go uses
+/// 100.
 const FREQUENCY: i32 = 99;
-/// Libraries whose frames may hold locks that unwinding takes: samples inside them are left out.
+/// Libraries whose frames may hold locks that unwinding needs: samples inside them are dropped.
 const BLOCKED: [&str; 4] = ["libc", "libgcc", "pthread", "vdso"];
 
-/// Samples the process for so long. Returns folded stacks: a line for each, its thread and frames from the outermost
-/// inwards, separated by semicolons, then how many samples have found it.
+/// Samples the process for `length`. Returns folded stacks. Each line has the thread and the frames from the outermost
+/// inwards, separated by semicolons, then the number of samples.
 ///
 /// # Errors
-/// Another profile is being taken, or the samples cannot be read.
+/// Fails if another profile is being taken, or if the samples cannot be read.
 ///
 /// # Cancel safety
 /// Dropping the future ends the sampling.
@@ -22,7 +23,7 @@ pub(super) async fn profile(length: Duration) -> Result<String, String> {
         .build()
         .map_err(|error| format!("a profile cannot be taken: {error}"))?;
     tokio::time::sleep(length).await;
-    // Names are looked up in the program's debug information, which takes a while: not on a thread that serves.
+    // Looking up names in the debug information takes a while, so it must not run on a serving thread.
     let task = tokio::task::spawn_blocking(move || {
         let report = guard.report().build().map_err(|error| format!("the profile cannot be read: {error}"))?;
         drop(guard);

@@ -1,18 +1,18 @@
-//! The profiling port: CPU profiles as folded stacks, which flame graphs are drawn from.
+//! Profiling port: CPU profiles as folded stacks, the input of flame graphs.
 //!
-//! The port is always bound, as upstream's, and answers 404 to everything unless `runtime-profiling` is `enabled` in
-//! config-observability; that is asked for each request.
+//! The port is always bound, as upstream's, and responds 404 to everything unless `runtime-profiling` is `enabled` in
+//! config-observability. The setting is read for each request.
 //!
-//! `GET /debug/pprof/profile?seconds=N` samples the process for N seconds (30 if unset, 120 at most). One at a time:
-//! the samples come from the process's one SIGPROF timer.
+//! `GET /debug/pprof/profile?seconds=N` samples the process for N seconds (30 by default, 120 at most). Only one
+//! profile can be taken at a time, because the samples come from the process's single SIGPROF timer.
 //!
-//! The sampler is built in with the feature `profiling` alone, which is off by default: it installs a signal handler
-//! and unwinds stacks from within it. Without the feature the port answers 501 and names the feature.
+//! The sampler is only built with the feature `profiling`, which is off by default: it installs a signal handler and
+//! unwinds stacks in it. Without the feature the port responds 501 and names the feature.
 //!
 //! # Not here
 //!
-//! Go's other profiles (heap, goroutine, trace, ...), which mean nothing here, and the format of `go tool pprof`: an
-//! encoder of its own, for something that a developer builds in now and then, would be more code than all of this.
+//! Go's other profiles (heap, goroutine, trace, ...), which have no meaning here. The format of `go tool pprof`: an
+//! encoder for a feature that developers rarely build in would be larger than this module.
 
 #[cfg(feature = "profiling")]
 mod cpu;
@@ -33,16 +33,16 @@ use tokio_util::sync::CancellationToken;
 
 /// Longest wait for a request head, as upstream.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
-/// Length of a profile where none is asked for, as Go's.
+/// Default length of a profile, as in Go.
 const SECONDS: u64 = 30;
 const SECONDS_MAX: u64 = 120;
-/// Connections at once.
+/// Connection limits.
 const LIMITS: Limits = Limits { total: 64, per_address: 16 };
 
-/// Serves profiles on `listen` until `shutdown`, while `config` allows it.
+/// Serves profiles on `listen` until `shutdown`, while `config` permits it.
 ///
 /// # Errors
-/// `listen` cannot be bound.
+/// Fails if `listen` cannot be bound.
 pub async fn serve(
     listen: SocketAddr,
     config: watch::Receiver<Arc<ObservabilityConfig>>,
@@ -90,7 +90,7 @@ async fn answer<B>(enabled: bool, request: &Request<B>) -> Response<Full<Bytes>>
     }
 }
 
-/// What `seconds=N` asks for.
+/// Parses `seconds=N`.
 fn seconds(query: Option<&str>) -> Result<u64, String> {
     let asked = query.unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("seconds="));
     match asked {
@@ -150,7 +150,7 @@ mod tests {
         assert!(String::from_utf8_lossy(&text).contains("common-runtime/profiling"), "{text:?}");
     }
 
-    /// Goal: a profile names the function that was busy, on its thread. Method: one thread that does nothing else.
+    /// Goal: a profile names the busy function and its thread. Method: one thread that does nothing else.
     #[cfg(feature = "profiling")]
     #[tokio::test]
     async fn a_profile_names_what_was_busy() {
@@ -168,7 +168,7 @@ mod tests {
             let stop = stop.clone();
             move || kept_busy(&stop)
         });
-        // The port's shortest profile is a second.
+        // The port's shortest profile takes a second.
         let (status, bytes) = get(true, "/debug/pprof/profile?seconds=1").await;
         stop.store(true, Ordering::Relaxed);
         busy.join().expect("no panic");

@@ -1,14 +1,14 @@
-//! Services' own addresses, looked up at the API server: for Services that somebody else names.
+//! Resolves Services to their cluster IPs through the API server, for Services that another party names.
 //!
-//! DNS follows a Service of type ExternalName to whatever its owner writes, and gives of a headless one what stands in
-//! its EndpointSlices. Whom NetworkPolicies let through to pods of others would so be led to them. The cluster IP is
-//! what the API server has given to the Service, and leads where it does for each of the Service's clients.
+//! DNS follows a Service of type ExternalName to any name that its owner writes, and a headless one to the addresses in
+//! its EndpointSlices. So an owner could direct clients that NetworkPolicies admit to other pods to those pods. The API
+//! server assigns the cluster IP, which leads to the same place for every client of the Service.
 //!
-//! A Service that is not there, has no such TCP port, is of type ExternalName or has no cluster IP is not found, and so
-//! is a name that is none of a Service. Any other error means that nobody could be asked.
+//! Not found are: a Service that does not exist, has no such TCP port, is of type ExternalName or has no cluster IP,
+//! and any name that is not a Service's. Any other error means that the API server could not be asked.
 //!
-//! Nothing is kept: each question costs a request to the API server, a list for the reason that [`super::endpoints`]
-//! gives.
+//! Nothing is cached: each lookup costs a request to the API server. The request is a list for the reason given in
+//! [`super::endpoints`].
 
 use super::endpoints::{find, name_of_port};
 use super::{Resolve, service_of};
@@ -26,7 +26,7 @@ pub struct ClusterIps {
 }
 
 impl ClusterIps {
-    /// For the cluster that `client` speaks to, of that domain (`cluster.local`).
+    /// Creates a resolver for the cluster of `client` with this domain (`cluster.local`).
     pub fn new(client: Client, cluster_domain: impl Into<String>) -> Self {
         Self { client, cluster_domain: cluster_domain.into() }
     }
@@ -55,17 +55,17 @@ impl Resolve for ClusterIps {
     }
 }
 
-/// The Service's cluster IPs, the primary one first, at a TCP port of its own.
+/// Returns the Service's cluster IPs, the primary one first, with one of its TCP ports.
 fn addresses(service: &Service, port: u16) -> Vec<SocketAddr> {
     let Some(spec) = &service.spec else { return Vec::new() };
     if spec.type_.as_deref() == Some("ExternalName") || name_of_port(service, port).is_none() {
         return Vec::new();
     }
     let said = spec.cluster_ip.iter().chain(spec.cluster_ips.iter().flatten());
-    // `None`, of a headless one, is no address.
+    // `None`, the value of a headless Service, is not an address.
     let parsed = said.filter_map(|ip| Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, port)));
     let mut addresses: Vec<_> = parsed.collect();
-    addresses.dedup(); // The first of all is the primary one, again.
+    addresses.dedup(); // The list repeats the primary one.
     addresses
 }
 
@@ -79,7 +79,7 @@ mod tests {
 
     const NAME: &str = "sorry.ns.svc.cluster.local.";
 
-    /// An API server that has this Service `sorry` in `ns`, or answers with an error.
+    /// Returns a resolver whose API server has the Service `sorry` in `ns` with this spec, or responds with an error.
     fn resolver(spec: Result<Option<Value>, u16>) -> ClusterIps {
         let server = tower::service_fn(move |request: Request<Body>| {
             let asked = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
@@ -101,7 +101,7 @@ mod tests {
         resolver(Ok(spec)).resolve(name, port).await.err().map(|error| error.kind())
     }
 
-    /// Goal: a Service leads to the address that the API server has given to it, and to none that its owner says.
+    /// Goal: a Service resolves to the address assigned by the API server, and to none that its owner chooses.
     #[tokio::test]
     async fn a_service_leads_to_its_own_address_or_nowhere() {
         let ports = json!([{"name": "http", "port": 80, "targetPort": 8080}, {"port": 53, "protocol": "UDP"}]);
@@ -131,7 +131,7 @@ mod tests {
         }
     }
 
-    /// Goal: who has not been answered is told from who has been told that there is none.
+    /// Goal: an error of the API server is distinct from a Service that does not exist.
     #[tokio::test]
     async fn an_api_server_that_fails_has_not_said_that_there_is_none() {
         for code in [403, 429, 500, 503] {

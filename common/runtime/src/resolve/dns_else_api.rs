@@ -1,7 +1,7 @@
-//! The cluster's DNS, and the API server where DNS has no answer: for a link that workloads cannot be woken without.
+//! The cluster's DNS, with the API server as fallback: for a connection without which no workload can be woken.
 //!
-//! DNS comes first, since a Service's own address goes through whatever stands between two pods. It is given [`PATIENCE`];
-//! after that, or when it knows no such name, the API server is asked beside it, and whoever says where the host is counts.
+//! DNS comes first, because a Service's cluster IP passes through the usual network path between two pods. After
+//! [`PATIENCE`], or if DNS does not know the name, the API server is asked as well, and the first address counts.
 
 use super::Resolve;
 use futures::future::BoxFuture;
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// For so long nobody else is asked.
+/// Time after which the API server is asked as well.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One after the other.
+/// Resolves with DNS, then with the API server.
 #[derive(Clone)]
 pub struct DnsElseApi {
     dns: Arc<dyn Resolve>,
@@ -22,7 +22,7 @@ pub struct DnsElseApi {
 }
 
 impl DnsElseApi {
-    /// `api` answers where `dns` does not.
+    /// Creates a resolver that uses `api` if `dns` has no result.
     pub fn new(dns: Arc<dyn Resolve>, api: Arc<dyn Resolve>) -> Self {
         Self { dns, api }
     }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use std::net::IpAddr;
 
-    /// What one of them says, and when.
+    /// Result of a mock resolver, and its delay.
     struct Says(Result<u8, &'static str>, Duration);
 
     impl Resolve for Says {
@@ -63,8 +63,8 @@ mod tests {
         }
     }
 
-    /// Goal: DNS has the say while it answers; where it fails or is silent the API server's word counts, and its own as
-    /// soon as it comes.
+    /// Goal: DNS decides while it responds. If it fails or is silent, the API server's result counts, and DNS's own as
+    /// soon as it arrives.
     #[tokio::test(start_paused = true)]
     async fn the_api_server_answers_for_a_dns_that_does_not() {
         let (at_once, soon, late) = (Duration::ZERO, Duration::from_millis(900), Duration::from_secs(60));

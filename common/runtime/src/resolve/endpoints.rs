@@ -1,17 +1,17 @@
-//! Names of Services, looked up at the API server: for a plane outside of any pod.
+//! Resolves names of Services through the API server, for a plane outside of any pod.
 //!
-//! A plane on a developer's machine, or beside `local api` and `local node`, has no cluster DNS to ask, and often no
-//! way to a ClusterIP either. The addresses given here are those of the Service's ready endpoints themselves, as
-//! kube-proxy would choose among them, in random order.
+//! A plane on a developer's machine, or next to `local api` and `local node`, has no cluster DNS, and often no route to
+//! a ClusterIP. This resolver returns the addresses of the Service's ready endpoints, from which kube-proxy would
+//! choose, in random order.
 //!
-//! Consequence: what a plane learns by calling such a name is true of the EndpointSlices and says nothing about the
-//! cluster's Service proxies, which learn of a change a moment later. In a cluster use DNS.
+//! Consequence: a call to such a name reflects the EndpointSlices, not the cluster's Service proxies, which apply a
+//! change a moment later. Inside a cluster, use DNS.
 //!
-//! Nothing is kept: each question costs two requests to the API server. Names are asked for when a connection is made
-//! and when the path of a revision is probed, a few times for each change of scale. Both are lists, since to list and to
-//! watch Services and EndpointSlices is a right that either plane has anyway, and to get one is not.
+//! Nothing is cached: each lookup costs two requests to the API server. Lookups happen when a connection is made and
+//! when the path of a revision is probed, a few times for each change of scale. Both requests are lists, since either
+//! plane has the permission to list and watch Services and EndpointSlices anyway, but not to get one.
 //!
-//! Not here: UDP, ExternalName, and endpoints that are terminating.
+//! Not here: UDP, ExternalName, and terminating endpoints.
 
 use super::{Dns, Resolve, service_of};
 use futures::future::BoxFuture;
@@ -23,7 +23,7 @@ use rand::seq::SliceRandom;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// Resolves names of Services by the API server, and everything else by [`Dns`].
+/// Resolves names of Services through the API server, and everything else by [`Dns`].
 #[derive(Clone)]
 pub struct Endpoints {
     client: Client,
@@ -31,7 +31,7 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// For the cluster that `client` speaks to, of that domain (`cluster.local`).
+    /// Creates a resolver for the cluster of `client` with this domain (`cluster.local`).
     pub fn new(client: Client, cluster_domain: impl Into<String>) -> Self {
         Self { client, cluster_domain: cluster_domain.into() }
     }
@@ -65,13 +65,13 @@ impl Resolve for Endpoints {
         }
     }
 
-    /// Slices have addresses alone.
+    /// EndpointSlices contain only addresses.
     fn follows_names(&self) -> bool {
         false
     }
 }
 
-/// The Service of that name, if there is one.
+/// Returns the Service of that name, if it exists.
 pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> io::Result<Option<Service>> {
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     let named = ListParams::default().fields(&format!("metadata.name={name}"));
@@ -79,20 +79,21 @@ pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> io::Re
     Ok(services.items.into_iter().next())
 }
 
-/// The name, empty for an unnamed one, of the TCP port with that number.
+/// Returns the name of the TCP port with that number; empty for an unnamed port.
 pub(super) fn name_of_port(service: &Service, port: u16) -> Option<&str> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     let found = ports.iter().find(|p| p.port == i32::from(port) && p.protocol.as_deref().unwrap_or("TCP") == "TCP")?;
     Some(found.name.as_deref().unwrap_or_default())
 }
 
-/// Ready endpoints of `slice` at the port with that name. An endpoint that says nothing is ready, as the API defines.
+/// Returns the ready endpoints of `slice` at the port with that name. An endpoint without a ready condition is ready,
+/// as the API defines.
 fn ready<'a>(slice: &'a EndpointSlice, port_name: &str) -> impl Iterator<Item = SocketAddr> + use<'a> {
     let port = slice.ports.iter().flatten().find(|port| port.name.as_deref().unwrap_or_default() == port_name);
     let port = port.and_then(|port| u16::try_from(port.port?).ok());
     let endpoints = slice.endpoints.iter().flatten();
     let ready = endpoints.filter(|e| e.conditions.as_ref().is_none_or(|conditions| conditions.ready.unwrap_or(true)));
-    // All addresses of one endpoint lead to the same place; the API has consumers take the first.
+    // All addresses of one endpoint lead to the same place; the API tells consumers to take the first.
     ready.filter_map(move |e| Some(SocketAddr::new(e.addresses.first()?.parse::<IpAddr>().ok()?, port?)))
 }
 
@@ -104,7 +105,7 @@ mod tests {
     use serde_json::json;
     use std::convert::Infallible;
 
-    /// Goal: the rights that either plane has are enough. Method: an API server that knows lists alone.
+    /// Goal: the permissions that either plane has are sufficient. Method: an API server that serves lists only.
     #[tokio::test]
     async fn a_service_is_found_by_lists() {
         let server = tower::service_fn(async |request: Request<Body>| {

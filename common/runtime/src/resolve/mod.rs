@@ -1,14 +1,15 @@
-//! From a host name to addresses: a port with adapters, so that the planes run where there is no cluster DNS.
+//! Resolves host names to addresses: a trait with several implementations, so that planes can run without a cluster
+//! DNS.
 //!
-//! | adapter | asks |
+//! | implementation | source |
 //! |---|---|
 //! | [`Dns`] | the system, which in a cluster asks the cluster's DNS |
-//! | [`Endpoints`] | the API server, for the endpoints of the Service that the name means |
-//! | [`ClusterIps`] | the API server, for the Service's own address |
-//! | [`DnsElseApi`] | the first, and the second where that has no answer |
+//! | [`Endpoints`] | the API server, for the endpoints of a Service |
+//! | [`ClusterIps`] | the API server, for the cluster IP of a Service |
+//! | [`DnsElseApi`] | the first, or the second if the first has no result |
 //!
-//! A process chooses among the first two by `ZEROSCALE_RESOLVER`, see [`from_env`]. The third takes the place of one
-//! that [follows names](Resolve::follows_names), where the owner of a Service must not say whom we send to.
+//! `ZEROSCALE_RESOLVER` selects one of the first two, see [`from_env`]. The third replaces a resolver that [follows
+//! names](Resolve::follows_names), if the owner of a Service must not choose the destination.
 
 mod cluster_ips;
 mod dns_else_api;
@@ -24,16 +25,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Looks up where a host may be reached.
+/// Resolves a host.
 pub trait Resolve: Send + Sync + 'static {
-    /// Addresses of `host:port`, best first.
+    /// Returns the addresses of `host:port`, best first.
     ///
     /// # Errors
-    /// The host is not known, or nobody could be asked. `NotFound` and `ConnectionRefused` of a Service are the API
-    /// server's own word: there is none with that port, or nothing is ready behind it.
+    /// Fails if the host is unknown or no source could be asked. `NotFound` and `ConnectionRefused` for a Service come
+    /// from the API server: there is no such Service with that port, or it has no ready endpoint.
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
 
-    /// Whether a Service's name may lead to any other, as that of an ExternalName does in DNS.
+    /// Reports whether a Service's name may resolve to any other name, as that of an ExternalName does in DNS.
     fn follows_names(&self) -> bool {
         true
     }
@@ -49,10 +50,10 @@ impl Resolve for Dns {
     }
 }
 
-/// The resolver that `ZEROSCALE_RESOLVER` names: `dns`, the default, or `endpoints`. `get` reads variables.
+/// Returns the resolver that `ZEROSCALE_RESOLVER` names: `dns`, the default, or `endpoints`. `get` reads variables.
 ///
 /// # Errors
-/// It names neither.
+/// Fails for any other value.
 pub fn from_env(
     get: impl Fn(&str) -> Option<String>,
     client: kube::Client,
@@ -65,8 +66,8 @@ pub fn from_env(
     }
 }
 
-/// Service and namespace that `host` means in a cluster of that domain: `NAME.NS`, `NAME.NS.svc` or
-/// `NAME.NS.svc.DOMAIN`, with or without the last dot. Addresses and other names mean none.
+/// Returns the Service and namespace that `host` means in a cluster of that domain: `NAME.NS`, `NAME.NS.svc` or
+/// `NAME.NS.svc.DOMAIN`, with or without the last dot. Returns `None` for addresses and other names.
 pub fn service_of<'a>(host: &'a str, cluster_domain: &str) -> Option<(&'a str, &'a str)> {
     if host.parse::<IpAddr>().is_ok() {
         return None;

@@ -1,8 +1,9 @@
-//! Every metric there is.
+//! Catalog of all metrics.
 //!
-//! Names under `kn.` and `http.` are Knative's, those of the HorizontalPodAutoscaler controller Kubernetes', `process.`
-//! OpenTelemetry's, which Prometheus has names of its own for; the others are ours, by OpenTelemetry's rules for names.
-//! Attributes of one word (`reason`, `outcome`) mean what their metric says, as is Prometheus's habit.
+//! Names under `kn.` and `http.` are Knative's. Those of the HorizontalPodAutoscaler controller are Kubernetes'.
+//! `process.` is OpenTelemetry's, for which Prometheus has its own names. The others are Zeroscale's and follow
+//! OpenTelemetry's naming rules. Attributes of one word (`reason`, `outcome`) have a meaning specific to their metric,
+//! as is usual in Prometheus.
 
 use super::instrument::Kind::{Counter, Gauge, Histogram, UpDownCounter};
 use super::instrument::Plane::{Activator, Autoscaler, Hpa};
@@ -11,7 +12,7 @@ use super::otlp::text;
 use super::values;
 use std::collections::BTreeSet;
 
-/// What the process is: not a metric.
+/// Description of the process, which is not a metric.
 const TARGET: [&str; 2] = ["target", "target_info"];
 
 const NAMESPACE: &str = "k8s.namespace.name";
@@ -19,11 +20,11 @@ const REVISION: &str = "kn.revision.name";
 const SERVICE: &str = "kn.service.name";
 const CONFIGURATION: &str = "kn.configuration.name";
 
-/// One revision.
+/// Attributes of one revision.
 const ONE: &[&str] = &[NAMESPACE, REVISION];
-/// One revision, and what it belongs to.
+/// Attributes of one revision and its owners.
 const WHOLE: &[&str] = &[NAMESPACE, SERVICE, CONFIGURATION, REVISION];
-/// One kind of exchange of a revision, or of none.
+/// Attributes of one kind of exchange, of a revision or of none.
 const EXCHANGE: &[&str] = &[
     NAMESPACE,
     SERVICE,
@@ -45,7 +46,7 @@ macro_rules! catalog {
     ($($name:ident = $instrument:expr;)*) => {
         $(#[allow(missing_docs, reason = "it says itself what it means")] pub const $name: Instrument = $instrument;)*
 
-        /// All of them, in the manual's order.
+        /// All instruments, in the manual's order.
         pub const ALL: &[Instrument] = &[$($name),*];
     };
 }
@@ -214,12 +215,12 @@ catalog! {
     PROCESS_STARTED = Instrument::new(Gauge, "process.start_time", "When it was started, since 1970").in_unit("s");
 }
 
-/// The instrument behind a family of Prometheus's text.
+/// Returns the instrument of a family in Prometheus's text.
 pub(super) fn by_family(family: &str) -> Option<&'static Instrument> {
     ALL.iter().find(|instrument| instrument.family() == family)
 }
 
-/// The attribute behind a label.
+/// Returns the attribute of a label.
 pub(super) fn attribute(label: &str) -> &str {
     let same = |name: &str| {
         name.len() == label.len() && name.bytes().zip(label.bytes()).all(|(n, l)| n == l || (n == b'.' && l == b'_'))
@@ -228,12 +229,12 @@ pub(super) fn attribute(label: &str) -> &str {
     all.copied().find(|name| same(name)).unwrap_or(label)
 }
 
-/// What of a plane's text, in either format, is not as it stands here: families that are not listed or of another kind, attributes that theirs
-/// do not list, and values that those cannot have. None, if all is well.
+/// Returns differences between a plane's text, in either format, and this catalog: families that are not listed or have
+/// another kind, unlisted attributes, and values that an attribute cannot have. Empty if there are none.
 pub fn strangers(text: &str) -> Vec<String> {
     let mut strangers = Vec::new();
     for family in text::families(text).iter().filter(|family| !TARGET.contains(&family.name)) {
-        // In Prometheus's own format it is named as its series.
+        // In Prometheus's own format a family has the name of its series.
         let shown = |instrument: &&Instrument| instrument.prometheus() == family.name;
         let Some(instrument) = by_family(family.name).or_else(|| ALL.iter().find(shown)) else {
             strangers.push(format!("{} is not listed", family.name));
@@ -263,7 +264,7 @@ pub fn strangers(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Goal: what is not listed is named, whatever it is that differs.
+    /// Goal: every kind of difference from the catalog is reported.
     #[test]
     fn what_is_not_listed_is_named() {
         let text = "# TYPE zeroscale_held_seconds histogram\nzeroscale_held_seconds_bucket{le=\"1\",k8s_namespace_name=\"a\"} 1\n\
@@ -280,14 +281,14 @@ mod tests {
         assert_eq!(strangers(own), <[String; 0]>::default());
     }
 
-    /// Goal: nothing is listed twice, and each says what it is in one sentence.
+    /// Goal: no instrument is listed twice, and each has a description of one sentence.
     #[test]
     fn every_name_is_one_instruments() {
         let families: BTreeSet<String> = ALL.iter().map(Instrument::family).collect();
         assert_eq!(families.len(), ALL.len());
         for instrument in ALL {
             assert!(!instrument.meaning.is_empty() && !instrument.meaning.ends_with('.'), "{instrument:?}");
-            // What would have to be escaped in `# HELP`.
+            // Characters that would have to be escaped in `# HELP`.
             assert!(!instrument.meaning.contains(['"', '\\', '\n']), "{instrument:?}");
             assert!(instrument.values.is_empty() || !instrument.attributes.is_empty(), "{instrument:?}");
             assert_eq!(by_family(&instrument.family()), Some(instrument));

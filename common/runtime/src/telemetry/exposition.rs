@@ -1,8 +1,8 @@
-//! The Prometheus (OpenMetrics) text of a plane's metrics, part by part.
+//! Prometheus (OpenMetrics) text of a plane's metrics, part by part.
 //!
-//! Ten thousand revisions are a hundred megabytes of text. So it is written as fast as it is read, some series at a
-//! time, and no part of it is kept. A family is shown as it stood when its turn came: to that end its series are listed,
-//! a pointer each. Nothing is locked between two parts: a reader that takes its time holds up nobody who counts.
+//! The text of ten thousand revisions has a hundred megabytes. So it is written as fast as it is read, a few series at
+//! a time, and no part of it is kept. A family contains the series that exist when its turn comes; for that they are
+//! listed, a pointer each. No lock is held between two parts: a slow reader delays no code that counts.
 
 use super::instrument::Instrument;
 use parking_lot::Mutex;
@@ -14,23 +14,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::vec;
 
-/// Bytes of a part after which nothing more is added to it.
+/// Size in bytes after which a part is complete.
 const PART: usize = 16 * 1024;
 
 /// Series that are added to a part at a time.
 const SERIES_AT_ONCE: usize = 8;
 
-/// Writes the next series of a family; whether there was one.
+/// Writes the next series of a family and returns true, or returns false if there is none.
 type Next = Box<dyn FnMut(&mut MetricEncoder<'_>) -> Result<bool, fmt::Error> + Send>;
 
-/// A family of series, each of which is written when it is its turn. Without any it is not shown.
+/// Family of series, each written in its turn. A family without series is omitted.
 pub struct FamilyText {
     instrument: Instrument,
     next: Next,
 }
 
 impl FamilyText {
-    /// Has `write` write one series for each of `series`, with its labels.
+    /// Creates a family; `write` writes one series for each of `series`, with its labels.
     pub fn new<T>(
         instrument: Instrument,
         series: impl IntoIterator<Item = T, IntoIter: Send + 'static>,
@@ -45,11 +45,11 @@ impl FamilyText {
     }
 }
 
-/// Where text comes from.
+/// Source of text.
 pub(super) enum Source {
-    /// One metric of few series.
+    /// One metric with few series.
     Metric(Registry),
-    /// Families of many.
+    /// Families with many series.
     Families(Box<dyn Fn() -> Vec<FamilyText> + Send + Sync>),
 }
 
@@ -66,7 +66,7 @@ impl Exposition {
         Self { sources: sources.into_iter(), families: Vec::new().into_iter(), current: None, ended: false }
     }
 
-    /// Adds what comes next to `part`. Whether there was more.
+    /// Appends the next piece to `part`. Returns false if there is none.
     fn add(&mut self, part: &mut String) -> Result<bool, fmt::Error> {
         if let Some(pages) = &mut self.current {
             if !pages.add(part)? {
@@ -108,8 +108,8 @@ impl Iterator for Exposition {
     }
 }
 
-/// A family, some series at a time. Only a collector is given the encoder that writes them, which comes with the
-/// family's head; so each page has one, and only the first one's stays.
+/// A family, some series at a time. Only a collector gets the encoder that writes them, and the encoder also writes the
+/// family's head. So each page has a head, and only the first one is kept.
 struct Pages {
     page: Arc<Page>,
     registry: Registry,
@@ -126,7 +126,7 @@ impl Pages {
         Self { page, registry, is_first: true }
     }
 
-    /// Adds the next series. Whether there may be more.
+    /// Appends the next series. Returns true if there may be more.
     fn add(&mut self, part: &mut String) -> Result<bool, fmt::Error> {
         let start = part.len();
         encode_registry(part, &self.registry)?;
@@ -178,8 +178,8 @@ mod tests {
         vec![("k8s_namespace_name", "a-namespace".to_owned()), ("kn_revision_name", format!("a-revision-{n:05}"))]
     }
 
-    /// Goal: however many series there are, no part is large, and the parts are the whole; and while a part is read,
-    /// series come and go and are counted. Method: the histograms of 5 000 revisions.
+    /// Goal: for any number of series no part is large, and the parts make up the whole; series come, go and are
+    /// counted while a part is read. Method: the histograms of 5 000 revisions.
     #[test]
     fn many_series_come_in_small_parts() {
         let metrics = Metrics::default();
@@ -196,7 +196,7 @@ mod tests {
             assert!(part.len() < 64 * 1024, "a part of {} bytes", part.len());
             text.push_str(&part);
             parts += 1;
-            // Neither is waited for.
+            // None of these operations blocks.
             assert!(family.remove(&labels(parts)));
             family.get_or_create(&labels(5_000 + parts)).observe(0.3);
             counter.inc();
@@ -207,7 +207,7 @@ mod tests {
         assert!(text.ends_with(&format!("last_total {}\n# EOF\n", parts - 1)), "{}", &text[text.len() - 100..]);
     }
 
-    /// Goal: what is shown is what `prometheus-client` shows of its own families, with series and without.
+    /// Goal: the text equals that of `prometheus-client`'s own families, with series and without.
     #[test]
     fn families_are_shown_as_the_librarys_own() {
         let (ours, theirs) = (Metrics::default(), Metrics::default());
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(ours.encode().expect("text"), theirs.encode().expect("text"));
     }
 
-    /// Goal: a family whose series fill pages exactly is whole, too.
+    /// Goal: a family whose series fill pages exactly is complete.
     #[test]
     fn no_series_is_lost_between_pages() {
         for count in [0, 1, 7, 8, 9, 16, 17] {

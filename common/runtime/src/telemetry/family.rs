@@ -1,7 +1,7 @@
-//! Series of one name that come and go with what they are of, such as revisions.
+//! Series of one name that come and go with their subjects, such as revisions.
 //!
-//! `prometheus-client`'s own family is locked for as long as all of it is written. This one lists its series, and is
-//! written one by one ([`super::exposition`]).
+//! `prometheus-client`'s own family is locked while all of it is written. This one lists its series and writes them one
+//! by one ([`super::exposition`]).
 
 use super::exposition::FamilyText;
 use super::instrument::Instrument;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Metrics of one kind by their labels. Clones are the same.
+/// Metrics of one kind by their labels. Clones share the series.
 pub struct Family<S, M> {
     series: Arc<RwLock<HashMap<Arc<S>, M>>>,
     new: fn() -> M,
@@ -31,14 +31,14 @@ impl<S, M> Clone for Family<S, M> {
 }
 
 impl<S, M> Family<S, M> {
-    /// Of metrics that `new` makes.
+    /// Creates a family of metrics that `new` creates.
     pub fn of(new: fn() -> M) -> Self {
         Self { series: Arc::default(), new }
     }
 }
 
 impl<S: Clone + Eq + Hash, M: Clone> Family<S, M> {
-    /// A handle of the series with these labels, which is shown from now on.
+    /// Returns a handle of the series with these labels, which is shown from now on.
     pub fn get_or_create(&self, labels: &S) -> M {
         if let Some(metric) = self.series.read().get(labels) {
             return metric.clone();
@@ -47,12 +47,12 @@ impl<S: Clone + Eq + Hash, M: Clone> Family<S, M> {
         series.entry(Arc::new(labels.clone())).or_insert_with(self.new).clone()
     }
 
-    /// Whether a series has these labels.
+    /// Reports whether a series has these labels.
     pub fn contains(&self, labels: &S) -> bool {
         self.series.read().contains_key(labels)
     }
 
-    /// Shows it no longer. Whether it was there.
+    /// Removes a series. Returns true if it existed.
     pub fn remove(&self, labels: &S) -> bool {
         self.series.write().remove(labels).is_some()
     }
@@ -63,7 +63,7 @@ where
     S: EncodeLabelSet + Send + Sync + 'static,
     M: EncodeMetric + TypedMetric + Clone + Send + 'static,
 {
-    /// Its text, as it stands now.
+    /// Returns the family's current text.
     pub(super) fn text(&self, instrument: Instrument) -> FamilyText {
         let series: Vec<(Arc<S>, M)> =
             self.series.read().iter().map(|(labels, metric)| (labels.clone(), metric.clone())).collect();

@@ -1,12 +1,12 @@
-//! Which text a scraper gets: OpenMetrics 1.0 or Prometheus's own.
+//! Text format of a scrape: OpenMetrics 1.0 or Prometheus's own.
 //!
-//! Both say the same. In OpenMetrics a counter's family has no `_total`, which its samples end in, units have lines of their
-//! own, and a last line tells that nothing is missing. Prometheus's text (0.0.4) names families as their samples, and ends
-//! without a word. Text is made in OpenMetrics; only the lines before a family differ, so the other is made of it, part by
-//! part: a family's head is never parted.
+//! Both contain the same data. In OpenMetrics, a counter's family has no `_total`, with which its samples end; units
+//! have their own lines; and a last line marks the end. Prometheus's text (0.0.4) names families like their samples and
+//! has no end mark. The text is generated as OpenMetrics. Only the lines before a family differ, so the other format is
+//! derived from it part by part; a family's head is never split.
 //!
-//! The greater quality in `Accept` wins. Prometheus's own text is what `*/*` and `text/plain` mean, as well as nothing at
-//! all, and whatever is neither: a scraper that asks for the impossible is served nevertheless, as upstream's does.
+//! The higher quality in `Accept` wins. Prometheus's own text is used for `*/*`, for `text/plain`, without `Accept`,
+//! and if neither format is acceptable: like upstream, an impossible request still gets a response.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -20,11 +20,11 @@ pub enum TextFormat {
     Prometheus,
 }
 
-/// Media types of `Accept` that are looked at.
+/// Maximum number of media types in `Accept` that are considered.
 const MOST: usize = 32;
 
 impl TextFormat {
-    /// What the caller prefers.
+    /// Returns the format that the caller prefers.
     pub fn asked(headers: &HeaderMap) -> Self {
         let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let mut best = (Self::Prometheus, 0.0);
@@ -38,7 +38,7 @@ impl TextFormat {
         best.0
     }
 
-    /// A media range, such as `text/plain;version=0.0.4;q=0.5`, if it means one of ours.
+    /// Parses a media range, such as `text/plain;version=0.0.4;q=0.5`, if it means one of the two formats.
     fn of_range(range: &str) -> Option<(Self, f32)> {
         let mut parts = range.split(';').map(str::trim);
         let kind = parts.next()?.to_ascii_lowercase();
@@ -46,13 +46,13 @@ impl TextFormat {
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             match name.to_ascii_lowercase().as_str() {
                 "version" => version = Some(value.trim_matches('"')),
-                // What is no number is no wish.
+                // A quality that is not a number counts as 0.
                 "q" => quality = value.parse().unwrap_or(0.0),
                 _ => {}
             }
         }
         let format = match (kind.as_str(), version) {
-            // Both versions of OpenMetrics read the same here.
+            // Both versions of OpenMetrics look the same here.
             ("application/openmetrics-text", None | Some("1.0.0" | "0.0.1")) => Self::OpenMetrics,
             ("text/plain", None | Some("0.0.4")) | ("text/*" | "*/*", _) => Self::Prometheus,
             _ => return None,
@@ -60,7 +60,7 @@ impl TextFormat {
         Some((format, quality))
     }
 
-    /// Its media type.
+    /// Returns the media type of the format.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -68,7 +68,7 @@ impl TextFormat {
         }
     }
 
-    /// A part of the text in this format.
+    /// Converts a part of the text to this format.
     pub fn of_part(self, open_metrics: String) -> String {
         match self {
             Self::OpenMetrics => open_metrics,
@@ -77,7 +77,7 @@ impl TextFormat {
     }
 }
 
-/// Whole lines of OpenMetrics, families' heads in one piece, in Prometheus's format.
+/// Converts whole lines of OpenMetrics to Prometheus's format. Families' heads must not be split.
 fn prometheus(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());
     let mut help = "";
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn the_greater_quality_wins() {
         use TextFormat::{OpenMetrics, Prometheus};
-        // Prometheus 2 and 3 as they ask; curl; a browser.
+        // The headers of Prometheus 2 and 3, of curl and of a browser.
         let v2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
             text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
         let v3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\

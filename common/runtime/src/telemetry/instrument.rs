@@ -1,62 +1,62 @@
-//! What a metric is: its names, its unit, its attributes and its meaning.
+//! Description of a metric: its names, unit, attributes and meaning.
 //!
-//! One description serves Prometheus's text, OTLP and the manual ([`super::manual`]); all there are stand in
-//! [`super::catalog`], and only what has one can be registered.
+//! One description serves Prometheus's text, OTLP and the manual ([`super::manual`]). [`super::catalog`] lists all of
+//! them, and only a described metric can be registered.
 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-/// A metric, as OpenTelemetry describes it.
+/// Metric in OpenTelemetry's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instrument {
     /// OpenTelemetry's name, with dots.
     pub name: &'static str,
-    /// Prometheus's name, less unit and `_total`, where it has one of its own.
+    /// Prometheus's own name, without unit and `_total`, if it differs.
     pub shown: Option<&'static str>,
-    /// What it counts or measures.
+    /// Kind of the metric.
     pub kind: Kind,
-    /// In UCUM; empty if it has none.
+    /// Unit in UCUM; empty if there is none.
     pub unit: &'static str,
-    /// The attributes that a series may have.
+    /// Attributes that a series may have.
     pub attributes: &'static [&'static str],
-    /// What the last attribute may say, and what that means; empty: anything.
+    /// Possible values of the last attribute, with their meanings; empty: any value.
     pub values: &'static [(&'static str, &'static str)],
-    /// One sentence without its full stop.
+    /// Meaning, in one sentence without its full stop.
     pub meaning: &'static str,
-    /// Who shows it.
+    /// Plane that exports the metric.
     pub plane: Plane,
-    /// The first version of Zeroscale that has it.
+    /// First version of Zeroscale with this metric.
     pub since: &'static str,
 }
 
-/// What a metric counts or measures.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A sum that never falls.
+    /// A sum that never decreases.
     Counter,
-    /// A sum that may fall. Prometheus calls it a gauge.
+    /// A sum that may decrease. Prometheus calls it a gauge.
     UpDownCounter,
-    /// A value as it is now.
+    /// A current value.
     Gauge,
-    /// Values in buckets.
+    /// Distribution of values in buckets.
     Histogram,
 }
 
-/// Whose a metric is.
+/// Plane of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plane {
-    /// Each process has it.
+    /// Every process.
     All,
     /// The activator.
     Activator,
     /// The autoscaler.
     Autoscaler,
-    /// Whoever runs the HorizontalPodAutoscaler controller.
+    /// The process that runs the HorizontalPodAutoscaler controller.
     Hpa,
 }
 
 impl Instrument {
-    /// One without unit and attributes, that every process has.
+    /// Creates an instrument of every process, without unit and attributes.
     pub const fn new(kind: Kind, name: &'static str, meaning: &'static str) -> Self {
         Self {
             name,
@@ -71,48 +71,49 @@ impl Instrument {
         }
     }
 
-    /// With this unit.
+    /// Sets the unit.
     pub const fn in_unit(self, unit: &'static str) -> Self {
         Self { unit, ..self }
     }
 
-    /// With these attributes.
+    /// Sets the attributes.
     pub const fn by(self, attributes: &'static [&'static str]) -> Self {
         Self { attributes, ..self }
     }
 
-    /// Whose last attribute says one of these.
+    /// Sets the possible values of the last attribute.
     pub const fn saying(self, values: &'static [(&'static str, &'static str)]) -> Self {
         Self { values, ..self }
     }
 
-    /// Under this name in Prometheus's text, less unit and `_total`.
+    /// Sets the name in Prometheus's text, without unit and `_total`.
     pub const fn shown_as(self, name: &'static str) -> Self {
         Self { shown: Some(name), ..self }
     }
 
-    /// Of this plane alone.
+    /// Restricts the instrument to this plane.
     pub const fn of(self, plane: Plane) -> Self {
         Self { plane, ..self }
     }
 
-    /// The family's name in Prometheus's text, by the rule of OpenTelemetry's exporter, less a counter's `_total`.
+    /// Returns the family's name in Prometheus's text by the rule of OpenTelemetry's exporter, without a counter's
+    /// `_total`.
     pub fn family(&self) -> String {
         let suffix = self.suffix().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
         format!("{}{suffix}", self.base())
     }
 
-    /// The same as its series have it, less what a histogram's end in.
+    /// Returns the name of the family's series, without the suffixes of a histogram.
     pub fn prometheus(&self) -> String {
         format!("{}{}", self.family(), if self.kind == Kind::Counter { "_total" } else { "" })
     }
 
-    /// The family's name less its unit.
+    /// Returns the family's name without its unit.
     pub(super) fn base(&self) -> String {
         self.shown.map_or_else(|| self.name.replace('.', "_"), str::to_owned)
     }
 
-    /// What Prometheus appends for the unit.
+    /// Returns the suffix that Prometheus appends for the unit.
     pub(super) fn suffix(&self) -> Option<Unit> {
         match self.unit {
             "s" => Some(Unit::Seconds),
@@ -124,7 +125,7 @@ impl Instrument {
 }
 
 impl Kind {
-    /// As Prometheus says it.
+    /// Returns Prometheus's word for the kind.
     pub fn prometheus(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -134,7 +135,7 @@ impl Kind {
     }
 }
 
-/// An attribute as Prometheus has it.
+/// Converts an attribute to Prometheus's form.
 pub fn label(attribute: &str) -> String {
     attribute.replace('.', "_")
 }
@@ -153,7 +154,7 @@ impl From<Kind> for MetricType {
 mod tests {
     use super::*;
 
-    /// Goal: both names of an instrument belong together, by the exporter's rule.
+    /// Goal: both names of an instrument match, by the exporter's rule.
     #[test]
     fn prometheus_names_follow_from_the_others() {
         let rows = [

@@ -1,13 +1,12 @@
-//! Logs: JSON lines on stderr in a cluster, readable text where a person looks on. How much is said may change while
-//! the process runs, through [`LogControl`]; a change costs a log statement nothing, since `tracing` asks again for
-//! each of them then.
+//! Logs: JSON lines on stderr in a cluster, readable text for people. The level may change while the process runs,
+//! through [`LogControl`]. A change costs log statements nothing, since `tracing` then re-evaluates each of them.
 //!
-//! `RUST_LOG` beats both the level at the start and every later one: whoever sets it wants exactly that.
+//! `RUST_LOG` overrides both the initial level and every later one.
 //!
-//! What others wrote is printed as text that does nothing ([`printable_document`]).
+//! Text from other parties is escaped ([`printable_document`]).
 //!
-//! Above debug the API client's own lines are left out: they repeat, at each attempt, the errors that it returns, which
-//! [`crate::api_server`] logs once.
+//! Unless the level is debug, the API client's own lines are dropped: at each attempt they repeat the errors that it
+//! returns, which [`crate::api_server`] logs once.
 
 use common::config::LogLevel;
 use common::text::printable_document;
@@ -18,23 +17,24 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// For people.
+    /// Text for people.
     Text,
 }
 
-/// Changes how much the process says.
+/// Changes the log level of the process.
 #[derive(Clone)]
 pub struct LogControl {
-    /// None where `RUST_LOG` decides, or another subscriber was installed before.
+    /// `None` if `RUST_LOG` decides, or if another subscriber was installed before.
     filter: Option<reload::Handle<EnvFilter, Registry>>,
 }
 
-/// Sends logs to stderr, with colours where that is a terminal and `NO_COLOR` is not set. `RUST_LOG` overrides `default_level`. A second call in one process changes nothing.
+/// Sends logs to stderr, in colour if that is a terminal and `NO_COLOR` is not set. `RUST_LOG` overrides
+/// `default_level`. A second call in one process changes nothing.
 pub fn init_logs(format: Format, default_level: &str) -> LogControl {
     let fixed = EnvFilter::try_from_default_env().ok();
     let is_fixed = fixed.is_some();
@@ -43,7 +43,7 @@ pub fn init_logs(format: Format, default_level: &str) -> LogControl {
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let is_terminal = io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     let lines = fmt::layer().with_writer(|| Printable(io::stderr())).with_ansi(is_terminal && !no_colour);
-    // An error means that a subscriber is installed already, which is then the one to keep.
+    // An error means that a subscriber is already installed, which is kept.
     let installed = match format {
         Format::Json => registry.with(lines.json().flatten_event(true)).try_init(),
         Format::Text => registry.with(lines.compact()).try_init(),
@@ -58,7 +58,7 @@ impl<W: Write> Write for Printable<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match std::str::from_utf8(bytes) {
             Ok(text) => self.0.write_all(printable_document(text).as_bytes())?,
-            Err(_) => self.0.write_all(bytes)?, // A part of a line, cut within a character.
+            Err(_) => self.0.write_all(bytes)?, // A part of a line that was cut within a character.
         }
         Ok(bytes.len())
     }
@@ -68,10 +68,10 @@ impl<W: Write> Write for Printable<W> {
     }
 }
 
-/// What the API client says for itself: that it was told to trust any certificate.
+/// Filter of the API client's lines. Its warning that any certificate is trusted is kept.
 const API_CLIENT: &str = "kube_client::client=off,kube_client::client::tls=warn,kube_runtime::watcher=off";
 
-/// What a level leaves in.
+/// Returns the filter for a level.
 fn directives(level: &str) -> EnvFilter {
     match level {
         "debug" | "trace" => EnvFilter::new(level),
@@ -80,7 +80,7 @@ fn directives(level: &str) -> EnvFilter {
 }
 
 impl LogControl {
-    /// From now on, what is below `level` is not said. Where `RUST_LOG` decides, nothing changes.
+    /// Sets the level. Changes nothing if `RUST_LOG` decides.
     pub fn set(&self, level: LogLevel) {
         let Some(filter) = &self.filter else { return };
         if let Err(error) = filter.reload(directives(&level.to_string())) {
@@ -88,7 +88,7 @@ impl LogControl {
         }
     }
 
-    /// Follows `level` until its sender is gone.
+    /// Follows `level` until its sender is dropped.
     pub fn follow(self, mut level: watch::Receiver<Arc<LogLevel>>) {
         if self.filter.is_none() {
             return;
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Goal: a name cannot make a line of the log look like another one.
+    /// Goal: a name cannot make a log line look like another one.
     #[test]
     fn lines_show_what_others_wrote_as_text() {
         let lines = Lines::default();
@@ -141,7 +141,7 @@ mod tests {
         assert!(text.contains("a\\\\u{202e}b") && !text.contains(['\u{202e}', '\u{1b}']), "{text}");
     }
 
-    /// The subscriber of the process is left alone: this one holds for the closure.
+    /// Method: a subscriber that is active only in the closure; the process's own is unchanged.
     #[test]
     fn a_level_holds_from_the_moment_it_is_set() {
         let (filter, handle) = reload::Layer::new(EnvFilter::new("info"));

@@ -1,15 +1,15 @@
-//! The manual's page about metrics, made from the [`super::catalog`].
+//! Manual page about metrics, generated from the [`super::catalog`].
 
 use super::catalog::ALL;
 use super::instrument::{Instrument, Kind, Plane, label};
 use std::fmt::Write;
 
-/// Where the page lies, from the root of the repository.
+/// Path of the page, relative to the repository.
 pub const PAGE: &str = "deploy/docs/metrics.md";
 
 const HEAD: &str = include_str!("manual.md");
 
-/// The page.
+/// Renders the page.
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
     let planes = [
@@ -19,7 +19,7 @@ pub fn page() -> String {
         (Plane::Hpa, "HorizontalPodAutoscaler controller"),
     ];
     for (plane, title) in planes {
-        // A String takes whatever is written.
+        // Writing to a String cannot fail.
         let _ = write!(
             page,
             "\n## {title}\n\n| Prometheus | OpenTelemetry | type | unit | attributes | meaning | since |\n"
@@ -36,7 +36,7 @@ pub fn page() -> String {
 
 fn values(instrument: &Instrument, page: &mut String) {
     let attribute = instrument.attributes.last().map(|attribute| label(attribute)).unwrap_or_default();
-    // A String takes whatever is written.
+    // Writing to a String cannot fail.
     let _ = writeln!(page, "\n`{attribute}` of `{}`:\n\n| value | meaning |\n|---|---|", instrument.prometheus());
     for (value, meaning) in instrument.values {
         let _ = writeln!(page, "| `{value}` | {meaning} |");
@@ -54,7 +54,7 @@ fn row(instrument: &Instrument, page: &mut String) {
     let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
     let attributes: Vec<String> = attributes.iter().map(|attribute| code(&label(attribute))).collect();
     let prometheus = instrument.prometheus();
-    // A String takes whatever is written.
+    // Writing to a String cannot fail.
     let _ = writeln!(
         page,
         "| `{prometheus}` | `{name}` | {kind} | {} | {} | {meaning} | {since} |",
@@ -67,7 +67,7 @@ fn row(instrument: &Instrument, page: &mut String) {
 mod tests {
     use super::*;
 
-    /// Goal: the page in the repository is what the code shows. Remedy: what its first line says.
+    /// Goal: the page in the repository matches the code. Remedy: the command in its first line.
     #[test]
     fn the_manual_lists_what_there_is() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);

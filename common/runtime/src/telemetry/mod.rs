@@ -1,7 +1,7 @@
-//! Logs, metrics and traces: how they leave the process.
+//! Logs, metrics and traces, and their export.
 //!
-//! Metrics live in one [`Metrics`] registry for each plane (never a global: two planes may share a process), handles
-//! are registered once and held by whoever counts. What can be registered stands in [`catalog`].
+//! Each plane has one [`Metrics`] registry, never a global one: two planes may share a process. Handles are registered
+//! once and held by the code that counts. [`catalog`] lists all metrics that can be registered.
 
 pub mod catalog;
 mod exposition;
@@ -29,14 +29,14 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 use std::sync::Arc;
 
-/// One plane's metrics. Cheap to clone.
+/// Metrics of one plane. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Metrics {
     sources: Arc<Mutex<Vec<Arc<Source>>>>,
 }
 
 impl Metrics {
-    /// Registers a metric of few series; the returned handle counts.
+    /// Registers a metric with few series; the returned handle counts.
     pub fn register<M: Metric + Clone>(&self, instrument: Instrument, metric: M) -> M {
         let mut registry = Registry::default();
         match instrument.suffix() {
@@ -58,27 +58,27 @@ impl Metrics {
         family
     }
 
-    /// Has `collect` list families that it keeps itself, each time somebody asks.
+    /// Registers `collect`, which lists its own families at each scrape.
     pub fn collect(&self, collect: impl Fn() -> Vec<FamilyText> + Send + Sync + 'static) {
         self.add(Source::Families(Box::new(collect)));
     }
 
-    /// Shows what the process is, as `target_info`.
+    /// Adds the description of the process as `target_info`.
     pub fn describe(&self, target: Vec<(String, String)>) {
         let mut registry = Registry::default();
         registry.register("target", "The process", Info::new(target));
         self.add(Source::Metric(registry));
     }
 
-    /// The Prometheus (OpenMetrics) text of everything registered, part by part.
+    /// Returns the Prometheus (OpenMetrics) text of everything registered, part by part.
     pub fn exposition(&self) -> Exposition {
         Exposition::new(self.sources.lock().clone())
     }
 
-    /// The whole text in one piece, which may be large.
+    /// Returns the whole text in one piece, which may be large.
     ///
     /// # Errors
-    /// A metric failed to write itself.
+    /// Fails if a metric cannot be written.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         self.exposition().collect()
     }

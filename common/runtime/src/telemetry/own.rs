@@ -1,6 +1,6 @@
-//! What the process uses, under Prometheus's names for it, and which build it is.
+//! Resource usage of the process, under Prometheus's names, and its build.
 //!
-//! The kernel is asked when somebody reads. In one that is more than one plane each of them shows the whole process.
+//! The kernel is read at each scrape. If a process runs several planes, each of them shows the whole process.
 
 use super::otlp::Who;
 use super::{FamilyText, Instrument, Metrics, catalog};
@@ -8,20 +8,20 @@ use procfs::ProcResult;
 use procfs::process::{LimitValue, Process};
 use prometheus_client::encoding::NoLabelSet;
 
-/// What the kernel says of this process.
+/// Resource usage of this process, from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Usage {
     cpu_seconds: f64,
     resident: u64,
     size: u64,
     open: u64,
-    /// None: as many as it likes.
+    /// `None`: unlimited.
     open_max: Option<u64>,
-    /// Since 1970.
+    /// Seconds since 1970.
     started_seconds: f64,
 }
 
-/// Shows them.
+/// Registers the metrics.
 pub(crate) fn show(metrics: &Metrics, who: &Who) {
     let component = who.service;
     metrics.collect(move || {
@@ -52,7 +52,7 @@ pub(crate) fn show(metrics: &Metrics, who: &Who) {
 }
 
 impl Usage {
-    /// Returns an error where there is no `/proc`, or it is not Linux's.
+    /// Reads the usage. Fails without Linux's `/proc`.
     fn now() -> ProcResult<Self> {
         let process = Process::myself()?;
         let stat = process.stat()?;

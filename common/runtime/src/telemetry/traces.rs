@@ -1,11 +1,11 @@
-//! Spans, and W3C's trace context in headers.
+//! Spans, and W3C trace context in headers.
 //!
-//! Sampling as upstream's: a rate of 1 or more takes all, 0 or less none, whatever the caller decided; between them the
-//! caller's decision holds, and traces that begin here are taken at that rate. `stdout` takes all.
-//! `OTEL_TRACES_SAMPLER` beats all of that. Ended spans are batched by OpenTelemetry's SDK and sent by [`super::otlp`],
-//! or written to standard output, one JSON object a line.
+//! Sampling follows upstream. A rate of 1 or more samples all traces, and 0 or less none, whatever the caller decided.
+//! In between, the caller's decision holds, and traces that begin here are sampled at that rate. `stdout` samples all.
+//! `OTEL_TRACES_SAMPLER` overrides all of this. OpenTelemetry's SDK batches ended spans. [`super::otlp`] sends them, or
+//! they are written to standard output, one JSON object per line.
 //!
-//! Without a protocol there is no [`Tracing`], no span, and nothing to pay; callers' headers then pass unchanged.
+//! Without a protocol there is no [`Tracing`], no span and no cost; callers' headers then pass unchanged.
 
 use super::otlp::{Environment, Sender, SenderError, Signal, Who};
 use crate::failure_log::FailureLog;
@@ -27,13 +27,13 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 
-/// The header of W3C's trace context.
+/// Header of the W3C trace context.
 const TRACEPARENT: &str = "traceparent";
 
 /// Longest wait for the last spans.
 const LAST: Duration = Duration::from_secs(5);
 
-/// Makes spans, and sends them when they have ended. Clones share everything.
+/// Creates spans, and exports them when they have ended. Clones share everything.
 #[derive(Clone)]
 pub struct Tracing {
     provider: SdkTracerProvider,
@@ -41,10 +41,11 @@ pub struct Tracing {
 }
 
 impl Tracing {
-    /// What `config` asks for; none where that is nothing. Must be called within a tokio runtime.
+    /// Starts the export that `config` requires, or returns `None` if there is none. Must be called within a tokio
+    /// runtime.
     ///
     /// # Errors
-    /// The endpoint cannot be used.
+    /// Fails if the endpoint cannot be used.
     pub fn start(config: &TracingConfig, who: &Who, environment: &Environment) -> Result<Option<Self>, SenderError> {
         let to = match config.protocol {
             TracingProtocol::None => return Ok(None),
@@ -67,22 +68,23 @@ impl Tracing {
         Ok(Some(Self { provider, tracer }))
     }
 
-    /// Makes spans.
+    /// Returns the tracer, which creates spans.
     pub fn tracer(&self) -> &SdkTracer {
         &self.tracer
     }
 
-    /// The caller's context.
+    /// Reads the caller's context from headers.
     pub fn extract(headers: &HeaderMap) -> Context {
         TraceContextPropagator::new().extract_with_context(&Context::new(), &Incoming(headers))
     }
 
-    /// Makes `context` what the next one sees as its caller's.
+    /// Writes `context` to headers as the caller's context of the next hop.
     pub fn inject(context: &Context, headers: &mut HeaderMap) {
         TraceContextPropagator::new().inject_context(context, &mut Outgoing(headers));
     }
 
-    /// A context as one line, W3C's `traceparent`; none: it is not sampled, so nobody has to go on with it.
+    /// Formats a context as one line, W3C's `traceparent`. Returns `None` if it is not sampled and so need not be
+    /// continued.
     pub fn line(context: &Context) -> Option<String> {
         let mut headers = HeaderMap::new();
         Self::inject(context, &mut headers);
@@ -90,7 +92,7 @@ impl Tracing {
         headers.get(TRACEPARENT).filter(|_| is_sampled)?.to_str().ok().map(str::to_owned)
     }
 
-    /// The context that such a line names; none: it is no such line.
+    /// Parses such a line. Returns `None` if it is invalid.
     pub fn of_line(line: &str) -> Option<Context> {
         let mut headers = HeaderMap::new();
         headers.insert(TRACEPARENT, HeaderValue::from_str(line).ok()?);
@@ -99,10 +101,10 @@ impl Tracing {
         is_valid.then_some(context)
     }
 
-    /// Sends what is left, within a few seconds.
+    /// Sends the remaining spans, within a few seconds.
     pub async fn flushed(self) {
         let provider = self.provider;
-        // It blocks. What goes wrong was said by the exporter.
+        // The call blocks. The exporter has already logged errors.
         let _ = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(LAST)).await;
     }
 }
@@ -165,7 +167,7 @@ enum To {
     Collector(Box<Collector>),
 }
 
-/// The SDK asks from a thread of its own, which is no part of the runtime.
+/// The SDK calls from its own thread, which is not part of the runtime.
 #[derive(Debug)]
 struct Collector {
     sender: Sender,
@@ -202,7 +204,7 @@ impl SpanExporter for Exporter {
     }
 }
 
-/// A span as one line of JSON.
+/// Formats a span as one line of JSON.
 fn line(span: &SpanData) -> String {
     let nanos = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     let attributes: serde_json::Map<String, serde_json::Value> =

@@ -1,9 +1,10 @@
-//! What attributes say whose values are few, and what each means: for the manual, and for whoever counts from the start.
+//! Possible values of attributes that have few, with their meanings: for the manual, and for code that shows zero
+//! counts from the start.
 
-/// Values, and their meanings.
+/// Values and their meanings.
 type Values = &'static [(&'static str, &'static str)];
 
-/// Why a request was answered by the activator itself. Also what `error_type` says of it, and `x-zeroscale-reason`.
+/// Reasons why the activator itself responded to a request. Also the values of `error_type` and `x-zeroscale-reason`.
 pub const REFUSALS: Values = &[
     ("no-revision", "nobody answers to its host, or name (404)"),
     ("not-served", "the workload of its port is not known, or no more (503)"),
@@ -31,7 +32,7 @@ pub const REFUSALS: Values = &[
     ("unsupported", "it asks for what is not offered (such as 417)"),
 ];
 
-/// How a request was answered that needed no pod.
+/// Kinds of responses that need no pod.
 pub const ANSWERS: Values = &[
     ("page", "the page of a workload that wakes"),
     ("page-paused", "the page of a workload that is paused, and has no pods"),
@@ -42,7 +43,7 @@ pub const ANSWERS: Values = &[
     ("fallback", "the answer of the Service that `wake.fallback` names"),
 ];
 
-/// What a cold start is made of.
+/// Phases of a cold start.
 pub const PHASES: Values = &[
     ("signal", "until the autoscaler is told"),
     ("pod", "until the address of a pod is known"),
@@ -50,7 +51,7 @@ pub const PHASES: Values = &[
     ("forward", "until the head of its response"),
 ];
 
-/// How relayed connections end.
+/// Ends of relayed connections.
 pub const TCP_ENDS: Values = &[
     ("closed", "both sides had closed it"),
     ("client", "the client broke it off"),
@@ -60,14 +61,14 @@ pub const TCP_ENDS: Values = &[
     ("drain", "the activator ended"),
 ];
 
-/// How connections of clients end that are refused, or ended by us.
+/// Ends of client connections that the activator refuses or closes.
 pub const CLIENT_ENDS: Values = &[
     ("limit", "refused: there are as many as may be"),
     ("room", "ended: others needed its place"),
     ("idle", "ended: nothing happened on it"),
 ];
 
-/// How pods with a hard limit are used.
+/// Ways of using pods with a hard limit.
 pub const STANDINGS: Values = &[
     ("undecided", "the process has just begun: requests for them wait"),
     ("alone", "there is one activator, and all are its own"),
@@ -75,20 +76,20 @@ pub const STANDINGS: Values = &[
     ("shared", "each workload has a holder, to which the others relay, under one limit"),
 ];
 
-/// What became of a wake.
+/// Outcomes of a wake.
 pub const WAKES: Values = &[
     ("ready", "a pod became ready"),
     ("failed", "pods were asked for, and none was ready before nobody asked any more"),
     ("refused", "the API server accepted no change of the replicas before nobody asked any more"),
 ];
 
-/// Whether a pod ran.
+/// States of pod time: running or saved.
 pub const POD_TIMES: Values = &[
     ("run", "pods of the workload existed, each counted"),
     ("saved", "the workload slept: counted as one pod, however many would have run"),
 ];
 
-/// What an evaluation came to.
+/// Outcomes of an evaluation.
 pub const DECISIONS: Values = &[
     ("scale", "so many pods"),
     ("pods", "nothing: pods could not be counted"),
@@ -100,7 +101,7 @@ pub const DECISIONS: Values = &[
     ),
 ];
 
-/// What became of a write to the API server.
+/// Outcomes of a write to the API server.
 pub const WRITES: Values = &[
     ("ok", "done"),
     ("conflict", "somebody else wrote first (409)"),
@@ -110,7 +111,7 @@ pub const WRITES: Values = &[
     ("not-sent", "the lease was about to end, or it was outdated when it had its token"),
 ];
 
-/// Why a frame of a stat connection was dropped.
+/// Reasons why a frame of a stat connection was dropped.
 pub const BAD_FRAMES: Values = &[
     ("NotBinary", "it was text"),
     ("Undecodable", "it held no batch of stats"),
@@ -119,7 +120,7 @@ pub const BAD_FRAMES: Values = &[
     ("Unfinished", "its end did not come in time; the connection was closed"),
 ];
 
-/// Why a stat was dropped.
+/// Reasons why a stat was dropped.
 pub const DROPPED: Values = &[
     ("UnknownRevision", "no revision of that name is collected here"),
     ("NotFinite", "one of its numbers is none"),

@@ -1,5 +1,4 @@
-//! A server's handshake. A client that speaks plain HTTP gets an answer that says so, as Go's server gives, instead of
-//! bytes that mean nothing to it.
+//! A server's handshake. A client that uses plain HTTP gets a readable response, as from Go's server.
 
 use rustls::ServerConfig;
 use std::io;
@@ -9,18 +8,18 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{TlsAcceptor, rustls};
 
-/// What every TLS record of a handshake starts with.
+/// First byte of every TLS handshake record.
 const HANDSHAKE: u8 = 0x16;
 
 const PLAIN: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// It closed, or broke, before it said anything.
+    /// The client closed or broke the connection before it sent anything.
     #[error("closed before a handshake")]
     Closed,
-    /// It speaks no TLS. If it looked like HTTP, it was answered.
+    /// The client does not use TLS. If its bytes looked like HTTP, it got a response.
     #[error("the client speaks no TLS")]
     Plain,
     /// The handshake failed.
@@ -28,11 +27,11 @@ pub enum HandshakeError {
     Handshake(io::Error),
 }
 
-/// Whether what a client sends first begins a TLS handshake. Nothing is read. Not bounded in time: that is the caller's
-/// part.
+/// Reports whether the first byte from a client begins a TLS handshake. Consumes nothing. Has no time limit; the caller
+/// sets one.
 ///
 /// # Errors
-/// It closed, or broke, before it said anything.
+/// Fails if the client closed or broke the connection before it sent anything.
 pub async fn speaks_tls(stream: &TcpStream) -> Result<bool, HandshakeError> {
     let mut first = [0];
     match stream.peek(&mut first).await {
@@ -41,7 +40,7 @@ pub async fn speaks_tls(stream: &TcpStream) -> Result<bool, HandshakeError> {
     }
 }
 
-/// Shakes hands with a client. Not bounded in time: that is the caller's part.
+/// Performs the handshake with a client. Has no time limit; the caller sets one.
 ///
 /// # Errors
 /// See [`HandshakeError`].
@@ -53,7 +52,7 @@ pub async fn accept(mut stream: TcpStream, config: Arc<ServerConfig>) -> Result<
         }
         Ok(1) => {
             if first[0].is_ascii_uppercase() {
-                // Read what it sent, lest the close become a reset that overtakes the answer.
+                // Read the request first. Otherwise the close could become a reset that overtakes the response.
                 let mut sent = [0; 4096];
                 let _ = stream.try_read(&mut sent);
                 let _ = stream.write_all(PLAIN).await;

@@ -1,8 +1,8 @@
-//! Certificates out of files, followed as they change.
+//! Certificates in files, reloaded when they change.
 //!
-//! A mounted Secret changes by a symbolic link that is swapped, so the files are read again every few seconds, which
-//! costs less than it takes to say, and compared. Half a change (a certificate whose key has not come yet) does not fit
-//! together, is refused, and mended by the next look.
+//! A mounted Secret changes when a symbolic link is swapped. So the files are read again every few seconds, which is
+//! cheap, and compared. An incomplete change (a certificate whose key has not been written yet) does not match. It is
+//! rejected, and the next check mends it.
 
 use super::{Identity, PemError, Roots, pem, roots};
 use crate::failure_log::FailureLog;
@@ -14,23 +14,23 @@ use tokio::time::timeout;
 use tokio_rustls::rustls;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two looks.
+/// Time between two checks.
 pub const LOOK: Duration = Duration::from_secs(10);
 
-/// A server's certificate and key, in files.
+/// Files with a server's certificate and key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// The chain, leaf first.
+    /// Certificate chain, leaf first.
     pub certificate: PathBuf,
     /// The private key.
     pub key: PathBuf,
 }
 
 impl Pair {
-    /// Reads both, and follows them until `shutdown`.
+    /// Reads both files, and reloads them until `shutdown`.
     ///
     /// # Errors
-    /// One cannot be read, or they do not belong together. Later, such a failure is logged and what was there stays.
+    /// Fails if one cannot be read or they do not match. Later failures are logged, and the former certificate stays.
     pub async fn follow(self, every: Duration, shutdown: CancellationToken) -> Result<Identity, PemError> {
         let mut seen = self.read().await?;
         let identity = Identity::new(self.parse(&seen)?);
@@ -61,10 +61,10 @@ impl Pair {
     }
 }
 
-/// Reads authorities out of `file`, and follows it until `shutdown`.
+/// Reads CAs from `file`, and reloads it until `shutdown`.
 ///
 /// # Errors
-/// It cannot be read, or holds no authority. Later, such a failure is logged and what was there stays.
+/// Fails if it cannot be read or contains no CA. Later failures are logged, and the former CAs stay.
 pub async fn follow_roots(file: PathBuf, every: Duration, shutdown: CancellationToken) -> Result<Roots, PemError> {
     let mut seen = read(&file).await?;
     let unusable = |error: rustls::Error| PemError::new("TLS", error);
@@ -84,10 +84,10 @@ pub async fn follow_roots(file: PathBuf, every: Duration, shutdown: Cancellation
     Ok(roots)
 }
 
-/// The authorities in `file`, as they are now.
+/// Reads the CAs in `file`.
 ///
 /// # Errors
-/// It cannot be read, or holds no authority.
+/// Fails if it cannot be read or contains no CA.
 pub async fn read_roots(file: &Path) -> Result<RootCertStore, PemError> {
     authorities(file, &read(file).await?)
 }
@@ -98,7 +98,7 @@ fn authorities(file: &Path, pem: &[u8]) -> Result<RootCertStore, PemError> {
     Ok(store)
 }
 
-/// What was read, if it is not what was there before.
+/// Returns the content if it has changed.
 fn changed<T: PartialEq>(seen: &T, read: Result<T, PemError>, failures: &mut FailureLog) -> Option<T> {
     match read {
         Ok(now) => {
@@ -137,7 +137,7 @@ mod tests {
         (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
     }
 
-    /// Goal: what fits together is taken, what does not leaves the former, and the start is refused by name.
+    /// Goal: a matching pair is adopted, a mismatch keeps the former one, and an error at the start names the file.
     #[tokio::test]
     async fn files_are_followed() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -154,7 +154,8 @@ mod tests {
         let shown = || identity.shown();
         let before = shown();
         write("tls.crt", &second.0);
-        // Looks have passed once a later change was seen; this half of one was refused until its key came.
+        // Once a later change is visible, earlier checks have passed. This incomplete change was rejected until its key
+        // was written.
         write("tls.key", &second.1);
         timeout(Duration::from_secs(30), async {
             while shown() == before {

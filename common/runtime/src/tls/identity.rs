@@ -1,4 +1,4 @@
-//! The certificate that a server shows: one for every name that is asked for, replaceable while it serves.
+//! A server's certificate: the same for every requested name, and replaceable while the server runs.
 
 use super::Parameters;
 use arc_swap::ArcSwap;
@@ -9,7 +9,7 @@ use rustls::sign::CertifiedKey;
 use std::sync::Arc;
 use tokio_rustls::rustls::{self, ServerConfig};
 
-/// A server's certificate and key. Clones share it.
+/// Certificate and key of a server. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Identity(Arc<Current>);
 
@@ -17,17 +17,17 @@ pub struct Identity(Arc<Current>);
 struct Current(ArcSwap<CertifiedKey>);
 
 impl Identity {
-    /// With `pair` until another comes.
+    /// Creates an identity with `pair` until it is replaced.
     pub fn new(pair: Arc<CertifiedKey>) -> Self {
         Self(Arc::new(Current(ArcSwap::new(pair))))
     }
 
-    /// Handshakes from now on show `pair`; established connections stay as they are.
+    /// Presents `pair` in handshakes from now on; established connections are unchanged.
     pub fn replace(&self, pair: Arc<CertifiedKey>) {
         self.0.0.store(pair);
     }
 
-    /// The chain that a handshake shows now.
+    /// Returns the chain that a handshake currently presents.
     pub fn shown(&self) -> Vec<CertificateDer<'static>> {
         self.0.0.load().cert.clone()
     }
@@ -39,22 +39,22 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// Whether clients must show a certificate.
+/// Requirement of client certificates.
 #[derive(Clone, Debug, Default)]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// Clients are not asked for a certificate.
     #[default]
     None,
-    /// One that is shown must be signed by these; none need be.
+    /// A presented certificate must be signed by one of these CAs; clients may present none.
     Optional(Arc<RootCertStore>),
-    /// One must be shown, signed by these.
+    /// Clients must present a certificate that is signed by one of these CAs.
     Required(Arc<RootCertStore>),
 }
 
-/// A server's settings. `alpn` lists its protocols, best first; none: the client's are ignored.
+/// Builds a server's settings. `alpn` lists its protocols, best first; if empty, the client's are ignored.
 ///
 /// # Errors
-/// `parameters` leave nothing to agree on, or `clients` names no authority.
+/// Fails if `parameters` permit no version, or if `clients` contains no CA.
 pub fn server_config(
     identity: &Identity,
     parameters: &Parameters,

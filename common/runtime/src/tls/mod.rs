@@ -1,19 +1,19 @@
 //! TLS for servers and clients of both planes: rustls with ring.
 //!
-//! What is served and what is believed may change while connections live: a handshake takes what holds at that moment,
-//! and what is established is left alone. Whatever cannot be used is refused with the name of the file, or of the
-//! object and its key, and what was there before stays.
+//! Certificates and CAs may change while connections live. A handshake uses the current ones; established connections
+//! are unchanged. Unusable ones are rejected with the name of the file, or of the object and its key, and the former
+//! ones stay.
 //!
-//! | part | what it is |
+//! | part | purpose |
 //! |---|---|
-//! | [`pem`] | certificates, keys and roots out of PEM, with errors that name where they came from |
-//! | [`Identity`] | the certificate that a server shows, replaceable |
-//! | [`Roots`] | the authorities that a client believes, replaceable |
+//! | [`pem`] | certificates, keys and CAs in PEM, with errors that name their origin |
+//! | [`Identity`] | the certificate that a server presents, replaceable |
+//! | [`Roots`] | the CAs that a client trusts, replaceable |
 //! | [`Parameters`] | versions, cipher suites and curves under Go's names |
-//! | [`Trust`] | what a client demands of a server: a name, and who signs it |
-//! | [`unverified()`] | a client that believes anybody: for probes alone |
-//! | [`accept()`] | a server's handshake, and an answer to who speaks plain HTTP |
-//! | [`files`] | certificates out of files, followed as they change |
+//! | [`Trust`] | a client's requirements on a server: a name and CAs |
+//! | [`unverified()`] | a client that trusts any server: for probes only |
+//! | [`accept()`] | a server's handshake, and a response to clients that use plain HTTP |
+//! | [`files`] | certificates in files, reloaded when they change |
 
 mod accept;
 pub mod files;
@@ -36,10 +36,10 @@ use rustls::crypto::{CryptoProvider, ring};
 use std::sync::Arc;
 pub use tokio_rustls::{TlsAcceptor, TlsConnector, client, rustls, server};
 
-/// The protocols of a server that speaks both, in the order of its liking.
+/// ALPN protocols of a server that supports both, best first.
 pub const HTTP_ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// ring, whatever other providers are linked into the process.
+/// Returns ring, whatever other providers are linked into the process.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

@@ -1,14 +1,14 @@
-//! What two sides may agree on, under the names that Go gives to versions, cipher suites and curves.
+//! TLS parameters that a server accepts, under Go's names of versions, cipher suites and curves.
 //!
-//! A name that Go does not know is refused. One that Go knows and ring does not offer (CBC suites, P-521,
-//! X25519MLKEM768) is left out with a warning, unless nothing else is left. TLS 1.3 has no choice of suites, as in Go.
+//! A name that Go does not know is rejected. A name that Go knows and ring does not offer (CBC suites, P-521,
+//! X25519MLKEM768) is dropped with a warning, unless no other is left. TLS 1.3 has no choice of suites, as in Go.
 
 use crate::environment::EnvironmentError;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
 use rustls::{CipherSuite, NamedGroup, SupportedCipherSuite, SupportedProtocolVersion};
 use tokio_rustls::rustls;
 
-/// What a server agrees on.
+/// TLS parameters that a server accepts.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     versions: Vec<&'static SupportedProtocolVersion>,
@@ -16,7 +16,7 @@ pub struct Parameters {
     curves: Vec<&'static dyn SupportedKxGroup>,
 }
 
-/// Suites of TLS 1.2 under Go's names; those without a number are not ring's.
+/// Suites of TLS 1.2 under Go's names; `None`: ring does not offer the suite.
 const SUITES: [(&str, Option<CipherSuite>); 14] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)),
     ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)),
@@ -34,7 +34,7 @@ const SUITES: [(&str, Option<CipherSuite>); 14] = [
     ("TLS_RSA_WITH_AES_128_GCM_SHA256", None),
 ];
 
-/// Curves under both of Go's names; those without a number are not ring's.
+/// Curves under both of Go's names; `None`: ring does not offer the curve.
 const CURVES: [(&str, Option<NamedGroup>); 8] = [
     ("X25519", Some(NamedGroup::X25519)),
     ("CurveP256", Some(NamedGroup::secp256r1)),
@@ -47,7 +47,7 @@ const CURVES: [(&str, Option<NamedGroup>); 8] = [
 ];
 
 impl Default for Parameters {
-    /// TLS 1.3, and all that ring offers.
+    /// Returns TLS 1.3 with everything that ring offers.
     fn default() -> Self {
         let ring = ring::default_provider();
         Self { versions: vec![&rustls::version::TLS13], suites: ring.cipher_suites, curves: ring.kx_groups }
@@ -55,10 +55,10 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// From `PREFIX_MIN_VERSION` (1.3 if unset), `_MAX_VERSION`, `_CIPHER_SUITES` and `_CURVE_PREFERENCES`.
+    /// Reads `PREFIX_MIN_VERSION` (default 1.3), `_MAX_VERSION`, `_CIPHER_SUITES` and `_CURVE_PREFERENCES`.
     ///
     /// # Errors
-    /// A variable names what does not exist.
+    /// Fails if a variable contains an unknown name.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>, prefix: &str) -> Result<Self, EnvironmentError> {
         let mut parameters = Self::default();
         let read = |suffix: &str| {
@@ -109,7 +109,7 @@ impl Parameters {
     }
 }
 
-/// What the comma-separated `value` names, in its order; blanks are skipped.
+/// Returns the items in the comma-separated `value`, in its order; blanks are skipped.
 fn choose<T: Copy>(variable: &str, value: &str, known: &[(&str, Option<T>)]) -> Result<Vec<T>, EnvironmentError> {
     let refused = |rule: String| EnvironmentError::new(variable.to_owned(), value, rule);
     let mut chosen = Vec::new();

@@ -1,4 +1,4 @@
-//! Out of PEM, with errors that say where to look.
+//! Parses PEM, with errors that name the origin.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -7,27 +7,27 @@ use std::fmt;
 use std::sync::Arc;
 use tokio_rustls::rustls;
 
-/// PEM that cannot be used.
+/// Error of PEM that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {problem}")]
 pub struct PemError {
-    /// The file; or the object and the key in it.
+    /// Origin of the PEM: the file, or the object and its key.
     pub origin: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: String,
 }
 
 impl PemError {
-    /// About `origin`.
+    /// Creates an error about `origin`.
     pub fn new(origin: impl fmt::Display, problem: impl fmt::Display) -> Self {
         Self { origin: origin.to_string(), problem: problem.to_string() }
     }
 }
 
-/// Every certificate in `pem`; at least one.
+/// Parses every certificate in `pem`; at least one.
 ///
 /// # Errors
-/// It is no PEM, or holds no certificate.
+/// Fails if the text is not PEM or contains no certificate.
 pub fn certificates(origin: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
@@ -38,10 +38,10 @@ pub fn certificates(origin: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'stat
     }
 }
 
-/// A certificate chain, leaf first, with its private key. Origins name where each came from.
+/// Parses a certificate chain, leaf first, with its private key. Each comes with its origin.
 ///
 /// # Errors
-/// One of them cannot be read, or they do not belong together.
+/// Fails if one of them cannot be read or they do not match.
 pub fn key_pair(chain: (&str, &[u8]), key: (&str, &[u8])) -> Result<Arc<CertifiedKey>, PemError> {
     let certificates = certificates(chain.0, chain.1)?;
     let private = PrivateKeyDer::from_pem_slice(key.1)

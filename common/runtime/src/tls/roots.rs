@@ -1,4 +1,4 @@
-//! The authorities that a client believes, replaceable while it dials.
+//! CAs that a client trusts, replaceable while the client is in use.
 
 use super::PemError;
 use super::pem;
@@ -7,29 +7,29 @@ use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
 use tokio_rustls::rustls;
 
-/// A set of authorities, as a client's settings. Clones share it.
+/// Set of CAs, as a client's settings. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Roots(Arc<ArcSwap<ClientConfig>>);
 
 impl Roots {
-    /// Believes `roots` until others come. TLS 1.3 and no client certificate.
+    /// Creates settings that trust `roots` until they are replaced. TLS 1.3 and no client certificate.
     ///
     /// # Errors
-    /// The provider has no TLS 1.3, which ring has.
+    /// Fails if the provider has no TLS 1.3; ring has it.
     pub fn new(roots: RootCertStore) -> Result<Self, rustls::Error> {
         Ok(Self(Arc::new(ArcSwap::new(config(roots)?))))
     }
 
-    /// Handshakes from now on believe `roots`; established connections stay as they are.
+    /// Trusts `roots` in handshakes from now on; established connections are unchanged.
     ///
     /// # Errors
-    /// As [`Roots::new`].
+    /// Fails as [`Roots::new`] does.
     pub fn replace(&self, roots: RootCertStore) -> Result<(), rustls::Error> {
         self.0.store(config(roots)?);
         Ok(())
     }
 
-    /// What holds now.
+    /// Returns the current settings.
     pub fn config(&self) -> Arc<ClientConfig> {
         self.0.load_full()
     }
@@ -43,10 +43,10 @@ fn config(roots: RootCertStore) -> Result<Arc<ClientConfig>, rustls::Error> {
     Ok(Arc::new(config))
 }
 
-/// Adds every certificate of `pem` to `roots`. Upstream believes only the first of a `ca.crt`.
+/// Adds every certificate of `pem` to `roots`. Upstream trusts only the first certificate of a `ca.crt`.
 ///
 /// # Errors
-/// It is no PEM, holds no certificate, or one that cannot be an authority; nothing is added then.
+/// Fails if the text is not PEM, contains no certificate, or contains one that cannot be a CA. Nothing is added then.
 pub fn add(roots: &mut RootCertStore, origin: &str, pem: &[u8]) -> Result<(), PemError> {
     let before = roots.roots.len();
     for certificate in pem::certificates(origin, pem)? {

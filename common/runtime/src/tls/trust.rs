@@ -1,7 +1,7 @@
-//! What a client demands of a server: a certificate that bears one name and is signed by authorities that it believes.
+//! A client's requirements on a server: a certificate with one given name, signed by a trusted CA.
 //!
-//! The name is fixed and not taken from the address that is dialled: autoscalers dial each other by pod address, which
-//! no certificate bears.
+//! The name is fixed and not taken from the dialled address: autoscalers dial each other by pod address, which no
+//! certificate contains.
 
 use super::{PemError, Roots, files};
 use rustls::pki_types::ServerName;
@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsConnector, rustls};
 use tokio_util::sync::CancellationToken;
 
-/// The demand. Clones share the authorities, which may be replaced while they are used.
+/// Requirements on a server. Clones share the CAs, which may be replaced while they are in use.
 #[derive(Clone, Debug)]
 pub struct Trust {
     roots: Roots,
@@ -23,10 +23,10 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Demands `name` and the authorities in `file`, which is followed until `shutdown`.
+    /// Requires `name` and the CAs in `file`, which is reloaded until `shutdown`.
     ///
     /// # Errors
-    /// The file cannot be read or holds no authority, or `name` is neither a DNS name nor an address.
+    /// Fails if the file cannot be read or contains no CA, or if `name` is neither a DNS name nor an address.
     pub async fn follow(
         file: PathBuf,
         name: &str,
@@ -39,10 +39,11 @@ impl Trust {
         Ok(Self { roots: files::follow_roots(file, every, shutdown).await?, name, origin })
     }
 
-    /// Shakes hands. Not bounded in time: that is the caller's part.
+    /// Performs the handshake. Has no time limit; the caller sets one.
     ///
     /// # Errors
-    /// The connection breaks, or the server's certificate is not what is demanded; the error says what is.
+    /// Fails if the connection breaks or the server's certificate does not meet the requirements, which the error
+    /// describes.
     pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
         let connected = TlsConnector::from(self.roots.config()).connect(self.name.clone(), stream).await;
         connected.map_err(|error| {

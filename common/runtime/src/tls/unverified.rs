@@ -1,5 +1,5 @@
-//! A client that believes whatever certificate it is shown, as the kubelet does in probes over HTTPS: a probe asks
-//! whether somebody answers, tells nobody anything, and the address is that of a pod, which no certificate bears.
+//! A client that trusts any certificate, as the kubelet does in HTTPS probes. A probe only asks for a response and
+//! sends no data, and the address is that of a pod, which no certificate contains.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -8,10 +8,10 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 use std::sync::Arc;
 use tokio_rustls::rustls;
 
-/// Settings of such a client. TLS 1.2 and 1.3, no client certificate, no protocol negotiated.
+/// Returns settings of such a client. TLS 1.2 and 1.3, no client certificate, no protocol negotiation.
 ///
 /// # Errors
-/// The provider has neither version, which ring has.
+/// Fails if the provider has neither version; ring has both.
 pub fn unverified() -> Result<Arc<ClientConfig>, Error> {
     let provider = super::provider();
     let config = ClientConfig::builder_with_provider(provider.clone())
@@ -22,7 +22,7 @@ pub fn unverified() -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// Believes everybody. That the server holds the certificate's key is verified all the same.
+/// Trusts any certificate. The handshake still verifies that the server holds the certificate's key.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 

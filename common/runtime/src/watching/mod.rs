@@ -1,9 +1,9 @@
-//! Watches that mend themselves: every change of one kind of object, for as long as somebody reads.
+//! Self-healing watches: every change of the objects of one kind, for as long as the stream is read.
 //!
-//! A watch that cannot be established, or breaks, is taken up again with growing delays, of 10 s at most: a workload
-//! that sleeps cannot be woken meanwhile. What was last known stays in force. Failures go to a [`FailureLog`], not to the
-//! reader, who could do nothing about them. One that all requests share, or that is for want of a right, is logged by
-//! [`crate::api_server`] alone.
+//! A watch that cannot be established, or breaks, is retried with growing delays of at most 10 s, because no workload
+//! can be woken meanwhile. The last known state stays in force. Failures go to a [`FailureLog`], not to the reader,
+//! which could do nothing about them. Failures that affect all requests, and missing permissions, are logged only by
+//! [`crate::api_server`].
 
 mod several;
 
@@ -24,14 +24,14 @@ use std::time::Duration;
 /// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Objects of one answer of a list. They are decoded together: few at a time keep the heap small, in which what is kept
-/// of them lies scattered. kube's own figure is 500.
+/// Objects per page of a list. A page is decoded as a whole: small pages keep the heap small, in which the retained
+/// data is scattered. kube's default is 500.
 const PAGE: u32 = 100;
 
-/// What happens to objects, and why nothing is heard of them at the moment.
+/// Events of objects, and errors that currently prevent them.
 pub type Attempts<K> = BoxStream<'static, Result<watcher::Event<K>, watcher::Error>>;
 
-/// Everything that happens to the objects of `reach` that `config` selects. Never ends.
+/// Streams all events of the objects of `reach` that `config` selects. Never ends.
 pub fn watch<K>(reach: impl Into<Reach<K>>, config: watcher::Config) -> BoxStream<'static, watcher::Event<K>>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -39,7 +39,7 @@ where
     attempts(reach, config).filter_map(|event| std::future::ready(event.ok())).boxed()
 }
 
-/// As [`watch`], for a reader who shows elsewhere why nothing comes. The errors have been logged.
+/// Streams the same as [`watch`], plus errors, for a reader that reports them elsewhere. They have already been logged.
 pub fn attempts<K>(reach: impl Into<Reach<K>>, config: watcher::Config) -> Attempts<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -61,8 +61,8 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut failures = FailureLog::of(format!("the watch of {}", kind(&api)));
-    // kube tells of each list before it asks for it, and any event makes the next pause a short one: those of a list that
-    // fails every time would not grow. So the beginning is told with what comes of the list first.
+    // kube announces each list before it requests it, and any event resets the back-off. So the pauses of a list that
+    // always fails would not grow. Therefore the announcement is delayed until the list's first result.
     let mut is_begun = false;
     let told = watch_of(api, config.page_size(PAGE)).flat_map(move |result| {
         let events = match result {
@@ -84,7 +84,7 @@ where
         .boxed()
 }
 
-/// As [`watch`], for a reader who can do something about some errors: those that `passes_on` names reach it.
+/// Streams the same as [`watch`], plus the errors that `passes_on` selects, for a reader that can handle them.
 pub fn watch_unless<K>(
     reach: impl Into<Reach<K>>,
     config: watcher::Config,
@@ -97,7 +97,7 @@ where
     attempts(reach, config).filter(passes).boxed()
 }
 
-/// Kubernetes' own pauses, from 0.8 s on, up to [`PAUSE_MAX`].
+/// Kubernetes' own pauses, from 0.8 s up to [`PAUSE_MAX`].
 struct Pace(DefaultBackoff);
 
 impl Iterator for Pace {
@@ -114,7 +114,7 @@ impl Backoff for Pace {
     }
 }
 
-/// Whether the client of the API server logs it.
+/// Reports whether the client of the API server logs the error.
 fn is_reported(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
@@ -125,12 +125,12 @@ fn is_reported(error: &watcher::Error) -> bool {
     }
 }
 
-/// Whether a list is refused for want of a right.
+/// Reports whether a list is rejected for a missing permission.
 pub(crate) fn is_denied(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
 
-/// Plural of the kind, which ends the path of the watch.
+/// Returns the plural of the kind, which is the last part of the watch's path.
 fn kind<K: Resource>(api: &Api<K>) -> &str {
     api.resource_url().rsplit('/').next().unwrap_or_default()
 }
@@ -148,8 +148,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::time::Instant;
 
-    /// Goal: a list that is refused is asked for ever more seldom, and yet soon after the right to it has come. Its
-    /// reader is told of its beginning, its objects and its end.
+    /// Goal: a rejected list is retried at growing intervals, and yet soon after the permission is granted. The reader
+    /// gets the list's beginning, objects and end.
     #[tokio::test(start_paused = true)]
     async fn a_list_that_fails_is_asked_for_ever_more_seldom() {
         const DENIED: Duration = Duration::from_secs(120);

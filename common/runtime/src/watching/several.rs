@@ -1,14 +1,15 @@
-//! The watches of several namespaces, told as if they were one.
+//! Merges the watches of several namespaces into one.
 //!
-//! A reader is told of one list, which is complete once each namespace has been listed. From then on each namespace goes
-//! its own way: where one is listed anew, what is missing there is told as deleted, and nothing else is touched.
+//! The reader gets one list, which is complete once each namespace has been listed. Afterwards the namespaces are
+//! independent: if one is listed again, its missing objects are reported as deleted, and the others are not affected.
 //!
-//! # Odd cases
+//! # Edge cases
 //!
-//! - A namespace that we may not read counts as listed, and empty, until we may: whoever deletes it, and the Role in it,
-//!   must not stop the others. What was known of it stays known. That it is denied has been logged, and goes no further.
-//! - The object of a deletion that a list implies has the right name, namespace and uid, and is otherwise another one of
-//!   its kind: names alone are kept here.
+//! - A namespace without read permission counts as listed and empty until the permission is granted: deleting it, with
+//!   the Role in it, must not stop the others. Its known objects stay known. The error has been logged and is not
+//!   passed on.
+//! - A deletion implied by a list has an object with the correct name, namespace and uid, but otherwise the content of
+//!   another object of its kind, because only names are stored here.
 
 use super::is_denied;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 #[derive(Debug)]
 pub(super) struct Several<K> {
     parts: Vec<Part>,
-    /// Any object of the kind.
+    /// An arbitrary object of the kind.
     sample: Option<K>,
     is_begun: bool,
     is_listed: bool,
@@ -29,24 +30,24 @@ pub(super) struct Several<K> {
 /// One namespace.
 #[derive(Debug, Default)]
 struct Part {
-    /// Its name, as its objects have it.
+    /// Name of the namespace, from its objects.
     namespace: Option<String>,
-    /// Its objects: name and uid.
+    /// Objects of the namespace: name and uid.
     known: HashMap<String, Option<String>>,
-    /// What a list under way has shown.
+    /// Names in the list in progress.
     seen: Option<HashSet<String>>,
-    /// It was listed once, or refused to be.
+    /// Set once the namespace was listed or denied.
     is_settled: bool,
 }
 
 impl<K: Resource + Clone> Several<K> {
-    /// So many namespaces.
+    /// Creates the state of `count` namespaces.
     pub(super) fn of(count: usize) -> Self {
         let parts = std::iter::repeat_with(Part::default).take(count).collect();
         Self { parts, sample: None, is_begun: false, is_listed: false }
     }
 
-    /// What to tell of one event of the namespace with this number.
+    /// Returns the events to pass on for one event of the namespace with this number.
     pub(super) fn take(&mut self, number: usize, event: Result<Event<K>, Error>) -> Vec<Result<Event<K>, Error>> {
         let mut told = Vec::new();
         if !std::mem::replace(&mut self.is_begun, true) {
@@ -99,7 +100,7 @@ impl<K: Resource + Clone> Several<K> {
     }
 }
 
-/// An object under another name.
+/// Replaces the metadata of an object.
 fn named<K: Resource>(mut object: K, meta: ObjectMeta) -> K {
     *object.meta_mut() = meta;
     object
@@ -126,7 +127,7 @@ mod tests {
         Error::InitialListFailed(kube::Error::Api(status.boxed()))
     }
 
-    /// What is told, each event in a word or two.
+    /// Returns the passed-on events, each in a few words.
     fn told(several: &mut Several<ConfigMap>, number: usize, event: Result<Event<ConfigMap>, Error>) -> Vec<String> {
         let named = |word: &str, map: &ConfigMap| {
             format!(
@@ -147,8 +148,8 @@ mod tests {
         several.take(number, event).iter().map(word).collect()
     }
 
-    /// Goal: one list, complete when the last namespace is; after that, a namespace's new list tells what is gone there and
-    /// leaves the others alone.
+    /// Goal: there is one list, complete with the last namespace. Afterwards a new list of one namespace reports its
+    /// deleted objects and leaves the others alone.
     #[test]
     fn each_namespace_is_listed_by_itself() {
         let mut both = Several::of(2);
@@ -169,8 +170,8 @@ mod tests {
         assert_eq!(told(&mut both, 1, Ok(Event::InitDone)), ["delete b/z b-z"]);
     }
 
-    /// Goal: a namespace that may not be read keeps nobody waiting, and what was known of it stays; every other error
-    /// reaches the reader, and is waited for.
+    /// Goal: a denied namespace delays no other, and its known objects stay. Every other error reaches the reader, and
+    /// the list waits for that namespace.
     #[test]
     fn a_namespace_that_is_denied_stops_nobody() {
         let mut both = Several::of(2);

@@ -1,11 +1,11 @@
-//! The wait before the next attempt to connect. Pure: chance is an argument.
+//! Wait before the next attempt to connect. Pure: randomness is an argument.
 
 use rand::{Rng, RngExt};
 use std::time::Duration;
 
-/// Each wait is this many times the one before it.
+/// Factor between consecutive waits.
 const FACTOR: f64 = 1.3;
-/// A wait is lengthened by a random share of itself up to this.
+/// Maximum random extension of a wait, as a share of it.
 const JITTER: f64 = 0.5;
 
 /// Waits between attempts: none, then the first, then 1.3 times as long each, up to the longest.
@@ -13,9 +13,9 @@ const JITTER: f64 = 0.5;
 pub(super) struct Backoff {
     first: Duration,
     max: Duration,
-    /// The wait after the next failure; `None`: do not wait.
+    /// Wait after the next failure; `None`: no wait.
     next: Option<Duration>,
-    /// Whether a peer's word that it restarts still earns an immediate attempt.
+    /// Set if a peer's announcement of a restart still earns an immediate attempt.
     restart_credit: bool,
 }
 
@@ -24,20 +24,20 @@ impl Backoff {
         Self { first, max: max.max(first), next: None, restart_credit: true }
     }
 
-    /// How long to wait before the next attempt.
+    /// Returns the wait before the next attempt.
     pub(super) fn wait(&mut self, rng: &mut impl Rng) -> Duration {
         let wait = self.next;
         self.next = Some(wait.map_or(self.first, |wait| wait.mul_f64(FACTOR).min(self.max)));
         wait.map_or(Duration::ZERO, |wait| wait.mul_f64(1.0 + rng.random_range(0.0..=JITTER)))
     }
 
-    /// The connection was alive: the next loss is followed by an attempt at once.
+    /// Records that the connection was alive: the next loss is followed by an immediate attempt.
     pub(super) fn proven(&mut self) {
         self.next = None;
         self.restart_credit = true;
     }
 
-    /// The peer said that it restarts.
+    /// Records that the peer announced a restart.
     pub(super) fn restarting(&mut self) {
         if std::mem::take(&mut self.restart_credit) {
             self.next = None;
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(backoff.wait(&mut rng), Duration::ZERO, "a proven link is dialled again at once");
     }
 
-    /// Goal: a peer that only ever restarts earns one immediate attempt, not a spin.
+    /// Goal: a peer that only ever announces restarts earns one immediate attempt, not a busy loop.
     #[test]
     fn a_restart_is_believed_once_between_proofs() {
         let mut rng = StdRng::seed_from_u64(1);

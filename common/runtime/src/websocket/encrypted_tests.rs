@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, accept_async};
 
-/// A self-signed certificate for `stats` in files of `folder`, and its server.
+/// Self-signed certificate for `stats` and its key, in files of `folder`.
 struct Authority {
     folder: TempDir,
 }
@@ -26,7 +26,7 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// Writes another certificate and key in place of the former.
+    /// Replaces certificate and key.
     fn renew(&self) {
         let key = rcgen::KeyPair::generate().expect("a key");
         let params = rcgen::CertificateParams::new(vec!["stats".to_owned()]).expect("valid");
@@ -59,7 +59,7 @@ fn server_settings(identity: &tls::Identity) -> Arc<tls::rustls::ServerConfig> {
     tls::server_config(identity, &tls::Parameters::default(), tls::ClientAuth::None, &[]).expect("settings")
 }
 
-/// Goal: frames travel encrypted; when both sides' files change, the next connection goes by the new ones, without a
+/// Goal: frames are encrypted. When the files of both sides change, the next connection uses the new ones without a
 /// restart.
 #[tokio::test]
 async fn a_link_over_tls_outlives_its_certificates() {
@@ -89,7 +89,7 @@ async fn a_link_over_tls_outlives_its_certificates() {
     })
     .await;
     drop(server);
-    // Attempts fail until the client has seen the new authority, too.
+    // Attempts fail until the client has also loaded the new CA.
     let mut server = loop {
         if let Some(server) = accept_tls(&listener, &config).await {
             break server;
@@ -101,7 +101,7 @@ async fn a_link_over_tls_outlives_its_certificates() {
     stop.cancel();
 }
 
-/// Goal: a certificate of somebody else, or for another name, is refused, and the error says what is demanded.
+/// Goal: a certificate of another CA, or for another name, is rejected, and the error states the requirement.
 #[tokio::test]
 async fn a_certificate_that_is_not_believed_is_refused_by_name() {
     let (ours, theirs, stop) = (Authority::new(), Authority::new(), CancellationToken::new());
@@ -125,7 +125,7 @@ async fn a_certificate_that_is_not_believed_is_refused_by_name() {
     stop.cancel();
 }
 
-/// Goal: TLS that only one of URL and trust asks for is refused at the start.
+/// Goal: TLS that only the URL or only the trust requires is rejected at the start.
 #[tokio::test]
 async fn nothing_is_sent_in_plain_by_mistake() {
     let (authority, stop) = (Authority::new(), CancellationToken::new());

@@ -1,4 +1,4 @@
-//! The task behind a [`DurableSender`](super::DurableSender): dial, drive, lose, wait, dial again.
+//! Task behind a [`DurableSender`](super::DurableSender): connect, run, lose, wait, connect again.
 
 use super::backoff::Backoff;
 use super::{Config, Outgoing, Target};
@@ -23,18 +23,18 @@ use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 
-/// Addresses of one host that are tried before the attempt counts as failed: a Service has one, a headless one a few.
+/// Maximum number of addresses of one host that are tried per attempt: a Service has one, a headless one a few.
 const ADDRESSES_MAX: usize = 8;
-/// Frames written before the socket is flushed once.
+/// Maximum number of frames written before one flush.
 const BATCH_MAX: usize = 64;
-/// Time for the last frames and the close frame on shutdown.
+/// Time for the last frames and the close frame at shutdown.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Read buffer: peers send pongs and close frames, nothing else.
+/// Size of the read buffer: peers send only pongs and close frames.
 const READ_BUFFER: usize = 4 * 1024;
-/// Longest message a peer may send; larger ones end the link.
+/// Longest message that a peer may send; longer ones end the link.
 const INCOMING_MAX: usize = 64 * 1024;
 
-/// A connection, encrypted or not.
+/// Connection, encrypted or not.
 trait Carries: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Carries for S {}
 type Socket = Box<dyn Carries>;
@@ -50,15 +50,15 @@ pub(super) struct Link {
 
 #[derive(Debug)]
 pub(super) enum End {
-    /// Shutdown, or nobody is left to send: do not dial again.
+    /// Shutdown, or all senders are dropped: do not connect again.
     Finished,
-    /// The peer said that it restarts (1012).
+    /// The peer announced a restart (1012).
     Restarting,
     /// Any other loss, with its reason.
     Lost(String),
 }
 
-/// Keeps the link up. Ends on shutdown or when the last sender is gone.
+/// Maintains the link. Ends on shutdown or when the last sender is dropped.
 pub(super) async fn run(mut link: Link) {
     let mut backoff = Backoff::new(link.config.backoff_first, link.config.backoff_max);
     let peer = link.targets.first().map(|target| target.uri.to_string()).unwrap_or_default();
@@ -81,7 +81,7 @@ pub(super) async fn run(mut link: Link) {
         failures.recovered();
         let end = drive(stream, &link.config, &mut link.frames, &mut backoff, &link.shutdown).await;
         link.connected.send_replace(false);
-        // The flag falls first: what is drained now was queued before, and nothing new can be queued after.
+        // The flag is cleared first: the drained frames were queued before, and no new ones can be queued after.
         while link.frames.try_recv().is_ok() {}
         match end {
             End::Finished => return,
@@ -91,7 +91,8 @@ pub(super) async fn run(mut link: Link) {
     }
 }
 
-/// Awaits `work`, refusing frames meanwhile (a dropped [`Outgoing`] tells its sender). `None`: the link shall end.
+/// Awaits `work` and rejects frames meanwhile (dropping an [`Outgoing`] notifies its sender). Returns `None` if the
+/// link must end.
 async fn refuse_while<T>(
     frames: &mut mpsc::Receiver<Outgoing>,
     shutdown: &CancellationToken,
@@ -157,7 +158,7 @@ async fn handshake(address: SocketAddr, target: &Target, config: &Config) -> io:
     Ok(stream)
 }
 
-/// Carries frames until the connection ends. Generic over the stream so that its timing is tested without sockets.
+/// Sends frames until the connection ends. Generic over the stream so that its timing is tested without sockets.
 pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: WebSocketStream<S>,
     config: &Config,
@@ -170,7 +171,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut batch = Vec::with_capacity(BATCH_MAX);
     loop {
-        // Biased: an ended link is noticed before more is written to it, a frame goes before a ping.
+        // Biased: a lost link is noticed before more is written to it, and frames go before pings.
         tokio::select! {
             biased;
             () = shutdown.cancelled() => {
@@ -188,8 +189,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
                 Some(Ok(Message::Close(Some(frame)))) if frame.code == CloseCode::Restart => return End::Restarting,
                 Some(Ok(Message::Close(frame))) => return End::Lost(format!("closed by the peer: {frame:?}")),
                 Some(Ok(Message::Ping(_))) => {
-                    // The pong is queued by the library; it leaves with the next flush, which must not wait for a
-                    // frame.
+                    // The library has queued the pong. It is sent with the next flush, which must not wait for a frame.
                     if let Err(reason) = flush(&mut stream, deadline).await {
                         return End::Lost(reason);
                     }
@@ -220,7 +220,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     }
 }
 
-/// Writes and flushes a batch, then tells its senders. On failure they learn it by the batch being dropped.
+/// Writes and flushes a batch, then notifies its senders. On failure the batch is dropped, which also notifies them.
 async fn write<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut WebSocketStream<S>,
     batch: &mut Vec<Outgoing>,
@@ -247,7 +247,7 @@ async fn flush<S: AsyncRead + AsyncWrite + Unpin>(
     settled(timeout_at(deadline, stream.flush()).await)
 }
 
-/// Last frames and a close frame, within [`FAREWELL`]; the peer's answer is not awaited.
+/// Sends the last frames and a close frame, within [`FAREWELL`]; does not wait for the peer's response.
 async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut WebSocketStream<S>, batch: &mut Vec<Outgoing>) {
     let deadline = Instant::now() + FAREWELL;
     let close = CloseFrame { code: CloseCode::Normal, reason: "".into() };

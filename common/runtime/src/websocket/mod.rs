@@ -1,31 +1,31 @@
-//! A WebSocket client that mends itself: what carries stats from activators to an autoscaler, and between autoscalers.
+//! Self-healing WebSocket client: carries stats from activators to an autoscaler, and between autoscalers.
 //!
-//! A [`DurableSender`] keeps one connection to one of several URLs, tried in order, and dials again for as long as it
-//! lives. It sends binary frames and nothing is acknowledged; what it knows is that a frame was handed to a socket.
+//! A [`DurableSender`] keeps one connection to one of several URLs, tried in order, and reconnects for as long as it
+//! lives. It sends binary frames without acknowledgement. It only knows that a frame was written to a socket.
 //!
-//! # The rules (Knative's figures; see [`Config`])
+//! # The rules (Knative's values; see [`Config`])
 //!
-//! - A ping goes out every 10/3 s. The link is given up 10 s after the last pong, whatever else arrives: a peer that
-//!   sends but no longer answers is as gone as a silent one.
+//! - A ping is sent every 10/3 s. The link is given up 10 s after the last pong, whatever else arrives: a peer that
+//!   sends data but no pongs counts as lost.
 //! - An address has 3 s for connect and handshake together.
-//! - After a loss the first attempt is immediate if the link had proven itself with a pong, or if the peer said that it
-//!   restarts (close code 1012; granted once between proofs, so that a peer that only ever says so cannot make us
-//!   spin). Further attempts back off from 100 ms by a factor of 1.3, each lengthened by up to a half, and no wait
-//!   exceeds [`Config::backoff_max`]: upstream starts over after twenty steps, which comes to much the same.
+//! - After a loss, the first attempt is immediate if the link had received a pong, or if the peer announced a restart
+//!   (close code 1012). An announcement counts once between pongs, so that a peer that keeps announcing cannot cause a
+//!   busy loop. Further attempts back off from 100 ms by a factor of 1.3, each extended by up to a half, and no wait
+//!   exceeds [`Config::backoff_max`]. Upstream starts over after twenty steps, which is nearly the same.
 //! - A write error is a loss at once, as is a write that does not finish before the read deadline.
 //!
 //! # TLS
 //!
-//! A `wss://` URL needs [`Config::trust`], and with trust every URL must be `wss://` unless [`Config::allow_plain`]
-//! says otherwise: nothing is sent in plain by mistake. The
-//! certificate must bear the name that the trust demands, whatever address is dialled.
+//! A `wss://` URL needs [`Config::trust`]. With trust, every URL must be `wss://` unless [`Config::allow_plain`] is
+//! set, so nothing is sent unencrypted by mistake. The certificate must contain the name that the trust requires,
+//! whatever address is dialled.
 //!
-//! # What happens to frames
+//! # Frames without a connection
 //!
-//! While there is no connection, frames are refused ([`SendError::NotConnected`]); nothing is kept for later, because a
-//! stat is about the second in which it was taken. Frames that were queued when the link broke are dropped, and
-//! [`DurableSender::send`] says so to its caller. Who must get a signal across asks `send` again once
-//! [`DurableSender::connected`] says true.
+//! Without a connection, frames are rejected ([`SendError::NotConnected`]) and not stored, because a stat is only valid
+//! for the second in which it was measured. Frames that were queued when the link broke are dropped, and
+//! [`DurableSender::send`] reports that to its caller. A caller whose signal must arrive calls `send` again once
+//! [`DurableSender::connected`] is true.
 //!
 //! # Not here
 //!
@@ -48,12 +48,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Frames that may wait for the socket. One frame a second carries all regular stats; the rest are first-request
-/// signals, one for each revision that wakes, about 60 bytes each. So a thousand services waking in one instant fit.
-/// When full, the newest frame is refused ([`SendError::Full`]).
+/// Maximum number of frames that wait for the socket. One frame a second carries all regular stats. The others are
+/// first-request signals, one for each revision that wakes, about 60 bytes each. So a thousand workloads may wake at
+/// the same instant. If the queue is full, the newest frame is rejected ([`SendError::Full`]).
 pub const QUEUE_CAPACITY: usize = 1024;
 
-/// How a link behaves. The defaults are Knative's.
+/// Settings of a link. The defaults are Knative's.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Time between pings; 10/3 s.
@@ -64,17 +64,17 @@ pub struct Config {
     pub handshake_timeout: Duration,
     /// First wait between attempts; 100 ms. Each further one is 1.3 times as long.
     pub backoff_first: Duration,
-    /// Longest wait between attempts, jitter aside; 5 s, so that an autoscaler that comes back is found soon.
+    /// Longest wait between attempts, without jitter; 5 s, so that a restarted autoscaler is found soon.
     pub backoff_max: Duration,
-    /// Frames that may wait for the socket; at least 1.
+    /// Maximum number of frames that wait for the socket; at least 1.
     pub queue_capacity: usize,
-    /// Further headers of the handshake request.
+    /// Additional headers of the handshake request.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// A token that proves who we are, if the peer wants one.
+    /// Token that proves our identity, if the peer requires one.
     pub token: Option<TokenFile>,
-    /// What the peer's certificate must prove; none: URLs are `ws://`.
+    /// Requirements on the peer's certificate; `None`: URLs are `ws://`.
     pub trust: Option<Trust>,
-    /// Whether URLs may be `ws://` in spite of [`Config::trust`], for peers that do not speak TLS yet.
+    /// Permits `ws://` URLs despite [`Config::trust`], for peers without TLS.
     pub allow_plain: bool,
 }
 
@@ -95,50 +95,50 @@ impl Default for Config {
     }
 }
 
-/// Why a frame was not sent. After [`SendError::Full`] none of it has left; after [`SendError::NotConnected`] it may
-/// have, if the link broke in the middle of a write, so sending it again may repeat it.
+/// Reason why a frame was not sent. After [`SendError::Full`] no part of it was sent. After [`SendError::NotConnected`]
+/// it may have been sent, if the link broke during a write, so sending it again may duplicate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// There is no connection, or it broke before the frame was written.
     #[error("no connection to the peer has been established")]
     NotConnected,
-    /// [`Config::queue_capacity`] frames wait already.
+    /// [`Config::queue_capacity`] frames are already waiting.
     #[error("too many frames wait for the socket")]
     Full,
 }
 
-/// Why a link cannot be started.
+/// Reason why a link cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// No URL was given.
     #[error("no URL to connect to")]
     None,
-    /// A URL that is not `ws://HOST[:PORT][/PATH]`, or `wss://` likewise.
+    /// A URL that is not `ws://HOST[:PORT][/PATH]` or the same with `wss://`.
     #[error("URL {0:?} must have the form ws://HOST[:PORT][/PATH], or wss:// likewise")]
     Invalid(String),
-    /// A `wss://` URL, and nothing says whose certificates to believe.
+    /// A `wss://` URL without trusted CAs.
     #[error("URL {0:?} needs authorities to believe: ZEROSCALE_STAT_TLS_CA_FILE")]
     Untrusted(String),
-    /// A `ws://` URL where TLS is asked for.
+    /// A `ws://` URL although TLS is required.
     #[error("URL {0:?} must begin with wss://, since ZEROSCALE_STAT_TLS_CA_FILE is set")]
     Plain(String),
 }
 
-/// Sends frames over a link that mends itself. Clones share the link; it ends with the last of them, or on shutdown.
+/// Sends frames over a self-healing link. Clones share the link; it ends with the last of them, or on shutdown.
 #[derive(Clone, Debug)]
 pub struct DurableSender {
     queue: mpsc::Sender<Outgoing>,
     connected: watch::Receiver<bool>,
 }
 
-/// A frame on its way, and who wants to know when it was written.
+/// Queued frame, and the sender that waits for the write, if any.
 #[derive(Debug)]
 struct Outgoing {
     frame: Bytes,
     written: Option<oneshot::Sender<()>>,
 }
 
-/// One of a link's URLs, taken apart.
+/// Parsed URL of a link.
 #[derive(Clone, Debug)]
 struct Target {
     uri: Uri,
@@ -148,13 +148,13 @@ struct Target {
 }
 
 impl DurableSender {
-    /// Starts a link to the first of `urls` that answers, and keeps it up until `shutdown`, or until every clone is
-    /// gone. On shutdown queued frames are still written, within a second, and the peer is told with a close frame.
+    /// Starts a link to the first of `urls` that responds, and maintains it until `shutdown` or until every clone is
+    /// dropped. On shutdown, queued frames are still written, within a second, followed by a close frame.
     ///
     /// Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// No URL, or one of another form; or TLS is asked for by one of URL and trust alone.
+    /// Fails without a URL, for a malformed URL, or if only the URL or only the trust requires TLS.
     pub fn start(
         urls: Vec<String>,
         resolver: Arc<dyn Resolve>,
@@ -186,8 +186,8 @@ impl DurableSender {
         self.enqueue(Outgoing { frame, written: None })
     }
 
-    /// Sends a frame and waits until all of it was handed to the connected socket. That is no proof that the peer read
-    /// it, but a peer that vanished before is found out by the pings.
+    /// Sends a frame and waits until all of it is written to the connected socket. This does not prove that the peer
+    /// has read it, but pings detect a peer that disappeared before.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the frame queued: it may still be sent.
@@ -200,12 +200,12 @@ impl DurableSender {
         done.await.map_err(|_| SendError::NotConnected)
     }
 
-    /// Whether there is a connection now, and every change of that.
+    /// Returns the current state of the connection, with every change.
     pub fn connected(&self) -> watch::Receiver<bool> {
         self.connected.clone()
     }
 
-    /// Whether there is a connection now.
+    /// Reports whether there is currently a connection.
     pub fn is_connected(&self) -> bool {
         *self.connected.borrow()
     }

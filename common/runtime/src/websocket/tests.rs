@@ -14,7 +14,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::{WebSocketStream, accept_async};
 
-/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+/// Upper bound, far beyond the duration of anything here, so that a bug fails a test instead of hanging it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn pipe() -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexStream>) {
@@ -51,7 +51,7 @@ pub(super) async fn connected(link: &DurableSender, expected: bool) {
     within(link.connected().wait_for(|now| *now == expected)).await.expect("the link's task lives");
 }
 
-/// Goal: a peer that accepts frames but never pongs is given up exactly when the read deadline ends.
+/// Goal: a peer that accepts frames but never sends a pong is given up exactly at the read deadline.
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_never_pongs_is_lost_after_the_read_deadline() {
     let (client, _silent) = pipe().await;
@@ -62,7 +62,7 @@ async fn a_peer_that_never_pongs_is_lost_after_the_read_deadline() {
     assert_eq!(start.elapsed(), Duration::from_secs(10));
 }
 
-/// Goal: data from the peer does not renew the deadline; only a pong proves that it still answers.
+/// Goal: data from the peer does not extend the deadline; only a pong proves that the peer responds.
 #[tokio::test(start_paused = true)]
 async fn frames_from_the_peer_do_not_replace_pongs() {
     let (client, server) = pipe().await;
@@ -87,7 +87,7 @@ async fn frames_from_the_peer_do_not_replace_pongs() {
     }
 }
 
-/// Goal: a peer that answers pings keeps the link for as long as it does.
+/// Goal: the link stays up while the peer responds to pings.
 #[tokio::test(start_paused = true)]
 async fn pongs_keep_the_link_up() {
     let (client, mut server) = pipe().await;
@@ -110,7 +110,7 @@ async fn pongs_keep_the_link_up() {
     assert_eq!(pings, 30, "one ping each 10/3 s");
 }
 
-/// Goal: what is sent arrives as one binary frame each, and `send` returns once it was written.
+/// Goal: each sent frame arrives as one binary frame, and `send` returns once it was written.
 #[tokio::test]
 async fn frames_arrive_and_are_confirmed() {
     let (listener, address) = listen().await;
@@ -125,7 +125,7 @@ async fn frames_arrive_and_are_confirmed() {
     }
 }
 
-/// Goal: a frame is refused, not kept, while there is no connection.
+/// Goal: a frame is rejected, not stored, while there is no connection.
 #[tokio::test]
 async fn frames_are_refused_before_the_handshake() {
     let (listener, address) = listen().await;
@@ -135,12 +135,12 @@ async fn frames_are_refused_before_the_handshake() {
     assert_eq!(within(link.send(Bytes::new())).await, Err(SendError::NotConnected));
 }
 
-/// Goal: a peer that restarts (1012) is dialled again at once, not after a back-off.
+/// Goal: a peer that announces a restart (1012) is dialled again at once, without a back-off.
 #[tokio::test]
 async fn a_restarting_peer_is_dialled_again_at_once() {
     let (listener, address) = listen().await;
     let shutdown = CancellationToken::new();
-    // A back-off beyond the test's patience: only an attempt without one can pass.
+    // The back-off exceeds the test's patience, so only an attempt without one can pass.
     let config = Config { backoff_first: PATIENCE * 10, backoff_max: PATIENCE * 10, ..Config::default() };
     let link = DurableSender::start(vec![format!("ws://{address}")], Arc::new(Dns), config, shutdown.clone())
         .expect("valid URL");
@@ -153,7 +153,7 @@ async fn a_restarting_peer_is_dialled_again_at_once() {
     assert_eq!(within(second.next()).await.expect("open").expect("readable"), Message::binary(b"again".to_vec()));
 }
 
-/// Goal: a connection that breaks without a word is replaced, and the flag tells both changes.
+/// Goal: a connection that breaks silently is replaced, and the flag reports both changes.
 #[tokio::test]
 async fn a_broken_connection_is_replaced() {
     let (listener, address) = listen().await;
@@ -166,7 +166,7 @@ async fn a_broken_connection_is_replaced() {
     connected(&link, true).await;
 }
 
-/// Goal: the second URL is used when nobody answers at the first.
+/// Goal: the second URL is used if the first does not respond.
 #[tokio::test]
 async fn urls_are_tried_in_order() {
     let (closed, refused) = listen().await;
@@ -177,7 +177,7 @@ async fn urls_are_tried_in_order() {
     connected(&link, true).await;
 }
 
-/// Goal: on shutdown queued frames still leave, followed by a close frame.
+/// Goal: on shutdown, queued frames are still sent, followed by a close frame.
 #[tokio::test]
 async fn shutdown_writes_what_is_queued_and_says_goodbye() {
     let (listener, address) = listen().await;
@@ -191,7 +191,7 @@ async fn shutdown_writes_what_is_queued_and_says_goodbye() {
     assert!(matches!(close, Message::Close(Some(ref frame)) if frame.code == CloseCode::Normal), "{close:?}");
 }
 
-/// Goal: with the queue full the newest frame is refused, and its sender told so.
+/// Goal: if the queue is full, the newest frame is rejected and its sender is notified.
 #[tokio::test]
 async fn a_full_queue_refuses_the_newest_frame() {
     let (queue, _frames) = mpsc::channel(1);
@@ -201,7 +201,7 @@ async fn a_full_queue_refuses_the_newest_frame() {
     assert_eq!(link.try_send(Bytes::from_static(b"2")), Err(SendError::Full));
 }
 
-/// Goal: a URL that cannot be used is refused at the start and named.
+/// Goal: an unusable URL is rejected at the start, and the error contains it.
 #[test]
 fn urls_are_checked_at_the_start() {
     for bad in ["https://host:1", "http://host", "ws://", "no url at all", "/path"] {

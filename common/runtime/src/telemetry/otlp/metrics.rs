@@ -1,4 +1,4 @@
-//! Metrics as OTLP's message: cumulative, from the text that Prometheus would fetch.
+//! Converts Prometheus's text to OTLP metrics with cumulative values.
 
 use super::super::catalog;
 use super::super::instrument::Kind;
@@ -13,14 +13,14 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 
 const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
 
-/// When the values began to be counted, and when they were read: nanoseconds since 1970.
+/// Start of counting and time of reading, in nanoseconds since 1970.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) start: u64,
     pub(super) now: u64,
 }
 
-/// All of `text`, of the process that `resource` describes.
+/// Converts all of `text`, for the process that `resource` describes.
 pub(super) fn request(text: &str, resource: &Resource, scope: &str, span: Span) -> ExportMetricsServiceRequest {
     let metrics = text::families(text).iter().filter_map(|family| metric_of(family, span)).collect();
     let scope = InstrumentationScope { name: scope.to_owned(), ..InstrumentationScope::default() };
@@ -71,7 +71,8 @@ fn number(sample: &Sample<'_>, span: Span) -> Option<NumberDataPoint> {
     })
 }
 
-/// A series' lines follow each other; buckets count what is below their bound, the last without one.
+/// Converts the lines of histograms. Lines of a series are adjacent. Prometheus's buckets are cumulative; the last has
+/// no bound.
 fn histograms(samples: &[Sample<'_>], span: Span) -> Vec<HistogramDataPoint> {
     let mut points: Vec<HistogramDataPoint> = Vec::new();
     let mut below = 0;
@@ -126,7 +127,7 @@ mod tests {
     use prometheus_client::metrics::gauge::Gauge;
     use prometheus_client::metrics::histogram::Histogram;
 
-    /// Goal: what is registered arrives under upstream's names, with its values, as what it is.
+    /// Goal: registered metrics are sent with upstream's names, their values and their kinds.
     #[test]
     fn what_is_registered_is_sent() {
         let metrics = Metrics::default();

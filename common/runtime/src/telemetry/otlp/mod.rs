@@ -1,16 +1,17 @@
 //! Sends metrics and spans to a collector: OTLP over HTTP or gRPC, both with protobuf.
 //!
-//! | setting | beaten by |
+//! | setting | overridden by |
 //! |---|---|
-//! | `metrics-endpoint`, `tracing-endpoint` | `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, `..._TRACES_ENDPOINT`, then `OTEL_EXPORTER_OTLP_ENDPOINT` |
+//! | `metrics-endpoint` | `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, then `OTEL_EXPORTER_OTLP_ENDPOINT` |
+//! | `tracing-endpoint` | `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, then `OTEL_EXPORTER_OTLP_ENDPOINT` |
 //! | `metrics-export-interval` | `OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds; neither: 60 s |
 //! | the plane's name | `OTEL_SERVICE_NAME` |
 //!
-//! An endpoint is a URL; a bare `host:port` means `http://`. `https://` believes the system's authorities, or those in
-//! the file that `OTEL_EXPORTER_OTLP_CERTIFICATE` names. Over HTTP, a URL without a path gets the signal's own.
+//! An endpoint is a URL; a bare `host:port` means `http://`. `https://` trusts the system's CAs, or those in the file
+//! that `OTEL_EXPORTER_OTLP_CERTIFICATE` names. Over HTTP, a URL without a path gets the signal's own path.
 //!
-//! Each export has a connection of its own: they are seconds apart. What cannot be sent is logged once
-//! ([`crate::failure_log`]) and dropped; metrics are cumulative, so nothing is lost with them but a point.
+//! Each export uses a new connection, since exports are seconds apart. A failed export is logged once
+//! ([`crate::failure_log`]) and dropped. Metrics are cumulative, so only one data point is lost.
 //!
 //! # Not here
 //!
@@ -33,7 +34,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// OpenTelemetry's default.
+/// OpenTelemetry's default interval.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Longest wait for the last export.
 const LAST: Duration = Duration::from_secs(5);
@@ -51,7 +52,7 @@ pub struct Environment {
     pub traces_endpoint: Option<String>,
     /// `OTEL_EXPORTER_OTLP_CERTIFICATE`.
     pub certificate: Option<PathBuf>,
-    /// `OTEL_METRIC_EXPORT_INTERVAL`; what is no number is ignored, as the specification has it.
+    /// `OTEL_METRIC_EXPORT_INTERVAL`; a value that is not a number is ignored, as the specification requires.
     pub metric_interval: Option<Duration>,
     /// `OTEL_TRACES_SAMPLER`.
     pub sampler: Option<String>,
@@ -60,7 +61,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// From the variables that `get` knows.
+    /// Reads the variables with `get`.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Self {
         let read = |variable: &str| get(variable).filter(|value| !value.is_empty());
         let millis = read("OTEL_METRIC_EXPORT_INTERVAL").and_then(|value| value.parse().ok());
@@ -77,19 +78,19 @@ impl Environment {
     }
 }
 
-/// Who the process is, in what it exports.
+/// Identity of the process in its exports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// `activator` or `autoscaler`.
+    /// Name of the service: `activator` or `autoscaler`.
     pub service: &'static str,
-    /// Namespace of its pod.
+    /// Namespace of the process's pod.
     pub namespace: String,
-    /// Its pod.
+    /// Name of the process's pod.
     pub pod: String,
 }
 
 impl Who {
-    /// What describes the process: upstream's attributes.
+    /// Returns upstream's attributes that describe the process.
     pub(crate) fn attributes(&self, environment: &Environment) -> Vec<(&'static str, String)> {
         let service = environment.service_name.clone().unwrap_or_else(|| self.service.to_owned());
         vec![
@@ -107,10 +108,10 @@ impl Who {
     }
 }
 
-/// Starts to send `metrics`, if `config` says so, until `shutdown`; once more then, and the task has ended.
+/// Starts to send `metrics`, if `config` requires it, until `shutdown`. The task ends after one more export.
 ///
 /// # Errors
-/// The endpoint cannot be used.
+/// Fails if the endpoint cannot be used.
 pub fn push(
     metrics: Metrics,
     config: &MetricsConfig,
@@ -131,7 +132,7 @@ pub fn push(
             let last = tokio::time::timeout_at(next, shutdown.cancelled()).await.is_ok();
             next += every;
             let (metrics, resource, scope) = (metrics.clone(), resource.clone(), scope.clone());
-            // Of tens of thousands of workloads it is a hundred megabytes, and takes seconds.
+            // For tens of thousands of workloads this is a hundred megabytes and takes seconds.
             let made = tokio::task::spawn_blocking(move || {
                 let (text, span) = (metrics.encode()?, metrics::Span { start, now: since_1970() });
                 Ok::<_, std::fmt::Error>(metrics::request(&text, &resource, &scope, span).encode_to_vec())
@@ -154,7 +155,7 @@ pub fn push(
     })))
 }
 
-/// Nanoseconds. The system's clock is asked here alone: points in OTLP are dated.
+/// Returns nanoseconds. Only this function reads the system's clock: OTLP data points have timestamps.
 fn since_1970() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "what leaves the process is dated by the wall clock")]
     let now = std::time::SystemTime::now();

@@ -1,4 +1,4 @@
-//! The exporter against collectors that the tests play: what is sent, and what becomes of it when one does not answer.
+//! The exporter against mock collectors: exported data, and the handling of failures.
 
 use super::*;
 use bytes::Bytes;
@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a collector got: path, content type and body.
+/// Request that a collector received: path, content type and body.
 type Received = (String, String, Bytes);
 
-/// A collector of either protocol. Each request is answered with `status`: HTTP's, or gRPC's in trailers.
+/// Starts a collector of either protocol. Each request gets `status`: HTTP's, or gRPC's in trailers.
 async fn collector(protocol: OtlpProtocol, status: u16) -> (SocketAddr, mpsc::UnboundedReceiver<Received>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
@@ -58,7 +58,7 @@ async fn collector(protocol: OtlpProtocol, status: u16) -> (SocketAddr, mpsc::Un
     (address, receiver)
 }
 
-/// Goal: over both transports a collector gets, at the interval and once more at the end, what is registered.
+/// Goal: over both transports a collector gets the registered metrics, at the interval and once more at the end.
 #[tokio::test]
 async fn metrics_are_pushed_over_both_transports() {
     let rows = [
@@ -98,7 +98,7 @@ async fn metrics_are_pushed_over_both_transports() {
     }
 }
 
-/// Goal: what a collector refuses is an error that says what it said.
+/// Goal: a collector's rejection is an error with the collector's message.
 #[tokio::test]
 async fn refusals_are_told() {
     for (protocol, status, expected) in

@@ -1,10 +1,10 @@
-//! Reads OpenMetrics text: ours, as [`super::super::Metrics::encode`] writes it, so that metrics are counted once and
-//! exported in two formats.
+//! Parses our own OpenMetrics text, as [`super::super::Metrics::encode`] writes it, so that metrics are counted once
+//! and exported in two formats.
 //!
-//! `prometheus-client` can also encode to structures, but generates them with a protobuf compiler while it is built,
-//! which costs every build more than this reader. It reads nobody else's text.
+//! `prometheus-client` can also encode to structures, but generates them with a protobuf compiler during the build,
+//! which costs every build more than this parser. It need not parse any other program's text.
 //!
-//! Not here: exemplars, time stamps, info and state sets.
+//! Not here: exemplars, timestamps, info and state sets.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub(in crate::telemetry) enum Type {
 }
 
 impl Type {
-    /// As the text says it.
+    /// Returns the word for the type in the text.
     pub(in crate::telemetry) fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -39,13 +39,13 @@ pub(in crate::telemetry) struct Family<'a> {
 
 #[derive(Debug)]
 pub(in crate::telemetry) struct Sample<'a> {
-    /// What follows the family's name: `_total`, `_bucket`, or nothing.
+    /// Text after the family's name: `_total`, `_bucket`, or nothing.
     pub(in crate::telemetry) suffix: &'a str,
     pub(in crate::telemetry) labels: Vec<(&'a str, Cow<'a, str>)>,
     pub(in crate::telemetry) value: &'a str,
 }
 
-/// Every family, in order. Lines that are not understood are left out.
+/// Returns every family, in order. Lines that cannot be parsed are skipped.
 pub(in crate::telemetry) fn families(text: &str) -> Vec<Family<'_>> {
     let mut families: Vec<Family<'_>> = Vec::new();
     let mut help = ("", "");
@@ -95,7 +95,7 @@ fn sample<'a>(line: &'a str, family: &str) -> Option<Sample<'a>> {
     Some(Sample { suffix, labels, value })
 }
 
-/// A label's value up to its closing quote, and what follows that.
+/// Splits a label's value at its closing quote from the rest of the text.
 fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
     let mut escaped = false;
     let mut escapes = false;

@@ -1,7 +1,7 @@
-//! One OTLP message to a collector and its answer, over HTTP/1.1 or gRPC.
+//! One OTLP message to a collector and its response, over HTTP/1.1 or gRPC.
 //!
-//! gRPC is spoken with hyper and five bytes of framing that are written here. A call has one message each way and no
-//! stream, so a gRPC library and the exporter built on it would add a dozen crates to every binary for two requests a
+//! gRPC uses hyper and five bytes of framing that are written here. A call has one message in each direction and no
+//! stream. So a gRPC library and the exporter built on it would add a dozen crates to every binary for two requests a
 //! minute.
 
 use super::Environment;
@@ -23,19 +23,19 @@ use tokio::time::timeout;
 
 /// Longest wait for a collector, as OpenTelemetry's default.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Largest answer that is read.
+/// Largest response that is read.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// What is sent.
+/// Kind of exported data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Points.
+    /// Metrics.
     Metrics,
     /// Spans.
     Traces,
 }
 
-/// A way to a collector.
+/// Connection settings for a collector.
 #[derive(Clone, Debug)]
 pub struct Sender {
     protocol: OtlpProtocol,
@@ -43,15 +43,15 @@ pub struct Sender {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
-/// An endpoint that cannot be used.
+/// Error of an endpoint that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} = {value}: {rule}")]
 pub struct SenderError {
-    /// The key or variable.
+    /// Key or variable.
     pub setting: &'static str,
-    /// What it holds.
+    /// Value of it.
     pub value: String,
-    /// The rule it broke.
+    /// Broken rule.
     pub rule: String,
 }
 
@@ -67,10 +67,10 @@ impl Signal {
 }
 
 impl Sender {
-    /// To `configured`, unless the environment says otherwise.
+    /// Creates a sender to `configured`, unless the environment overrides it.
     ///
     /// # Errors
-    /// The endpoint is no URL with a host, or its authorities cannot be read.
+    /// Fails if the endpoint is not a URL with a host, or if its CAs cannot be read.
     pub fn new(
         protocol: OtlpProtocol,
         signal: Signal,
@@ -122,10 +122,10 @@ impl Sender {
     /// Sends one message, within ten seconds.
     ///
     /// # Errors
-    /// The collector could not be reached, or did not take it: in words.
+    /// Describes why the collector could not be reached or rejected the message.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connection; the message may have been taken.
+    /// Dropping the future closes the connection; the message may have been accepted.
     pub async fn send(&self, message: Vec<u8>) -> Result<(), String> {
         match timeout(PATIENCE, self.exchange(message)).await {
             Ok(sent) => sent,
