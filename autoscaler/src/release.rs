@@ -2,10 +2,11 @@
 //!
 //! This performs the autoscaler's own clean-up for a deleted ZeroScaler. First, for all objects, replicas become
 //! max(1, min, adopted replicas), and each borrowed Service gets its selector back. Then, object by object, it waits
-//! until Kubernetes' own EndpointSlices lead to the pods ([`handover`](crate::standalone::handover)). After that it
-//! deletes our slices and the Services that we made, and last the finalizer. All objects wait at the same time, and
-//! running activators hold requests meanwhile. ZeroScalers that are being deleted disappear then. The others remain
-//! without effect until an autoscaler runs again, and that autoscaler adopts their targets as it finds them.
+//! until Kubernetes' own EndpointSlices lead to the pods ([`handover`](crate::standalone::handover)), and deletes our
+//! slices, the Services that we made, and last the finalizer. The pods of all objects start at the same time, so the
+//! waits overlap, and running activators hold requests meanwhile. ZeroScalers that are being deleted disappear then.
+//! The others remain without effect until an autoscaler runs again, and that autoscaler adopts their targets as it
+//! finds them.
 //!
 //! If the scope is a namespace or the whole cluster, Services whose ZeroScaler is already gone, because its finalizer
 //! was removed by hand, are restored as well. The former replicas of their workloads are no longer known.

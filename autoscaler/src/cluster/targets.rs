@@ -417,7 +417,7 @@ async fn answered<T>(what: &str, question: impl Future<Output = Result<T, kube::
     }
 }
 
-/// Returns whether a retry at once is useless, because the API server refuses to serve this resource to us.
+/// Returns whether the API server refuses to serve this resource to us, so that retries need pauses.
 fn is_refused(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))

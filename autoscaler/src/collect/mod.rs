@@ -7,8 +7,9 @@
 //!
 //! - A stat for a revision that is not collected here is dropped and counted: its owner may be about to change.
 //! - A revision without pods has nothing to scrape; [`scraper`] skips it at the cost of a lookup.
-//! - Missing endpoints, and Services that keep leading to the same pods, may be transient. They are reported only on
-//!   the third consecutive turn ([`DOUBTS_MAX`]). Upstream reports each one, and so writes a status each second.
+//! - Missing endpoints, and Services that keep leading to the same pods, may be transient. They are reported only if
+//!   the third consecutive scrape has the same result ([`DOUBTS_MAX`]). Upstream reports each one, and so writes a
+//!   status each second.
 //! - Without a scrape target an empty window means zero load; with one it means missing data.
 
 pub mod scraper;
@@ -30,7 +31,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Consecutive turns without new data that are tolerated before the Metric reports it.
+/// Consecutive scrapes without new data that are tolerated before the Metric reports it.
 pub const DOUBTS_MAX: u32 = 2;
 
 /// Measurements of all revisions of this process.
@@ -49,7 +50,7 @@ struct Collected {
     spec: CollectSpec,
     metrics: Metrics,
     health: CollectionHealth,
-    /// Consecutive turns with a possibly transient failure.
+    /// Consecutive scrapes with a possibly transient failure.
     doubts: u32,
     /// Set while a scrape is running.
     scraping: bool,
@@ -77,7 +78,7 @@ impl Collected {
         self.ports != before
     }
 
-    /// Sets the health. Returns whether it changed as reported.
+    /// Sets the health, unless the change may be transient. Returns whether it has changed.
     fn set_health(&mut self, health: CollectionHealth) -> bool {
         let in_doubt = matches!(health, CollectionHealth::NoEndpoints(_) | CollectionHealth::DidNotReceiveStat(_));
         self.doubts = if in_doubt { self.doubts.saturating_add(1) } else { 0 };
@@ -186,7 +187,7 @@ impl Collector {
         }
     }
 
-    /// Records a turn without a scrape, and its reason.
+    /// Records that a scrape was skipped, and the reason.
     fn not_scraped(&self, key: &RevisionKey, health: CollectionHealth) {
         if let Some(collected) = self.get(key)
             && collected.lock().set_health(health)

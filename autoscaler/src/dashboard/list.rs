@@ -67,7 +67,7 @@ pub(super) async fn list(own: &Own, replicas: &Replicas, scope: &Scope) -> Strin
     let names: Vec<String> = others.iter().map(name).collect();
     let theirs: Vec<_> = names.iter().map(|name| known.of(name)).collect();
     let younger = own.look(known.of(me).and_then(|position| position.parse().ok())).await;
-    // A replica that owns nothing has no rows of its own, and replicas that the client has followed report deletions.
+    // A replica without rows needs no full list if the client has followed other replicas: those report deletions.
     let is_full = younger.is_full && !(younger.changed.is_empty() && theirs.iter().any(Option::is_some));
     // A client that needs everything gets everything from all replicas.
     let asked = theirs.iter().map(|position| position.filter(|_| !is_full));

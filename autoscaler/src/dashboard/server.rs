@@ -124,7 +124,7 @@ impl Server {
 
 impl Serving {
     async fn connection(self, stream: TcpStream, ended: CancellationToken) {
-        let _ = stream.set_nodelay(true); // Only an optimization.
+        let _ = stream.set_nodelay(true); // Not needed for correctness.
         let connection = ended.clone();
         let service = hyper::service::service_fn(move |request| {
             let (serving, ended) = (self.clone(), ended.clone());

@@ -16,7 +16,7 @@ pub(super) struct Summary {
     /// Kind and name, such as `Deployment/hello`.
     pub(super) target: String,
     pub(super) state: State,
-    /// Time since when it is in this state.
+    /// Time at which this state began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<String>,
     /// Set if scaling and routing are suspended.

@@ -479,8 +479,8 @@ async fn a_client_that_does_not_read_takes_one_turn() {
     assert_eq!(names(&replica.json("/api/v1/workloads").await.1).len(), 10_000);
 }
 
-/// Goal: each of two replicas shows all lists, changes and single workloads. If a replica is gone, it is named, and
-/// its workloads are shown from their objects.
+/// Goal: each of two replicas serves all workloads, in lists, changes and details. If a replica is gone, it is named,
+/// and its workloads are shown from their objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_replica_shows_all() {
     let objects = InHand::default();

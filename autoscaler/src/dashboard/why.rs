@@ -31,7 +31,7 @@ pub(super) struct Facts<'a> {
     pub(super) is_paused: bool,
     /// Reason and message of Ready, if it is False.
     pub(super) refused: Option<(&'a str, &'a str)>,
-    /// Seconds since it is in this state.
+    /// Seconds spent in this state.
     pub(super) since: Option<u64>,
     /// Parameters of its rule.
     pub(super) spec: Option<&'a DeciderSpec>,
@@ -153,7 +153,7 @@ fn pods(count: i32) -> String {
     format!("{count} pod{}", if count == 1 { "" } else { "s" })
 }
 
-/// Formats a number without decimals, or with one below 10 unless it is zero.
+/// Formats a number, with one decimal if it is below 10 and not whole.
 fn number(value: f64) -> String {
     let value = if value.abs() < 0.05 { 0.0 } else { value }; // No -0.
     let text = if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") };

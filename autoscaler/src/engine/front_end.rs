@@ -73,7 +73,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     fn read(&self, key: &Key, subject: &mut Self::Subject, now: Timestamp) -> Result<Reading, Error>;
 
     /// Requests the Services that [`Reading::AwaitServices`] lacks, for the initial path. Returns whether the public
-    /// Service exists.
+    /// Service is known.
     ///
     /// # Errors
     /// Errors of the API server.

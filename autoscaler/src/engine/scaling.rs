@@ -185,7 +185,7 @@ impl Scaling {
         let probe = match &workload.probe {
             None => ProbeResult::NotInPath,
             Some(Probed::Service(target)) => self.prober.proof(key, target),
-            // Only here is this kind of proof requested.
+            // Only an inactive workload with pods needs this proof.
             Some(Probed::Known(known)) if matches!(active, Active::False(_)) && current > 0 => known.proof(),
             Some(Probed::Known(_)) => ProbeResult::NotAsked,
         };

@@ -91,7 +91,7 @@ pub(crate) struct PathState {
 /// State that the last reconcile reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Previous {
-    /// Activity of the workload, and since when.
+    /// Activity of the workload, with its duration.
     pub(crate) active: Active,
     /// Time for which a timed-out wake has been reported; none: none is.
     pub(crate) given_up_for: Option<Duration>,

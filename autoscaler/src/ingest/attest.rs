@@ -55,13 +55,13 @@ pub struct Attestations {
 #[derive(Debug, Default)]
 struct State {
     heard: HashMap<String, Instant>,
-    /// Ready activators, and the time since when each is ready.
+    /// Ready activators, and the time at which each became ready.
     ready: Vec<(ReadyActivator, Instant)>,
     ever: bool,
 }
 
 impl ReadyActivator {
-    /// Returns its reliable name. An address may belong to another pod later.
+    /// Returns the name that identifies it reliably. An address may belong to another pod later.
     fn name(&self) -> &str {
         self.pod.as_deref().unwrap_or(&self.address)
     }

@@ -213,7 +213,7 @@ enum Way {
 
 impl Server {
     async fn connection(self, stream: TcpStream, ip: IpAddr) {
-        // Both options are optional optimizations.
+        // Neither option is needed for correctness.
         let _ = stream.set_nodelay(true);
         let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE);
         let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive);

@@ -1,10 +1,10 @@
 //! Bounds on the memory of incomplete frames.
 //!
-//! A frame may be large, and there may be many connections. Peers that stop one byte short of a frame's end would
-//! occupy as much memory as all of them together may send. Each connection therefore has [`FREE`] bytes that are not
-//! charged, which is more than most frames need. Beyond that, all connections share [`TOTAL_MAX`], of which the
-//! address with the largest share gives way, and a frame must end within [`PATIENCE`]. A connection that gives way or
-//! is late is closed. An activator then reconnects and reports again.
+//! A frame may be large, and there may be many connections. Peers that stop one byte short of a frame's end would each
+//! occupy the memory of a whole frame. Each connection therefore has [`FREE`] bytes that are not charged, which is
+//! more than most frames need. Beyond that, all connections share [`TOTAL_MAX`], of which the address with the largest
+//! share gives way, and a frame must end within [`PATIENCE`]. A connection that gives way or is late is closed. An
+//! activator then reconnects and reports again.
 
 use common_runtime::bounded_accept::{GivesWay, Limits, Share, Shares};
 use std::io;

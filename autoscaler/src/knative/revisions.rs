@@ -1,5 +1,5 @@
 //! Front end for a revision's PodAutoscaler. Knative's webhook has validated it, and Knative's controllers create and
-//! delete the objects around it. This front end reads and scales it, without taking ownership.
+//! delete the objects around it. This front end reads it, scales its target, and writes its status.
 
 use super::children::Children;
 use super::parameters::parameters;

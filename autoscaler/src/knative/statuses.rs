@@ -109,7 +109,7 @@ enum Patience {
 /// Unreported changes of one object.
 #[derive(Default)]
 struct Unsaid {
-    /// Time since when its status differs from the written one.
+    /// Time at which its status began to differ from the written one.
     since: Option<Instant>,
     scaled: Option<Scaled>,
 }

@@ -110,7 +110,7 @@ pub(super) enum Leads {
     To(Arc<Controller>),
     /// Has no controller, or no longer exists.
     Nowhere,
-    /// Must not be read.
+    /// Reading it is forbidden.
     Unreadable,
 }
 

@@ -203,7 +203,7 @@ impl SeenPod {
         self.containers(now).find(starts)
     }
 
-    /// Returns the time since when it is in its present step of starting.
+    /// Returns the duration of its present step of starting, without the initial delay of its probe.
     fn starting_for(&self, now: Timestamp) -> Duration {
         let (mut since, mut delay) = (None, Duration::ZERO);
         for (spec, status) in self.specified() {
@@ -339,8 +339,8 @@ mod tests {
         assert_eq!((state.state.phase, state.cause, due), (Phase::Other, None, None));
     }
 
-    /// Goal: a restarted container is not ready before it has run for a while, unless it has a probe. In a Knative
-    /// install Kubernetes' condition counts.
+    /// Goal: a restarted container is not ready before it has run for a while, unless its readiness probe passes. In a
+    /// Knative install Kubernetes' condition counts.
     #[test]
     fn who_was_started_again_proves_itself() {
         let run = json!({"name": "c", "ready": true, "restartCount": 1, "state": {"running": {"startedAt": "2026-08-01T00:00:10Z"}},

@@ -2,7 +2,7 @@
 //!
 //! Some causes are visible only there: a volume that cannot be mounted, the last failure of a probe, and why a
 //! StatefulSet creates no pod. Only pods that have been starting for a while are looked up, [`AT_ONCE`] at a time; the
-//! others are looked up at their next check. If events must not be read, nothing is known.
+//! others are looked up at their next check. If reading events is forbidden, nothing is known.
 
 use common::RevisionKey as PodName;
 use common::time::Timestamp;

@@ -24,6 +24,6 @@ pub(crate) struct Looked {
     pub(crate) object: Arc<ZeroScaler>,
     /// Its status: the next one to be written, if this process owns it; else the last written one.
     pub(crate) status: ZeroScalerStatus,
-    /// Time since when it is awake, asleep or in transition, RFC 3339.
+    /// Time at which its state (awake, asleep or in transition) began, RFC 3339.
     pub(crate) since: Option<String>,
 }

@@ -67,7 +67,7 @@ pub trait Deciders: Send + Sync + 'static {
     /// once. `initial` matters at creation only.
     fn ensure(&self, key: &RevisionKey, subject: Subject, initial: Initial);
 
-    /// Updates the reconciler's view of the surroundings. Cheap; called on every reconcile.
+    /// Updates the surroundings that the reconciler has observed. Cheap; called on every reconcile.
     fn observe(&self, key: &RevisionKey, surroundings: Surroundings);
 
     /// Returns the latest decision; `None` for a revision that has no loop.
@@ -81,8 +81,8 @@ pub trait Deciders: Send + Sync + 'static {
     /// Discards the measurements, as if no request had come for a whole window. Keeps the history.
     fn forget_load(&self, _key: &RevisionKey) {}
 
-    /// Records the requested scale of the target, after bounds and scale to zero, for the metrics. If it is unknown,
-    /// the caller does not call this: the former value stays, as upstream's does.
+    /// Records the requested scale of the target, after bounds and scale to zero, for the metrics. Not called if the
+    /// scale is unknown: the former value stays, as upstream's does.
     fn requested(&self, _key: &RevisionKey, _replicas: i32) {}
 
     /// Returns the traced wake, if there is one.
@@ -317,7 +317,7 @@ pub struct Failing {
     pub cause: Cause,
     /// Name of a failing pod.
     pub pod: String,
-    /// Time since when this pod fails for this reason.
+    /// Time at which this pod began to fail for this reason.
     pub since: Instant,
 }
 

@@ -1,7 +1,7 @@
 //! A single request to a queue-proxy: `GET /metrics` at port 9090, with a `Stat` as response.
 //!
-//! A pod is requested at its own address, over a kept connection. A Service is requested over a new connection each
-//! time, so that each request may reach another pod.
+//! A request to a pod uses the pod's address and a kept connection. A request to a Service uses a new connection each
+//! time, so that it may reach another pod.
 //!
 //! # Not here
 //!

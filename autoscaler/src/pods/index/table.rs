@@ -57,7 +57,7 @@ pub(super) struct Entry {
 pub(super) enum Listens {
     /// Test in progress.
     Asked,
-    /// Connections refused since that time.
+    /// Connections have been refused since this time.
     Refused { since: Instant, port: u16 },
     /// A connection was accepted, or the port cannot be tested.
     Proven,
@@ -141,7 +141,7 @@ impl Index {
                 && moved
                 && (matches!(tracked.selector, PodSelector::Expressions(_)) || !tracked.strangers.is_empty())
             {
-                changed.keys.insert(key.clone()); // No Service selects it.
+                changed.keys.insert(key.clone()); // No Service selects this pod.
             }
             self.recount(key, changed);
         }
