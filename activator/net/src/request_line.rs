@@ -71,7 +71,7 @@ struct Line {
     has_target: bool,
     /// Index of the first word after the second that contains [`HTTP`].
     http_at: Option<usize>,
-    /// [`HTTP`] follows a byte that is not ASCII.
+    /// `HTTP/` follows a byte that is not ASCII.
     http_behind_wide: bool,
 }
 
@@ -224,8 +224,8 @@ impl Version {
 
 impl Field {
     /// Returns the state after one more byte, an error if the line is not a field, or `None` if it is one. A line that
-    /// begins with a blank continues the field before it. Python's message parser skips a line that begins with `From
-    /// `.
+    /// begins with a blank continues the field before it. Python's message parser skips lines that begin with `From`
+    /// and a space.
     fn next(self, byte: u8) -> Option<Result<Self, ()>> {
         let Self { length, is_from } = self;
         match byte {

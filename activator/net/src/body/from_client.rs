@@ -1,5 +1,5 @@
 //! A request's body as hyper delivers it. Over HTTP/2, it reports to its connection which frames are read, when their
-//! data is dropped, and if the rest will not be read ([`super::unread`]).
+//! data is dropped, and whether the rest will not be read ([`super::unread`]).
 
 use super::unread::Unread;
 use bytes::Bytes;

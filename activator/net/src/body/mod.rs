@@ -50,7 +50,7 @@ pub struct Streamed {
     gate: Option<Arc<Gate>>,
 }
 
-/// Marks a response after which a client's HTTP/1 connection is closed. One of these happened: the response was
+/// Marker of a response after which a client's HTTP/1 connection is closed. One of these happened: the response was
 /// complete before its request; the client was never asked for an announced body, so that its rest is not read; the
 /// response's framing is faulty.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ impl std::fmt::Debug for HeadCharge {
     }
 }
 
-/// Prevents a body from being read until the gate is opened.
+/// A gate that prevents a body from being read until it is opened.
 #[derive(Default)]
 pub struct Gate {
     open: AtomicBool,

@@ -2,8 +2,8 @@
 //!
 //! An HTTP/2 pod may reject a request as unprocessed (REFUSED_STREAM, GOAWAY) after a part of its body was sent; every
 //! gRPC call has a body. So the first bytes of a body are kept until the response begins, and are replayed if the
-//! request is retried. A body cannot be replayed once more than [`KEPT_MAX`] was sent ([`KEPT_FOR_ACTIVATOR`] to
-//! another activator), or its trailers.
+//! request is retried. A body cannot be replayed once more than [`KEPT_MAX`] ([`KEPT_FOR_ACTIVATOR`] to another
+//! activator) or its trailers were sent.
 //!
 //! The bytes are kept by reference until the response begins.
 

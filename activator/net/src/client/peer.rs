@@ -30,7 +30,7 @@ pub struct Peer {
     pub trust: Trust,
     /// Socket of the connection. Set once an HTTP/1 request had a body or was followed by more bytes.
     socket: OnceLock<Arc<SharedSocket>>,
-    /// Detects a disconnect of the client.
+    /// Detector of the client's disconnect.
     disconnects: Option<Arc<Disconnects>>,
     /// Unread bytes, over HTTP/2.
     unread: OnceLock<Arc<Unread>>,
@@ -91,9 +91,9 @@ impl OwnPort {
 /// Trust in a peer's headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trust {
-    /// Trust headers that choose a revision (`Knative-Serving-*`).
+    /// Headers that choose a revision (`Knative-Serving-*`) are trusted.
     pub revision: bool,
-    /// Trust forwarding headers (`Forwarded`, `X-Forwarded-For`, `X-Forwarded-Proto`).
+    /// Forwarding headers (`Forwarded`, `X-Forwarded-For`, `X-Forwarded-Proto`) are trusted.
     pub forwarded: bool,
 }
 

@@ -34,9 +34,9 @@ pub enum Failure {
 /// Evidence that a failure gives about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// None: a single connection broke.
+    /// No evidence: a single connection broke.
     None,
-    /// None: this process or machine has no resources for a connection, but may have some soon.
+    /// No evidence: this process or machine has no resources for a connection, but may have some soon.
     Ours,
     /// The pod gets no more requests until its probe passes.
     Out,

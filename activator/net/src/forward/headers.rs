@@ -30,9 +30,9 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Uri, Version, request};
 
-/// Marks a request that came through an activator. A queue-proxy counts it as proxied.
+/// Field that marks a request that came through an activator. A queue-proxy counts it as proxied.
 const PROXY_REQUEST: HeaderName = HeaderName::from_static("k-proxy-request");
-/// The client's `Host`. A queue-proxy restores it.
+/// Field with the client's `Host`. A queue-proxy restores it.
 const ORIGINAL_HOST: HeaderName = HeaderName::from_static("k-original-host");
 
 /// Prepares a head for any pod of the revision. Returns the protocol that the client wants to upgrade to, if the

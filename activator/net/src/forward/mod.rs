@@ -76,7 +76,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 pub use unknown::Learned;
 
-/// Tells a service mesh to send to the pod that the connection addresses.
+/// Field that tells a service mesh to send to the pod that the connection addresses.
 pub(crate) const PASSTHROUGH_LB: HeaderName = HeaderName::from_static("k-passthrough-lb");
 
 /// Number of new connections that close before they take a request, after which the pod is out.

@@ -120,7 +120,7 @@ impl Prepared {
     }
 }
 
-/// Marks an original request that a pod may have acted on.
+/// Marker of an original request that a pod may have acted on.
 #[derive(Clone, Copy)]
 pub(super) struct MayHaveRun;
 

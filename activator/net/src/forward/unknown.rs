@@ -19,7 +19,7 @@ use common::backend::Protocol;
 use http::Response;
 use std::sync::Arc;
 
-/// Marks the response of a pod that speaks this protocol instead of the assumed one.
+/// Marker of the response of a pod that speaks this protocol instead of the assumed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learned(pub Protocol);
 

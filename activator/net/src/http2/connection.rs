@@ -112,7 +112,7 @@ struct Shared {
     settled: AtomicBool,
     /// The pod's settings have arrived.
     said: AtomicBool,
-    /// Wakes the tasks that wait for `settled`.
+    /// Notification of the tasks that wait for `settled`.
     news: Notify,
 }
 

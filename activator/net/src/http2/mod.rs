@@ -1,8 +1,8 @@
 //! Data of a stream coming in ([`Received`]) and going out ([`Sending`]), for connections that use `h2` directly.
 //!
 //! Connections to pods do ([`connection`]). hyper's client passes each request to a dispatcher, then to a task that
-//! waits for its head, and the response back through a channel: a seventh of the cost of an h2c request. Clients'
-//! connections use hyper: its server spawns one task per request, and bypassing it gained nothing.
+//! waits for its head, and the response back through a channel. That would be a seventh of the cost of an h2c request
+//! here. Clients' connections use hyper: its server spawns one task per request, and bypassing it gained nothing.
 
 pub(crate) mod connection;
 mod exchange;

@@ -11,8 +11,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 pin_project! {
-    /// Sends a body as the receiver's window allows. Ends when the body has ended, or the receiver has reset the
-    /// stream.
+    /// A body that is sent as the receiver's window allows. The future ends when the body has ended, or the receiver
+    /// has reset the stream.
     ///
     /// The next part is polled only when the previous one was sent, so that the source holds back what does not fit.
     /// The last part does not wait for the window here: `h2` buffers it and sends it when there is room.

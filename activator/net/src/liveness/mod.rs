@@ -1,7 +1,7 @@
 //! Monitors all connections to pods, with one task for the process and no timer per request.
 //!
-//! Every 100 ms each connection is judged by [`silence`]. A pod is doubted if one of its connections is, or if a
-//! request's connect is not answered. Then a connect of our own checks the pod's kernel:
+//! Every 100 ms each connection is judged by [`silence`]. A pod is doubted if one of its connections is doubtful, or if
+//! a request's connect is not answered. Then a connect of our own checks the pod's kernel:
 //!
 //! | answer | consequence |
 //! |---|---|
@@ -47,7 +47,7 @@ pub(crate) use tracked::Tracked;
 /// Idle time before the first keep-alive probe (upstream's 5 s).
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 
-/// Receives the evidence of connections about a pod.
+/// Receiver of evidence about a pod, which its connections provide.
 pub trait PodObserver: Send + Sync {
     /// The pod may be gone. It must get no new requests until that is known.
     fn pod_doubted(&self, pod: SocketAddr);

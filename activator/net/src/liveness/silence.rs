@@ -17,8 +17,8 @@
 //! # Edge cases
 //!
 //! - While a pod has no room, our kernel sends window probes at growing intervals (up to two minutes). If the pod
-//!   vanishes then, it is noticed when two probes are unanswered. One may be: Linux answers at most every 500 ms
-//!   (`tcp_invalid_ratelimit`).
+//!   vanishes then, it is noticed when two probes are unanswered. A single one may be unanswered, because Linux answers
+//!   at most every 500 ms (`tcp_invalid_ratelimit`).
 //! - Bytes that were dropped for lack of room are retransmitted at growing intervals too, each with a reaction.
 //! - Our FIN is sent and acknowledged like bytes, but the kernel does not report when. Its silence begins with the
 //!   first look at which it alone is unacknowledged. A pod without room may drop it and say so: then its silence begins
@@ -62,7 +62,7 @@ pub(crate) enum Judgement {
     Fine,
     /// The pod may be gone.
     Doubtful,
-    /// The connection is dead.
+    /// The connection will not recover.
     Silent,
 }
 

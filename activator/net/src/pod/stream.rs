@@ -15,9 +15,9 @@
 //!
 //! # TCP user timeout
 //!
-//! It is set only if [`crate::liveness`] does not monitor the connection: for probes to another port. With it, Linux
-//! ends a connection at the first unanswered probe. Without it, Linux would retransmit for a minute or two after a
-//! connection was given up and closed, so such a connection is reset.
+//! The timeout is set only if [`crate::liveness`] does not monitor the connection: for probes to another port. With it,
+//! Linux ends a connection at the first unanswered probe. Without it, Linux would retransmit for a minute or two after
+//! a connection was given up and closed, so such a connection is reset.
 //!
 //! The timeout also runs while the peer acknowledges but has no room, and a program may pause reading an upload. So it
 //! is active only for bytes that surely fit ([`SURE_ROOM`]). If more was written that the peer has not taken, the
@@ -66,7 +66,7 @@ impl PodStream {
     /// Wraps a new connection.
     ///
     /// # Errors
-    /// It is no longer connected.
+    /// The socket is no longer connected.
     pub(crate) fn new(connected: Connected) -> io::Result<Self> {
         let Connected { stream, round_trip } = connected;
         stream.set_nodelay(true)?;
@@ -100,7 +100,7 @@ impl PodStream {
     /// Converts the stream to a byte stream. Nothing must have been sent.
     ///
     /// # Errors
-    /// It is no longer connected.
+    /// The socket is no longer connected.
     pub(crate) fn into_end(mut self) -> io::Result<TcpEnd> {
         let stream = self.stream.take()?;
         let bound = self.tracked.is_none().then(|| silence_max(self.round_trip));
@@ -110,7 +110,7 @@ impl PodStream {
     /// Returns the pod's address.
     ///
     /// # Errors
-    /// It is no longer connected.
+    /// The socket is no longer connected.
     pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
         self.stream.get()?.peer_addr()
     }

@@ -86,7 +86,7 @@ impl Dialler {
     /// Waits for a permit to dial.
     ///
     /// # Errors
-    /// None: the semaphore is never closed.
+    /// Never, because the semaphore is not closed.
     pub(super) async fn permit(&self) -> io::Result<SemaphorePermit<'_>> {
         self.permits.acquire().await.map_err(io::Error::other)
     }
@@ -102,7 +102,7 @@ impl Dialler {
     /// Wraps a new connection to the address, and tracks it.
     ///
     /// # Errors
-    /// It is no longer connected.
+    /// The socket is no longer connected.
     pub(super) fn connected(&self, connected: Connected) -> io::Result<PodStream> {
         let mut stream = PodStream::new(connected)?;
         self.link.connected_in(stream.round_trip);

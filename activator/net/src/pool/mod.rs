@@ -217,7 +217,7 @@ impl Pool {
     /// answer.
     ///
     /// # Errors
-    /// It could not be connected to, or closed the connection before its answer.
+    /// The activator could not be connected to, or closed the connection before its answer.
     pub async fn connect_marked(&self, mark: &str) -> io::Result<(TcpEnd, u8)> {
         let mut end = self.connect_tcp().await?;
         let lost = self.lost();

@@ -79,7 +79,7 @@ impl TcpEnd {
     /// Ends the direction towards the peer.
     ///
     /// # Errors
-    /// It is no longer connected.
+    /// The socket is no longer connected.
     pub(crate) fn finish(&self) -> io::Result<()> {
         SockRef::from(&self.stream).shutdown(Shutdown::Write)?;
         if let Some(tracked) = &self.tracked {

@@ -39,7 +39,7 @@ pub(super) struct Pipe {
     _counted: Counted,
 }
 
-/// Counts one pipe of the process.
+/// Count of one pipe of the process, returned on drop.
 #[derive(Debug)]
 struct Counted;
 

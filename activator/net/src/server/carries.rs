@@ -36,8 +36,8 @@ pub enum Carries<C> {
 
 impl<R: Clone> Server<R> {
     /// Serves the connections to `ports` until [`Server::drain`]. `carries` returns a port's protocols when a
-    /// connection arrives. HTTP is served with `chain`. `workload` returns the workload whose share of connections a
-    /// port's count to, by a number that is not zero.
+    /// connection arrives. HTTP is served with `chain`. `workload` returns the number of a port's workload, to whose
+    /// share its connections count. The number is not zero.
     pub fn listen_ports<S: Chain, C: Connector>(
         &self,
         ports: &PortListeners,

@@ -29,13 +29,13 @@ where
     type Body = B;
 }
 
-/// Marks a response that reports that the workload of its port is no longer served here. A connection to a dedicated
-/// port keeps the identity that the port had when it was accepted. So the connection is closed, and its client connects
-/// again. There is no effect on shared ports, where the next request may be for another workload.
+/// Marker of a response that reports that the workload of its port is no longer served here. A connection to a
+/// dedicated port keeps the identity that the port had when it was accepted. So the connection is closed, and its
+/// client connects again. There is no effect on shared ports, where the next request may be for another workload.
 #[derive(Clone, Copy, Debug)]
 pub struct PortGone;
 
-/// Converts errors of the chain into responses.
+/// Converter of the chain's errors into responses.
 pub trait ErrorResponder<E>: Clone + Send + Sync + 'static {
     /// Returns the response to a request of this version, which may be a gRPC call. Returns `None` if the client is
     /// gone.

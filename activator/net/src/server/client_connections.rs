@@ -21,8 +21,9 @@
 //! while many connections are giving way ([`Ledger::is_pressed`]).
 //!
 //! A connection that was idle for too long is told to finish, and so is an idle one whose port's clients must
-//! reconnect. If it does not end, it is cut. If it never had a request, that is soon, so that a head that arrives byte
-//! by byte holds nothing. Otherwise it is later, because a slow reader may still receive the end of a response.
+//! reconnect. If it does not end, it is cut. A connection that never had a request is cut soon, so that a head that
+//! arrives byte by byte holds no resources. Others are cut later, because a slow reader may still receive the end of a
+//! response.
 //!
 //! # Cost per request
 //!
@@ -72,7 +73,8 @@ const SHORT_QUIET: u32 = 60;
 /// Number of checks during the maximum idle time.
 const LOOKS: u32 = 60;
 
-/// Seconds during which idle connections to a left port are looked for. A connection with a longer exchange is missed.
+/// Seconds during which idle connections are looked for on ports whose clients must reconnect. A connection with a
+/// longer exchange is missed.
 const LEFT_LOOKS: u32 = 10;
 
 /// Limits for all client connections together.
@@ -97,7 +99,8 @@ struct Shared {
     second: AtomicU32,
     /// Memory that uses the same clock.
     memory: OnceLock<Memory>,
-    /// Last second for the search of idle connections to left ports, and for that of connections to be cut.
+    /// Last second of the search for idle connections whose clients must reconnect, and of that for connections to be
+    /// cut.
     left_looks: AtomicU32,
     cut_looks: AtomicU32,
     /// Limits from `ClientBounds`, in descriptors: for connections, and in total. `listeners` reduces the total.
@@ -310,7 +313,7 @@ impl ClientConnections {
         all.iter().for_each(|standing| standing.wake());
     }
 
-    /// Starts the search for idle connections to a left port, in the next seconds.
+    /// Starts the search for idle connections whose clients must reconnect, for the next seconds.
     pub(super) fn look(&self) {
         self.0.left_looks.store(self.second() + LEFT_LOOKS, Ordering::Relaxed);
     }

@@ -65,7 +65,7 @@ pub(super) struct ClientIo<S: ClientStream> {
     left: Bytes,
     progress: Arc<Progress>,
     client: Arc<Peer>,
-    /// Detects a disconnect while hyper has read bytes after the current request.
+    /// Detector of a disconnect while hyper has read bytes after the current request.
     disconnect: Option<Disconnect>,
     linger: Linger,
     kept: Kept,

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Creates timers that start with the next read of the connection.
+/// Factory of timers that start with the next read of the connection.
 #[derive(Clone)]
 pub(super) struct HeadTimer {
     progress: Arc<Progress>,
 }
 
-/// Completes [`HEAD_TIMEOUT`] after the first read since its creation.
+/// Timer that completes [`HEAD_TIMEOUT`] after the first read since its creation.
 struct HeadSleep {
     progress: Arc<Progress>,
     reads_before: u32,

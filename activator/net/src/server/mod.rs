@@ -14,8 +14,8 @@
 //! 1. Health checks fail (done by the caller), so that peers stop sending. Requests are still served.
 //!    [`Server::leave`]: over HTTP/1 each response closes its connection, so that step 2 does not close a connection
 //!    while a peer sends its next request.
-//! 2. [`Server::drain`]: listeners close and connections are told. HTTP/1 closes after the exchange in flight, HTTP/2
-//!    gets GOAWAY, tunnels continue.
+//! 2. [`Server::drain`]: listeners close and connections are told to finish. HTTP/1 closes after the exchange in
+//!    flight, HTTP/2 gets GOAWAY, tunnels continue.
 //! 3. The remaining connections are cut at the deadline.
 //!
 //! # Clients that occupy resources
@@ -83,7 +83,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (out of descriptors), so that some connections can close.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Returns the trust in the headers of a peer with this address.
+/// Function that returns the trust in the headers of a peer with this address.
 pub type TrustOf = Arc<dyn Fn(IpAddr) -> Trust + Send + Sync>;
 
 /// Connections and tunnels of all data ports.

@@ -25,9 +25,9 @@ pub(crate) enum Phase {
     Open,
     /// Normal operation, but clients must reconnect elsewhere: an HTTP/1 response is the last of its connection.
     Leaving,
-    /// Finish the exchanges in flight.
+    /// Exchanges in flight are finished, then the connection ends.
     Finish,
-    /// Stop at once.
+    /// The connection ends at once.
     Cut,
 }
 
@@ -294,7 +294,7 @@ impl Default for Seat {
     }
 }
 
-/// Receives a connection's orders.
+/// Receiver of a connection's orders.
 pub(crate) struct Listener {
     seat: Arc<Seat>,
     listens: bool,

@@ -38,8 +38,8 @@ const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
 /// Number of bytes of a response that an HTTP/2 stream buffers before they are written (hyper's default is 400 KiB).
 const SEND_BUFFER_MAX: usize = 32 * 1024;
 
-/// Spawns the tasks of an HTTP/2 connection's requests with boxed futures. Otherwise a future of half a kilobyte would
-/// be moved a dozen times into and out of the task. An overdue exchange ends, which resets its stream.
+/// Executor that spawns the tasks of an HTTP/2 connection's requests with boxed futures. Otherwise a future of half a
+/// kilobyte would be moved a dozen times into and out of the task. An overdue exchange ends, which resets its stream.
 #[derive(Clone, Copy)]
 struct InBoxes;
 

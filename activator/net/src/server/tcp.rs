@@ -39,7 +39,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-/// Finds pods for relayed connections, and counts these.
+/// Strategy that finds pods for relayed connections, and counts these.
 pub trait Connector: Clone + Send + Sync + 'static {
     /// Resources that such a connection holds until its end.
     type Place: Place;
@@ -63,11 +63,11 @@ pub trait Connector: Clone + Send + Sync + 'static {
 
 /// Result for a connection.
 pub enum Connected<P> {
-    /// Relay the connection to a pod, or to another activator.
+    /// The connection is relayed to a pod, or to another activator.
     To(TcpEnd, P),
-    /// Reset the connection.
+    /// The connection is reset.
     Refused,
-    /// Send this byte to the relaying activator: the reply to its mark, or that the connection must go elsewhere.
+    /// The relaying activator is sent this byte: the reply to its mark, or that the connection must go elsewhere.
     Told(u8),
 }
 

@@ -12,8 +12,9 @@ use tokio::time::{Sleep, sleep};
 /// Maximum wait for the pod's 100, as upstream.
 const EXPECT_WAIT: Duration = Duration::from_secs(1);
 
-/// Marks a head that goes to another activator, which always sends a 100: the wait for it is unlimited. If the exchange
-/// is dropped before the response, the connection is reset, because a plain close could be taken for a half-close.
+/// Marker of a head that goes to another activator, which always sends a 100: the wait for it is unlimited. If the
+/// exchange is dropped before the response, the connection is reset, because a plain close could be taken for a
+/// half-close.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToActivator;
 

@@ -157,7 +157,7 @@ async fn idle_connections_make_room() {
     until.cancel();
 }
 
-/// Goal: memory gives priority by idle time on the connections' clock: a connection that was idle for long gives way.
+/// Goal: the memory uses the connections' clock: a connection that was idle for long gives way.
 #[test]
 fn memory_counts_the_seconds_of_connections() {
     let (connections, memory) = (ClientConnections::default(), Memory::new(Some(1000)));

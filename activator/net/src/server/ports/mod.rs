@@ -66,7 +66,7 @@ struct Shared {
     keepalive: Option<KeepAlive>,
     epoll: AsyncFd<OwnedFd>,
     table: Mutex<Table>,
-    /// Signals that a listener must be closed, or a bind retried.
+    /// Signal that a listener must be closed, or a bind retried.
     changed: Notify,
     /// The connections to these ports, once they are served.
     connections: OnceLock<ClientConnections>,
