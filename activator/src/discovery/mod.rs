@@ -129,7 +129,7 @@ pub struct Activators {
 /// Everything known about a revision except its addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// D
+    /// Namespace and name.
     pub key: RevisionKey,
     /// Backend from the status of its ZeroScaler, or from its Knative Revision.
     pub backend: Backend,

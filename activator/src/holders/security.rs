@@ -99,7 +99,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio_util::sync::CancellationToken;
 
-    /// Returns a security whose API server knows the tokens `activator` and `autoscaler`.
+    /// Returns a `Security` whose API server knows the tokens `activator` and `autoscaler`.
     fn security() -> Security {
         let service = tower::service_fn(|request: Request<Body>| async move {
             let body = request.into_body().collect().await.expect("a body").to_bytes();

@@ -35,7 +35,7 @@ const BATCH: usize = 256;
 
 type Frames = Framed<Io, LengthDelimitedCodec>;
 
-/// Session, for the rest of the activator.
+/// Handle of a session, for the rest of the activator.
 pub(super) struct Session {
     pub(super) peer: Peer,
     /// This side dialled.

@@ -32,11 +32,11 @@ pub(crate) struct Call {
     pub(crate) released: Option<Arc<Released>>,
     /// True if another activator relays the request.
     pub(crate) is_relayed: bool,
-    /// Slot for the request in case another activator must serve it; `None` if that is impossible.
+    /// Handoff of the request, in case another activator must serve it; `None` if that is impossible.
     pub(crate) back: Option<Arc<Back>>,
 }
 
-/// Slot for an unmodified request that may have to go to another activator, with its context.
+/// Handoff of an unmodified request that may have to go to another activator, with its context.
 pub(crate) struct Back {
     peer: Arc<Peer>,
     received: Instant,
@@ -48,12 +48,12 @@ pub(crate) struct Back {
 }
 
 impl Call {
-    /// Sets up a slot for the request in case another activator must serve it.
+    /// Sets up a handoff for the request, in case another activator must serve it.
     pub(crate) fn give_back_to(&mut self) -> Arc<Back> {
         self.back.insert(Arc::new(Back::of(self))).clone()
     }
 
-    /// Puts the request into its slot, because another activator must serve it.
+    /// Hands the request off, because another activator must serve it.
     pub(crate) fn give_back(&mut self) {
         if let Some(back) = &self.back {
             back.put(std::mem::replace(&mut self.request, Request::new(RequestBody::Empty)));
@@ -62,7 +62,7 @@ impl Call {
 }
 
 impl Back {
-    /// Creates an empty slot for the request of `call`.
+    /// Creates a handoff for the request of `call`, still without the request.
     pub(crate) fn of(call: &Call) -> Self {
         Self {
             peer: call.peer.clone(),
@@ -74,7 +74,7 @@ impl Back {
         }
     }
 
-    /// Puts the request into the slot.
+    /// Stores the request for the handoff.
     pub(crate) fn put(&self, request: Request<RequestBody>) {
         *self.request.lock() = Some(request);
     }

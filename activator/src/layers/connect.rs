@@ -13,7 +13,7 @@
 //! probes. If there was no answer, a policy may block the port or the pod has gone: the activator tries other pods as
 //! well, for a while.
 //!
-//! If another activator holds the workload of a hard limit, the connection is relayed there once, to the same port,
+//! If another activator holds a workload with a hard limit, the connection is relayed there once, to the same port,
 //! with a mark ([`crate::holders::Mark`]). The holder reports when it has a pod. The question whether pods speak first
 //! is relayed as well.
 //!

@@ -7,9 +7,9 @@
 //!
 //! Each response is counted by its reason.
 //!
-//! If a request is malformed, or turns out to be later, the response closes the client's HTTP/1 connection. If the
-//! workload of a port is not or no longer served, connections to that port are closed, over HTTP/2 as well, because a
-//! new connection may reach another object.
+//! The response to a malformed request closes the client's HTTP/1 connection, even if the fault is found only later. If
+//! the workload of a port is not or no longer served, connections to that port are closed, over HTTP/2 as well, because
+//! a new connection may reach another object.
 //!
 //! The front end chooses the text ([`FrontEnd::text`]); gRPC clients always get our own text, which names the exceeded
 //! bound.

@@ -415,7 +415,7 @@ async fn send(
     }
 }
 
-/// Puts a request without a pod into its slot if another activator must serve it. Returns the refusal.
+/// Hands a request without a pod off if another activator must serve it. Returns the refusal.
 fn given_back(refusal: Refusal, back: Option<&Back>, prepared: Box<Prepared>) -> Refusal {
     if matches!(refusal, Refusal::Elsewhere { .. })
         && let (Some(back), Some(request)) = (back, prepared.into_original())

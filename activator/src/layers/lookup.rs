@@ -44,7 +44,8 @@ const STARTING_WAIT: Duration = Duration::from_secs(5);
 /// at once.
 const STARTING_MAX: usize = 1000;
 
-/// Workload number for connections of other activators. Numbers of revisions start at one.
+/// Workload number for connections of other activators. Numbers of revisions are 64-bit hashes, so none is likely to
+/// equal it.
 const LINKS: u64 = u64::MAX;
 
 /// Layer that finds a request's revision.

@@ -8,7 +8,7 @@
 //! | [`request_log`] | writes a line at the end of the request, if enabled | |
 //! | [`answers`] | responses without a pod: page, placeholders, static responses | yes |
 //! | [`report`] | counts the request for the autoscaler, until the end of its body | |
-//! | [`timeouts`] | the revision's three timeouts, held time included | 504 |
+//! | [`timeouts`] | the revision's three timeouts; in knative mode they include the held time | 504 |
 //! | [`hold`] | waits for a pod, within bounds; sends; retries unsent requests elsewhere; sends those that wait too long to another Service ([`fallback`]) | 503, 502 |
 //!
 //! Other protocols than HTTP bypass them: [`connect`] does the same for connections.

@@ -3,8 +3,8 @@
 //! # The rule
 //!
 //! A request that the holder must serve is relayed unmodified, except for hop-by-hop parts and an added
-//! [mark](crate::holders::Mark). It uses the same connections as requests to pods, in the client's protocol, and goes
-//! to the workload's own port if it came to one. Everything else happens at the holder, once: load, queueing, timeouts,
+//! [mark](crate::holders::Mark). It uses connections like those to pods, in the client's protocol, and goes to the
+//! workload's own port if it came to one. Everything else happens at the holder, once: load, queueing, timeouts,
 //! request log, spans and metrics. Here the request only adds to `zeroscale_relayed_total`. The holder's response is
 //! passed on as it is.
 //!

@@ -39,6 +39,8 @@ impl<'a> Sending<'a> {
         Self { client, trace, at_pod, since: client.received, has_run: false, watch: None, waiting: None }
     }
 
+    /// Sends the request once.
+    ///
     /// # Errors
     /// The request's charge must give way to others.
     pub(super) async fn attempt(

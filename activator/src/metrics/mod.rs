@@ -305,8 +305,8 @@ impl RevisionMetrics {
         self.queued.get() > 0
     }
 
-    /// Removes the series of a deleted revision. Its running requests are still counted, but not exported: another
-    /// revision may have taken its name.
+    /// Removes the series of a revision that has ended. Its running requests are still counted, but not exported:
+    /// another revision may have taken its name.
     pub(crate) fn forget(&self) {
         self.forgotten.store(true, Ordering::Release);
         self.families.concurrency.remove(&self.all);

@@ -80,7 +80,7 @@ pub(crate) struct Parts {
     pub(crate) runtime: Handle,
     /// Probe budget of all revisions.
     pub(crate) probe_budget: Arc<ProbeBudget>,
-    /// Shared limits, if they may be shared with other activators.
+    /// Shared limits, if this activator may share limits.
     pub(crate) holders: Option<Holders>,
     /// Callback for wakes without held requests.
     pub(crate) on_cold_start: Option<OnColdStart>,
@@ -244,7 +244,7 @@ impl Registry {
         self.by_key.iter().filter(|entry| is_led_here(entry.value())).count()
     }
 
-    /// Returns all known revisions in order, each with its running instance, if there is one.
+    /// Returns the specs of all known revisions in order, each with its active revision, if there is one.
     pub(crate) fn all(&self) -> Vec<(Arc<Spec>, Option<Arc<Revision>>)> {
         let known = self.known().into_iter();
         known.map(|(spec, workload)| (spec, workload.revision())).collect()

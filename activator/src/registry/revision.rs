@@ -47,9 +47,9 @@ pub(crate) struct Revision {
     pub(crate) metrics: RevisionMetrics,
     /// Share of the memory for held requests.
     pub(crate) memory: Share,
-    /// The stat sink has it in the list of reporting revisions.
+    /// Set while the stat sink has it in the list of reporting revisions.
     pub(crate) reporting: AtomicBool,
-    /// It was deleted; another revision may have its name.
+    /// Set once it was deleted: another revision may have its name.
     gone: AtomicBool,
     live: ArcSwap<Live>,
     /// Ports of its pods, if they have several.
@@ -87,17 +87,17 @@ pub(crate) struct Live {
     pub(crate) configuration: Arc<str>,
     /// `serving.knative.dev/service`, or its substitute.
     pub(crate) service: Arc<str>,
-    /// It cannot wake: its pods crash-loop, or it is paused without pods.
+    /// Set while it cannot wake: its pods crash-loop, or it is paused without pods.
     pub(crate) is_failing: bool,
     /// Reason why its pods do not serve, while they do not.
     pub(crate) failing: Option<Arc<str>>,
-    /// Scaling is suspended.
+    /// Set while the workload is paused and has no pods.
     pub(crate) is_paused: bool,
     /// Reason why it cannot be woken, while it cannot.
     pub(crate) wake_refused: Option<Arc<str>>,
     /// Ports of its Service.
     pub(crate) ports: Box<[Port]>,
-    /// Each client is sent to the same pod every time.
+    /// Set if each client is sent to the same pod every time.
     pub(crate) client_affinity: bool,
 }
 
@@ -277,7 +277,7 @@ impl Revision {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Ends its task and its metric series.
+    /// Ends its task, the sharing of its limit, and its metric series.
     pub(crate) fn end(&self) {
         self.backends.close();
         if let (Some(holders), Some(link)) = (&self.holders, self.link.swap(None)) {

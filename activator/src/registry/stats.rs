@@ -2,8 +2,8 @@
 //!
 //! - The first request of an idle revision sends its signal at once, from the request's own task, without a timer or
 //!   another task in between.
-//! - Every second, one frame carries a report for each active revision, and an attestation that this activator is
-//!   running and connected. So a missing report of any other revision means no load.
+//! - Every second, one frame carries a report for each revision with something to report, and an attestation that this
+//!   activator is running and connected. So a missing report of any other revision means no load.
 //! - A request that loses its pod and finds no other repeats the signal.
 //! - A signal that could not be sent stays pending, and is sent as soon as there is a connection.
 //!

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::refusal::TimedOut;
 
-    /// Rows of Knative's behavior, as observed.
+    /// Goal: hosts are parsed as by Knative. Method: rows of its observed behavior.
     #[test]
     fn a_host_names_a_revision_in_one_form_alone() {
         let rows = [
