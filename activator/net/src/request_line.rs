@@ -69,7 +69,7 @@ struct Line {
     word: Word,
     /// The second word begins with `/`, or has `:/`.
     has_target: bool,
-    /// Index of the first word after the second that contains [`HTTP`].
+    /// Index of the first word after the second that begins with [`HTTP`], or has it after a byte that is not ASCII.
     http_at: Option<usize>,
     /// `HTTP/` follows a byte that is not ASCII.
     http_behind_wide: bool,

@@ -89,8 +89,7 @@ async fn a_worker_takes_its_own_connections_first() {
     assert_eq!(taking.await.expect("no panic"), [Some(true), Some(false), None]);
 }
 
-/// Goal: each sweep closes three in four of the connections left by a burst; a few stay, and are closed when they are
-/// old.
+/// Goal: each sweep closes three in four of the connections left by a burst; one stays, and is closed when it is old.
 #[tokio::test]
 async fn most_of_what_nobody_needs_goes_with_each_sweep() {
     let listener = listen().await;
