@@ -1,9 +1,15 @@
 //! Detects the protocol of a port from names, probes and port numbers.
 //!
-//! The first hint in this order decides: `appProtocol`, the name of the Service port, the name of the container port, a
-//! gRPC readiness probe of that port, a well-known number of the container port or of the Service port. Names are read
-//! as in Istio: the whole name, or its part up to the first hyphen. TLS ports stay undecided: the activator recognizes
-//! TLS by its first bytes.
+//! The first of these hints decides:
+//!
+//! 1. `appProtocol`;
+//! 2. the name of the Service port;
+//! 3. the name of the container port;
+//! 4. a gRPC readiness probe of that port;
+//! 5. a well-known number of the container port or of the Service port.
+//!
+//! Names are read as in Istio: the whole name, or its part up to the first hyphen. TLS ports stay undecided: the
+//! activator recognizes TLS by its first bytes.
 
 use crate::cluster::facts::Target;
 use crate::standalone::service_ports::TcpPort;

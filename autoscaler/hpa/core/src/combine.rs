@@ -1,7 +1,7 @@
 //! Combines all metrics of a spec.
 //!
 //! Every metric is evaluated. The largest proposal wins, the earlier one among equals; while none is above 0, the last
-//! one. If some metrics fail, the others may scale up or hold the scale, but not scale down. In that case all count as
+//! one. If some metrics fail, the others may scale up or hold the scale. If they would scale down, all metrics count as
 //! failed, with the reason of the first failure.
 
 use super::measure::{Failure, Proposal, Scene, measure};

@@ -14,7 +14,7 @@ pub enum ConditionType {
     ScalingActive,
     /// A limit changed the recommendation.
     ScalingLimited,
-    /// This controller scaled to zero.
+    /// This controller, and no other writer, scaled to zero.
     ScaledToZero,
     /// Type that this controller does not set.
     Other(String),

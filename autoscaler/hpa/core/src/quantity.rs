@@ -198,7 +198,8 @@ fn billionths(digits: &str, multiplier: i128, power: i32) -> i128 {
     if digits.is_empty() {
         return 0;
     }
-    // Digits past the 38th either exceed the largest quantity anyway, or are rounded up in the last place.
+    // A number of more than 38 digits either exceeds the largest quantity, or its last digits only round up the result:
+    // 30 digits are enough for the largest quantity in billionths.
     let Ok(mantissa) = digits.parse::<i128>() else {
         let (head, rest) = digits.split_at(30);
         let lifted = i32::try_from(rest.len()).unwrap_or(i32::MAX);

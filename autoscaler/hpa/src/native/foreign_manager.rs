@@ -1,11 +1,13 @@
 //! Detection of another controller: two controllers that act on one HorizontalPodAutoscaler would fight over its
 //! target.
 //!
-//! Each write of a status records its manager's name and the time in the object's `managedFields`. If another manager
-//! has written the status subresource within the last [`RECENTLY`], it counts as an active controller, and nothing is
-//! done about the object until that manager has been silent for so long. A controller writes the status with every
-//! change, so one that is enabled later is noticed with its first change; one that never changes anything is not
-//! noticed, and does no harm. A user who edits a status by hand also stops this controller for that time.
+//! Each write of a status records its manager's name and the time in the object's `managedFields`. Another manager
+//! counts as an active controller if it has written the status subresource within the last [`RECENTLY`]. The object
+//! is left alone until that manager has been silent for so long.
+//!
+//! A controller writes the status with every change, so a second controller is noticed with its first change. A
+//! controller that never changes anything is not noticed, and does no harm. A user who edits a status by hand also
+//! stops this controller for that time.
 //!
 //! API servers without managed fields show no other managers.
 

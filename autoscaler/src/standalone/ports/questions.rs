@@ -3,9 +3,9 @@
 //!
 //! # Frequency
 //!
-//! The first query is sent at once when a reconcile begins to wait. While the responses bring nothing new, the next
-//! follow after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`], because an activator binds a number some
-//! milliseconds after it enters the ledger.
+//! The first query is sent at once when a reconcile begins to wait. While the responses bring nothing new, further
+//! queries follow after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`]. An activator binds a number some
+//! milliseconds after the number enters the ledger.
 //!
 //! A query about more than [`NAMED_MAX`] numbers is answered with all numbers, which is a megabyte for ten thousand of
 //! them. It is sent at most once per [`PAUSE_MAX`]. An activator answers this query only if it carries the token of a

@@ -10,10 +10,10 @@
 //!
 //! # Readiness
 //!
-//! Readiness is decided by the readiness probes of all containers, sent by the activator: `httpGet`, `tcpSocket` or
-//! `grpc`. The activator relies on the Ready condition of Kubernetes if a readiness probe is of another kind (exec,
-//! another host, HTTPS), if there is a startup probe, or if the pod has readiness gates. If the container with the port
-//! has no readiness probe, a TCP connect to that port replaces it. `wake.probe` overrides all this.
+//! The activator sends the readiness probes of all containers: `httpGet`, `tcpSocket` or `grpc`. It relies on the Ready
+//! condition of Kubernetes instead if a readiness probe is of another kind (exec, another host, HTTPS). The same holds
+//! for pods with a startup probe or readiness gates. If the container with the port has no readiness probe, a TCP
+//! connect to that port replaces it. `wake.probe` overrides all this.
 
 use crate::cluster::facts::Target;
 use crate::standalone::settings::{PortReference, Settings};

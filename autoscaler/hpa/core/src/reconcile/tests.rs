@@ -254,7 +254,7 @@ fn a_write_is_tried_five_times_against_conflicts_and_once_otherwise() {
     }
 }
 
-/// Goal: a reconcile that ends like the previous one writes no status, however it ends, but repeats its events. The
+/// Goal: a reconcile that ends like the previous one writes no status, whatever its end, but repeats its events. The
 /// exception is a rejected write of the scale: the scale was readable, so `AbleToScale` was True in between and its
 /// time changes, as upstream's does.
 #[test]
