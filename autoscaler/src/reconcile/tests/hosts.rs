@@ -130,8 +130,8 @@ async fn a_typing_error_gives_no_host_away() {
     pass(&mut f, vec![]).await.expect("nothing moves");
 }
 
-/// Goal: names of other namespaces' Services, wildcards of all names, and hosts that a namespace may not use are never
-/// granted. A namespace that is created later has its own names at once.
+/// Goal: names of other namespaces' Services, also by wildcard, and hosts that a namespace may not use are never
+/// granted. When a namespace is created, other workloads lose names of its Services at once.
 #[tokio::test]
 async fn what_is_reserved_is_never_granted() {
     let mut f = fixture();

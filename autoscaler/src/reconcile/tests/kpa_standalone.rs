@@ -99,7 +99,7 @@ async fn a_wake_without_pods_ends_with_its_requests() {
 }
 
 /// Goal: a patch that removes pods is not sent if new requests have arrived since the decision; the next reconcile
-/// follows the load. A load that has reached the bounds, or has not grown, does not prevent it.
+/// follows the load. Unchanged load, or load beyond the bounds, does not prevent the patch.
 #[tokio::test]
 async fn what_takes_pods_is_looked_at_again_before_it_is_sent() {
     for (later, max, first, then) in [(4, 0, None, Some(4)), (1, 0, Some(1), None), (9, 2, Some(2), None)] {
