@@ -1,7 +1,7 @@
 //! Responses without a pod in KEDA's HTTP add-on: the placeholder and static routes.
 //!
 //! In the add-on, a path also matches everything below it, and a route matches if any of its rules does. Here each rule
-//! becomes an entry of its own. The add-on responds to any method; here the usual methods are listed.
+//! becomes a separate entry. The add-on responds to any method; here the usual methods are listed.
 
 use super::source::Source;
 use serde_json::{Map, Value, json};

@@ -3,7 +3,7 @@
 //! | from | to |
 //! |---|---|
 //! | HTTPScaledObject (`http.keda.sh`), InterceptorRoute with its ScaledObject | a ZeroScaler |
-//! | HorizontalPodAutoscaler (`autoscaling`) | a ZeroScaler with the metrics beside the load |
+//! | HorizontalPodAutoscaler (`autoscaling`) | a ZeroScaler with the metrics in addition to the load |
 //! | Service (`serving.knative.dev`) | a Deployment and a ZeroScaler |
 //! | Deployment and StatefulSet with Sablier's labels, with the Middleware of their group | a ZeroScaler |
 //!

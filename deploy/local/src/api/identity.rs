@@ -21,7 +21,7 @@ use super::store::Store;
 pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 /// Group that may do everything.
 pub(crate) const MASTERS: &str = "system:masters";
-/// User name of the administrator, who holds the server's own token.
+/// User name of the administrator, the holder of the server's own token.
 pub(crate) const ADMINISTRATOR: &str = "zeroscale:admin";
 /// Group of all callers with a token.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";

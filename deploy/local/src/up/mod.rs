@@ -270,7 +270,7 @@ async fn labelled_have_theirs<K: Kind>(client: &Client, deadline: Instant) -> ku
     Ok(())
 }
 
-/// Prints a line at once. Write errors are ignored: the cluster must keep running if nobody reads its output.
+/// Prints a line at once. Write errors are ignored: the cluster must keep running if its output is not read.
 fn print_line(line: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

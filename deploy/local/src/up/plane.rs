@@ -60,7 +60,7 @@ impl Plane {
                 tracing::error!(plane = %name, error = %format!("{error:#}"), "ended");
                 fails.get_or_init(Instant::now);
             }
-            let _ = end.send(()); // Nobody waits if the cluster ends too.
+            let _ = end.send(()); // The receiver is gone if the cluster ends too.
         });
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         Ok(Self { number, started, paused, runtime: Some(runtime), shutdown, ended: Some(ended), failed })

@@ -147,7 +147,7 @@ mod tests {
     use std::net::TcpListener;
 
     /// Goal: other users of the machine can take a range too. Method: the test checks modes, since it may run as root,
-    /// who can open every file.
+    /// which can open every file.
     #[test]
     fn the_folder_is_for_all_users_and_a_file_that_is_there_need_not_be_writable() {
         let base = tempfile::tempdir().expect("a folder");

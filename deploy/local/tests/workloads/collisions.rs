@@ -1,4 +1,4 @@
-//! Programs that listen on other addresses than told.
+//! Programs that listen on addresses other than the assigned one.
 
 use super::cluster::{Cluster, container, pod, terminated, waiting};
 use k8s_openapi::api::core::v1::{Event, Pod};

@@ -21,7 +21,7 @@ async fn every_sample_deployment_becomes_ready_and_answers() {
                 continue;
             }
             object["spec"]["replicas"] = json!(1);
-            // Manifests expect the program beside the running binary, but tests run from another folder.
+            // Manifests expect the program next to the running binary, but tests run from another folder.
             object["spec"]["template"]["spec"]["containers"][0]["command"][0] = json!(env!("CARGO_BIN_EXE_local"));
             cluster.create::<Deployment>(object).await;
             count += 1;

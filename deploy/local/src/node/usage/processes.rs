@@ -1,6 +1,6 @@
 //! CPU time and memory of processes, from `/proc`.
 //!
-//! The processes of a container are its process group and all descendants, so a child in a process group of its own
+//! The processes of a container are its process group and all descendants, so a child in a separate process group
 //! still counts. The time of ended children is included in their parents' (`cutime`, `cstime`). Only the time of an
 //! orphan that another process adopted is lost. Memory is the resident set; memory shared by several processes counts
 //! for each.
