@@ -2,9 +2,10 @@
 //!
 //! A request passes [`guard`] (loopback names, tokens in `identity`), is routed to a resource, and must be allowed by a
 //! role (`rbac`). Then a verb handles it: `list`, `watch`, `write`, `patch` or `delete`, the same for all resources. A
-//! resource is defined by one table (`builtin`) or by a CustomResourceDefinition (`crd`). [`store`] holds all state; the
-//! `collector` collects garbage after deletions. Controllers for workloads and endpoints are ordinary clients outside of
-//! this module. Imports go in one direction: server → handler → call → verbs → core → store → resource → fields.
+//! resource is defined by one table (`builtin`) or by a CustomResourceDefinition (`crd`). [`store`] holds all state;
+//! the `collector` collects garbage after deletions. Controllers for workloads and endpoints are ordinary clients
+//! outside of this module. Imports go in one direction: server → handler → call → verbs → core → store → resource →
+//! fields.
 //!
 //! Rule: the observable behavior is that of Kubernetes 1.36, checked by recorded scenarios.
 //!
