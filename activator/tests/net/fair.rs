@@ -82,7 +82,7 @@ async fn serve(rig: &Rig, limit: u32, pods: &[Counting]) {
     rig.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
 }
 
-/// Sends requests to one activator at regular intervals, each on its own connection. Returns their durations, in order.
+/// Sends requests to one activator at regular intervals, each on its own connection. Returns the sorted durations.
 async fn load(at: SocketAddr, every: Duration, count: u32) -> Vec<Duration> {
     let start = Instant::now();
     let requests = (0..count).map(|n| async move {

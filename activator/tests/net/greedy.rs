@@ -81,7 +81,7 @@ async fn connect_from(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStre
 }
 
 /// Sends requests to `ns/other`, each on its own connection, alternating between the shared port and its own. Returns
-/// their durations, in order.
+/// their durations, in ascending order.
 async fn others(rig: &Rig, ip: IpAddr, from: Ipv4Addr, number: usize) -> Vec<Duration> {
     let ask = "GET / HTTP/1.1\r\nhost: other.ns\r\nconnection: close\r\n\r\n";
     let mut times = Vec::new();

@@ -29,7 +29,7 @@ async fn answer_to(rig: &Rig, bytes: &[u8]) -> String {
 /// End of an HTTP/1 connection.
 #[derive(Debug, PartialEq)]
 enum End {
-    /// One error response of this status, then nothing more. 0: closed without a response, as in HTTP/2.
+    /// One error response of this status, then nothing more. 0: closed without a response, during HTTP/2.
     Refused(u16),
     /// The first request is served, the one behind it gets a 400.
     SecondRefused,

@@ -265,7 +265,7 @@ async fn a_connection_that_early_answers_have_worn_is_replaced() {
 }
 
 /// Goal: after a complete early response the client's connection is closed in order, although the client is still
-/// sending. If the head is known to be early, it announces the close.
+/// sending. If this is known when the head is sent, the head announces the close.
 #[tokio::test]
 async fn a_client_that_has_its_answer_early_is_closed_in_order() {
     let (address, mut pods) = scripted().await;
