@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
-use crate::registry::revision::Revision;
+use crate::registry::revision::{LINKS, Revision};
 use activator_core::contract::Contract;
 use activator_net::Inbound;
 use common_runtime::telemetry::traces::Tracing;
@@ -43,10 +43,6 @@ const STARTING_WAIT: Duration = Duration::from_secs(5);
 /// Maximum number of requests that wait for the first lists: some MiB at the usual size of a head. Others are refused
 /// at once.
 const STARTING_MAX: usize = 1000;
-
-/// Workload number for connections of other activators. Numbers of revisions are 64-bit hashes, so none is likely to
-/// equal it.
-const LINKS: u64 = u64::MAX;
 
 /// Layer that finds a request's revision.
 #[derive(Clone)]

@@ -25,6 +25,7 @@ use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
+use crate::registry::revision::LINKS;
 use activator_net::{BodyError, Inbound, PortGone, Reply};
 use bytes::Bytes;
 use common::bound_ports::{self, Question};
@@ -50,9 +51,6 @@ use tower::Service;
 const NETWORK_PROBE: HeaderName = HeaderName::from_static(headers::NETWORK_PROBE);
 const KUBELET_PROBE: HeaderName = HeaderName::from_static(headers::KUBELET_PROBE);
 const PORTS_QUESTION: HeaderName = HeaderName::from_static(bound_ports::QUESTION);
-
-/// Workload number for the connections of sessions between activators.
-const LINKS: u64 = 1;
 
 /// Layer that answers probes and passes other requests on.
 #[derive(Clone)]

@@ -36,6 +36,9 @@ use tokio::time::Instant;
 /// First number of a workload; lower numbers are for connections without a workload.
 const NUMBERS_FROM: u64 = 16;
 
+/// Workload number of the connections between activators.
+pub(crate) const LINKS: u64 = 1;
+
 pub(crate) struct Revision {
     pub(crate) key: RevisionKey,
     /// Number of its workload, for the shares of connections.

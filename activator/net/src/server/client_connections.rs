@@ -12,7 +12,7 @@
 //! A health check takes a rejected connection for a failure of this process. So a connection that would have to give
 //! way itself is accepted into a reserve, for as long as it takes to read its request. A request for the activator
 //! itself is answered. Any other request gets a place now, if its workload has fewer connections than others
-//! ([`Seat::claim`]), or else a response that says why not. Either response is the last of its connection, which ends
+//! ([`crate::client::peer::Claims`]), or else a response that says why not. Either response is the last of its connection, which ends
 //! after [`STAY`] seconds in any case. If the reserve is full, the address with most of its places gives way.
 //!
 //! # Closing

@@ -9,6 +9,7 @@ use e2e::test_env::program;
 use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Event, Pod, Service};
+use kube::Resource;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use local::up::UpOptions;
 use serde_json::{Value, json};
@@ -127,8 +128,8 @@ async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Goal: a Deployment that adopts a ReplicaSet, which another one has left behind, is served by its pods: they are its own,
-/// whatever their names say.
+/// Goal: the pods of a ReplicaSet that a Deployment has adopted count as the Deployment's own, whatever their names are.
+/// Kubernetes' controller adopts ReplicaSets by their labels; here the test writes the owner reference.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_an_adopted_replica_set_are_its_own() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -140,9 +141,13 @@ async fn pods_of_an_adopted_replica_set_are_its_own() -> anyhow::Result<()> {
     env.create::<ReplicaSet>(set).await?;
     env.until(SOON, "its pod", async || Ok(ready(&env, "former").await? == 1)).await?;
     env.create_workload(&Workload::new("web").replicas(1)).await?;
-    env.until(SOON, "one pod, which is its own", async || {
+    let owner = env.api::<Deployment>().get("web").await?.controller_owner_ref(&()).context("a name and a uid")?;
+    let adopt = json!({"metadata": {"ownerReferences": [owner]}});
+    env.api::<ReplicaSet>().patch("former-5d8f", &PatchParams::default(), &Patch::Merge(adopt)).await?;
+    env.until(SOON, "one pod, the adopted one", async || {
         let status = env.scaler("web").await?.status.unwrap_or_default();
-        Ok(status.pods.is_some_and(|pods| pods.ready == 1) && overlap(&env).await?.is_none())
+        let is_alone = status.pods.is_some_and(|pods| pods.ready == 1) && overlap(&env).await?.is_none();
+        Ok(is_alone && ready(&env, "former").await? == 1 && ready(&env, "web").await? == 0)
     })
     .await?;
     let load = env.load(Entry::Activator, "web");

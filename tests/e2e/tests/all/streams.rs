@@ -16,13 +16,11 @@ use tokio_util::sync::CancellationToken;
 const STREAMS: usize = 10_000;
 /// Workloads that they look at, none of which ever becomes ready.
 const WORKLOADS: usize = 10;
-/// Streams of all workloads that one activator serves.
-const OF_ALL: usize = 2048;
-/// The same of one workload.
-const OF_ONE: usize = 256;
-/// Most that the activator may grow by: what a stream keeps, its connection, and that of who was refused, with some room.
-const GROWTH_MAX_MIB: u64 = 256;
-/// Visitors who come at once.
+/// Fewest of them that must get a stream: most of the connections that 20 000 descriptors allow.
+const SERVED_MIN: usize = 6_000;
+/// Limit on the activator's growth: streams and their connections, with some room.
+const GROWTH_MAX_MIB: u64 = 400;
+/// Visitors that connect concurrently.
 const AT_ONCE: usize = 200;
 
 /// Resident memory of a process, in MiB.
@@ -32,21 +30,22 @@ fn resident(id: u32) -> anyhow::Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? / 1024)
 }
 
-/// Opens a stream, and reads the head of its answer.
-async fn open(address: std::net::SocketAddr, host: String) -> anyhow::Result<(TcpStream, String)> {
+/// Opens a stream and reads the head of the response. Returns `None` if the activator closes the connection first.
+async fn open(address: std::net::SocketAddr, host: String) -> anyhow::Result<Option<(TcpStream, String)>> {
     let mut stream = TcpStream::connect(address).await?;
     let asked = format!("GET /.zeroscale/wake HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n\r\n");
     stream.write_all(asked.as_bytes()).await?;
     let mut bytes = Vec::new();
     while !bytes.windows(4).any(|four| four == b"\r\n\r\n") {
-        let read = timeout(Duration::from_secs(60), stream.read_buf(&mut bytes)).await.context("no answer")??;
-        anyhow::ensure!(read > 0, "closed without an answer");
+        let read = timeout(Duration::from_secs(60), stream.read_buf(&mut bytes)).await.context("no answer")?;
+        if read.unwrap_or(0) == 0 {
+            return Ok(None);
+        }
     }
-    Ok((stream, String::from_utf8_lossy(&bytes).into_owned()))
+    Ok(Some((stream, String::from_utf8_lossy(&bytes).into_owned())))
 }
 
-/// Goal: streams are bounded, for a workload and for all; who comes beyond is told so at once; the cost is bounded, and
-/// others are served as ever.
+/// Goal: streams take what descriptors and memory allow and no more, and a workload without streams loses no request.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
     common_runtime::descriptor::raise_limit();
@@ -74,52 +73,50 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
     });
 
     let begun = Instant::now();
-    let (mut visitors, mut streams, mut refused) = (JoinSet::new(), Vec::new(), Vec::new());
+    let (mut visitors, mut streams, mut refused) = (JoinSet::new(), Vec::new(), 0);
     let mut next = 0;
-    while streams.len() + refused.len() < STREAMS {
+    while streams.len() + refused < STREAMS {
         while next < STREAMS && visitors.len() < AT_ONCE {
             visitors.spawn(open(address, format!("never-{}.{}", next % WORKLOADS, space.namespace)));
             next += 1;
         }
-        let (stream, head) = visitors.join_next().await.context("one is left")???;
-        match head.starts_with("HTTP/1.1 200 ") {
-            true => streams.push(stream),
-            false => {
-                // The last may find no room for their connections: these are half of the descriptors.
-                let is_clear = head.contains("x-zeroscale-reason: page-events-full\r\n")
-                    && head.contains("retry-after: 5")
-                    || head.contains("x-zeroscale-reason: max-connections\r\n") && head.contains("retry-after: 1");
-                assert!(head.starts_with("HTTP/1.1 503 ") && is_clear, "{head}");
-                refused.push(stream);
+        match visitors.join_next().await.context("one is left")??? {
+            Some((stream, head)) if head.starts_with("HTTP/1.1 200 ") => streams.push(stream),
+            Some((_, head)) => {
+                let is_clear = ["page-events-full", "max-connections"]
+                    .iter()
+                    .any(|reason| head.contains(&format!("x-zeroscale-reason: {reason}\r\n")));
+                assert!(head.starts_with("HTTP/1.1 503 ") && is_clear && head.contains("retry-after: "), "{head}");
+                refused += 1;
             }
+            // Its workload held the most connections when another one came.
+            None => refused += 1,
         }
     }
     let took = begun.elapsed();
     let after = resident(id)?;
-    assert_eq!(streams.len(), OF_ALL.min(WORKLOADS * OF_ONE), "and {} were refused", refused.len());
+    assert!(streams.len() >= SERVED_MIN, "{} served, {refused} refused", streams.len());
     stop.cancel();
     let others = steady.await?;
     others.none_lost()?;
     eprintln!(
-        "{STREAMS} streams in {took:.1?}: {} served, {} refused; the activator {before} -> {after} MiB; \
+        "{STREAMS} streams in {took:.1?}: {} served, {refused} refused; the activator {before} -> {after} MiB; \
          meanwhile {} answers of a warm workload, median {:.1?}, p99 {:.1?}",
         streams.len(),
-        refused.len(),
         others.ok,
         others.quantile(0.5),
         others.quantile(0.99),
     );
     assert!(after.saturating_sub(before) <= GROWTH_MAX_MIB, "{before} -> {after} MiB");
 
-    // What goes gives its place back.
+    // Closed streams give their places back.
     drop(streams);
     space
-        .until(SOON, "a place for one more", async || {
-            let (_, head) = open(address, format!("never-0.{}", space.namespace)).await?;
-            Ok(head.starts_with("HTTP/1.1 200 "))
+        .until(SOON, "a place for another stream", async || {
+            let opened = open(address, format!("never-0.{}", space.namespace)).await?;
+            Ok(opened.is_some_and(|(_, head)| head.starts_with("HTTP/1.1 200 ")))
         })
         .await?;
-    drop(refused);
     space.delete().await?;
     parts.end(forwarding, deciding).await
 }
