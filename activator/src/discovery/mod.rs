@@ -147,7 +147,7 @@ pub struct Spec {
     pub service: Arc<str>,
     /// UID of the ZeroScaler; empty if there is none.
     pub uid: Arc<str>,
-    /// Further Services whose names lead to this revision on the shared ports.
+    /// Further Services whose names select this revision on the shared ports.
     pub also: Box<[Box<str>]>,
     /// Ports of the Service, if more is known about them than the pods' addresses say.
     pub ports: Box<[Port]>,

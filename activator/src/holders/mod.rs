@@ -38,7 +38,7 @@
 //! # Shutdown
 //!
 //! An activator that shuts down is removed from the list first and continues with its requests, while its siblings
-//! claim its workloads. When its time is over, it holds nothing, and the requests that still run are cut before its
+//! claim its workloads. After its shutdown time it holds nothing, and the requests that still run are cut before its
 //! sessions end. So a sibling that no longer hears from it may use its pods a second later.
 //!
 //! # Isolation

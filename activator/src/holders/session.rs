@@ -340,7 +340,7 @@ mod tests {
         }
     }
 
-    /// Goal: if sessions end early, the wait before the next dial grows; after one that lasted, there is no wait.
+    /// Goal: if sessions end early, the wait before the next dial grows. After a long session there is no wait.
     #[tokio::test(start_paused = true)]
     async fn who_ends_sessions_soon_is_left_alone_ever_longer() {
         let shared = beside_another().shared;

@@ -99,7 +99,7 @@ pub(crate) enum Occupied {
 }
 
 impl Connections {
-    /// Creates it from these parts of an activator.
+    /// Creates the connections from these parts of an activator.
     pub(crate) fn new(parts: Parts) -> Self {
         Self { shared: Arc::new(parts) }
     }

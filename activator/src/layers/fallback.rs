@@ -79,7 +79,7 @@ pub(crate) struct Fallbacks {
 }
 
 impl Fallbacks {
-    /// Creates it from these parts of an activator.
+    /// Creates the fallbacks from these parts of an activator.
     pub(crate) fn new(pools: Arc<Pools>, resolver: Arc<dyn Resolve>, cluster_domain: &str, answered: Answered) -> Self {
         Self { pools, resolver, cluster_domain: cluster_domain.into(), answered }
     }

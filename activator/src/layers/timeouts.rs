@@ -411,8 +411,8 @@ mod tests {
         }
     }
 
-    /// Goal: rows of 10.11 about an exchange that fails by itself. Before a timeout its own failure is returned, after
-    /// a timeout the timeout's response stands. A timeout that has fired is not polled again.
+    /// Goal: rows of 10.11 about an exchange that fails by itself. Before a timeout its own failure is returned; after
+    /// a timeout the response is the timeout's. A timeout that has fired is not polled again.
     #[tokio::test(start_paused = true)]
     async fn case_10_11_aborts() {
         for (fails_after, expected) in [(50, "deleted"), (150, "timeout")] {

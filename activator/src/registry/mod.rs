@@ -236,8 +236,8 @@ impl Registry {
         self.parts.ports.is_some()
     }
 
-    /// Returns the number of workloads whose Service leads to this activator although another one could take over,
-    /// because it is listed beside this one or ready.
+    /// Returns the number of workloads whose Service still has this activator as an endpoint although another
+    /// activator could take over, because it is listed beside this one or ready.
     pub(crate) fn led_here_for_now(&self) -> usize {
         let least = if self.state.lock().has_ready_sibling { 1 } else { 2 };
         let is_led_here = |workload: &Workload| workload.activators().count().is_some_and(|count| count >= least);

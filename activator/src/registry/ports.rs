@@ -5,14 +5,15 @@
 //! ledger, so that nothing waits for it later. While its workload, or that port of the workload, is unknown here,
 //! probes for the number fail and clients are refused.
 //!
-//! A connection belongs to the object, by uid, that its number stood for when the connection came. A later object of
-//! the same name is another one, possibly with another Service.
+//! A connection belongs to the object, by uid, that had the number when the connection came. A later object of the same
+//! name is another one, possibly with another Service.
 //!
 //! A connection also keeps its port if the Service gives the port another name or number. The number's ledger line and
 //! the object's ports follow such an edit one after the other. In between they are matched as in the allocation of
 //! numbers: by name, else by target port, else by number ([`WorkloadPort::among`]).
 //!
-//! A Service that is no longer served still leads here for a moment. Its port keeps its last target at the pods.
+//! If a Service is no longer served, connections to it still arrive here for a moment. Its port keeps its last target
+//! at the pods.
 //!
 //! While a Service returns to direct routing, the object is served as before. Once the Service bypasses this activator,
 //! connections to its ports are ended ([`PortListeners::leave`]), because they would be refused later.
@@ -174,7 +175,7 @@ impl Revision {
 }
 
 impl WorkloadPorts {
-    /// Creates it without bound numbers.
+    /// Creates the ports without bound numbers.
     pub(crate) fn new(sockets: PortListeners, pod: String) -> Self {
         let instance = format!("{:016x}", rand::random::<u64>());
         Self { sockets, instance, pod, all: Mutex::default() }

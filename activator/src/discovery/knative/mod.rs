@@ -1,6 +1,6 @@
 //! Drop-in replacement for Knative's activator.
 //!
-//! A request belongs to the revision that both headers name, whoever the peer is, as in Knative. Without the headers it
+//! A request belongs to the revision that both headers name, from any peer, as in Knative. Without the headers it
 //! belongs to the revision of a host with exactly the form `REVISION.NAMESPACE.svc.DOMAIN`. A header that contains `/`
 //! counts as absent. (Knative's activator accepts it as a revision, and requests wait forever.) Errors that Knative
 //! reports too use Knative's texts.

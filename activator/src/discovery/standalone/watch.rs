@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(pods(&mut adapter, other), Some(Vec::new()));
     }
 
-    /// Goal: a workload is reported as given back as soon as its ZeroScaler is being deleted, and not before.
+    /// Goal: a workload is reported as returning to direct routing once its ZeroScaler is being deleted, not before.
     #[test]
     fn what_is_being_deleted_is_being_given_back() {
         let (events, mut told) = mpsc::channel(16);
