@@ -52,7 +52,7 @@ pub struct Input {
     pub min_ready: i32,
     /// True if the status contains the name of the public Service.
     pub service_known: bool,
-    /// Present condition.
+    /// Current condition.
     pub active: Active,
 }
 

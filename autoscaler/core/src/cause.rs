@@ -76,7 +76,7 @@ pub struct ContainerFacts {
     pub waiting: Option<(String, String)>,
     /// Time since its start, while the container runs.
     pub running: Option<Duration>,
-    /// End of the present run.
+    /// End of the current run.
     pub ended: Option<Ended>,
     /// End of the previous run.
     pub last: Option<Ended>,

@@ -2,7 +2,7 @@
 //!
 //! # Pause
 //!
-//! A pause keeps the present state: [`paused`] wants the replicas that it finds, writes none, and requests no probe.
+//! A pause keeps the current state: [`paused`] wants the replicas that it finds, writes none, and requests no probe.
 //! Manual changes of the replicas are accepted. The decider keeps measuring, so that the load is known when the pause
 //! ends.
 //!
@@ -58,7 +58,7 @@ pub struct Input {
     pub is_begun: bool,
     /// True if the workload is paused.
     pub paused: bool,
-    /// Present replicas of the target.
+    /// Current replicas of the target.
     pub replicas: i32,
     /// Active condition of the workload.
     pub active: Active,

@@ -30,7 +30,7 @@ pub struct Input {
     pub want: Option<i32>,
     /// Excess burst capacity of the decider.
     pub excess_burst_capacity: i32,
-    /// Present mode; `None` if there is no ServerlessService yet.
+    /// Current mode; `None` if there is no ServerlessService yet.
     pub present: Option<PathMode>,
     /// True if an unknown scale must not change the mode.
     pub keep_when_unknown: bool,

@@ -47,7 +47,7 @@ impl ScaleConflict {
         let Some((_, at)) = self.written.filter(|(last, at)| *last == replicas && now < *at + CALM_AFTER) else {
             return Attempt::Now;
         };
-        // Including the present revert.
+        // Including the current revert.
         match self.undone + 1 {
             undone if undone <= FREE_ATTEMPTS => Attempt::Now,
             undone => {

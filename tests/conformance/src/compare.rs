@@ -1,4 +1,4 @@
-//! What "the same" means: integers, booleans and names are equal; floating-point values agree to one part in a
+//! Rules of comparison: integers, booleans and names must be equal; floating-point values must agree to one part in a
 //! million, and to a billionth near zero.
 
 use std::fmt::{self, Debug};
@@ -7,29 +7,29 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Largest relative difference of two floating-point values that count as the same.
+/// Maximum relative difference of two floating-point values that count as equal.
 const RELATIVE: f64 = 1e-6;
-/// Largest absolute difference; decides near zero.
+/// Maximum absolute difference; decisive near zero.
 const ABSOLUTE: f64 = 1e-9;
 
-/// Where a case and our code part.
+/// Difference between a case and our code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// A value differs.
     Differs {
-        /// Where in the case, like `steps[3].desired_pod_count`.
+        /// Place in the case, like `steps[3].desired_pod_count`.
         at: String,
-        /// What the vector says.
+        /// Value in the vector.
         wanted: String,
-        /// What our code says.
+        /// Value of our code.
         got: String,
     },
-    /// The case could not be read, or could not be run.
+    /// The case could not be read or run.
     Broken(String),
 }
 
 impl Mismatch {
-    /// A value at `at` differs.
+    /// Creates the mismatch of a value at `at`.
     pub fn differs(at: impl Into<String>, wanted: impl Debug, got: impl Debug) -> Self {
         Self::Differs { at: at.into(), wanted: format!("{wanted:?}"), got: format!("{got:?}") }
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Reads a case into the struct of its kind.
+/// Parses a case into the struct of its kind.
 ///
 /// # Errors
 /// [`Mismatch::Broken`] names the field that is missing, unknown or of another type.
@@ -52,7 +52,7 @@ pub fn parse<T: DeserializeOwned>(case: &Value) -> Result<T, Mismatch> {
     T::deserialize(case).map_err(|e| Mismatch::Broken(e.to_string()))
 }
 
-/// Equality, for everything but floating-point values.
+/// Checks equality of anything but floating-point values.
 ///
 /// # Errors
 /// [`Mismatch::Differs`] at `at`.
@@ -64,7 +64,7 @@ pub fn equal<W: Debug + PartialEq<G> + ?Sized, G: Debug + ?Sized>(
     if wanted == got { Ok(()) } else { Err(Mismatch::differs(at, wanted, got)) }
 }
 
-/// Equality of floating-point values, within the tolerances above.
+/// Checks equality of floating-point values, within the tolerances above.
 ///
 /// # Errors
 /// [`Mismatch::Differs`] at `at`.
@@ -72,16 +72,16 @@ pub fn close(at: &str, wanted: f64, got: f64) -> Result<(), Mismatch> {
     if is_close(wanted, got) { Ok(()) } else { Err(Mismatch::differs(at, wanted, got)) }
 }
 
-/// Whether two floating-point values count as the same.
+/// Returns true if two floating-point values count as equal.
 fn is_close(wanted: f64, got: f64) -> bool {
     wanted == got || (wanted - got).abs() <= (RELATIVE * wanted.abs()).max(ABSOLUTE)
 }
 
-/// Compares whole trees: what `got` holds as a floating-point number is compared with tolerance, all else exactly.
-/// Absent and null are the same, and so are null and an empty list.
+/// Compares whole trees. Floating-point numbers in `got` are compared with tolerance, everything else exactly. Absent
+/// and null are equal, and so are null and an empty list.
 ///
 /// # Errors
-/// The first [`Mismatch::Differs`], its place below `at`.
+/// The first [`Mismatch::Differs`], with its place below `at`.
 pub fn tree(at: &str, wanted: &Value, got: &Value) -> Result<(), Mismatch> {
     match (wanted, got) {
         (Value::Object(w), Value::Object(g)) => {
@@ -98,17 +98,17 @@ pub fn tree(at: &str, wanted: &Value, got: &Value) -> Result<(), Mismatch> {
             close(at, w.as_f64().unwrap_or(f64::NAN), g.as_f64().unwrap_or(f64::NAN))
         }
         (Value::Number(w), Value::Number(g)) if w.is_f64() => {
-            // An integer of ours against `3.0`: still the same number.
+            // An integer of our code and `3.0` are the same number.
             close(at, w.as_f64().unwrap_or(f64::NAN), g.as_f64().unwrap_or(f64::NAN))
         }
         _ => equal(at, wanted, got),
     }
 }
 
-/// For `#[serde(deserialize_with = "nanos")]`: Unix nanoseconds, written as a string.
+/// Parses Unix nanoseconds written as a string, for `#[serde(deserialize_with = "nanos")]`.
 ///
 /// # Errors
-/// Names the text that is no such number.
+/// Names the text that is not such a number.
 pub fn nanos<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(|e| Error::custom(format!("{text:?} is not a number of nanoseconds: {e}")))

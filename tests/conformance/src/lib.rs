@@ -1,17 +1,18 @@
-//! Runs vectors (cases recorded from the systems we replace) through our own code, and says where the two differ.
+//! Runs vectors (cases recorded from the systems that Zeroscale replaces) through our own code, and reports the
+//! differences.
 //!
-//! A vector file holds one JSON object a line; its `kind` says what is asked, and fields named `want…` hold the
-//! answer. [`kinds`] has one small file for each kind: it reads the case into a typed struct, calls the core, and
-//! compares. A case passes when every expected value is reproduced; [`compare`] has the tolerances.
+//! A vector file contains one JSON object per line. Its `kind` selects the check, and fields named `want…` contain the
+//! expected results. [`kinds`] has one small file per kind: it parses the case into a typed struct, calls the core, and
+//! compares. A case passes if every expected value is reproduced; [`compare`] has the tolerances.
 //!
 //! # Adding a kind
 //!
-//! One file in `kinds/`, one line in [`kinds::KINDS`], and one small case `tests/data/KIND.json`, written by hand.
+//! Add one file in `kinds/`, one line in [`kinds::KINDS`], and one small hand-written case `tests/data/KIND.json`.
 //! `tests/perturbation.rs` then proves that the case passes, and that it fails as soon as any expected value is
-//! changed: a check that compares nothing cannot go unnoticed.
+//! changed. So a check that compares nothing is detected.
 //!
-//! The vectors stand in `vectors/`, packed, with a README that says what computed them. A kind that is not in the table
-//! is unknown, and fails: nothing is skipped in silence.
+//! The vectors are in `vectors/`, packed, with a README that names their source. A kind that is not in the table is
+//! unknown and fails: nothing is skipped silently.
 
 mod api;
 pub mod compare;

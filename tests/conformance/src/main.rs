@@ -15,16 +15,16 @@ struct Arguments {
     /// Run only this kind; may be repeated. Without it every kind in the files must be known.
     #[arg(long = "kind", value_name = "NAME")]
     kinds: Vec<String>,
-    /// Run only cases whose id begins so (`setup/` always runs).
+    /// Run only cases whose id begins with this prefix (`setup/` always runs).
     #[arg(long, value_name = "PREFIX")]
     id: Option<String>,
     /// Send API scenarios to this server instead of an embedded one.
     #[arg(long, value_name = "URL", requires = "token")]
     api: Option<String>,
-    /// That server's administrator token.
+    /// Administrator token of that server.
     #[arg(long, value_name = "TOKEN", requires = "api")]
     token: Option<String>,
-    /// Files with one case a line, plain or packed with gzip.
+    /// Files with one case per line, plain or packed with gzip.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 }

@@ -1,10 +1,10 @@
-//! Reads files, runs what was chosen, prints what differed.
+//! Reads files, runs the selected cases, and prints the differences.
 //!
-//! A choice that chooses nothing fails, as an unknown kind does: a misspelled name must not look like success. Files
-//! packed with gzip are known by their first bytes.
+//! A selection without a matching case fails, like an unknown kind: a misspelled name must not look like success. Files
+//! packed with gzip are recognized by their first bytes.
 //!
-//! Every case ends in time: one that panics, or gives no answer, fails and says what it wanted, the next one runs, and
-//! the summary names both sorts.
+//! Every case ends in time. A case that panics or does not end fails and reports the expected values, the next case
+//! runs, and the summary names both sorts.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -20,48 +20,48 @@ use crate::suite::Target;
 use crate::worker::{Outcome, Worker, wanted};
 use crate::{Mismatch, api};
 
-/// Scenarios whose id begins so prepare the server, and run whatever was chosen.
+/// Prefix of the ids of scenarios that prepare the server, and run whatever the selection.
 const SETUP: &str = "setup/";
 
-/// How a file that is packed with gzip begins.
+/// First bytes of a file packed with gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// How long a call to a core may take. They take milliseconds.
+/// Maximum duration of a call to a core. Normal calls take milliseconds.
 const CORE: Duration = Duration::from_secs(60);
 
-/// Which cases run, and against what.
+/// Selection of cases, and the server for API scenarios.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Only these kinds; empty: all, and an unknown one is a failure.
+    /// Kinds to run. Empty selects all, and an unknown kind is a failure.
     pub kinds: Vec<String>,
-    /// Only cases whose id begins so, and those that begin with `setup/`.
+    /// Prefix of the ids of the cases to run. Cases of `setup/` run too.
     pub id: Option<String>,
-    /// Where API scenarios go.
+    /// Server for API scenarios.
     pub target: Target,
 }
 
 impl Options {
-    /// Whether a case was chosen.
+    /// Returns true if a case is selected.
     fn choose(&self, kind: &str, id: &str) -> bool {
         (self.kinds.is_empty() || self.kinds.iter().any(|k| k == kind))
             && self.id.as_ref().is_none_or(|prefix| id.starts_with(prefix) || id.starts_with(SETUP))
     }
 }
 
-/// How many cases passed and failed.
+/// Numbers of passed and failed cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Score {
     /// Cases that were reproduced.
     pub passed: usize,
-    /// Cases that were not, lines that could not be read, and kinds that are unknown.
+    /// Cases that were not reproduced, lines that could not be read, and unknown kinds.
     pub failed: usize,
 }
 
-/// Runs the chosen cases of `files`, in order. Each failure is one line of `out`; then those are named that panicked or
-/// did not end, and the score is the last.
+/// Runs the selected cases of `files` in order. Each failure is one line of `out`. Then follow the cases that panicked
+/// or did not end, and the score as the last line.
 ///
 /// # Errors
-/// Only when `out` cannot be written. A file that cannot be read counts as a failure.
+/// Only if `out` cannot be written. A file that cannot be read counts as a failure.
 pub fn run(options: &Options, files: &[PathBuf], out: &mut impl Write) -> io::Result<Score> {
     let mut runner = Runner::new(options, out);
     for file in files {
@@ -73,14 +73,14 @@ pub fn run(options: &Options, files: &[PathBuf], out: &mut impl Write) -> io::Re
 struct Runner<'a, W> {
     options: &'a Options,
     worker: Worker,
-    /// How long a call to a core may take.
+    /// Maximum duration of a call to a core.
     patience: Duration,
-    /// Where cases stand that panicked, and that did not end.
+    /// Places of cases that panicked, and of cases that did not end.
     panicked: Vec<String>,
     endless: Vec<String>,
-    /// Kinds of which a case was chosen.
+    /// Kinds with a selected case.
     seen: HashSet<String>,
-    /// Whether a case was chosen that only its id could choose.
+    /// True if a case was selected by its id.
     id_seen: bool,
     score: Score,
     out: &'a mut W,
@@ -121,7 +121,7 @@ impl<'a, W: Write> Runner<'a, W> {
         Ok(())
     }
 
-    /// Counts choices that chose nothing, and prints the score.
+    /// Counts selections without a matching case as failures, and prints the score.
     fn finish(mut self) -> io::Result<Score> {
         let options = self.options;
         for name in options.kinds.iter().filter(|name| !self.seen.contains(*name)).collect::<Vec<_>>() {
@@ -190,12 +190,12 @@ impl<'a, W: Write> Runner<'a, W> {
     }
 }
 
-/// A place without what stands for an id that a case does not have.
+/// Returns a place without the separator for a missing id.
 fn trimmed(place: &str) -> &str {
     place.trim_end_matches([':', ' '])
 }
 
-/// A file's text, unpacked if need be.
+/// Returns the text of a file, unpacked if necessary.
 fn plain(mut file: impl BufRead + 'static) -> io::Result<Box<dyn BufRead>> {
     let packed = file.fill_buf()?.starts_with(&GZIP);
     Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) })
@@ -236,7 +236,7 @@ mod tests {
 
     fn check_first(case: &Value) -> Result<(), Mismatch> {
         match case["does"].as_str() {
-            // Without the hook, which may take long to write where it was.
+            // Skip the panic hook, which may take long to write a backtrace.
             Some("panics") => std::panic::resume_unwind(Box::new(format!("at {}", case["id"]))),
             Some("hangs") => loop {
                 std::thread::park();
@@ -245,8 +245,8 @@ mod tests {
         }
     }
 
-    /// Goal: whatever a core does, its case fails in time, says what it wanted, and is named at the end; what comes
-    /// after it runs.
+    /// Goal: whatever a core does, its case fails in time, reports the expected values, and is named at the end. The
+    /// cases after it run.
     #[test]
     fn a_case_that_panics_or_never_ends_fails_and_the_run_goes_on() {
         static KIND: VectorKind = VectorKind { name: "first", expected: &["want"], check: Check::Pure(check_first) };
@@ -273,8 +273,8 @@ mod tests {
         );
     }
 
-    /// Goal: what cases share is opened anew after it hung or panicked, and a server that does not start fails each of
-    /// its cases and no other.
+    /// Goal: the shared state of cases is opened again after a case hung or panicked. A server that does not start
+    /// fails each of its cases and no other.
     #[test]
     fn what_cases_share_is_replaced_when_it_fails() {
         struct Shared(usize);

@@ -1,29 +1,29 @@
-//! What is started once for all cases of a kind.
+//! State that is started once for all cases of a kind.
 
 use serde_json::Value;
 
 use crate::Mismatch;
 
-/// What cases of one kind share, a server for example.
+/// State shared by the cases of one kind, for example a server.
 pub trait Suite {
     /// Runs one case.
     ///
     /// # Errors
-    /// Says what differed.
+    /// Reports the difference.
     fn check(&mut self, case: &Value) -> Result<(), Mismatch>;
 }
 
-/// The server that API scenarios are sent to.
+/// Server that API scenarios are sent to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Target {
-    /// One that is started for this run.
+    /// Server that is started for this run.
     #[default]
     Embedded,
-    /// One that runs already.
+    /// Server that is already running.
     Running {
-        /// Where it listens, like `https://127.0.0.1:6443`.
+        /// URL of the server, like `https://127.0.0.1:6443`.
         url: String,
-        /// An administrator's bearer token.
+        /// Bearer token of an administrator.
         token: String,
     },
 }

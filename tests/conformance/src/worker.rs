@@ -1,8 +1,8 @@
-//! Runs cases in a thread of its own, so that neither a case that panics nor one that never ends stops a run.
+//! Runs cases in a separate thread, so that a case that panics or never ends does not stop a run.
 //!
-//! A thread that does not answer in time is left behind, with whatever it holds, and the next case gets a new one: our
-//! cores cannot be interrupted. What cases share is opened in the thread that runs them, so a server that hung is
-//! replaced as well. One that does not even start is not started again.
+//! A thread that does not respond in time is abandoned with everything it holds, and the next case gets a new thread,
+//! because our cores cannot be interrupted. Shared state is opened in the thread that runs the cases, so a server that
+//! hung is replaced as well. A server that does not start is not started again.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -17,31 +17,31 @@ use crate::Mismatch;
 use crate::kinds::{Check, VectorKind};
 use crate::suite::{Suite, Target};
 
-/// How long what cases share may take to start, and to end.
+/// Maximum time for shared state to start, and to end.
 const OPENING: Duration = Duration::from_secs(60);
 const CLOSING: Duration = Duration::from_secs(20);
 
-/// How much of what a case wanted is printed, in characters.
+/// Maximum length of the printed expectations of a case, in characters.
 const SHOWN: usize = 600;
 
-/// How a case ended.
+/// Result of running a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// With an answer.
+    /// The case ended with a result.
     Checked(Result<(), Mismatch>),
-    /// It panicked; says with which words.
+    /// The case panicked with this message.
     Panicked(String),
-    /// It did not end, or what it needs did not start, within that time.
+    /// The case did not end, or its shared state did not start, within this time.
     Endless(Duration),
 }
 
-/// What the thread tells.
+/// Message from the thread.
 enum Told {
     Opened,
     Ended(Outcome),
 }
 
-/// One thread at a time, and what it shares between cases.
+/// Current thread, with the state shared between cases.
 pub(crate) struct Worker {
     target: Target,
     thread: Option<Thread>,
@@ -55,18 +55,18 @@ struct Thread {
 }
 
 impl Worker {
-    /// API scenarios go to `target`.
+    /// Creates a worker that sends API scenarios to `target`.
     pub(crate) fn new(target: Target) -> Self {
         Self { target, thread: None, unopened: HashSet::new() }
     }
 
-    /// Runs a case, which may take so long.
+    /// Runs a case within a time limit.
     pub(crate) fn check(&mut self, kind: &'static VectorKind, case: &Value, within: Duration) -> Outcome {
         if self.unopened.contains(kind.name) {
             return Outcome::Endless(OPENING);
         }
         let thread = self.thread.get_or_insert_with(|| Thread::start(self.target.clone()));
-        // A thread that has gone says so below.
+        // If the thread has ended, the receive below reports it.
         let _ = thread.cases.send((kind, case.clone()));
         let outcome = match thread.told.recv_timeout(OPENING) {
             Ok(Told::Opened) => match thread.told.recv_timeout(within) {
@@ -85,7 +85,7 @@ impl Worker {
         outcome
     }
 
-    /// Ends what cases share, if it ends in time.
+    /// Closes the shared state, if it ends in time.
     pub(crate) fn close(self) {
         if let Some(Thread { cases, told }) = self.thread {
             drop(cases);
@@ -108,7 +108,7 @@ impl Thread {
                 let run = AssertUnwindSafe(|| check(kind, &case, &target, &mut suites, &tell));
                 let outcome = catch_unwind(run).map_or_else(
                     |panic| {
-                        // What a panic has left is not used again, nor is it asked to tidy up.
+                        // State left behind by a panic is neither used nor dropped.
                         if let Some(suite) = suites.remove(kind.name) {
                             std::mem::forget(suite);
                         }
@@ -133,7 +133,7 @@ fn check(
     tell: &Sender<Told>,
 ) -> Result<(), Mismatch> {
     let opened = || {
-        let _ = tell.send(Told::Opened); // Nobody waits any more: the answer finds nobody, either.
+        let _ = tell.send(Told::Opened); // If the worker no longer waits, the result is dropped, too.
     };
     match kind.check {
         Check::Pure(check) => {
@@ -158,7 +158,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a word".into())
 }
 
-/// What a case wanted, for one that gave no answer.
+/// Returns the expectations of a case that gave no result.
 pub(crate) fn wanted(kind: &VectorKind, case: &Value) -> String {
     let mut found = Vec::new();
     expectations(kind.expected, case, &mut found);

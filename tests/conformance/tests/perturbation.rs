@@ -1,7 +1,7 @@
-//! Proof that the runner can fail: for each kind a case passes as it stands, and fails as soon as any one of its
-//! expected values is another.
+//! Proves that the runner can fail: each kind has a case that passes, and that fails as soon as any one of its expected
+//! values is changed.
 //!
-//! The cases are written by hand, one file for each kind in `tests/data`. A kind without one fails here.
+//! The cases are written by hand, one file per kind in `tests/data`. A kind without a case fails here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use conformance::kinds::{Check, KINDS, VectorKind};
 use conformance::suite::{Suite, Target};
 use serde_json::{Value, json};
 
-/// Goal: no kind compares less than it should.
-/// Method: walk the case; under a field that holds expectations change one leaf at a time, and run the case again.
+/// Goal: no kind compares less than it should. Method: walk the case; under a field with expectations change one leaf
+/// at a time, and run the case again.
 #[test]
 fn every_expected_value_of_every_kind_matters() {
     for kind in KINDS {
@@ -32,7 +32,7 @@ fn every_expected_value_of_every_kind_matters() {
     }
 }
 
-/// Goal: a file left behind by a kind that went away is noticed too.
+/// Goal: a file left behind by a removed kind is detected.
 #[test]
 fn every_case_belongs_to_a_kind() {
     for entry in fs::read_dir(folder()).expect("tests/data") {
@@ -75,7 +75,7 @@ fn case(kind: &VectorKind) -> Value {
     case
 }
 
-/// JSON pointers to all leaves (and empty lists) below fields that hold expectations.
+/// Collects JSON pointers to all leaves and lists below fields with expectations.
 fn leaves(value: &Value, expected: &[&str], inside: bool, at: String, places: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
@@ -97,7 +97,7 @@ fn leaves(value: &Value, expected: &[&str], inside: bool, at: String, places: &m
     }
 }
 
-/// Other values than this one, each with words for what was done.
+/// Returns changed values, each with a description of the change.
 fn perturbations(value: &Value) -> Vec<(&'static str, Value)> {
     match value {
         Value::Null => vec![("was null and became 0", json!(0))],

@@ -1,12 +1,12 @@
-//! Inputs for the fuzz targets in `tests/`: texts put together from pieces that matter to a parser.
+//! Inputs for the fuzz targets in `tests/`: texts composed of fragments that matter to a parser.
 //!
-//! Bytes at random seldom get past the first line of a grammar. So an input is a list of [`Piece`]s; most name a
-//! fragment of the target's grammar, some are raw bytes, some a fragment with one byte changed. A coverage-guided
-//! engine works on the same lists.
+//! Random bytes seldom get past the first line of a grammar. So an input is a list of [`Piece`]s: most are fragments of
+//! the target's grammar, some are raw bytes, some a fragment with one byte changed. A coverage-guided engine works on
+//! the same lists.
 //!
 //! # Running longer
 //!
-//! `cargo test -p fuzz` gives each target a bounded number of inputs. One command fuzzes on, on stable Rust:
+//! `cargo test -p fuzz` runs a bounded number of inputs per target. One command runs longer, on stable Rust:
 //!
 //! ```console
 //! $ BOLERO_RANDOM_ITERATIONS=100000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test --release -p fuzz -- --nocapture
@@ -18,39 +18,40 @@
 use bolero::TypeGenerator;
 use std::time::Duration;
 
-/// Inputs for each target, and the time for them, whichever ends first; the engine's environment variables go before.
+/// Maximum number of inputs for each target; a run ends at this bound or at [`TIME`]. The engine's environment
+/// variables override both.
 pub const INPUTS: usize = 100_000;
-/// See [`INPUTS`].
+/// Maximum time for each target. See [`INPUTS`].
 pub const TIME: Duration = Duration::from_secs(2);
 
-/// A part of an input.
+/// Part of an input.
 #[derive(Clone, Debug, TypeGenerator)]
 pub enum Piece {
-    /// One of the target's fragments.
+    /// Fragment of the target's grammar.
     Fragment(u8),
-    /// The same.
+    /// Fragment of the target's grammar; makes fragments more frequent.
     Another(u8),
-    /// One of them with a byte of it replaced.
+    /// Fragment with one byte replaced.
     Changed {
-        /// Which one.
+        /// Number of the fragment.
         fragment: u8,
-        /// Where.
+        /// Position of the byte.
         at: u8,
-        /// By what.
+        /// New value of the byte.
         byte: u8,
     },
-    /// As it is.
+    /// Raw bytes.
     Raw([u8; 3]),
-    /// One byte many times.
+    /// Repeated byte.
     Run {
-        /// The byte.
+        /// Value of the byte.
         byte: u8,
-        /// How often, in 16s.
+        /// Number of repetitions, in multiples of 16.
         times: u8,
     },
 }
 
-/// The bytes that `pieces` come to.
+/// Returns the bytes of `pieces`.
 pub fn render(pieces: &[Piece], fragments: &[&str]) -> Vec<u8> {
     let fragment = |n: &u8| fragments[usize::from(*n) % fragments.len()].as_bytes();
     let mut bytes = Vec::new();
@@ -72,7 +73,7 @@ pub fn render(pieces: &[Piece], fragments: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The same as text; what is no UTF-8 is replaced.
+/// Returns the text of `pieces`. Invalid UTF-8 is replaced.
 pub fn render_text(pieces: &[Piece], fragments: &[&str]) -> String {
     String::from_utf8_lossy(&render(pieces, fragments)).into_owned()
 }

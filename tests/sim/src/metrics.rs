@@ -30,7 +30,7 @@ pub(crate) struct Metric {
 pub(crate) struct Looks {
     blend: Blend,
     measured: Option<Measured>,
-    /// Number of the present series of measurements; `None` while there are no replicas.
+    /// Number of the current series of measurements; `None` while there are no replicas.
     row: Option<u32>,
     rows: u32,
 }

@@ -11,7 +11,7 @@ pub(crate) enum Who {
 
 #[derive(Debug, Default)]
 pub(crate) struct Process {
-    /// Number of the present life. Events for an earlier one are lost.
+    /// Number of the current life. Events for an earlier one are lost.
     pub(crate) life: u32,
     pub(crate) down: bool,
     pub(crate) paused: bool,

@@ -1,10 +1,10 @@
-//! What the documents name exists: files and folders, targets of links, crates.
+//! Tests that the documents name only things that exist: files and folders, targets of links, crates.
 
 use std::path::{Path, PathBuf};
 
 use cargo_metadata::MetadataCommand;
 
-/// A word that begins so names something in the repository.
+/// Prefixes of words that name something in the repository.
 const PLACES: [&str; 8] = [".cargo/", ".ci/", ".github/", "activator/", "autoscaler/", "common/", "deploy/", "tests/"];
 
 fn root() -> PathBuf {
@@ -15,7 +15,7 @@ fn read(file: &Path) -> String {
     std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// Every Markdown file of the repository.
+/// Returns every Markdown file of the repository.
 fn documents() -> Vec<PathBuf> {
     let mut open: Vec<PathBuf> = PLACES.iter().map(|place| root().join(place)).collect();
     let mut found = vec![root().join("README.md")];
@@ -31,7 +31,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// Places that a text names, without those that hold a pattern or a placeholder like `NAME`.
+/// Returns the places that a text names, without patterns and placeholders like `NAME`.
 fn places(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| c.is_whitespace() || "`(),;=\"'[]|#".contains(c));
     words.map(|word| word.trim_end_matches(['.', ':'])).filter(|word| {
@@ -41,7 +41,7 @@ fn places(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the links of a text lead, without anchors and other sites.
+/// Returns the targets of the links of a text, without anchors and other sites.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.map(|target| target.split('#').next().unwrap_or_default()).filter(|target| !target.contains("://"))
@@ -75,7 +75,7 @@ fn every_crate_is_on_the_map() {
     }
 }
 
-/// Goal: the two rules see what they should.
+/// Goal: both functions find what they should in a text.
 #[test]
 fn places_and_links_are_found_in_text() {
     let text = "`common/` and `tests/sim/src/lib.rs`; see [how](deploy/x.md#part), `cargo test -p tests/gone`, \

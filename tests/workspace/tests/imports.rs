@@ -1,9 +1,9 @@
-//! Imports between the folders of each crate: the committed table `imports.txt` says which folder uses which, and no circle
-//! of files crosses folders.
+//! Tests the imports between the folders of each crate. The committed table `imports.txt` lists which folder uses
+//! which, and no circle of files crosses folders.
 //!
-//! The table is generated: `UPDATE_IMPORTS=1 cargo test -p workspace-tests --test imports` writes it again. A new line in it
-//! is a new direction between two folders. Prefer to move the name down to its user, or to pass a trait, a closure or an
-//! argument to the lower folder; commit the line where the direction is intended.
+//! The table is generated: `UPDATE_IMPORTS=1 cargo test -p workspace-tests --test imports` writes it again. A new line
+//! is a new direction between two folders. Prefer to move the name down to its user, or to pass a trait, a closure or
+//! an argument to the lower folder. Commit the line if the direction is intended.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 use workspace_tests::imports::{Edge, Imports};
 
-/// The committed table.
+/// Path of the committed table.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/imports.txt");
 
 fn metadata() -> Metadata {
@@ -30,7 +30,7 @@ fn lines(edges: &[Edge]) -> String {
     edges.iter().map(|edge| format!("\n    {edge}")).collect()
 }
 
-/// Each crate with two folders or more: a line for each folder, with the folders that it imports.
+/// Returns the table: for each crate with at least two folders, a line per folder with the folders that it imports.
 fn table() -> String {
     let metadata = metadata();
     let mut packages: Vec<_> = metadata.packages.iter().collect();
@@ -69,7 +69,7 @@ fn folders_import_what_the_table_says() {
     );
 }
 
-/// Each line of a table, with its crate before it.
+/// Returns each line of a table, prefixed with its crate.
 fn in_crates(table: &str) -> BTreeSet<String> {
     let mut krate = "";
     let line = |line| match str::strip_prefix(line, "  ") {

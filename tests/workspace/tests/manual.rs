@@ -1,5 +1,5 @@
-//! The manual says what the code says: every condition, reason, event, refusal, mark and variable, and no other; its
-//! pages are on its list, and links lead to headings that exist.
+//! Tests that the manual matches the code: it lists every condition, reason, event, refusal, mark and variable, and no
+//! other. Its pages are in its summary, and links lead to existing headings.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn read(file: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All Rust sources of some folders, tests left out.
+/// Returns all Rust sources of some folders, without tests.
 fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
     let mut open: Vec<PathBuf> = folders.iter().map(|folder| root().join(folder)).collect();
     let mut found = Vec::new();
@@ -31,17 +31,17 @@ fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Texts between quotation marks.
+/// Returns the texts between quotation marks.
 fn quoted(code: &str) -> impl Iterator<Item = &str> {
     code.lines().flat_map(|line| line.split("//").next().unwrap_or_default().split('"').skip(1).step_by(2))
 }
 
-/// What follows each `before` up to the next quotation mark.
+/// Returns the text after each `before` up to the next quotation mark.
 fn after<'a>(code: &'a str, before: &'a str) -> impl Iterator<Item = &'a str> {
     code.split(before).skip(1).filter_map(|rest| rest.split('"').next())
 }
 
-/// The words in backticks of the first cells of the table under a heading.
+/// Returns the words in backticks in the first cells of the table under a heading.
 fn listed<'a>(page: &'a str, heading: &str) -> BTreeSet<&'a str> {
     let section = page.split(heading).nth(1).unwrap_or_else(|| panic!("no {heading}"));
     let section = section.split("\n## ").next().unwrap_or_default();
@@ -61,7 +61,7 @@ fn every_refusal_is_in_the_manual() {
     equal("refusals", &listed(&page, "\n## Refusals\n"), &after(&code, "=> \"").collect());
 }
 
-/// Goal: each condition and each reason of one that a ZeroScaler can have.
+/// Goal: the manual lists each condition of a ZeroScaler and each of its reasons.
 #[test]
 fn every_condition_and_reason_is_in_the_manual() {
     let page = read("deploy/docs/reference.md");
@@ -70,7 +70,7 @@ fn every_condition_and_reason_is_in_the_manual() {
     let allocation = read("autoscaler/src/standalone/scalers/allocation.rs");
     let allocation = allocation.split("#[cfg(test)]").next().unwrap_or_default();
     let own: String = sources(&["autoscaler/src/standalone"]).into_iter().map(|(_, code)| code).collect();
-    // What is wrong with a metric.
+    // Reasons of failed metrics.
     let measure = read("autoscaler/hpa/core/src/measure.rs");
     let measure = measure.split("#[cfg(test)]").next().unwrap_or_default();
     let look = read("autoscaler/src/metric_engine/look.rs");
@@ -81,7 +81,7 @@ fn every_condition_and_reason_is_in_the_manual() {
     reasons.extend(after(&own, "Finding::new(\""));
     reasons.extend(after(measure, "Failure::new(\"").chain(after(measure, "reason: \"")));
     reasons.extend(after(&look, "Some((\""));
-    // Why pods do not serve.
+    // Reasons why pods do not serve.
     let causes = read("autoscaler/core/src/cause.rs");
     let causes = causes.split("\nfn cause(").nth(1).and_then(|rest| rest.split("\n}").next()).expect("their remedies");
     reasons.extend(after(causes, "\n        \""));
@@ -105,7 +105,8 @@ fn every_event_is_in_the_manual() {
     equal("events", &listed(&page, "\n## Events\n"), &code);
 }
 
-/// Goal: each finalizer, annotation and label that is written. The label of texts that may be sent is for their owners.
+/// Goal: the manual lists each finalizer, annotation and label that is written. The label of response texts is for
+/// their owners.
 #[test]
 fn every_mark_is_in_the_manual() {
     let page = read("deploy/docs/reference.md");
@@ -115,7 +116,8 @@ fn every_mark_is_in_the_manual() {
     equal("marks", &listed.iter().filter_map(|mark| mark.strip_prefix("zeroscale.dev/")).collect(), &code);
 }
 
-/// Goal: each key of a ConfigMap that is read is in the map's example, or in the table of those that only Knative's have.
+/// Goal: each ConfigMap key that is read is in the map's example, or in the table of keys that only Knative's maps
+/// have.
 #[test]
 fn every_key_of_a_config_map_is_in_its_example() {
     let settings = read("deploy/kubernetes/README.md");
@@ -149,7 +151,7 @@ fn every_key_of_a_config_map_is_in_its_example() {
     }
 }
 
-/// Goal: each variable that a plane reads is in the settings. Those of Kubernetes' client and of the log are others'.
+/// Goal: each variable that a plane reads is in the settings, except those of the Kubernetes client and of logging.
 #[test]
 fn every_variable_is_in_the_settings() {
     let page = read("deploy/kubernetes/README.md");
@@ -175,14 +177,14 @@ fn every_variable_is_in_the_settings() {
         read.extend(quoted(code).filter(is_variable).filter(|word| ours.iter().any(|prefix| word.starts_with(prefix))));
     }
     assert!(read.len() > 30, "{read:?}");
-    // `_KEY` beside a variable stands for one with the same beginning, `STATEFUL_SERVICE_*` for all that begin so.
+    // `_KEY` beside a variable stands for one with the same beginning, `STATEFUL_SERVICE_*` for all with that prefix.
     let words: BTreeSet<&str> =
         page.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || "_*".contains(c))).collect();
     let is_there = |variable: &str| {
         let begins =
             |word: &&str| word.strip_suffix('*').is_some_and(|head| !head.is_empty() && variable.starts_with(head));
         let ends = |word: &&str| word.starts_with('_') && word.len() > 2 && variable.ends_with(*word);
-        // `ZEROSCALE_STAT_TLS` in the code is what several begin with.
+        // `ZEROSCALE_STAT_TLS` in the code is the prefix of several variables.
         let is_beginning = |word: &&str| word.strip_prefix(variable).is_some_and(|rest| rest.starts_with('_'));
         words.contains(variable) || words.iter().any(|word| begins(word) || ends(word) || is_beginning(word))
     };
@@ -190,8 +192,8 @@ fn every_variable_is_in_the_settings() {
     assert!(missing.is_empty(), "deploy/kubernetes/README.md does not name {missing:?}");
 }
 
-/// Goal: no kubelet ends an activator on its way out: its pod has as long as it takes, by its own bounds. In place of
-/// Knative's components it waits for nobody to be led elsewhere.
+/// Goal: no kubelet kills an activator during its shutdown: its pod has as much time as the activator's own bounds
+/// allow. In the drop-in for Knative the activator does not wait for clients to be led elsewhere.
 #[test]
 fn a_pod_has_as_long_as_its_activator_takes_to_end() {
     let (options, departure) = (read("activator/src/config/options.rs"), read("activator/src/departure.rs"));
@@ -230,7 +232,7 @@ fn every_page_is_on_the_list() {
     }
 }
 
-/// As GitHub and mdBook make an anchor of a heading.
+/// Converts a heading into an anchor like GitHub and mdBook.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase().replace(' ', "-");
     kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
@@ -266,7 +268,7 @@ fn every_anchor_is_a_heading() {
     assert!(anchors > 5, "{anchors}");
 }
 
-/// Goal: what a workflow runs of others is named by a commit, which nobody can move.
+/// Goal: workflows pin the actions of other projects to a commit, which cannot be moved.
 #[test]
 fn actions_are_pinned() {
     for workflow in std::fs::read_dir(root().join(".github/workflows")).expect("workflows").flatten() {

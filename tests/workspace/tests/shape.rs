@@ -1,4 +1,4 @@
-//! The shape of the workspace, held by tests: what may depend on what, and that the cores stay pure.
+//! Tests of the workspace's shape: the allowed dependencies, and the purity of the cores.
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,12 +13,12 @@ fn package<'a>(metadata: &'a Metadata, name: &str) -> &'a Package {
     metadata.workspace_packages().into_iter().find(|p| p.name.as_str() == name).expect(name)
 }
 
-/// Names of all that `package` depends on outside its tests.
+/// Returns the names of all dependencies of `package` outside its tests.
 fn dependencies(package: &Package) -> BTreeSet<String> {
     package.dependencies.iter().filter(|d| d.kind == DependencyKind::Normal).map(|d| d.name.clone()).collect()
 }
 
-/// Dependencies point inward: each crate of ours may use those listed and no other of ours.
+/// Goal: dependencies point inward. Each crate of the workspace may use the listed ones and no other.
 #[test]
 fn dependencies_point_inward() {
     let allowed: BTreeMap<&str, &[&str]> = [
@@ -82,21 +82,21 @@ fn dependencies_point_inward() {
     }
 }
 
-/// Cores perform no I/O: what could perform it is not among their dependencies.
+/// Goal: cores perform no I/O. Packages that could perform it are not among their dependencies.
 #[test]
 fn cores_cannot_reach_io() {
     let metadata = metadata();
     for core in ["common", "activator-core", "autoscaler-core", "hpa-core"] {
         let used = dependencies(package(&metadata, core));
         let io = ["tokio", "hyper", "hyper-util", "kube", "reqwest", "socket2", "mio", "async-std", "smol"];
-        // Text in YAML is read by shells.
+        // YAML is parsed by the shells.
         for banned in io.into_iter().chain(["serde_yaml_ng"]) {
             assert!(!used.contains(banned), "{core} must stay pure, yet depends on {banned}");
         }
     }
 }
 
-/// The activator's network knows no Kubernetes and keeps no statistics.
+/// Goal: the activator's network layer does not depend on Kubernetes or metrics.
 #[test]
 fn the_network_knows_no_cluster() {
     let metadata = metadata();
@@ -106,7 +106,7 @@ fn the_network_knows_no_cluster() {
     }
 }
 
-/// The packages that the project is built on are used where their places are.
+/// Goal: the packages that the project is built on are used in their intended crates.
 #[test]
 fn the_given_packages_are_used() {
     let places: [(&str, &[&str]); 10] = [
@@ -133,7 +133,8 @@ fn the_given_packages_are_used() {
     }
 }
 
-/// What a crate lists, it uses; under the name of the library, which is not always that of the package.
+/// Goal: a crate uses every dependency that it lists, under the name of the library, which may differ from that of the
+/// package.
 #[test]
 fn every_dependency_is_used() {
     let metadata = metadata();
@@ -152,8 +153,8 @@ fn every_dependency_is_used() {
     }
 }
 
-/// A crate that is built alone has what it uses of tokio. Builds of the whole workspace do not show it: there each crate has
-/// what any of them asks for.
+/// Goal: a crate built alone has the features of tokio that it uses. Builds of the whole workspace do not show this,
+/// since features are unified.
 #[test]
 fn a_crate_asks_for_the_parts_of_tokio_that_it_uses() {
     let is_test =
@@ -182,7 +183,7 @@ fn a_crate_asks_for_the_parts_of_tokio_that_it_uses() {
     }
 }
 
-/// One place for versions and lints.
+/// Goal: versions and lints are defined in one place.
 #[test]
 fn members_take_versions_and_lints_from_the_workspace() {
     for package in metadata().workspace_packages() {
@@ -194,7 +195,7 @@ fn members_take_versions_and_lints_from_the_workspace() {
     }
 }
 
-/// The top level holds what the README's map shows and nothing else.
+/// Goal: the top level contains only the entries in the README's map.
 #[test]
 fn the_top_level_is_tidy() {
     let expected = [
@@ -216,7 +217,7 @@ fn the_top_level_is_tidy() {
     }
 }
 
-/// Every source file says what it is for before it begins.
+/// Goal: every source file starts with a header that states its purpose.
 #[test]
 fn every_source_file_has_a_header() {
     for package in metadata().workspace_packages() {
@@ -234,7 +235,7 @@ fn read(file: &Path) -> String {
     std::fs::read_to_string(file).expect("a readable file")
 }
 
-/// Rust files of one package.
+/// Returns the Rust files of one package.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut open: Vec<PathBuf> = ["src", "tests", "examples", "benches"].map(|part| folder.join(part)).into();
     let mut found = Vec::new();

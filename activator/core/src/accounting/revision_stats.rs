@@ -63,7 +63,7 @@ pub struct RevisionStats {
 #[derive(Debug)]
 struct Inner {
     state: State,
-    /// Number of the tracked period. Distinguishes the present period from an earlier one whose signal may still be in
+    /// Number of the tracked period. Distinguishes the current period from an earlier one whose signal may still be in
     /// delivery.
     life: u64,
 }

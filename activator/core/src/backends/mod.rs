@@ -333,7 +333,7 @@ impl Backends {
         }
     }
 
-    /// Publishes the present set unless it equals the last published one.
+    /// Publishes the current set unless it equals the last published one.
     fn publish(&mut self, actions: &mut Vec<Action>) {
         let destinations = match (&self.fallback, &self.cluster_ip) {
             (FallbackState::On, Some(cluster_ip)) => Destinations::ClusterIp {

@@ -299,7 +299,7 @@ fn a_pod_that_was_never_ready_is_not_asked_again() {
     assert_eq!(watch.handle(Event::Failed(at(1))), (vec![1], Some(Published::Pods(vec![]))));
 }
 
-/// Goal: pods of a former template, which cannot pass the probe of the present one, are used once Kubernetes reports
+/// Goal: pods of a former template, which cannot pass the probe of the current one, are used once Kubernetes reports
 /// them as ready.
 #[test]
 fn a_ready_pod_whose_kernel_answers_failing_probes_is_believed_after_a_second() {

@@ -47,7 +47,7 @@ pub enum Input {
     Connected(Peer),
     /// The session has ended.
     Disconnected(Peer),
-    /// A message arrived on the present session.
+    /// A message arrived on the current session.
     Received {
         /// Activator at the other end of the session.
         from: Peer,

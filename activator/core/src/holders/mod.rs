@@ -18,7 +18,7 @@
 //! holds them, and which requests still run there.
 //!
 //! 1. An activator *gathers* if the list has named it for [`DEAD_AFTER`] and it has a session with all siblings that it
-//!    knows, except dead ones. It claims the lots from each sibling. Until then the present holder keeps them.
+//!    knows, except dead ones. It claims the lots from each sibling. Until then the current holder keeps them.
 //! 2. A sibling that receives a claim stops sending to the pods of these lots, and only then confirms. The confirmation
 //!    contains the requests that it still runs there, and later messages report when that number falls.
 //! 3. The claimant begins when all siblings have confirmed. Requests that siblings still run take slots of its pods

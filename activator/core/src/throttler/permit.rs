@@ -114,7 +114,7 @@ impl Permit {
 
     /// Moves to another pod of this activator that has a free slot, or stays if there is none. Keeps the permit.
     ///
-    /// The slot of the other pod is taken before the present one is released, so that a request without an alternative
+    /// The slot of the other pod is taken before the current one is released, so that a request without an alternative
     /// cannot lose its slot. For that instant there is one slot too few. A request that is admitted then and finds no
     /// slot returns to the head of the queue, and gets its permit back at once.
     #[must_use = "dropping it gives up the place"]

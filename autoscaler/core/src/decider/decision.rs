@@ -50,7 +50,7 @@ pub enum Unknown {
 pub enum Decision {
     /// Scale to this many pods.
     Scale(Recommendation),
-    /// Keep the present scale.
+    /// Keep the current scale.
     Unknown(Unknown),
 }
 

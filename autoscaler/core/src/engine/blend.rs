@@ -65,7 +65,7 @@ impl Measured {
 pub struct Input<'a> {
     /// Wall-clock time.
     pub now: Timestamp,
-    /// Present replicas of the target.
+    /// Current replicas of the target.
     pub current: i32,
     /// Limits.
     pub bounds: Bounds,

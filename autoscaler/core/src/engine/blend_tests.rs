@@ -89,7 +89,7 @@ fn a_look_is_what_the_metrics_came_to() {
     assert_eq!(Measured::of(&combined(Outcome::Failed, failures)), expected);
 }
 
-/// Goal: a measurement with a failure that asks for the present replicas is recorded among the recommendations that
+/// Goal: a measurement with a failure that asks for the current replicas is recorded among the recommendations that
 /// hold up later ones.
 #[test]
 fn a_doubtful_look_is_remembered() {

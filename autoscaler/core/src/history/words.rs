@@ -1,6 +1,7 @@
-//! Renders a document about one revision as text: a few lines on the present, then a row for each change, latest first.
+//! Renders a document about one revision as text: a few lines on the current state, then a row for each change, latest
+//! first.
 //!
-//! The document is the report of an autoscaler: the present state, and a [`History`](super::History) as JSON. It may
+//! The document is the report of an autoscaler: the current state, and a [`History`](super::History) as JSON. It may
 //! come from a process of another version, so no field is assumed to exist.
 
 use super::Cause;

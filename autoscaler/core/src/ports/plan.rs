@@ -161,7 +161,7 @@ pub enum Problem {
     },
 }
 
-/// Changes to write, and the present result for each port.
+/// Changes to write, and the current result for each port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Changes by map. Each map is written at once, under the version that was read.

@@ -92,7 +92,7 @@ pub struct Port<'a> {
     pub number: Option<u16>,
     /// Former numbers that are still open.
     pub former: &'a [u16],
-    /// Present endpoints in its slices, read together with their version.
+    /// Current endpoints in its slices, read together with their version.
     pub listed: &'a [Listed],
 }
 
@@ -101,7 +101,7 @@ pub struct Port<'a> {
 pub struct Endpoints {
     /// Endpoints that the slices should contain, in order of the addresses.
     pub listed: Vec<Listed>,
-    /// Present endpoints of activators that are not ready, if `listed` has none of their address family.
+    /// Current endpoints of activators that are not ready, if `listed` has none of their address family.
     pub unready: Vec<Listed>,
     /// Addresses and numbers to probe.
     pub ask: Vec<(IpAddr, u16)>,
@@ -212,7 +212,7 @@ fn is_met(
 }
 
 /// Returns true if a change may wait briefly for the response of a probed activator, so that removal and replacement
-/// are one write. The condition: an activator is removed, and clients of all present endpoints get responses meanwhile.
+/// are one write. The condition: an activator is removed, and clients of all current endpoints get responses meanwhile.
 pub fn may_wait_for_successor(before: &[Listed], after: &[Listed], answers: impl Fn(&Listed) -> bool) -> bool {
     let led = || before.iter().filter(|at| at.ready);
     let goes = |at: &Listed| !after.iter().any(|one| one.ready && one.address == at.address);

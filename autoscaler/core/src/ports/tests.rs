@@ -460,7 +460,7 @@ fn who_leaves_is_taken_out_beside_one_that_is_ready() {
     assert_eq!(found(Serving::Terminating, Serving::No), [at(A, false)]);
 }
 
-/// Goal: if no activator is ready, present ones stay, each with one number. None is added, and any evidence against one
+/// Goal: if no activator is ready, current ones stay, each with one number. None is added, and any evidence against one
 /// counts. A ready and proven activator replaces them.
 #[test]
 fn who_is_not_ready_stays_where_nobody_else_is() {

@@ -24,7 +24,7 @@
 //!   desired, so that a revision that never becomes ready is given up after the activation timeout.
 //! - A target burst capacity of −1 keeps activators in the path by itself. Knative does not probe then; standalone mode
 //!   does ([`Input::probe_needed`]).
-//! - A decider that took over (`warming`) does not know the load yet. The scale is not reduced below the present
+//! - A decider that took over (`warming`) does not know the load yet. The scale is not reduced below the current
 //!   replicas, except to obey a maximum. The decision is repeated when its window is full. An inactive revision stays
 //!   inactive meanwhile and keeps its last pod, and the delay until its removal does not restart.
 //! - Each wait for an activation requests the full activation timeout again.
@@ -56,7 +56,7 @@ pub const PROXY_RECHECK: Duration = Duration::from_secs(3);
 pub struct Input {
     /// Desired scale of the decider; `None` if unknown.
     pub desired: Option<i32>,
-    /// Present replicas of the target (from its spec; 1 if absent).
+    /// Current replicas of the target (from its spec; 1 if absent).
     pub current_replicas: i32,
     /// Limits, including the initial scale ([`with_initial_scale`](crate::bounds::with_initial_scale)).
     pub bounds: Bounds,
@@ -134,7 +134,7 @@ pub enum Reason {
     Desired,
     /// The desired scale applies, and comes from a metric.
     Metrics,
-    /// A metric failed, so the present scale stays.
+    /// A metric failed, so the current scale stays.
     MetricFailed,
     /// The desired scale, limited by the bounds.
     Bounds,

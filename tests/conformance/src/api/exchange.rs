@@ -1,4 +1,4 @@
-//! Requests as a scenario writes them, and answers as they come.
+//! Sends the requests of a scenario and reads the responses.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use kube::{Client, Config};
 use serde_json::Value;
 use tokio::time::timeout;
 
-/// A server, and the token that opens it.
+/// Client of a server, with its token.
 pub(super) struct Exchange {
     client: Client,
     pub(super) token: String,
@@ -25,7 +25,7 @@ pub(super) struct Answer {
     pub(super) status: u16,
     /// Headers.
     pub(super) headers: HeaderMap,
-    /// The body: JSON, or one string.
+    /// Body: JSON, or a single string.
     pub(super) body: Value,
 }
 
@@ -35,18 +35,18 @@ pub(super) struct Stream {
     ended: bool,
 }
 
-/// What a stream had within a time.
+/// Result of waiting for a stream.
 pub(super) enum StreamItem {
-    /// One event.
+    /// An event arrived.
     Event(Value),
-    /// The end of the stream, cleanly.
+    /// The stream ended cleanly.
     End,
-    /// Nothing.
+    /// Nothing arrived.
     Nothing,
 }
 
 impl Exchange {
-    /// A client without credentials of its own: scenarios say which ones each request carries.
+    /// Creates a client without credentials of its own: scenarios specify the credentials of each request.
     pub(super) fn new(url: &str, token: String) -> anyhow::Result<Self> {
         let mut config = Config::new(url.parse().with_context(|| format!("--api {url}"))?);
         config.accept_invalid_certs = true;
@@ -82,7 +82,7 @@ impl Exchange {
         Ok(self.client.send(request.body(Body::from(body))?).await?)
     }
 
-    /// Sends a step and reads the whole answer.
+    /// Sends a step and reads the whole response.
     pub(super) async fn request(&self, step: &Value) -> anyhow::Result<Answer> {
         let method = step["method"].as_str().context("a step without a method")?;
         let response = self.send(step, method).await?;
@@ -95,7 +95,7 @@ impl Exchange {
         Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 
-    /// Opens a watch and reads the head of the answer.
+    /// Opens a watch and reads the head of the response.
     pub(super) async fn open(&self, step: &Value) -> anyhow::Result<(Answer, Stream)> {
         let (parts, body) = self.send(step, "GET").await?.into_parts();
         let answer = Answer { status: parts.status.as_u16(), headers: parts.headers, body: Value::Null };
@@ -110,7 +110,7 @@ fn unpack(bytes: &[u8]) -> anyhow::Result<Bytes> {
 }
 
 impl Stream {
-    /// The next event, if there is one within `patience`.
+    /// Returns the next event if one arrives within `patience`.
     pub(super) async fn next(&mut self, patience: Duration) -> anyhow::Result<StreamItem> {
         let deadline = tokio::time::Instant::now() + patience;
         loop {

@@ -1,25 +1,25 @@
-//! When an answer is the wanted one.
+//! Decides if a response matches the expectation.
 //!
-//! Before comparing, what two equal servers may differ in goes: `managedFields` and `selfLink` of metadata, an empty
-//! `continue`, and fields that are null. Arrays match element by element, unless `contains` names them.
+//! Before comparing, differences that are allowed between equal servers are removed: `managedFields` and `selfLink` of
+//! metadata, an empty `continue`, and null fields. Arrays match element by element, unless `contains` names them.
 
 use serde_json::Value;
 
 use super::template::Bindings;
 
-/// How closely a body must match.
+/// Strictness of matching a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// The body does not matter.
+    /// The body is ignored.
     StatusOnly,
-    /// Other fields may be there.
+    /// Other fields are allowed.
     Subset,
-    /// No other field, at any depth.
+    /// No other field is allowed, at any depth.
     Exact,
 }
 
 impl Mode {
-    /// Reads `mode`.
+    /// Parses `mode`.
     pub(super) fn parse(text: Option<&str>) -> Result<Mode, String> {
         match text {
             Some("status-only") | None => Ok(Mode::StatusOnly),
@@ -30,12 +30,12 @@ impl Mode {
     }
 }
 
-/// What is compared, and how.
+/// Expectation, with the rules of comparison.
 pub(super) struct Wanted<'a> {
     pub(super) body: &'a Value,
-    /// How closely.
+    /// Strictness of the comparison.
     pub(super) mode: Mode,
-    /// Arrays that may hold more, in any order.
+    /// Arrays that may contain more elements, in any order.
     pub(super) contains: Vec<String>,
     pub(super) absent: Vec<String>,
 }
@@ -50,7 +50,7 @@ impl<'a> Wanted<'a> {
         Wanted { body, mode, contains: list("contains"), absent: list("absent") }
     }
 
-    /// Compares, and binds placeholders.
+    /// Compares a body and binds placeholders.
     pub(super) fn check(&self, got: &Value, bindings: &mut Bindings) -> Result<(), String> {
         let mut got = got.clone();
         normalize(&mut got, false);
@@ -104,7 +104,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// For each wanted element a different element that matches.
+    /// Checks that each wanted element matches a different element.
     fn contained(&self, at: &str, wanted: &[Value], got: &[Value], bindings: &mut Bindings) -> Result<(), String> {
         let Some((first, rest)) = wanted.split_first() else { return Ok(()) };
         let mut nearest = format!("{at}: wanted {first}, got an empty list");
@@ -127,7 +127,8 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Whether a pattern like `/items/*/verbs` means this place. Keys may hold slashes, so places are compared as text.
+/// Returns true if a pattern like `/items/*/verbs` matches this place. Keys may contain slashes, so places are compared
+/// as text.
 fn covers(pattern: &str, at: &str) -> bool {
     if !pattern.contains('*') {
         return pattern == at;
@@ -161,7 +162,7 @@ fn normalize(value: &mut Value, metadata: bool) {
     }
 }
 
-/// A list is not older than what is in it.
+/// Checks that a list is not older than its items.
 fn list_version(got: &Value) -> Result<(), String> {
     let version = |value: &Value| value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
     let Some(items) = got["items"].as_array() else { return Ok(()) };

@@ -1,11 +1,11 @@
-//! Scenarios of kind `api`: requests to a Kubernetes API server, and what they must answer.
+//! Runs scenarios of kind `api`: requests to a Kubernetes API server, and the expected responses.
 //!
-//! Without `--api` a server is started for the run, with the controllers that scenarios need; `--api URL --token T`
-//! sends the same scenarios to any other, TLS included (its certificate is not checked). Scenarios run one after
-//! another, each in a namespace of its own.
+//! Without `--api` a server is started for the run, with the controllers that scenarios need. `--api URL --token T`
+//! sends the same scenarios to any other server, including TLS (its certificate is not checked). Scenarios run one
+//! after another, each in its own namespace.
 //!
-//! [`template`] says what a placeholder stands for, [`matching`] when an answer is the wanted one, [`scenario`] walks
-//! the steps, and [`exchange`] speaks HTTP.
+//! [`template`] defines placeholders, [`matching`] compares responses, [`scenario`] runs the steps, and [`exchange`]
+//! speaks HTTP.
 
 mod exchange;
 mod matching;
@@ -25,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 use crate::Mismatch;
 use crate::suite::{Suite, Target};
 
-/// Where Services of the embedded server get their addresses; scenarios name addresses in and outside it.
+/// Address range for Services of the embedded server. Scenarios name addresses inside and outside of it.
 const SERVICE_RANGE: &str = "10.96.0.0/16";
 
-/// Namespaces of this process, so that no two scenarios share one.
+/// Counter for the namespaces of this process, so that no two scenarios share one.
 static SCENARIOS: AtomicU32 = AtomicU32::new(0);
 
-/// What the scenarios of a run share.
+/// State shared by the scenarios of a run.
 struct Session {
     runtime: Runtime,
     exchange: exchange::Exchange,
@@ -43,7 +43,7 @@ struct Session {
 /// Connects to the server that scenarios are sent to.
 ///
 /// # Errors
-/// If the embedded server does not start, or `--api` is not a URL.
+/// The embedded server does not start, or `--api` is not a URL.
 pub(crate) fn open(target: &Target) -> anyhow::Result<Box<dyn Suite>> {
     let runtime = Runtime::new().context("a runtime")?;
     let shutdown = CancellationToken::new();
@@ -64,7 +64,7 @@ pub(crate) fn open(target: &Target) -> anyhow::Result<Box<dyn Suite>> {
     Ok(Box::new(Session { runtime, exchange, embedded, shutdown, run: rand::random() }))
 }
 
-/// How long a scenario may take, whatever the server does.
+/// Returns the maximum duration of a scenario, whatever the server does.
 pub(crate) fn bound(case: &Value) -> Duration {
     scenario::bound_of(case)
 }

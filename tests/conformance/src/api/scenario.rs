@@ -1,7 +1,7 @@
-//! A scenario from its first step to its cleanup.
+//! Runs a scenario from its first step to its cleanup.
 //!
-//! Each step ends in time, whatever the server does: one that is never answered fails and says what it wanted, and the
-//! next scenario runs.
+//! Each step ends in time, whatever the server does. A step without a response fails and reports the expectation, and
+//! the next scenario runs.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::matching::{Mode, Wanted};
 use super::template::Bindings;
 use crate::Mismatch;
 
-/// How often a step with `poll_s` is repeated.
+/// Interval at which a step with `poll_s` is repeated.
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// How long an event is waited for where a step does not say, in seconds.
+/// Default time to wait for an event, in seconds.
 const PATIENCE: f64 = 10.0;
 
-/// How long an answer may take, beyond what its step allows.
+/// Maximum time for a response, in addition to the time that its step allows.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// How much of what a step wanted is printed when it fails, in characters.
+/// Maximum length of the printed expectation of a failed step, in characters.
 const SHOWN: usize = 600;
 
 struct Scenario<'a> {
@@ -34,11 +34,11 @@ struct Scenario<'a> {
 
 struct Watch {
     stream: Stream,
-    /// Events that no step has wanted yet.
+    /// Events that no step has consumed yet.
     unread: Vec<Value>,
 }
 
-/// Runs one scenario in a namespace, or with a name, of its own.
+/// Runs one scenario in its own namespace or with its own name.
 pub(super) async fn run(exchange: &Exchange, case: &Value, namespace: &str) -> Result<(), Mismatch> {
     let mut bindings = Bindings::default();
     bindings.set("ns", namespace);
@@ -71,7 +71,7 @@ fn seconds(value: &Value, otherwise: f64) -> Duration {
     Duration::from_secs_f64(value.as_f64().unwrap_or(otherwise).clamp(0.0, 600.0))
 }
 
-/// How long a step may take: an answer, and what it waits for by itself.
+/// Returns the maximum duration of a step: a response, plus the times that the step itself waits.
 fn bound(step: &Value) -> Duration {
     let waits = seconds(&step["wait_s"], 0.0) + seconds(&step["poll_s"], 0.0);
     let events = ["watch_events", "watch_want_end"].into_iter().filter_map(|kind| step.get(kind));
@@ -82,15 +82,15 @@ fn bound(step: &Value) -> Duration {
     ANSWER + waits + patience.sum::<Duration>()
 }
 
-/// How long a scenario may take: its steps, its namespace, and its cleanup. Each of these ends in time by itself; this
-/// is for a runtime that does not come back.
+/// Returns the maximum duration of a scenario: its steps, its namespace and its cleanup. Each of these ends in time by
+/// itself; this bound covers a runtime that hangs.
 pub(super) fn bound_of(case: &Value) -> Duration {
     let list = |field: &str| case[field].as_array().map(Vec::as_slice).unwrap_or_default();
     let cleanup = u32::try_from(list("cleanup").len()).unwrap_or(u32::MAX);
     list("steps").iter().map(bound).sum::<Duration>() + ANSWER.saturating_mul(cleanup.saturating_add(3))
 }
 
-/// Why a step failed: what it asks for, what came of it, and what it wanted.
+/// Describes a failed step: its request, the failure and the expectation.
 fn describe(step: &Value, why: &str) -> String {
     let kinds = ["watch_open", "watch_events", "watch_want_end"];
     let (kind, inner) = kinds.iter().find_map(|kind| Some((*kind, step.get(kind)?))).unwrap_or(("", step));
@@ -131,7 +131,7 @@ impl Scenario<'_> {
         }
     }
 
-    /// A step without what it wants, its placeholders replaced.
+    /// Returns a step without its expectation, with its placeholders replaced.
     fn sent(&self, step: &Value) -> Result<Value, String> {
         let mut sent = step.clone();
         if let Some(fields) = sent.as_object_mut() {
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a server that never answers costs one scenario its time, and the failure says what was wanted.
+    /// Goal: a server that never responds costs one scenario its time, and the failure contains the expectation.
     #[tokio::test(start_paused = true)]
     async fn a_step_that_is_never_answered_fails_in_time_and_says_what_it_wanted() {
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -1,11 +1,11 @@
-//! Placeholders: `${name}` in a text stands for what it is bound to, or binds to what its family allows.
+//! Placeholders: `${name}` in a text stands for its bound value, or binds to a value that its family allows.
 
 use std::collections::BTreeMap;
 
 use regex::Regex;
 use serde_json::Value;
 
-/// What placeholders are bound to.
+/// Values bound to placeholders.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bindings(BTreeMap<String, String>);
 
@@ -33,7 +33,7 @@ fn pieces(text: &str) -> Vec<Piece<'_>> {
 
 const TIME: &str = r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z";
 
-/// The texts that an unbound placeholder matches; none for a name of no family.
+/// Returns the pattern that an unbound placeholder matches, or `None` for a name of no family.
 fn family(name: &str) -> Option<&'static str> {
     Some(match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
         "rv" => "[1-9][0-9]*",
@@ -61,7 +61,7 @@ impl Bindings {
         self.0.insert(name.into(), value.into());
     }
 
-    /// Replaces placeholders in what is sent, keys included.
+    /// Replaces placeholders in a request, including keys.
     pub(super) fn fill(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) => self.fill_text(text)?.into(),
@@ -88,7 +88,7 @@ impl Bindings {
         Ok(filled)
     }
 
-    /// Matches a wanted text, and binds what was not bound.
+    /// Matches an expected text and binds its unbound placeholders.
     pub(super) fn matches(&mut self, wanted: &str, got: &str) -> Result<(), String> {
         let pieces = pieces(wanted);
         let mut pattern = String::from("^");
@@ -116,7 +116,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// Binds a name, if the rule of its family allows that value beside the others.
+    /// Binds a name, if the rule of its family allows the value beside the others.
     fn bind(&mut self, name: &str, value: &str) -> Result<(), String> {
         if let Some(bound) = self.0.get(name) {
             return if bound == value { Ok(()) } else { Err(format!("${{{name}}} is both {bound} and {value}")) };

@@ -19,7 +19,7 @@ struct Case {
     active_for_seconds: f64,
     initialized: bool,
     ready: u32,
-    /// −1: unknown.
+    /// −1 if unknown.
     scale: i32,
     service_name: String,
     want_active: String,

@@ -1,4 +1,4 @@
-//! `annotations`: whether an admission webhook would refuse them.
+//! `annotations`: whether an admission webhook would reject them.
 
 use common::annotations::validate;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `apply_scale`: from a desired scale to the replicas patch, and to zero.
+//! `apply_scale`: from a desired scale to the replicas patch, including zero.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ struct Case {
     active: Status,
     active_for_seconds: f64,
     initialized: bool,
-    /// −1: unknown.
+    /// −1 if unknown.
     desired: i32,
     current_replicas: i32,
     sks_mode: Mode,
@@ -89,7 +89,7 @@ impl Case {
                 Mode::Serve => PathMode::Serve,
             },
             proxy_for: Duration::from_secs_f64(self.proxy_for_seconds.unwrap_or_default()),
-            // The number −1 itself: other negative ones keep the activators in the path, and are probed all the same.
+            // Only the number −1: other negative numbers keep the activators in the path too, but are probed.
             probe_needed: target_burst_capacity(&self.annotations, &config) != -1.0,
             probe: ProbeResult::NotAsked,
             warm_in: None,

@@ -1,4 +1,4 @@
-//! `assign`: which of a revision's pods an activator serves.
+//! `assign`: the pods of a revision that an activator uses.
 
 use activator_core::Activators;
 use activator_core::throttler;

@@ -1,4 +1,4 @@
-//! `bucket_owner`: which bucket, and so which autoscaler, owns a revision.
+//! `bucket_owner`: the bucket that owns a revision, and so the autoscaler.
 
 use common::ownership::owner;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `capacity`: how many requests an activator lets run at once.
+//! `capacity`: the number of requests that an activator runs at once.
 
 use activator_core::throttler::{self, CapacityInputs};
 use serde::Deserialize;

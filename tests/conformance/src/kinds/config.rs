@@ -1,4 +1,4 @@
-//! `config`: what a `config-autoscaler` map means, or that it means nothing.
+//! `config`: the meaning of a `config-autoscaler` map, or its rejection.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     tree("want", &case.want, &config.map(|config| upstream(&config)).unwrap_or_default())
 }
 
-/// The configuration under upstream's field names.
+/// Returns the configuration under Knative's field names.
 fn upstream(config: &AutoscalerConfig) -> Value {
     let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     json!({

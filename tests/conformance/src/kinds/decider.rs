@@ -1,7 +1,7 @@
-//! `decider`: what annotations and configuration make of a revision.
+//! `decider`: the decider spec that follows from annotations and configuration.
 //!
-//! A decider's spec holds no numbers that mean something else, and no negative durations; the vectors do. Those fields
-//! are compared as they were resolved, before they became part of the spec.
+//! A decider spec contains no special numbers and no negative durations, but the vectors do. Those fields are compared
+//! as resolved from the annotations, before they become part of the spec.
 
 use common::annotations::{
     bounds, class, decider_spec, metric, panic_window, pod_retention, scale_down_delay, stable_window,
@@ -45,7 +45,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     close("want_pod_retention_seconds", case.want_pod_retention_seconds, retention.as_secs_f64())
 }
 
-/// The spec under the vectors' names.
+/// Returns the spec under the vectors' names.
 fn spec(case: &Case, config: &AutoscalerConfig) -> Result<Value, Mismatch> {
     let annotations = &case.annotations;
     let reachable = case.reachability.is_reachable();

@@ -1,6 +1,7 @@
 //! Parts of cases that several HorizontalPodAutoscaler kinds share.
 //!
-//! Texts are for people and are not compared: the vectors' hold details of another implementation. Reasons are.
+//! Messages are for people and are not compared, since the vectors contain details of another implementation. Reasons
+//! are compared.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +32,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// A field that must be there, and may be null.
+/// Parses a field that must be present and may be null.
 pub(super) fn nullable<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<T>, D::Error> {
     Option::deserialize(d)
 }
@@ -112,12 +113,12 @@ impl PodCase {
     }
 }
 
-/// All pods of a case.
+/// Converts all pods of a case.
 pub(super) fn pods(cases: Vec<PodCase>) -> Result<Vec<Pod>, Mismatch> {
     cases.into_iter().map(PodCase::pod).collect()
 }
 
-/// Those that every calculation is for.
+/// Returns the pods that every calculation uses.
 pub(super) fn selected(pods: &[Pod]) -> Result<Vec<&Pod>, Mismatch> {
     let selector = Selector::parse("app=web").map_err(Mismatch::Broken)?;
     Ok(pods.iter().filter(|pod| selector.matches(&pod.labels)).collect())
@@ -167,7 +168,7 @@ impl From<ValueCase> for PodValue {
     }
 }
 
-/// A list of which `null` says that the request fails.
+/// Converts a list; `null` means that the request fails.
 pub(super) fn answer<C: Into<T>, T>(cases: Option<Vec<C>>) -> Result<Vec<T>, String> {
     let unavailable = "the server is currently unable to handle the request";
     cases.map(|list| list.into_iter().map(Into::into).collect()).ok_or_else(|| unavailable.to_owned())
@@ -217,7 +218,7 @@ pub(super) struct GroupsCase {
 }
 
 impl GroupsCase {
-    /// Compares groups, which have no order.
+    /// Compares groups, which are unordered.
     pub(super) fn compare(mut self, got: &Groups<'_>) -> Result<(), Mismatch> {
         for list in [&mut self.unready, &mut self.missing, &mut self.ignored] {
             list.sort_unstable();
@@ -235,7 +236,7 @@ impl GroupsCase {
     }
 }
 
-/// A wanted number of which `null` says that anything goes; absent only with an error.
+/// Compares an expected number. `null` accepts any number; the field is absent only with an error.
 pub(super) fn reported(at: &str, wanted: Option<Option<i64>>, got: i64) -> Result<(), Mismatch> {
     match wanted {
         Some(Some(wanted)) => equal(at, &wanted, &got),
@@ -244,7 +245,7 @@ pub(super) fn reported(at: &str, wanted: Option<Option<i64>>, got: i64) -> Resul
     }
 }
 
-/// For `#[serde(default, deserialize_with = "present")]`: tells null from absent.
+/// Distinguishes null from absent, for `#[serde(default, deserialize_with = "present")]`.
 pub(super) fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(d: D) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(d).map(Some)
 }

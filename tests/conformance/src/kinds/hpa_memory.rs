@@ -1,4 +1,4 @@
-//! The controller's memory of one autoscaler, and its behavior, as cases write them.
+//! The controller's memory of one autoscaler, and its behavior, in the format of cases.
 
 use hpa_core::memory::{Memory, Recommendation, ScaleEvent};
 use hpa_core::quantity::{Format, Quantity};
@@ -88,7 +88,7 @@ impl From<RulesCase> for ScalingRules {
     }
 }
 
-/// Defaults a behavior as the API server does, and compares with what that gives.
+/// Fills in the defaults of a behavior like the API server, and compares the result.
 pub(super) fn defaulted(
     behavior: Option<BehaviorCase>,
     wanted: Option<BehaviorCase>,

@@ -1,4 +1,4 @@
-//! `hpa_reconcile`: whole reconciliations of one autoscaler in a row.
+//! `hpa_reconcile`: a series of complete reconciliations of one autoscaler.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -169,7 +169,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// An API server's words for a scale that it does not give: a pass that fails with the words that are stored already
+/// Returns an API server's message for a scale that cannot be read. A reconciliation that fails with the stored message
 /// writes no status.
 fn refusal(target: &ObjectReference, error: &str) -> String {
     let group = target.group().ok().filter(|group| !group.is_empty()).map(|group| format!(".{group}"));
@@ -182,7 +182,7 @@ fn refusal(target: &ObjectReference, error: &str) -> String {
     format!("{resource} {:?} {why}", target.name)
 }
 
-/// Answers a pass from one step of a case.
+/// Responses for a reconciliation, from one step of a case.
 struct RecordedAnswers<'a> {
     target_known: bool,
     namespace: &'a str,
@@ -268,8 +268,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Goal: a scale that cannot be read, in the words that are stored already, leads to no write; in any other words,
-    /// and where upstream writes, it does.
+    /// Goal: a scale that cannot be read causes no write if the message equals the stored one. Any other message is
+    /// written, and so are the cases that Kubernetes writes.
     #[test]
     fn a_scale_that_fails_as_before_writes_no_status() {
         let text = include_str!("../../tests/data/hpa_reconcile.json");

@@ -1,4 +1,4 @@
-//! `hpa_resource`: replicas for a Resource or ContainerResource metric, with the steps on the way.
+//! `hpa_resource`: replicas for a Resource or ContainerResource metric, with the intermediate steps.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! An autoscaler's spec, as cases write it.
+//! An autoscaler's spec in the format of cases.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,7 @@ impl From<MetricCase> for MetricSpec {
 }
 
 impl HpaCase {
-    /// The spec, its behavior defaulted and compared.
+    /// Returns the spec, after filling in and comparing the defaults of its behavior.
     pub(super) fn spec(self) -> Result<Spec, Mismatch> {
         Ok(Spec {
             scale_target: self.scale_target.into(),

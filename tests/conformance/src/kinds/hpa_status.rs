@@ -1,4 +1,4 @@
-//! An autoscaler's status and events, as cases write them.
+//! An autoscaler's status and events in the format of cases.
 
 use hpa_core::condition::{Condition, ConditionType};
 use hpa_core::spec::{Metric, ObjectReference};
@@ -41,7 +41,7 @@ struct MetricCase {
     metric: Option<String>,
     described_object: Option<ReferenceCase>,
     value: Option<i64>,
-    /// Null: anything goes.
+    /// Null accepts any value.
     #[serde(default, deserialize_with = "present")]
     average_value: Option<Option<i64>>,
     average_utilization: Option<i32>,
@@ -57,7 +57,7 @@ pub(super) struct EventCase {
 }
 
 impl StatusCase {
-    /// As it is stored before the first step.
+    /// Converts the status that is stored before the first step.
     pub(super) fn status(&self) -> Result<Status, Mismatch> {
         if !self.current_metrics.is_empty() {
             return Err(Mismatch::Broken("a status to start from that has metrics".into()));
@@ -79,7 +79,7 @@ impl StatusCase {
         })
     }
 
-    /// Compares everything but texts.
+    /// Compares everything except messages.
     pub(super) fn compare(&self, at: &str, got: &Status) -> Result<(), Mismatch> {
         equal(&format!("{at}.current_replicas"), &self.current_replicas, &got.current_replicas)?;
         equal(&format!("{at}.desired_replicas"), &self.desired_replicas, &got.desired_replicas)?;

@@ -24,16 +24,16 @@ struct ExternalCase {
     values: Option<Vec<i64>>,
 }
 
-/// What both have.
+/// Fields that both kinds share.
 #[derive(Deserialize)]
 struct Case {
     target: TargetCase,
-    /// With a Value target.
+    /// Set for a Value target.
     #[serde(default)]
     current_replicas: i32,
     #[serde(default)]
     pods: Vec<PodCase>,
-    /// With an AverageValue target.
+    /// Set for an AverageValue target.
     #[serde(default)]
     status_replicas: i32,
     tolerance: ToleranceCase,
@@ -69,7 +69,7 @@ pub(super) fn check_external(case: &Value) -> Result<(), Mismatch> {
     })
 }
 
-/// With the total, if there is one, and what is to be done with a target of type AverageValue.
+/// Runs one case with the total, if there is one, and the calculation for a target of type AverageValue.
 fn check(
     case: &Value,
     total: Option<i64>,

@@ -1,4 +1,4 @@
-//! `max_window`: the largest value of the scale-down delay.
+//! `max_window`: the maximum within the scale-down delay.
 
 use std::time::Duration;
 

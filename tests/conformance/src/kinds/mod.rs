@@ -1,4 +1,4 @@
-//! The table of kinds, one file each.
+//! Table of kinds, with one file per kind.
 
 use anyhow::Result as Anyhow;
 use serde_json::Value;
@@ -36,7 +36,7 @@ mod window;
 mod wire;
 mod wire_decode;
 
-/// All kinds this runner knows.
+/// All kinds that this runner knows.
 pub const KINDS: &[VectorKind] = &[
     VectorKind { name: "active_condition", expected: WANT, check: Check::Pure(active_condition::check) },
     VectorKind { name: "annotations", expected: WANT, check: Check::Pure(annotations::check) },
@@ -66,38 +66,38 @@ pub const KINDS: &[VectorKind] = &[
     VectorKind { name: "wire_decode", expected: WANT_AND_MESSAGES, check: Check::Pure(wire_decode::check) },
 ];
 
-/// Fields whose names begin so hold expectations, in every kind that has no others.
+/// Prefix of the fields with expectations, in every kind without other ones.
 const WANT: &[&str] = &["want"];
-/// Frames hold expectations in the fields that they are made of.
+/// Frames have their expectations in the fields of their messages.
 const MESSAGES: &[&str] = &["messages"];
-/// So do damaged ones, which also say that they are.
+/// Damaged frames also state that they are damaged.
 const WANT_AND_MESSAGES: &[&str] = &["want", "messages"];
-/// What the API server makes of a behavior.
+/// Behavior after the API server has filled in defaults.
 const WANT_AND_DEFAULTED: &[&str] = &["want", "behavior_defaulted"];
-/// The same, and whether it would accept the object.
+/// Behavior after defaults, and whether the API server would accept the object.
 const WANT_AND_ADMISSION: &[&str] = &["want", "behavior_defaulted", "api_valid"];
 
-/// One kind of case.
+/// Kind of case.
 pub struct VectorKind {
     /// Value of the field `kind`.
     pub name: &'static str,
-    /// Beginnings of the names of fields that hold expectations, at any depth; all below such a field is expected too.
-    /// The perturbation test works from it.
+    /// Prefixes of the names of fields with expectations, at any depth. Everything below such a field is expected too.
+    /// The perturbation test uses them.
     pub expected: &'static [&'static str],
-    /// How a case is run.
+    /// Function that runs a case.
     pub check: Check,
 }
 
-/// How the cases of a kind are run.
+/// Function that runs the cases of a kind.
 #[derive(Clone, Copy)]
 pub enum Check {
-    /// By a call to a core. Nothing is shared between cases.
+    /// Call to a core. Nothing is shared between cases.
     Pure(fn(&Value) -> Result<(), Mismatch>),
-    /// By something that is started once, at the first case of the kind.
+    /// Shared state that is started once, at the first case of the kind.
     Suite(fn(&Target) -> Anyhow<Box<dyn Suite>>),
 }
 
-/// The kind of that name.
+/// Returns the kind with this name.
 pub fn kind(name: &str) -> Option<&'static VectorKind> {
     KINDS.iter().find(|kind| kind.name == name)
 }

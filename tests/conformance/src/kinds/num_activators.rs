@@ -1,4 +1,4 @@
-//! `num_activators`: how many activators are put into a revision's path.
+//! `num_activators`: the number of activators in a revision's path.
 
 use autoscaler_core::num_activators::num_activators;
 use common::scaling::BurstCapacity;

@@ -87,7 +87,7 @@ impl Measured {
     }
 }
 
-/// The annotation's value; any but one means linear.
+/// Parses the annotation. Every value but one means linear.
 fn aggregation(annotation: &str) -> Aggregation {
     match annotation {
         "weighted-exponential" | "weightedExponential" => Aggregation::WeightedExponential,

@@ -1,4 +1,4 @@
-//! What the kinds of the PodAutoscaler reconciler share: how annotations, configuration and conditions are spelled.
+//! Shared parts of the kinds of the PodAutoscaler reconciler: the format of annotations, configuration and conditions.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use serde::Deserialize;
 
 use crate::Mismatch;
 
-/// Annotations and configuration, by name.
+/// Annotations or configuration by name.
 pub(super) type Map = BTreeMap<String, String>;
 
-/// A configuration; the vectors hold valid ones alone.
+/// Parses a configuration. The vectors contain only valid ones.
 pub(super) fn config(data: &Map) -> Result<AutoscalerConfig, Mismatch> {
     AutoscalerConfig::from_map(data).map_err(|e| Mismatch::Broken(format!("config: {e}")))
 }
 
-/// Limits without the initial scale.
+/// Returns the limits without the initial scale.
 pub(super) fn bounds(map: &Map, config: &AutoscalerConfig, reachability: Reachability) -> Bounds {
     annotations::bounds(map, config, reachability.is_reachable())
 }
 
-/// Whether a route leads here. Unless it says no, one does.
+/// Reachability of a revision by routes. Only `Unreachable` means no.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) enum Reachability {
     #[serde(rename = "")]
@@ -47,7 +47,7 @@ pub(super) enum Status {
 }
 
 impl Status {
-    /// The Active condition with this status, unchanged for so long.
+    /// Returns the Active condition with this status, unchanged for this time.
     pub(super) fn active(self, seconds: f64) -> Active {
         let age = Duration::from_secs_f64(seconds);
         match self {

@@ -1,4 +1,4 @@
-//! `request_stats`: concurrency weighted by time, and arrivals.
+//! `request_stats`: time-weighted concurrency, and arrivals.
 
 use activator_core::accounting::RequestStats;
 use common::time::Timestamp;

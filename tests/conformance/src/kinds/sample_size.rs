@@ -1,4 +1,4 @@
-//! `sample_size`: how many of a revision's pods are scraped.
+//! `sample_size`: the number of a revision's pods that are scraped.
 
 use autoscaler_core::sample::sample_size;
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use crate::compare::{equal, parse};
 
 #[derive(Deserialize)]
 struct Case {
-    /// −1 occurs: a count that could not be taken.
+    /// −1 stands for an unknown count.
     population: i64,
     want: usize,
 }

@@ -1,4 +1,4 @@
-//! `scale`: a decider, fed with averages.
+//! `scale`: decisions from averages.
 
 use autoscaler_core::decider::{Decider, Load, Observation, Unknown};
 use common::scaling::DeciderSpec;
@@ -28,7 +28,7 @@ struct Step {
     stable: f64,
     panic: f64,
     error: bool,
-    /// Replaces the spec from here on.
+    /// Spec that replaces the former one from here on.
     spec: Option<Spec>,
     want: Want,
 }
@@ -36,7 +36,7 @@ struct Step {
 /// Runs one case.
 pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let case: Case = parse(case)?;
-    // The decider does not read the panic window's length: its caller averages.
+    // The decider does not use the length of the panic window, since its caller averages.
     let resolve = |spec: &Spec| spec.resolve(DeciderSpec::default());
     let mut spec = resolve(&case.spec)?;
     let mut decider = Decider::new(&spec, case.initial_ready, Timestamp::from_nanos(case.start));

@@ -1,4 +1,4 @@
-//! A decider's spec as the vectors spell it; shared by several kinds.
+//! Decider spec in the format of the vectors; shared by several kinds.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// The spec as our code has it. `unsaid` has what a spec in the vectors says nothing of: panic window and aggregation.
+    /// Converts the spec. `unsaid` contains the fields that the vectors lack: panic window and aggregation.
     pub(super) fn resolve(&self, unsaid: DeciderSpec) -> Result<DeciderSpec, Mismatch> {
         Ok(DeciderSpec {
             max_scale_up_rate: self.max_scale_up_rate,
@@ -51,7 +51,7 @@ impl Spec {
     }
 }
 
-/// What a tick is expected to say.
+/// Expected decision of a tick.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Want {

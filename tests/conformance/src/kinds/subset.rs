@@ -1,4 +1,4 @@
-//! `subset`: which activators carry a revision's traffic.
+//! `subset`: the activators that carry a revision's traffic.
 
 use common::ownership::subset;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `wire`: frames as upstream writes them. They are read, and written back to the same bytes.
+//! `wire`: frames in Knative's encoding. They are decoded, and encoded again to the same bytes.
 
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use common::wire;
@@ -21,12 +21,12 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let messages: Vec<Value> = frame.messages.iter().map(flat).collect();
     tree("messages", &case.messages, &Value::from(messages))?;
     equal("hex", &case.hex, &hex(&wire::encode(&frame)))?;
-    // And from the fields alone, as a sender would.
+    // Also encode from the fields alone, like a sender.
     let built = WireStatMessages { messages: frame.messages.iter().map(rebuilt).collect() };
     equal("hex of the fields", &case.hex, &hex(&wire::encode(&built)))
 }
 
-/// An entry with its stat's fields beside its own.
+/// Returns an entry as JSON, with the fields of its stat beside its own.
 fn flat(entry: &WireStatMessage) -> Value {
     let mut value = entry.stat.as_ref().map_or_else(|| json!({}), fields);
     value["namespace"] = json!(entry.namespace);
@@ -34,7 +34,7 @@ fn flat(entry: &WireStatMessage) -> Value {
     value
 }
 
-/// The fields of a stat, under the vectors' names.
+/// Returns the fields of a stat under the vectors' names.
 pub(super) fn fields(stat: &Stat) -> Value {
     json!({
         "pod_name": stat.pod_name,
@@ -47,12 +47,12 @@ pub(super) fn fields(stat: &Stat) -> Value {
     })
 }
 
-/// The same entry, its stat present even where it was not.
+/// Returns the entry with a stat even if it had none.
 fn rebuilt(entry: &WireStatMessage) -> WireStatMessage {
     WireStatMessage { stat: Some(entry.stat.clone().unwrap_or_default()), ..entry.clone() }
 }
 
-/// What hexadecimal digits stand for.
+/// Decodes hexadecimal digits.
 pub(super) fn bytes(hex: &str) -> Result<Vec<u8>, Mismatch> {
     let broken = || Mismatch::Broken(format!("{hex:?} is not hexadecimal"));
     if !hex.is_ascii() || !hex.len().is_multiple_of(2) {

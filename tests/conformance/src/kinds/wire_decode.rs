@@ -1,4 +1,4 @@
-//! `wire_decode`: frames that another writer could send, damaged ones among them.
+//! `wire_decode`: frames that another encoder could send, including damaged ones.
 
 use common::wire::decode;
 use serde::Deserialize;

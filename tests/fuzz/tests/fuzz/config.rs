@@ -1,5 +1,5 @@
-//! Config maps and annotations: any keys with any values. What is refused names key and value; what is accepted keeps
-//! to the bounds that the rules rely on.
+//! Config maps and annotations: any keys with any values. Rejections name key and value; accepted values stay within
+//! the bounds that the rules rely on.
 
 use common::annotations;
 use common::config::{AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElectionConfig, LogLevel, NetworkConfig};
@@ -97,7 +97,7 @@ const KEYS: [&str; 42] = [
 
 type Pairs = Vec<(u8, u8, Option<Vec<Piece>>)>;
 
-/// A map of keys that exist, with values that are mostly of the kind that some key takes.
+/// Returns a map of existing keys, with values that are mostly valid for some key.
 fn map(pairs: &Pairs) -> BTreeMap<String, String> {
     let pair = |(key, value, odd): &(u8, u8, Option<Vec<Piece>>)| {
         let value = match odd {
@@ -139,7 +139,7 @@ fn any_config_map() {
     });
 }
 
-/// What the rules are told is within the bounds that they rely on, if the annotations are valid.
+/// Checks that valid annotations yield a spec and limits within the bounds that the rules rely on.
 fn decider(data: &BTreeMap<String, String>, config: &AutoscalerConfig) {
     let annotations = data.clone();
     let valid = annotations::validate(&annotations, config).is_ok();
@@ -155,7 +155,7 @@ fn decider(data: &BTreeMap<String, String>, config: &AutoscalerConfig) {
     }
 }
 
-/// Goal: numbers and durations in Go's syntax: any text is read or refused, and what is read is what it says.
+/// Goal: numbers and durations in Go's syntax: any text is parsed or rejected, and a parsed value is correct.
 #[test]
 fn any_number() {
     bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<Piece>>().for_each(|pieces| {

@@ -1,9 +1,9 @@
-//! The request path over HTTP/2: any frames from a client, to a workload that is awake and to one that is asleep.
+//! The request path over HTTP/2: any frames from a client, to a workload with pods and to one at zero.
 //!
-//! # What must hold
+//! # Invariants
 //!
 //! - Nothing panics.
-//! - What the client's requests and frames were charged is given back when it has gone.
+//! - The memory charged for the client's requests and frames is released when the client has disconnected.
 //! - The next client is served.
 
 use crate::requests::{Target, start};
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Small enough for a few frames to be too much.
+/// Memory limit that a few frames can exceed.
 const MEMORY_LIMIT: u64 = 4 << 20;
 
-/// Time between two looks at what a client has left, and how many there are at most.
+/// Time between two checks for remaining charges, and the maximum number of checks.
 const LOOK: Duration = Duration::from_micros(100);
 const LOOKS: u32 = 200_000;
 
@@ -26,13 +26,13 @@ const LOOKS: u32 = 200_000;
 enum Step {
     /// A request, or the first part of its head.
     Head { stream: u8, references: u8, asleep: bool, ends: bool, whole: bool },
-    /// A further part of a head.
+    /// Another part of a head.
     More { stream: u8, references: u8, whole: bool },
-    /// Frames with data.
+    /// Data frames.
     Data { stream: u8, length: u8, times: u8, ends: bool },
     /// A frame of any kind.
     Any { kind: u8, flags: u8, stream: u8, payload: Vec<u8> },
-    /// Neither head nor tail.
+    /// Raw bytes that are no frame.
     Raw([u8; 5]),
 }
 
@@ -44,11 +44,11 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 fn render(step: &Step) -> Vec<u8> {
-    // Streams of clients are odd; few of them, so that frames meet.
+    // Streams of clients are odd. There are only a few, so that frames meet on one stream.
     let odd = |stream: &u8| (stream % 8) * 2 + 1;
     match step {
         Step::Head { stream, references, asleep, ends, whole } => {
-            // POST, http, /, the host as a literal, and a field for the table.
+            // POST, http, /, the host as a literal, and a field for the dynamic table.
             let host: &[u8] = if *asleep { b"asleep.ns" } else { b"app.ns" };
             let mut block = vec![0x83, 0x86, 0x84, 0x01, host.len() as u8];
             block.extend(host);
@@ -78,7 +78,7 @@ fn check(target: &Target, steps: &[Step], panicked: &AtomicBool) {
     steps.iter().for_each(|step| bytes.extend(render(step)));
     let mut stream = TcpStream::connect(target.address).expect("it listens");
     let _ = stream.write_all(&bytes);
-    // The answer to the settings, so that some of it has been read.
+    // Wait for the response to the settings, so that some input has been read.
     let _ = stream.read(&mut [0; 64]);
     drop(stream);
     let left = || (target.activator.held(), target.activator.input());

@@ -1,5 +1,5 @@
-//! Which revision a `Host` means: any text, and the rules that hold between the functions that read it; and that no claim
-//! of another namespace takes a name of a Service.
+//! Lookup of the revision for a `Host`: any text, the rules between the functions that parse it, and the protection of
+//! Service names against claims of other namespaces.
 
 use common::host::{self, HostPattern};
 use common::hosts::table::{Claimed, HostTable, Named};

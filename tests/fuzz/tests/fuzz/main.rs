@@ -1,4 +1,4 @@
-//! The fuzz targets, one module each. See the crate's text for how to run them longer.
+//! Fuzz targets, one module each. See the crate documentation for longer runs.
 
 mod config;
 mod frames;

@@ -1,4 +1,4 @@
-//! What a PodAutoscaler says that it scales: any text, none of which leaves its place in a path of the API.
+//! Scale target of a PodAutoscaler: any text, none of which leaves its segment in a path of the API.
 
 use common_api::validation::{is_api_version, is_kind, is_object_name};
 use fuzz::{INPUTS, Piece, TIME, render_text};

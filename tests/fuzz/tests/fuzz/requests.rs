@@ -1,11 +1,11 @@
-//! The request path, on real sockets: any bytes from a client, and what a pod gets to see of them.
+//! The request path on real sockets: any bytes from a client, and the requests that reach a pod.
 //!
-//! # What must hold
+//! # Invariants
 //!
 //! - Nothing panics.
-//! - Whatever reaches the pod is a whole request to a revision that exists: its host is one that leads there,
-//!   hop-by-hop fields are gone, and whom it has passed is the peer alone, whatever the peer says.
-//! - The client is answered `200` no more often than the pod was asked.
+//! - Every request that reaches the pod is complete and belongs to an existing revision. Its host leads there,
+//!   hop-by-hop fields are removed, and its forwarding headers name only the peer, whatever the peer sends.
+//! - The client gets no more `200` responses from the pod than the pod got requests.
 //! - The next client is served.
 
 use activator::discovery::{Event, Listing, Spec};
@@ -30,7 +30,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-/// How long nothing has come when nothing more is expected.
+/// Time without input after which nothing more is expected.
 const SILENCE: Duration = Duration::from_millis(10);
 
 const FRAGMENTS: [&str; 68] = [
@@ -104,7 +104,7 @@ const FRAGMENTS: [&str; 68] = [
     "\0\0\0\x04\0\0\0\0\0\0\0\x0d\x01\x05\0\0\0\x01\u{02}\u{06}\u{04}\x01\x06app.ns",
 ];
 
-/// An activator, a pod behind it, and what became of requests.
+/// Activator with a pod behind it, and a record of the requests.
 pub(crate) struct Target {
     _runtime: Runtime,
     pub(crate) activator: Activator,
@@ -118,7 +118,7 @@ fn loopback() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
 }
 
-/// What is wrong with a request that reached the pod.
+/// Returns the error in a request that reached the pod, if any.
 fn fault(request: &Request<Incoming>) -> Option<&'static str> {
     const HOSTS: [&str; 4] = ["app.ns", "app.ns.svc", "app.ns.svc.cluster.local", "www.example.com"];
     let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -183,7 +183,7 @@ pub(crate) fn start(memory_limit: Option<u64>) -> Target {
         let backend = Backend { timeout_ms: 5_000, max_held: 100, ..Backend::plain("app") };
         let key = RevisionKey::new("ns", "app");
         let listing = Listing { not_ready: [pod_address.into()].into(), ..Listing::default() };
-        // The last three are nobody's to have.
+        // The last three hosts cannot be claimed.
         let hosts = ["www.example.com", "*.b.example.com", "nobody", "*.svc", "other.prod.svc"];
         let hosts = hosts.iter().filter_map(|host| Some((HostPattern::parse(host)?, "app".to_owned())));
         let asleep = RevisionKey::new("ns", "asleep");
@@ -200,7 +200,8 @@ pub(crate) fn start(memory_limit: Option<u64>) -> Target {
         ] {
             events.send(event).await.expect("the activator listens");
         }
-        // What it does not know yet it refuses. Once the last of this is known, all of it is.
+        // The activator refuses requests of workloads that it does not know yet. Events are handled in order, so once
+        // it knows the last workload, it knows all.
         let known = async {
             while activator.load(&asleep).is_none() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -214,8 +215,8 @@ pub(crate) fn start(memory_limit: Option<u64>) -> Target {
 }
 
 impl Target {
-    /// Sends `bytes`, reads what comes back, and unless there may be more says after a silence that there is none: at
-    /// once it would be taken for the client's going.
+    /// Sends `bytes` and reads the response. Unless there may be more, ends the write direction after a silence: an
+    /// earlier end would count as a client disconnect.
     pub(crate) fn exchange(&self, bytes: &[u8], more: bool) -> Vec<u8> {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         let _ = stream.write_all(bytes);
@@ -237,7 +238,7 @@ impl Target {
         let before = self.seen.load(Ordering::SeqCst);
         let answer = self.exchange(bytes, false);
         let answered = answer.windows(12).filter(|w| *w == b"HTTP/1.1 200" || *w == b"HTTP/1.0 200").count();
-        // Probes and OPTIONS * are answered by the activator itself.
+        // The activator itself responds to probes and OPTIONS *.
         let own = answer.windows(16).filter(|w| w.eq_ignore_ascii_case(b"content-length: ")).count();
         let asked = self.seen.load(Ordering::SeqCst) - before;
         let by_pod = answer.windows(7).filter(|w| *w == b"\r\n\r\npod").count();
@@ -263,12 +264,12 @@ fn any_bytes_from_a_client() {
     });
 }
 
-/// Takes note of panics in the activator's tasks.
+/// Records panics in the activator's tasks.
 pub(crate) fn watch_tasks(panicked: &Arc<AtomicBool>) {
     let told = panicked.clone();
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        // The engine catches this thread's own panics, to find a smaller input.
+        // The engine catches panics of this thread, to find a smaller input.
         if std::thread::current().name().is_some_and(|name| name.starts_with("tokio")) {
             told.store(true, Ordering::SeqCst);
         }

@@ -1,11 +1,11 @@
-//! Frames of the stat stream, as an autoscaler takes them from whoever connects.
+//! Frames of the stat stream, which an autoscaler accepts from any client.
 
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use common::wire;
 use fuzz::{INPUTS, TIME};
 
-/// Goal: no frame panics, and what was understood means the same when it is written again, as for a peer it is
-/// forwarded to.
+/// Goal: no frame causes a panic, and a decoded frame has the same meaning after it is encoded again, as for
+/// forwarding.
 #[test]
 fn any_frame() {
     bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<u8>>().for_each(|bytes| {
@@ -18,7 +18,7 @@ fn any_frame() {
 
 type Bits = (String, String, Option<(String, [u64; 6])>);
 
-/// NaN is a value too.
+/// Returns floats as bits, because NaN must be comparable too.
 fn bits(messages: WireStatMessages) -> Vec<Bits> {
     let numbers = |stat: Stat| {
         let floats = [
@@ -36,8 +36,8 @@ fn bits(messages: WireStatMessages) -> Vec<Bits> {
 
 type Fields = (String, String, Option<(String, [f64; 5], i64)>);
 
-/// Goal: a frame of ours, with any part of it changed, cut off or repeated, is refused or understood, nothing else;
-/// unchanged it reads as it was written.
+/// Goal: a valid frame with changed, missing or repeated parts is rejected or decoded. An unchanged frame is decoded to
+/// what was encoded.
 #[test]
 fn a_spoilt_frame() {
     let given = bolero::generator::produce::<(Vec<Fields>, Vec<(u16, u8)>, u16)>();

@@ -40,9 +40,9 @@ pub struct Setting {
 pub struct Figures {
     /// Time from arrival to end, for the requests of each activator.
     pub p99: Vec<Duration>,
-    /// The same for all requests.
+    /// Time from arrival to end, for all requests.
     pub p99_all: Duration,
-    /// The same for these arrivals in one ideal queue.
+    /// Time from arrival to end of these arrivals in one ideal queue.
     pub p99_ideal: Duration,
     /// Each pod's share of the requests.
     pub shares: Vec<f64>,

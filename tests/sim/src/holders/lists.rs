@@ -6,7 +6,7 @@ use rand::RngExt;
 use std::time::Duration;
 
 impl World {
-    /// Delivers the present lists to all activators, each with its own delay.
+    /// Delivers the current lists to all activators, each with its own delay.
     pub(super) fn publish(&mut self) {
         self.version += 1;
         (0..self.activators.len()).for_each(|index| self.tell_list(index));

@@ -69,7 +69,7 @@ pub(super) struct Activator {
     pub(super) waiting: VecDeque<Request>,
     /// Number of requests relayed to each other activator.
     pub(super) relayed: BTreeMap<usize, u32>,
-    /// Present session with each other activator.
+    /// Current session with each other activator.
     pub(super) sessions: BTreeMap<usize, u64>,
     /// List of activators as known here.
     pub(super) members: BTreeSet<usize>,

@@ -62,7 +62,7 @@ pub(super) enum Event {
         id: Id,
         base: u64,
         object: Object,
-        /// Changed lines of the ledger, applied to the present map if the version check is disabled.
+        /// Changed lines of the ledger, applied to the current map if the version check is disabled.
         lines: Vec<Change>,
     },
     /// A probe reaches an activator.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Edge, Imports};
 
-/// For each import across folders, the shortest way back, if there is one; each circle once.
+/// Returns, for each import across folders that lies on a circle, the shortest such circle; each circle once.
 pub(super) fn across_folders(imports: &Imports) -> Vec<Vec<Edge>> {
     let mut seen = BTreeSet::new();
     let mut circles = Vec::new();
@@ -18,7 +18,7 @@ pub(super) fn across_folders(imports: &Imports) -> Vec<Vec<Edge>> {
     circles
 }
 
-/// The shortest way along imports from one file to another.
+/// Returns the shortest path along imports from one file to another.
 fn way(imports: &Imports, from: &str, to: &str) -> Option<Vec<Edge>> {
     let mut came: BTreeMap<&str, &str> = BTreeMap::new();
     let mut open = VecDeque::from([from]);

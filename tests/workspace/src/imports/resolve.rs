@@ -1,21 +1,21 @@
-//! Which file a path leads to.
+//! Resolves paths to the files that define them.
 
 use super::scan::{Module, Path};
 
-/// How many re-exports a path may go through. A `use` of a crate under its own name leads to itself.
+/// Maximum number of re-exports that a path may go through. A `use` of a crate under its own name leads to itself.
 const DEPTH: usize = 16;
 
-/// Where a path ends.
+/// Target of a path.
 enum Resolved {
-    /// At a module.
+    /// A module.
     Module(usize),
-    /// At something in a module.
+    /// An item in a module.
     Item { module: usize, name: String },
-    /// In another crate, by way of a `use` in this one.
+    /// Another crate, through a `use` in this one.
     Outside,
 }
 
-/// All uses of one file by another: importing and imported file, and the name.
+/// Returns all uses of one file by another: importing and imported file, and the name.
 pub(super) fn edges(modules: &[Module]) -> Vec<((String, String), String)> {
     let mut edges = Vec::new();
     for (number, module) in modules.iter().enumerate() {
@@ -28,7 +28,7 @@ pub(super) fn edges(modules: &[Module]) -> Vec<((String, String), String)> {
         for path in module.imports.iter().chain(&module.mentions) {
             match resolve(modules, number, path, DEPTH) {
                 Some(Resolved::Item { module, name }) => add(module, name),
-                // A module's name alone: what is used of it is mentioned elsewhere.
+                // Only the name of a module: its uses are mentioned elsewhere.
                 Some(Resolved::Module(_) | Resolved::Outside) | None => {}
             }
         }
@@ -41,7 +41,7 @@ pub(super) fn edges(modules: &[Module]) -> Vec<((String, String), String)> {
     edges
 }
 
-/// Follows a path from a module. `None` where it leads out of the crate, or to a local name.
+/// Follows a path from a module. Returns `None` if it leads out of the crate, or to a local name.
 fn resolve(modules: &[Module], from: usize, path: &Path, depth: usize) -> Option<Resolved> {
     let depth = depth.checked_sub(1)?;
     let (first, rest) = path.split_first()?;
@@ -64,7 +64,7 @@ fn resolve(modules: &[Module], from: usize, path: &Path, depth: usize) -> Option
     Some(place)
 }
 
-/// What a name means in a module.
+/// Resolves a name in a module.
 fn member(modules: &[Module], number: usize, name: &str, depth: usize) -> Option<Resolved> {
     let module = &modules[number];
     if let Some(child) = module.children.get(name) {

@@ -1,4 +1,4 @@
-//! Reads the modules of a crate: their items, what they bring into scope, and each path that they mention.
+//! Reads the modules of a crate: their items, the names that they bring into scope, and each path that they mention.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,28 +11,29 @@ use syn::{Attribute, ImplItem, Item, ItemMod, Meta, Token, TraitItem, UseTree, V
 /// Segments of a path.
 pub(super) type Path = Vec<String>;
 
-/// One module, a file of its own or inline.
+/// Module, in its own file or inline.
 #[derive(Debug, Default)]
 pub(super) struct Module {
     /// Path of its file below `src`.
     pub(super) file: String,
     pub(super) parent: Option<usize>,
     pub(super) children: BTreeMap<String, usize>,
-    /// Names that it defines.
+    /// Names that the module defines.
     pub(super) items: BTreeSet<String>,
-    /// Names that a `use` brings into scope, and what they stand for.
+    /// Names that a `use` brings into scope, with their paths.
     pub(super) bindings: BTreeMap<String, Path>,
-    /// Paths of private `use`s, which are uses whatever the code does with them: it may call a trait's methods.
+    /// Paths of private `use`s. They count as uses even if the code does not mention them: it may call a trait's
+    /// methods.
     pub(super) imports: BTreeSet<Path>,
-    /// Modules that are imported whole, privately.
+    /// Modules that are imported as a whole, privately.
     pub(super) globs: BTreeSet<Path>,
-    /// Modules that are re-exported whole.
+    /// Modules that are re-exported as a whole.
     pub(super) reexported: BTreeSet<Path>,
     /// Paths in code.
     pub(super) mentions: BTreeSet<Path>,
 }
 
-/// All modules below a root, itself the first. Those for tests alone are left out.
+/// Reads all modules below a root, the root first. Modules only for tests are left out.
 pub(super) fn modules(root: &str, read: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Vec<Module>> {
     let mut reader = Reader { read, modules: Vec::new() };
     reader.file(root.to_owned(), "", None)?;
@@ -45,7 +46,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads a file as a module whose children lie in `folder`, which is empty or ends with a slash.
+    /// Reads a file as a module whose children are in `folder`, which is empty or ends with a slash.
     fn file(&mut self, file: String, folder: &str, parent: Option<usize>) -> anyhow::Result<usize> {
         let text = (self.read)(&file).with_context(|| format!("{file} is not there"))?;
         let parsed = syn::parse_file(&text).with_context(|| format!("{file} is not Rust"))?;
@@ -80,7 +81,7 @@ impl Reader<'_> {
     }
 }
 
-/// Notes what the code of one module uses.
+/// Visitor that records the uses in one module.
 struct Collector<'a> {
     module: &'a mut Module,
 }
@@ -113,7 +114,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Paths among the tokens of a macro's arguments.
+    /// Records paths among the tokens of a macro's arguments.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path = Path::new();
         let mut colons = 0;
@@ -207,11 +208,11 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         self.tokens(called.tokens.clone());
     }
 
-    /// Attributes name helpers of derives, not modules.
+    /// Skips attributes: they name helpers of derives, not modules.
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
 }
 
-/// Whether what carries these attributes is compiled for tests alone.
+/// Returns true if code with these attributes is compiled only for tests.
 fn for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
         let meta = attribute.parse_args::<Meta>();
@@ -219,7 +220,7 @@ fn for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether a condition holds in tests alone.
+/// Returns true if a condition holds only in tests.
 fn needs_test(condition: &Meta) -> bool {
     let parts = || match condition {
         Meta::List(list) => list
@@ -256,7 +257,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// The name that an item defines.
+/// Returns the name that an item defines.
 fn name(item: &Item) -> Option<String> {
     let ident = match item {
         Item::Const(item) => &item.ident,

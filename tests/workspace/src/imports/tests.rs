@@ -1,8 +1,8 @@
-//! Small crates, written out, on which the reader of imports must find what is there.
+//! Tests of the import reader on small crates written inline.
 
 use super::*;
 
-/// A crate of these files, of which the first is the root.
+/// Reads a crate with these files, of which the first is the root.
 fn imports(files: &[(&str, &str)]) -> Imports {
     let read = |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
     Imports::read(&[files[0].0], &read).expect("a crate that can be read")
@@ -21,7 +21,7 @@ const ROOT: (&str, &str) = ("lib.rs", "mod door; mod house; pub use std::rc::Rc 
 const HOUSE: (&str, &str) = ("house/mod.rs", "mod stove; pub use stove::Stove; pub(crate) fn plan() {}");
 const STOVE: (&str, &str) = ("house/stove.rs", "pub struct Stove; pub fn light() {}");
 
-/// Goal: the test bites. A door that knows the stove is fine, a stove that knows the door closes the circle.
+/// Goal: the test can fail. A door that uses the stove is fine; a stove that also uses the door closes the circle.
 #[test]
 fn a_circle_across_folders_is_found_and_told_edge_by_edge() {
     let door = ("door/mod.rs", "use crate::house::Stove; pub struct Door(Stove);");
@@ -31,7 +31,7 @@ fn a_circle_across_folders_is_found_and_told_edge_by_edge() {
     assert_eq!(circles(&[ROOT, HOUSE, stove, door]), told);
 }
 
-/// Goal: a longer way round is found as well, and only once.
+/// Goal: a longer circle is found as well, and only once.
 #[test]
 fn a_circle_through_several_files_is_found_once() {
     let door = ("door/mod.rs", "use crate::house::Stove;");
@@ -52,7 +52,7 @@ fn a_circle_within_one_folder_is_its_own_affair() {
     assert!(found.circles().is_empty());
 }
 
-/// Goal: `house.rs` beside `house/` may share a circle with either side, but joins no circle between them.
+/// Goal: `house.rs` beside `house/` may be in a circle with either side, but connects no circle between them.
 #[test]
 fn the_head_of_a_folder_belongs_to_both() {
     let house = ("house.rs", "mod stove; pub fn plan(_: stove::Stove) {}");
@@ -62,7 +62,7 @@ fn the_head_of_a_folder_belongs_to_both() {
     assert!(!circles(&[ROOT, house, out, ("door.rs", "pub struct Door; use crate::house::plan;")]).is_empty());
 }
 
-/// Goal: every way to write a path is seen.
+/// Goal: every way to write a path is found.
 #[test]
 fn a_path_is_seen_wherever_it_stands() {
     let light = ["door/mod.rs -> house/stove.rs: light"];

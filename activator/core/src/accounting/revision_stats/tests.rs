@@ -150,7 +150,7 @@ fn a_signal_of_an_earlier_life_changes_nothing() {
     assert!(revision.stats.signal().is_some(), "the new life owes its own");
 }
 
-/// Goal: a signal of an earlier tracked period does not affect the signal of the present one, whether it was delivered
+/// Goal: a signal of an earlier tracked period does not affect the signal of the current one, whether it was delivered
 /// or not.
 #[test]
 fn a_signal_of_an_earlier_life_does_not_speak_for_the_next() {

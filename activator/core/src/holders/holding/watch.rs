@@ -103,7 +103,7 @@ impl Holding {
     }
 
     /// Returns true if the list has named this activator for long enough and all required siblings can confirm.
-    /// Otherwise the present holder keeps the workload.
+    /// Otherwise the current holder keeps the workload.
     fn may_gather(&self, peers: &Peers, now: Instant) -> bool {
         let mut silent = self.siblings.iter().filter(|(_, sibling)| !sibling.connected);
         self.new || self.is_watched(peers, now) && silent.all(|(peer, sibling)| self.is_dead(peer, sibling, peers, now))
