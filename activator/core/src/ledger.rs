@@ -2,31 +2,31 @@
 //!
 //! # The rule
 //!
-//! While there is room, every request for a part is granted. When there is none, the largest holder gives way. It is
+//! While there is room, every request for a part is granted. If there is none, the largest holder gives way. It is
 //! found in three steps: the workload that holds most, then the address of that workload that holds most, then the
-//! holder at that address that has been idle for longest. If none is idle, the holder that came last gives way. The
-//! newcomer counts to its workload and its address, and as busy. So it is refused only if it would be the next to give
-//! way itself, and never in favor of a smaller holder. If all clients come from one address, as behind an ingress,
+//! holder at that address that has been idle for longest. If none is idle, the newest holder gives way. The newcomer
+//! counts toward its workload and its address, and as busy. So it is refused only if it would be the next to give way
+//! itself, and never in favor of a smaller holder. If all clients come from one address, as behind an ingress,
 //! workloads still have their shares.
 //!
-//! Before a busy holder gives way or a newcomer is refused, holders of any workload give way that have been idle for
-//! [`STALE`] seconds or more. They lose nothing.
+//! Before a busy holder gives way or a newcomer is refused, holders of any workload that have been idle for [`STALE`]
+//! seconds or more give way. They lose nothing.
 //!
-//! Somewhat more room is made than was requested, as long as only idle holders give way for it. A burst of newcomers
-//! therefore searches the holders once in a while, not each time.
+//! Somewhat more room is made than was requested, as long as only idle holders give way for it. So a burst of newcomers
+//! searches the holders only once in a while.
 //!
 //! # Holders that give way
 //!
-//! The caller notifies them, and they take a moment to release their part. Meanwhile their part no longer counts to the
-//! shares, but still counts to the process. While these parts exceed `leeway`, newcomers get only the room that is
-//! left.
+//! The caller notifies them, and they take a moment to release their part. Meanwhile their part no longer counts toward
+//! the shares, but still counts toward the total of the process. While these parts exceed `leeway`, newcomers get only
+//! the room that is left.
 //!
 //! # Edge cases
 //!
 //! - A holder that has just arrived and is idle may not have had time to send its request. Among the newest few
 //!   holders, idle ones give way after busy ones.
 //! - A holder of nothing is never asked to give way, since that would free nothing.
-//! - Idleness changes often. It is read when it matters, and not reported to the ledger ([`Holder`]).
+//! - Idleness changes often. It is read when room is needed, and not reported to the ledger ([`Holder`]).
 
 use slab::Slab;
 use std::cmp::Reverse;
@@ -38,7 +38,7 @@ use std::sync::Arc;
 /// the holders count as new.
 const AT_ONCE: u64 = 64;
 
-/// Seconds of idleness after which a holder gives way to the need of any other.
+/// Seconds of idleness after which a holder gives way if any other holder needs room.
 pub const STALE: u32 = 30;
 
 /// Capacity for holders that is kept when the last holder has left.
@@ -50,7 +50,7 @@ pub trait Holder {
     fn idle_since(&self) -> Option<u32>;
 }
 
-/// Workload and client address that a part counts to.
+/// Workload and client address that a part counts toward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Of {
     /// Number of the workload; zero while the workload of the holder is not known yet.
@@ -137,8 +137,8 @@ impl<H: Holder + ?Sized> Ledger<H> {
         self.used + self.leaving
     }
 
-    /// Returns true if holders that were asked to give way have more than half of the leeway. There is no time for a
-    /// graceful end then.
+    /// Returns true if holders that were asked to give way have more than half of the leeway. Then there is no time for
+    /// a graceful close.
     pub fn is_pressed(&self) -> bool {
         self.leaving > self.leeway / 2
     }
@@ -232,7 +232,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         workload.addresses.entry(of.address).or_default().sum -= less;
     }
 
-    /// Counts a holder to another workload.
+    /// Moves a holder to another workload.
     pub fn regroup(&mut self, key: usize, workload: u64) {
         let Some(entry) = self.entries.get(key).filter(|entry| entry.of.workload != workload) else { return };
         if entry.leaving {
@@ -246,7 +246,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         self.add(key, amount);
     }
 
-    /// Counts each holder to the workload that `workload` returns for it. Zero leaves the holder where it is.
+    /// Moves each holder to the workload that `workload` returns for it. Zero leaves the holder where it is.
     pub fn regroup_all(&mut self, workload: impl Fn(&H) -> u64) {
         let known =
             |(key, entry): (usize, &Entry<H>)| Some((key, workload(&entry.holder))).filter(|(_, known)| *known != 0);

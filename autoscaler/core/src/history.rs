@@ -3,9 +3,9 @@
 //! Three sources share one ring, in the order of their changes: the decider at each tick; load and metrics combined, if
 //! metrics are measured ([`Blended`]); and the reconciler that acts on the result ([`Action`]). An equal entry extends
 //! the last one of the same source, so an hour without changes is two entries. Equal decisions have the same desired
-//! scale, rule, mode and sign of the excess burst capacity (or the same unknown input). Equal actions want the same for
-//! the same cause, and the later one has written nothing. An entry keeps the inputs of its first decision, because they
-//! explain the change.
+//! scale, rule, mode and sign of the excess burst capacity (or the same unknown input). Equal actions have the same
+//! wanted scale and cause, and the later one has written nothing. An entry keeps the inputs of its first decision,
+//! because they explain the change.
 //!
 //! The history of a revision has at most [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes; the oldest entries are
 //! removed first. Nothing is allocated before the first decision, and the ring grows by a few entries at a time.

@@ -34,8 +34,8 @@ use common::time::Timestamp;
 use crate::decider::{Load, Unknown};
 use crate::window::Window;
 
-/// Maximum distance of a time stamp into the future. Clocks of well-kept machines differ by less, and the shortest
-/// default panic window (6 s) tolerates it.
+/// Maximum distance of a time stamp into the future. Clocks of well-maintained machines differ by less, and the
+/// shortest default panic window (6 s) tolerates it.
 pub const FUTURE_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of requests, running or arriving, in one stat. Sums of such numbers are still exact to a millionth.
 pub const VALUE_MAX: f64 = 1e9;

@@ -13,7 +13,7 @@
 //!
 //! | request | state | result |
 //! |---|---|---|
-//! | any | older than [`AGE_MAX`] when first observed | over: [`Kept::Expired`]; it was meant for another day |
+//! | any | older than [`AGE_MAX`] when first observed | over: [`Kept::Expired`]; it is out of date |
 //! | any | paused | over: [`Kept::Paused`] |
 //! | awake | no pods, or the last ones are leaving | [`Step::Wake`] |
 //! | awake | there are pods, running or starting | over: done |

@@ -16,10 +16,10 @@
 //!
 //! Anyone with write access to one namespace can write expressions, and each reconciliation parses and searches them.
 //! So no expression may take long. A schedule is one expression, however many times of a day it lists; listed times are
-//! found here, since `croner` passes a gap second by second. For an expression that never occurs, `croner` searches up
-//! to the year 5000, day by day. So it is called only for an expression that matches a day of the calendar, and
-//! searches no further than [`YEARS`] ahead, since every day recurs by then. Looking ahead takes another search only
-//! for a schedule whose occurrence is over.
+//! found here, since `croner` steps through a gap second by second. For an expression that never occurs, `croner`
+//! searches up to the year 5000, day by day. So it is called only for an expression that matches a day of the calendar,
+//! and searches no further than [`YEARS`] ahead, since every day recurs by then. Looking ahead takes another search
+//! only for a schedule whose occurrence is over.
 //!
 //! # Not here
 //!

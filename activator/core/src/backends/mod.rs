@@ -18,8 +18,8 @@
 //!   responds with 503.) A pass is trusted for a second. Then the next probe decides, until Kubernetes reports the pod
 //!   as ready again.
 //! - A rollout changes the probe, and pods of the former template fail it although Kubernetes reports them as ready.
-//!   After a second in which their kernels responded, Kubernetes' report counts ([`Proof::ProbeThenReady`]). No
-//!   response does not count for this, nor 502 or 503, nor a connection refused by the port that takes requests.
+//!   After a second in which their kernels responded, Kubernetes' report counts ([`Proof::ProbeThenReady`]). A missing
+//!   response, 502, 503, or a connection refused by the port that takes requests does not count for this.
 //! - A request fails: its pod is removed at once and probed at once. Passes of probes sent before are ignored.
 //! - An address that is removed and returns starts from scratch.
 //! - The revision is deleted: report an empty list.

@@ -11,7 +11,7 @@
 //! Capacity, the running count and the flag "requests wait" share one 64-bit atomic ([`word`]). While no request waits,
 //! acquiring is one successful compare-and-swap and releasing is one subtraction, without a lock. A waiter sets the
 //! flag under the queue's lock, by a compare-and-swap against the very word that showed no free permit. A permit
-//! released in between makes the waiter look again. While the flag is set, newcomers queue, and a released permit is
+//! released in between makes the waiter check again. While the flag is set, newcomers queue, and a released permit is
 //! passed on under the lock. A woken waiter owns its permit before it runs, so no request can overtake it.
 //!
 //! # Edge cases

@@ -1,9 +1,9 @@
 //! Divides the pods of a workload into sixteen lots by address, and assigns each lot to an activator.
 //!
-//! One activator holds all lots as long as it can carry the workload. A workload with twice [`SLOTS_PER_HOLDER`] slots
-//! has two holders, with four times as many four, and so on. The number is a power of two, so a further step moves half
-//! of each holder's lots and no others. It depends only on the list of pods and their limit, which every activator
-//! sees, so it needs no agreement.
+//! One activator holds all lots as long as it can carry the workload. A workload with 2 × [`SLOTS_PER_HOLDER`] slots
+//! has two holders, a workload with 4 × [`SLOTS_PER_HOLDER`] slots has four, and so on. The number is a power of two,
+//! so each further step moves half of each holder's lots and no others. It depends only on the list of pods and their
+//! limit, which every activator sees, so it needs no agreement.
 
 use std::fmt;
 use std::hash::Hasher;

@@ -59,7 +59,7 @@ pub fn decode(bytes: &[u8]) -> Result<(String, Option<Message>), FrameError> {
     Ok((frame.workload, frame.kind.map(Message::try_from).transpose()?))
 }
 
-// === the wire's form ===
+// === wire format ===
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Frame {

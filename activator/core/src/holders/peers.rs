@@ -1,8 +1,8 @@
-//! Tracks which siblings are in touch, and since when a sibling that is not must have stopped.
+//! Tracks contact with the siblings, and the times that prove when a sibling without contact has stopped.
 //!
 //! On each session both sides send a beat every [`BEAT`]. A beat contains the time at which it was sent and repeats the
-//! other side's latest beat. So a sender knows a time up to which the other side has certainly received its beats. This
-//! separates two questions:
+//! other side's latest beat. So a sender knows a time up to which the other side has certainly received its beats.
+//! There are two times:
 //!
 //! - [`Peers::heard`]: the last time at which I received anything from the sibling. A *takeover* counts from here.
 //! - [`Peers::acknowledged`]: the last time at which I sent something that the sibling certainly received. The duty to
@@ -37,7 +37,7 @@ pub struct Beat {
     pub echo: Option<Duration>,
 }
 
-/// Contacts to all siblings of one activator, for all revisions.
+/// Contact with all siblings of one activator, for all revisions.
 #[derive(Clone, Debug)]
 pub struct Peers {
     epoch: Instant,

@@ -34,7 +34,7 @@ pub enum Frame {
     },
     /// Sign of life.
     Beat(Beat),
-    /// Standing of the sender from now on.
+    /// State of the sender from now on.
     Says(Says),
     /// Message about one workload: [`super::message::encode`].
     Holder(Vec<u8>),
@@ -94,7 +94,7 @@ impl TryFrom<Kind> for Frame {
     }
 }
 
-// === the wire's form ===
+// === wire format ===
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Wire {

@@ -5,31 +5,31 @@
 //! | standing | condition | pods with a hard limit |
 //! |---|---|---|
 //! | [`Undecided`] | the process has just started | no requests are sent to them yet |
-//! | [`Alone`] | no other one was listed or had a session for [`ALONE_AFTER`], or it is the [only one] | its own |
-//! | [`Divided`] | a listed activator is foreign, or is not in touch while none shares yet | Knative's assignment |
-//! | [`Shared`] | all that are listed are in touch with all in their lists, or one already shares | [`Holding`] |
+//! | [`Alone`] | no other activator was listed or connected for [`ALONE_AFTER`], or it is the [only one] | its own |
+//! | [`Divided`] | a listed activator is foreign, or not connected while none shares yet | Knative's assignment |
+//! | [`Shared`] | all listed activators are connected to all in their lists, or one already shares | [`Holding`] |
 //!
 //! In the last case each workload has one holder at a time. Sharing continues while siblings join, leave and fall
-//! silent, since [`Holding`] handles that. It ends if a listed activator turns out to be *foreign*, or if a listed
-//! sibling reports a foreign one; and if no other activator is left.
+//! silent, since [`Holding`] handles that. It ends if a listed activator turns out to be *foreign*, if a listed sibling
+//! reports a foreign one, or if no other activator is left.
 //!
 //! # Foreign activators
 //!
-//! A listed activator is foreign if it responds but does not speak this protocol (Knative's activator, or Zeroscale's
-//! from before this protocol). It is also foreign if there has been no session with it for [`DECIDED_AFTER`] since it
-//! was listed, because it may send by Knative's assignment. A sibling that had a session stays a sibling while it is
-//! silent.
+//! A listed activator is foreign if it responds but does not speak this protocol: an activator of Knative, or an older
+//! one of Zeroscale. It is also foreign if there has been no session with it for [`DECIDED_AFTER`] since it was listed,
+//! because it may send by Knative's assignment. A sibling that had a session stays a sibling while it is silent.
 //!
 //! # The only activator
 //!
 //! A process that has just started holds requests until it is decided. If the list shows all activators that run,
-//! including unready and terminating ones, and names only this activator, then no former one is left. It is alone at
-//! once. (A list may lag by as much time as a process needs to start and become ready.)
+//! including unready and terminating ones, and names only this activator, then no former activator is left, and this
+//! one is alone at once. (A list may lag by as much time as a process needs to start and become ready.)
 //!
 //! # All or none
 //!
 //! No activator shares before all are complete, and then all begin within the delay of one message. So none waits for a
-//! confirmation from an activator that still divides. An activator that meets a foreign one tells the others at once.
+//! confirmation from an activator that still divides. An activator that finds a foreign one reports it to its siblings
+//! at once.
 //!
 //! [`Undecided`]: Standing::Undecided
 //! [`Alone`]: Standing::Alone

@@ -442,7 +442,7 @@ impl State {
     }
 }
 
-/// Returns the tracker of the pod at a destination, with its current count.
+/// Returns the tracker of the pod at a destination, and creates it if there is none.
 fn known(pods: &mut BTreeMap<Destination, Arc<PodTracker>>, inner: &Weak<Inner>, at: &Destination) -> Arc<PodTracker> {
     Arc::clone(pods.entry(at.clone()).or_insert_with(|| PodTracker::new(at.clone(), Weak::clone(inner))))
 }

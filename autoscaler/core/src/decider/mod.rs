@@ -24,7 +24,7 @@
 //! - An input is unknown: [`Decision::Unknown`], and nothing changes. It does not mean zero.
 //! - Not every activator has reported ([`Observation::attested`]): the known load is a lower bound. It can start panic
 //!   mode and raise the scale, and do nothing else. If that happens at more than one evaluation in a row, the windows
-//!   lack load until they have filled again, as after a takeover. (A single time is an activator that has just
+//!   lack load until they have filled again, as after a takeover. (A single miss is normal: an activator has just
 //!   started.)
 //! - A restart loses history. A decider created with more than one ready pod therefore starts in panic mode and holds
 //!   that scale.

@@ -9,8 +9,9 @@
 //! | | the load requires none, and the result is 1 | 0: only the load decides on the last pod |
 //!
 //! A metric never asks for zero and never prevents it. An idle processor does not prove that there are no requests, and
-//! a busy one is no request. A metric may ask for more than one pod without any load, for example to work off a queue.
-//! The rest of the way to zero (windows, proof, grace) is [`crate::scale_to_zero`], as for any revision.
+//! a busy one does not prove that there are any. A metric may ask for more than one pod without any load, for example
+//! to work off a queue. The rest of the way to zero (windows, proof, grace) is [`crate::scale_to_zero`], as for any
+//! revision.
 //!
 //! # Behavior
 //!

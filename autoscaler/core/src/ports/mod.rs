@@ -1,7 +1,7 @@
 //! Allocates a port number on every activator to each port of each workload.
 //!
 //! ```text
-//! births, edits ─▶ plan ─▶ lines of the ledger (compare and set) ─▶ activators listen
+//! new or edited ─▶ plan ─▶ lines of the ledger (compare and set) ─▶ activators listen
 //!                                                                        │ probe on the number
 //!                              answers ── Proofs ◀───────────────────────┘
 //!                                           └─▶ endpoints ─▶ EndpointSlices ─▶ clients
