@@ -3,7 +3,7 @@
 //! | feature | controlled by | applied |
 //! |---|---|---|
 //! | `/metrics` on the admin port | `metrics-protocol`: 404 if it is `none` | at the start |
-//! | admin port's address | `METRICS_PROMETHEUS_HOST`, `_PORT`; else `metrics-endpoint` for `prometheus` | at the start |
+//! | admin port's address | `METRICS_PROMETHEUS_HOST`, `_PORT`, else `metrics-endpoint` (`prometheus`) | at the start |
 //! | TLS on that port | `METRICS_PROMETHEUS_TLS_CERT`, `_KEY` and so on | at the start; files are reloaded |
 //! | metrics over OTLP | `metrics-protocol`, `metrics-endpoint`, `metrics-export-interval` | at the start |
 //! | profiles on 8008 | `runtime-profiling` | for each request |

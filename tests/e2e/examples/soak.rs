@@ -1,4 +1,4 @@
-//! Everything at once, and a verdict on what it leaves behind: see [`e2e::soak`].
+//! Runs the soak test and prints a verdict on leaked resources: see [`e2e::soak`].
 //!
 //! ```console
 //! $ cargo build --release -p activator -p autoscaler -p local -p e2e --bins --example soak

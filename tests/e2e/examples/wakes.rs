@@ -1,10 +1,10 @@
-//! How long sleeping services take to wake when all are called at once, beside what the control plane alone needs to
-//! scale as many Deployments: `cargo build --release -p e2e --bins --example wakes`, then
+//! Measures how long workloads take to scale from zero when all are called at once, compared with the time that the
+//! control plane alone needs to scale as many Deployments: `cargo build --release -p e2e --bins --example wakes`, then
 //! `target/release/examples/wakes [N] [ROUNDS]`.
 //!
 //! Each round first patches N Deployments from 0 to 1 (all patches at once) and waits for a ready address of each in
-//! the EndpointSlices, then sends one request to each of N sleeping services and waits for the answers. Both run the
-//! same program in the same embedded cluster, in turns.
+//! the EndpointSlices. Then it sends one request to each of N workloads at zero and waits for the responses. Both run
+//! the same program in the same embedded cluster, in turns.
 
 use anyhow::Context;
 use e2e::{Entry, TestEnv, Workload};
@@ -56,7 +56,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Scales all from 0 to 1, and how long each took to have a ready address; they are asleep again afterwards.
+/// Scales all from 0 to 1 and returns the time until each had a ready address; afterwards all are at zero again.
 async fn control_plane(env: &TestEnv, names: &[String]) -> anyhow::Result<Vec<Duration>> {
     let mut events = watcher(env.api::<EndpointSlice>(), watcher::Config::default()).touched_objects().boxed();
     let start = Instant::now();
@@ -90,7 +90,7 @@ async fn scale(env: &TestEnv, names: &[String], replicas: i32) -> anyhow::Result
     Ok(future::try_join_all(patches).await.map(|_| ())?)
 }
 
-/// Calls all at once, and how long each took to answer; they are asleep again afterwards.
+/// Calls all at once and returns the response time of each; afterwards all are at zero again.
 async fn wake(env: &TestEnv, names: &[String]) -> anyhow::Result<Vec<Duration>> {
     let calls = names.iter().map(|name| {
         let load = env.load(Entry::Activator, name);

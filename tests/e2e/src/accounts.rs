@@ -1,4 +1,4 @@
-//! Service accounts: their tokens, and kubeconfigs that show one.
+//! Tokens of ServiceAccounts, and kubeconfigs that use them.
 
 use anyhow::Context;
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -7,10 +7,10 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-/// A token of an account: for these audiences, of which none are the API server's, and bound to a Pod.
+/// Requests a token of an account for these audiences (none: the API server's), bound to a Pod if one is given.
 ///
 /// # Errors
-/// The API server refuses it.
+/// Fails if the API server rejects the request.
 pub async fn token(
     client: &Client,
     (namespace, account): (&str, &str),
@@ -25,10 +25,10 @@ pub async fn token(
     given.status.and_then(|status| status.token).context("a token")
 }
 
-/// A kubeconfig whose users show this token alone.
+/// Returns a kubeconfig whose users have only this token.
 ///
 /// # Errors
-/// It is no YAML.
+/// Fails if it is not YAML.
 pub fn with_token(kubeconfig: &str, token: &str) -> anyhow::Result<String> {
     let mut file: Value = serde_yaml_ng::from_str(kubeconfig)?;
     for user in file["users"].as_array_mut().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! An API server alone, for tests that play the other parts themselves, and the few objects that such tests begin with.
+//! A bare API server for tests that play all other components, and the few objects with which such tests begin.
 
 use anyhow::{Context, bail};
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
@@ -19,10 +19,11 @@ pub const SYSTEM: &str = "knative-serving";
 /// Longest wait for a custom resource to be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
-/// A server whose Services get their addresses from `range`, with the system namespace, and an administrator's client.
+/// Starts a server whose Services get addresses from `range`, with the system namespace. Returns it with an
+/// administrator's client.
 ///
 /// # Errors
-/// The range is none, or the server does not start.
+/// Fails if the range is invalid or the server does not start.
 pub async fn start(range: &str) -> anyhow::Result<(ApiServer, Client)> {
     let server = ApiServer::start(ApiOptions::new(range.parse()?)).await?;
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
@@ -32,26 +33,26 @@ pub async fn start(range: &str) -> anyhow::Result<(ApiServer, Client)> {
     Ok((server, client))
 }
 
-/// Creates the definitions of our own custom resources.
+/// Creates the definitions of Zeroscale's custom resources.
 ///
 /// # Errors
-/// The API server refuses one.
+/// Fails if the API server rejects one.
 pub async fn define_resources(client: &Client) -> anyhow::Result<()> {
     define(client, &common_api::crds::crds()).await
 }
 
-/// Creates the definitions that a Knative install brings.
+/// Creates the definitions that a Knative installation provides.
 ///
 /// # Errors
-/// The API server refuses one.
+/// Fails if the API server rejects one.
 pub async fn define_shared_resources(client: &Client) -> anyhow::Result<()> {
     define(client, &common_api::crds::shared()).await
 }
 
-/// Creates what a Knative install brings and activators read: the definition of Revisions, and their ConfigMaps.
+/// Creates the parts of a Knative installation that activators read: the definition of Revisions, and their ConfigMaps.
 ///
 /// # Errors
-/// The API server refuses one.
+/// Fails if the API server rejects one.
 pub async fn install_activators_part_of_knative(client: &Client) -> anyhow::Result<()> {
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -79,10 +80,10 @@ async fn define(client: &Client, crds: &[CustomResourceDefinition]) -> anyhow::R
     Ok(())
 }
 
-/// Creates an object of any kind, and returns it as it is then; none as the namespace for one that is cluster-wide.
+/// Creates an object of any kind and returns it; `namespace` is `None` for a cluster-scoped object.
 ///
 /// # Errors
-/// The API server refuses it, or does not know its kind in time.
+/// Fails if the API server rejects it, or does not serve its kind in time.
 pub async fn create(client: &Client, namespace: Option<&str>, object: Value) -> anyhow::Result<DynamicObject> {
     let object: DynamicObject = serde_json::from_value(object)?;
     let types = object.types.clone().context("an object says what it is")?;
@@ -104,13 +105,13 @@ pub async fn create(client: &Client, namespace: Option<&str>, object: Value) -> 
     timeout(SERVED_WITHIN, created).await.with_context(|| format!("{} was never served", types.kind))?
 }
 
-/// A frame of the stat stream with one entry; without a stat it attests that its sender is there.
+/// Encodes a frame of the stat stream with one entry; without a stat it attests that its sender is connected.
 pub fn frame(namespace: &str, name: &str, stat: Option<Stat>) -> bytes::Bytes {
     let message = WireStatMessage { namespace: namespace.into(), name: name.into(), stat, ..Default::default() };
     common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
 }
 
-/// Endpoints of one activator, for the system namespace; `at`: where it takes HTTP/1.1.
+/// Returns the endpoints of one activator, for the system namespace; `at`: its address for HTTP/1.1.
 pub fn activators(at: SocketAddr) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -120,7 +121,7 @@ pub fn activators(at: SocketAddr) -> Value {
     })
 }
 
-/// The Deployment `hello`, whose pods nobody runs.
+/// Returns the Deployment `hello`, whose pods no node runs.
 pub fn deployment(replicas: i32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello"},
@@ -134,7 +135,7 @@ pub fn deployment(replicas: i32) -> Value {
     })
 }
 
-/// The ZeroScaler `hello` for it, whose `scale` is given; it makes its Service.
+/// Returns the ZeroScaler `hello` for it with the given `scale`; it creates its Service.
 pub fn scaler(scale: Value) -> Value {
     json!({
         "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",

@@ -1,10 +1,10 @@
-//! A real browser, Chromium without a window, driven by its own DevTools protocol: JSON over one WebSocket.
+//! A real browser: headless Chromium, controlled by its DevTools protocol, which is JSON over one WebSocket.
 //!
-//! Tests need a dozen of its calls, so they are made as they are documented
-//! (<https://chromedevtools.github.io/devtools-protocol/>), and no crate stands between. A [`Tab`] has a context of its own:
-//! cookies, caches and emulated devices of others are not there.
+//! Tests need a dozen of its calls, so they use the documented calls directly
+//! (<https://chromedevtools.github.io/devtools-protocol/>) without a crate in between. A [`Tab`] has its own context,
+//! without the cookies, caches and emulated devices of other tabs.
 //!
-//! `CHROMIUM` names the program; else `chromium` or `google-chrome` is looked for.
+//! `CHROMIUM` names the program; otherwise `chromium` or `google-chrome` is searched for.
 
 use anyhow::{Context, bail, ensure};
 use base64::Engine;
@@ -25,12 +25,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
-/// Longest wait for an answer of the browser, or for a state of a page.
+/// Longest wait for a response of the browser, or for a state of a page.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often a page is looked at.
+/// Interval at which a page is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What keeps it from asking the world for anything, and from needing a window, a sandbox or a sound card.
+/// Flags that disable network requests of the browser itself and the need for a window, a sandbox or a sound card.
 const FLAGS: [&str; 13] = [
     "--headless=new",
     "--no-sandbox",
@@ -47,20 +47,20 @@ const FLAGS: [&str; 13] = [
     "--remote-debugging-port=0",
 ];
 
-/// A browser; it ends, with all its processes, when it is dropped.
+/// Running browser; all its processes end when it is dropped.
 pub struct Browser {
     child: Child,
     link: Arc<Link>,
     _profile: TempDir,
 }
 
-/// A tab of it.
+/// Tab of a browser.
 pub struct Tab {
     link: Arc<Link>,
     session: String,
 }
 
-/// The way to the browser.
+/// Connection to the browser.
 struct Link {
     calls: mpsc::UnboundedSender<Message>,
     next: AtomicU64,
@@ -75,10 +75,10 @@ struct Heard {
 }
 
 impl Browser {
-    /// Starts one.
+    /// Starts a browser.
     ///
     /// # Errors
-    /// It is not installed, or does not start.
+    /// Fails if it is not installed or does not start.
     pub async fn start() -> anyhow::Result<Self> {
         let profile = tempfile::tempdir()?;
         let mut command = Command::new(program()?);
@@ -95,7 +95,7 @@ impl Browser {
             bail!("Chromium ended before it listened")
         });
         let address = address.await.context("Chromium does not listen")??;
-        // Whoever writes to nobody is ended by that.
+        // Keep reading: the browser would be killed by writing to a closed pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
         let (socket, _) = tokio_tungstenite::connect_async(&address).await.context("DevTools")?;
         let (mut to, mut from) = socket.split();
@@ -120,10 +120,10 @@ impl Browser {
         Ok(Self { child, link, _profile: profile })
     }
 
-    /// A new tab with nothing in it, which tells of requests, of its console, and of errors.
+    /// Opens an empty tab that records requests, console messages and errors.
     ///
     /// # Errors
-    /// The browser's.
+    /// Returns the browser's error.
     pub async fn tab(&self) -> anyhow::Result<Tab> {
         let text = |value: &Value, name: &str| value[name].as_str().map(str::to_owned).context("a text");
         let context = text(&self.link.call(None, "Target.createBrowserContext", json!({})).await?, "browserContextId")?;
@@ -152,25 +152,25 @@ impl Tab {
     /// Calls a method of the protocol.
     ///
     /// # Errors
-    /// The browser's, or it does not answer.
+    /// Returns the browser's error, or fails without a response.
     pub async fn call(&self, method: &str, parameters: Value) -> anyhow::Result<Value> {
         self.link.call(Some(&self.session), method, parameters).await
     }
 
-    /// Goes to an address, and waits until its document is there.
+    /// Navigates to an address, and waits until its document is loaded.
     ///
     /// # Errors
-    /// Nobody answers there.
+    /// Fails if the address does not respond.
     pub async fn go(&self, url: &str) -> anyhow::Result<()> {
         let gone = self.call("Page.navigate", json!({"url": url})).await?;
         ensure!(gone["errorText"].is_null(), "{url}: {}", gone["errorText"]);
         self.until("document.readyState !== 'loading'").await
     }
 
-    /// The value of an expression in the page.
+    /// Evaluates an expression in the page.
     ///
     /// # Errors
-    /// It throws.
+    /// Fails if the expression throws.
     pub async fn look(&self, expression: &str) -> anyhow::Result<Value> {
         let asked = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut found = self.call("Runtime.evaluate", asked).await?;
@@ -178,14 +178,14 @@ impl Tab {
         Ok(found["result"]["value"].take())
     }
 
-    /// Waits until an expression is true in whatever document is there.
+    /// Waits until an expression is true in the current document.
     ///
     /// # Errors
-    /// It stays false.
+    /// Fails if it stays false.
     pub async fn until(&self, expression: &str) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
-            // Between two documents there is none to ask.
+            // Between two documents an evaluation fails.
             let found = self.look(expression).await;
             if found.as_ref().is_ok_and(|value| *value == json!(true)) {
                 return Ok(());
@@ -198,19 +198,19 @@ impl Tab {
         }
     }
 
-    /// What a person reads.
+    /// Returns the visible text.
     ///
     /// # Errors
-    /// There is no document.
+    /// Fails if there is no document.
     pub async fn text(&self) -> anyhow::Result<String> {
         let text = self.look("document.body.innerText").await?;
         Ok(text.as_str().context("a text")?.trim().to_owned())
     }
 
-    /// A screen of this size, a phone's or not, in light or dark.
+    /// Emulates a screen of this size, of a phone or not, in light or dark mode.
     ///
     /// # Errors
-    /// The browser's.
+    /// Returns the browser's error.
     pub async fn screen(&self, width: u32, height: u32, is_phone: bool, scheme: &str) -> anyhow::Result<()> {
         let screen = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone});
         self.call("Emulation.setDeviceMetricsOverride", screen).await?;
@@ -219,37 +219,38 @@ impl Tab {
         Ok(())
     }
 
-    /// What is to be seen, as PNG.
+    /// Returns a screenshot as PNG.
     ///
     /// # Errors
-    /// The browser's.
+    /// Returns the browser's error.
     pub async fn screenshot(&self) -> anyhow::Result<Vec<u8>> {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png", "optimizeForSpeed": false})).await?;
         Ok(BASE64_STANDARD.decode(shot["data"].as_str().context("a picture")?)?)
     }
 
-    /// The parameters of all events of a name so far.
+    /// Returns the parameters of all events of a name so far.
     pub fn events(&self, method: &str) -> Vec<Value> {
         let heard = self.link.heard();
         let events = heard.events.get(&self.session).into_iter().flatten();
         events.filter(|event| event["method"] == method).map(|event| event["params"].clone()).collect()
     }
 
-    /// Statuses of its documents so far, in order.
+    /// Returns the statuses of the tab's documents so far, in order.
     pub fn documents(&self) -> Vec<u64> {
         let answers = self.events("Network.responseReceived");
         let documents = answers.iter().filter(|answer| answer["type"] == "Document");
         documents.filter_map(|answer| answer["response"]["status"].as_u64()).collect()
     }
 
-    /// Addresses that it has asked for, those that hold their own content aside.
+    /// Returns the requested addresses, without data URLs.
     pub fn asked(&self) -> Vec<String> {
         let requests = self.events("Network.requestWillBeSent");
         let urls = requests.iter().filter_map(|request| request["request"]["url"].as_str());
         urls.filter(|url| !url.starts_with("data:")).map(str::to_owned).collect()
     }
 
-    /// What its console shows as an error, documents with a status of one aside: exceptions, refused loads, messages.
+    /// Returns errors shown on the console: exceptions, failed loads, messages. Documents with an error status do not
+    /// count.
     pub fn errors(&self) -> Vec<String> {
         let thrown = self.events("Runtime.exceptionThrown").into_iter();
         let said = self.events("Runtime.consoleAPICalled").into_iter().filter(|call| call["type"] == "error");
@@ -271,7 +272,7 @@ impl Link {
         match message["id"].as_u64() {
             Some(id) => {
                 if let Some(waiting) = heard.waiting.remove(&id) {
-                    let _ = waiting.send(message); // Whoever asked may have given up.
+                    let _ = waiting.send(message); // The caller may have given up.
                 }
             }
             None => {

@@ -1,10 +1,10 @@
-//! Pods that count what they run at once, in this process.
+//! Pods in this process that count their concurrent requests.
 //!
-//! Each request takes as long as it is told, whatever the machine does. A request whose client has left has ended; who sends
-//! the next one may know of that sooner than the pod, since a thread that reads from sockets may be late. So a request that
-//! was cut within [`NOTICED`] of another's coming did not run beside it.
+//! Each request takes the configured time, whatever the machine does. A request whose client has left has ended. The
+//! sender of the next request may know that before the pod does, since a thread that reads sockets may be late. So a
+//! request that was cancelled within [`NOTICED`] of another request's arrival does not count as concurrent with it.
 //!
-//! They answer an activator's probes as a queue-proxy does, and count none of these.
+//! The pods respond to an activator's probes like a queue-proxy, and do not count them.
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -19,10 +19,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// A pod has noticed by then that its client has left.
+/// Time within which a pod has noticed that its client has left.
 const NOTICED: Duration = Duration::from_millis(100);
 
-/// Some pods. Dropped, they are gone with all their connections.
+/// Some pods. Dropping them closes all their connections.
 pub struct CountingPods {
     pods: Vec<Pod>,
     _serving: JoinSet<()>,
@@ -40,17 +40,17 @@ struct Seen {
     came: u64,
     done: u64,
     running: BTreeSet<u64>,
-    /// When another one came, and all that ran then, that one with them.
+    /// Time of each arrival, with all requests that ran then, including the new one.
     together: Vec<(Instant, BTreeSet<u64>)>,
-    /// Those whose clients have left, and when.
+    /// Requests whose clients have left, with the time.
     cut: BTreeMap<u64, Instant>,
 }
 
 impl CountingPods {
-    /// One at each address, where each request takes `work`.
+    /// Starts one pod at each address; each request takes `work`.
     ///
     /// # Errors
-    /// An address cannot be bound.
+    /// Fails if an address cannot be bound.
     pub async fn start(addresses: &[SocketAddr], work: Duration) -> anyhow::Result<Self> {
         let (mut pods, mut serving) = (Vec::new(), JoinSet::new());
         for address in addresses {
@@ -61,17 +61,17 @@ impl CountingPods {
         Ok(Self { pods, _serving: serving })
     }
 
-    /// Where they are.
+    /// Returns the pods' addresses.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.pods.iter().map(|pod| pod.address).collect()
     }
 
-    /// Requests that each has answered.
+    /// Returns the number of requests that each pod has responded to.
     pub fn served(&self) -> Vec<u64> {
         self.pods.iter().map(|pod| pod.seen().done).collect()
     }
 
-    /// The most that any of them has run at once.
+    /// Returns the maximum concurrency of any pod.
     pub fn most(&self) -> usize {
         self.pods.iter().map(|pod| pod.seen().most()).max().unwrap_or(0)
     }
@@ -102,7 +102,7 @@ impl Seen {
     }
 }
 
-/// A request that runs, until it is dropped.
+/// Running request, until it is dropped.
 struct Counted<'a> {
     pod: &'a Pod,
     number: u64,
@@ -144,7 +144,7 @@ async fn serve(listener: TcpListener, pod: Pod) {
 }
 
 async fn connection(stream: TcpStream, pod: Pod) {
-    let _ = stream.set_nodelay(true); // Fails if it has been closed already.
+    let _ = stream.set_nodelay(true); // Fails if it is already closed.
     let service = hyper::service::service_fn(move |request| {
         let pod = pod.clone();
         async move { Ok::<_, Infallible>(pod.answer(request).await) }
@@ -157,7 +157,7 @@ async fn connection(stream: TcpStream, pod: Pod) {
 mod tests {
     use super::*;
 
-    /// Goal: what ran together is counted, but for what was cut when the other one came.
+    /// Goal: concurrent requests are counted, except those that were cancelled when another one arrived.
     #[tokio::test]
     async fn what_was_cut_when_another_came_did_not_run_beside_it() {
         let pod = Pod { address: ([127, 0, 0, 1], 1).into(), work: NOTICED, seen: Arc::default() };

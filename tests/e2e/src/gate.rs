@@ -1,28 +1,28 @@
-//! When pods may start: as long as a test says so, and not for a time that a busy machine outlives.
+//! Controls when pods may start: a test decides, instead of a fixed time that a slow machine may exceed.
 
 use crate::workload::Workload;
 use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Names the file whose being there lets a pod of the tests' program start.
+/// Variable with the path of a file whose existence lets a pod of the tests' program start.
 const FILE: &str = "E2E_STARTS_WITH";
-/// From one look at it to the next.
+/// Interval at which the file is checked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Keeps pods from starting while it is closed, as it is at first.
+/// Keeps pods from starting while it is closed, its initial state.
 pub struct Gate(TempDir);
 
 impl Gate {
-    /// A closed one.
+    /// Creates a closed gate.
     ///
     /// # Errors
-    /// The file system's.
+    /// Returns the file system's error.
     pub fn new() -> std::io::Result<Self> {
         tempfile::tempdir().map(Self)
     }
 
-    /// The workload, with pods that wait for it.
+    /// Makes the workload's pods wait for the gate.
     pub fn before(&self, workload: Workload) -> Workload {
         workload.env(FILE, self.file().display())
     }
@@ -30,15 +30,15 @@ impl Gate {
     /// Lets pods start.
     ///
     /// # Errors
-    /// The file system's.
+    /// Returns the file system's error.
     pub fn open(&self) -> std::io::Result<()> {
         std::fs::write(self.file(), "")
     }
 
-    /// Keeps those that come from now on.
+    /// Holds back pods that start from now on.
     ///
     /// # Errors
-    /// The file system's, or it is closed.
+    /// Returns the file system's error; fails if the gate is closed.
     pub fn close(&self) -> std::io::Result<()> {
         std::fs::remove_file(self.file())
     }
@@ -48,7 +48,7 @@ impl Gate {
     }
 }
 
-/// In a pod: waits until it may start.
+/// Waits in a pod until it may start.
 pub fn pass() {
     if let Some(file) = std::env::var_os(FILE).map(PathBuf::from) {
         while !file.exists() {

@@ -1,4 +1,4 @@
-//! A workload that speaks HTTP/2 alone, as gRPC servers do: it sends back what it gets, with the status in trailers.
+//! A workload that only uses HTTP/2, as gRPC servers do: it echoes the request, with the status in trailers.
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use std::future::ready;
 use std::process::ExitCode;
 use tokio::net::TcpListener;
 
-/// Serves at `HOST` and `PORT` until it is killed.
+/// Serves at `HOST` and `PORT` until the process is killed.
 pub fn main() -> ExitCode {
     let served = tokio::runtime::Runtime::new().context("no runtime").and_then(|runtime| runtime.block_on(serve()));
     match served {
@@ -39,7 +39,7 @@ async fn serve() -> anyhow::Result<Infallible> {
         });
         let connection = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
         tokio::spawn(async move {
-            let _ = connection.await; // A client that went away.
+            let _ = connection.await; // The client has disconnected.
         });
     }
 }

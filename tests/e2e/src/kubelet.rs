@@ -1,7 +1,7 @@
-//! Pods as processes of the workspace's binaries: what a kubelet makes of a Pod, but for images and probes.
+//! Runs Pods as processes of the workspace's binaries, like a kubelet without images and probes.
 //!
-//! Environment, mounted files and rights are the Pod's own. Beyond those a process is told where the API server is, at
-//! which address of loopback it listens, and to find Services by their endpoints, since there is no DNS.
+//! Environment, mounted files and permissions are the Pod's own. In addition, a process gets the address of the API
+//! server and its own loopback address, and resolves Services by their endpoints, since there is no DNS.
 
 use crate::accounts;
 use crate::process::{Process, Said};
@@ -19,24 +19,24 @@ use tempfile::TempDir;
 pub struct Kubelet {
     client: Client,
     namespace: String,
-    /// An administrator's.
+    /// An administrator's kubeconfig.
     kubeconfig: String,
     folder: TempDir,
 }
 
 impl Kubelet {
-    /// With a folder for the files of its Pods. `kubeconfig` is an administrator's.
+    /// Creates a kubelet with a folder for the files of its Pods. `kubeconfig` is an administrator's.
     ///
     /// # Errors
-    /// There is no room for a folder.
+    /// Fails if the folder cannot be created.
     pub fn new(client: Client, namespace: &str, kubeconfig: String) -> anyhow::Result<Self> {
         Ok(Self { client, namespace: namespace.to_owned(), kubeconfig, folder: tempfile::tempdir()? })
     }
 
-    /// Runs the only container of a Pod by the workspace's `binary`, at this address, and tells what it logs.
+    /// Runs the only container of a Pod with the workspace's `binary` at this address. Returns the process and its log.
     ///
     /// # Errors
-    /// The Pod asks for something that is not played here, or the API server refuses a token.
+    /// Fails if the Pod uses an unsupported feature, or if the API server refuses a token.
     pub async fn run(&self, pod: &Pod, binary: &str, ip: IpAddr) -> anyhow::Result<(Process, Said)> {
         let spec = pod.spec.as_ref().context("a spec")?;
         let [container] = spec.containers.as_slice() else { bail!("{}: not one container", pod.name_any()) };
@@ -66,10 +66,10 @@ impl Kubelet {
         Process::heard(binary, &[], &env)
     }
 
-    /// Says that a Pod has this address, and is ready.
+    /// Sets a Pod's address and marks it ready.
     ///
     /// # Errors
-    /// The API server refuses it.
+    /// Fails if the API server rejects the write.
     pub async fn set_ready(client: &Client, pod: &Pod, ip: IpAddr) -> anyhow::Result<()> {
         let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().context("a namespace")?);
         let conditions = json!([{"type": "Ready", "status": "True"}]);
@@ -79,7 +79,7 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Lays the files of a container's volumes out below `root`.
+    /// Writes the files of a container's volumes below `root`.
     async fn mount(&self, pod: &Pod, spec: &PodSpec, container: &Container, root: &Path) -> anyhow::Result<()> {
         for mount in container.volume_mounts.iter().flatten() {
             let at = within(root, &mount.mount_path);
@@ -112,13 +112,13 @@ impl Kubelet {
         Ok(files)
     }
 
-    /// A token of the Pod's account.
+    /// Requests a token of the Pod's account.
     async fn token(&self, pod: &Pod, spec: &PodSpec, audiences: &[&str]) -> anyhow::Result<String> {
         let account = spec.service_account_name.as_deref().context("an account")?;
         accounts::token(&self.client, (&self.namespace, account), audiences, Some(&pod.name_any())).await
     }
 
-    /// A kubeconfig with the Pod's own rights.
+    /// Writes a kubeconfig with the Pod's own permissions.
     async fn own_kubeconfig(&self, pod: &Pod, spec: &PodSpec, root: &Path) -> anyhow::Result<PathBuf> {
         let token = self.token(pod, spec, &[]).await?;
         let path = root.join("kubeconfig");
@@ -128,7 +128,7 @@ impl Kubelet {
     }
 }
 
-/// An absolute path of a container, below the folder that is its root.
+/// Maps an absolute path in a container to a path below the container's root folder.
 fn within(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }

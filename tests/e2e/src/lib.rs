@@ -1,10 +1,10 @@
-//! The whole system over real sockets: what the tests in `tests/` share.
+//! The whole system over real sockets: shared parts of the tests in `tests/`.
 //!
 //! A [`TestEnv`] is one embedded cluster, or the cluster that `E2E_KUBECONFIG` names, with a namespace for one test.
-//! Requests go in through the workload's Service or straight at an activator with nothing but a Host header ([`Entry`]); every
-//! scenario of the data path runs both ways. A [`Space`] is the namespace alone, for tests that start the parts of a
-//! cluster as [`Process`]es of their own. Nothing here sleeps until something should have happened: tests wait for
-//! the state itself, with a bound.
+//! Requests enter through the workload's Service, or go straight to an activator with only a Host header ([`Entry`]);
+//! every scenario of the data path runs both ways. A [`Space`] is only the namespace, for tests that start the parts of
+//! a cluster as separate [`Process`]es. No test sleeps until something should have happened: tests wait for the state
+//! itself, with a time limit.
 
 pub mod accounts;
 pub mod bare;
@@ -35,7 +35,7 @@ pub use space::Space;
 pub use test_env::{Entry, TestEnv};
 pub use workload::Workload;
 
-/// Makes two tests of one scenario: through its Service, and straight at the activator.
+/// Defines two tests of one scenario: through its Service, and straight at the activator.
 #[macro_export]
 macro_rules! both_ways {
     ($(#[$doc:meta])* $scenario:ident) => {

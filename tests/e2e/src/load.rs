@@ -1,4 +1,4 @@
-//! Requests, one or many, and what became of them.
+//! Sends requests, one or many, and records the results.
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// No test waits longer for one answer.
+/// Longest wait for one response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A client of one service.
+/// Client of one service.
 #[derive(Clone)]
 pub struct Load {
     client: Client<HttpConnector, Empty<Bytes>>,
@@ -29,7 +29,7 @@ pub struct Load {
     more: HeaderMap,
 }
 
-/// Where requests go.
+/// Destination of requests.
 #[derive(Clone)]
 enum Destination {
     Address(SocketAddr),
@@ -37,36 +37,36 @@ enum Destination {
     Service(Arc<dyn Resolve>),
 }
 
-/// What came back.
+/// Response to a request.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Status code.
     pub status: StatusCode,
     /// Response headers.
     pub headers: HeaderMap,
-    /// Whole body.
+    /// Complete body.
     pub body: Bytes,
-    /// From sending to the last byte.
+    /// Time from sending the request to the last byte.
     pub took: Duration,
 }
 
 impl Answer {
-    /// The pod that answered, as the sample program says.
+    /// Returns the pod that responded, as the sample program reports it.
     pub fn pod(&self) -> Option<&str> {
         self.headers.get("x-pod")?.to_str().ok()
     }
 }
 
-/// What became of many requests.
+/// Results of many requests.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Answers with 200.
+    /// Number of responses with 200.
     pub ok: usize,
-    /// Everything else, by status or error, with how often.
+    /// Number of all other results, by status or error.
     pub failed: BTreeMap<String, usize>,
-    /// Time that each answered request took, unsorted.
+    /// Latency of each successful request, unsorted.
     pub latencies: Vec<Duration>,
-    /// Answers for each pod.
+    /// Number of responses by pod.
     pub pods: BTreeMap<String, usize>,
 }
 
@@ -99,21 +99,21 @@ impl Outcome {
         }
     }
 
-    /// How many failed.
+    /// Returns the number of failures.
     pub fn failures(&self) -> usize {
         self.failed.values().sum()
     }
 
-    /// Fails unless every request was answered with 200.
+    /// Fails unless every response has status 200.
     ///
     /// # Errors
-    /// Names each failure and how often it occurred.
+    /// Lists each failure and its frequency.
     pub fn none_lost(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.failed.is_empty(), "{} answered, lost: {:#?}", self.ok, self.failed);
         Ok(())
     }
 
-    /// The latency that `share` of the answered requests did not exceed.
+    /// Returns the latency that `share` of the successful requests did not exceed.
     pub fn quantile(&self, share: f64) -> Duration {
         let mut sorted = self.latencies.clone();
         sorted.sort();
@@ -123,13 +123,13 @@ impl Outcome {
 }
 
 impl Load {
-    /// Sends to `address` with `host` as Host.
+    /// Creates a client that sends to `address` with `host` as Host.
     pub fn new(address: SocketAddr, host: impl Into<String>) -> Self {
         Self::to(Destination::Address(address), host.into(), usize::MAX)
     }
 
-    /// Sends to port 80 of the Service that `host` names, over a new connection each time: what is behind the Service
-    /// may have changed.
+    /// Creates a client that sends to port 80 of the Service in `host`, over a new connection each time, because the
+    /// Service's endpoints may have changed.
     pub fn by_name(names: Arc<dyn Resolve>, host: impl Into<String>) -> Self {
         Self::to(Destination::Service(names), host.into(), 0)
     }
@@ -145,16 +145,16 @@ impl Load {
         Self { client, to, host, more: HeaderMap::new() }
     }
 
-    /// Sends this header with every request, too.
+    /// Adds this header to every request.
     pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
         self.more.insert(name, HeaderValue::from_static(value));
         self
     }
 
-    /// One GET.
+    /// Sends one GET.
     ///
     /// # Errors
-    /// No answer within a minute, or a connection that broke.
+    /// Fails without a response within a minute, or if the connection breaks.
     pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
         let address = match &self.to {
             Destination::Address(address) => *address,
@@ -179,7 +179,7 @@ impl Load {
         tokio::time::timeout(ANSWER_TIMEOUT, answered).await.context("no answer within a minute")?
     }
 
-    /// `count` GETs at once.
+    /// Sends `count` GETs at once.
     pub async fn burst(&self, count: usize, path: &str) -> Outcome {
         let mut requests = JoinSet::new();
         for _ in 0..count {
@@ -193,7 +193,7 @@ impl Load {
         outcome
     }
 
-    /// `workers` clients, each sending its next GET when its last was answered, until `stop`.
+    /// Runs `workers` clients until `stop`. Each sends its next GET when its last one has a response.
     pub async fn steady(&self, workers: usize, path: &str, stop: CancellationToken) -> Outcome {
         let mut running = JoinSet::new();
         for _ in 0..workers {
@@ -213,8 +213,8 @@ impl Load {
         outcome
     }
 
-    /// GETs at `rate` a second, evenly spaced and whether or not answers come, until `stop`; as long as `most` are under
-    /// way, none: who asks for more than a machine can do would wait ever longer.
+    /// Sends GETs at `rate` per second until `stop`, evenly spaced and independent of responses. Sends none while
+    /// `most` are in flight: if the machine cannot keep up, waiting times would grow without bound.
     pub async fn open(&self, rate: f64, most: usize, path: &str, stop: CancellationToken) -> Outcome {
         let outcome = Arc::new(Mutex::new(Outcome::default()));
         let mut requests = JoinSet::new();

@@ -1,6 +1,6 @@
-//! A cluster whose parts are processes of their own: `local api`, `local node`, and the two binaries as a cluster runs
-//! them, told all they know by Knative's environment variables and a kubeconfig. Whoever starts them does what is left
-//! of a cluster: keeps the endpoints of the system's Services as a kubelet's probes and Kubernetes' controllers would.
+//! A cluster whose parts are separate processes: `local api`, `local node`, and the two binaries as in a cluster,
+//! configured only by Knative's environment variables and a kubeconfig. The test does the rest of a cluster: it
+//! maintains the endpoints of the system's Services, as a kubelet's probes and Kubernetes' controllers would.
 
 use crate::process::Process;
 use crate::space::{SOON, client};
@@ -15,12 +15,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// One of the two binaries and its place.
+/// One of the two binaries and its address.
 #[derive(Clone, Copy)]
 pub struct Plane {
     binary: &'static str,
     service: &'static str,
-    /// Its pod's address and its main port.
+    /// Address of its pod, with its main port.
     pub address: SocketAddr,
 }
 
@@ -34,17 +34,17 @@ impl Plane {
     }
 }
 
-/// An API server and a node, and places for an activator and an autoscaler.
+/// API server and node, with addresses for an activator and an autoscaler.
 pub struct Parts {
     /// An administrator's client.
     pub client: Client,
-    /// The API server.
+    /// The API server's process.
     pub api: Process,
-    /// The node.
+    /// The node's process.
     pub node: Process,
-    /// Where the activator is to run.
+    /// Address of the activator.
     pub activator: Plane,
-    /// Where the autoscaler is to run.
+    /// Address of the autoscaler.
     pub autoscaler: Plane,
     kubeconfig: PathBuf,
     _ranges: Ranges,
@@ -55,7 +55,7 @@ impl Parts {
     /// Starts the API server and the node. `settings` are the autoscaler's.
     ///
     /// # Errors
-    /// A binary is not built, or does not start.
+    /// Fails if a binary is not built or does not start.
     pub async fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
@@ -82,10 +82,10 @@ impl Parts {
         Ok(Self { client, api, node, activator, autoscaler, kubeconfig, _ranges: ranges, _folder: folder })
     }
 
-    /// Starts a plane as its container would be, and publishes it once it is ready.
+    /// Starts a plane as in its container, and publishes it once it is ready.
     ///
     /// # Errors
-    /// It does not become ready.
+    /// Fails if it does not become ready.
     pub async fn run(&self, plane: Plane) -> anyhow::Result<Process> {
         let ip = plane.address.ip().to_string();
         let env = [
@@ -108,27 +108,27 @@ impl Parts {
         Ok(process)
     }
 
-    /// Kills a plane by SIGKILL; its endpoint is no longer ready afterwards.
+    /// Kills a plane by SIGKILL, and marks its endpoint as not ready.
     ///
     /// # Errors
-    /// It has ended before, or the API server does not answer.
+    /// Fails if it has already ended, or if the API server does not respond.
     pub async fn kill(&self, plane: Plane, process: Process) -> anyhow::Result<()> {
         process.kill().await?;
         self.publish(plane, false).await
     }
 
-    /// Says whether a plane is ready.
+    /// Publishes the readiness of a plane.
     ///
     /// # Errors
-    /// The API server does not answer.
+    /// Fails if the API server does not respond.
     pub async fn publish(&self, plane: Plane, ready: bool) -> anyhow::Result<()> {
         system::publish(&self.client, plane.service, &[plane.member(ready)]).await
     }
 
-    /// Ends all of it in order; each process must say that it went well.
+    /// Ends all processes in order; each must exit successfully.
     ///
     /// # Errors
-    /// One does not end, or not with code 0.
+    /// Fails if one does not end, or not with code 0.
     pub async fn end(self, activator: Process, autoscaler: Process) -> anyhow::Result<()> {
         self.publish(self.activator, false).await?;
         let ended = tokio::try_join!(activator.terminate(), autoscaler.terminate(), self.node.terminate())?;

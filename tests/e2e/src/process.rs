@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
-/// Longest wait for a line that was promised, and for an end that was asked for.
+/// Longest wait for an expected line, and for a requested exit.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a process has said on standard error, line by line.
+/// Lines that a process has written to standard error.
 #[derive(Clone, Default)]
 pub struct Said(Arc<Mutex<Vec<String>>>);
 
 impl Said {
-    /// The lines that contain all of `parts`.
+    /// Returns the lines that contain all of `parts`.
     pub fn with(&self, parts: &[&str]) -> Vec<String> {
         let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         said.iter().filter(|line| parts.iter().all(|part| line.contains(part))).cloned().collect()
@@ -31,28 +31,28 @@ impl Said {
     }
 }
 
-/// A running binary; killed when dropped.
+/// Running binary; killed when dropped.
 pub struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Process {
-    /// Starts one of the workspace's binaries with nothing but `env` for environment, so that the test says all that it
-    /// is told. `RUST_LOG` is passed on; without it only warnings are logged.
+    /// Starts one of the workspace's binaries with only `env` as environment, so the test controls all its settings.
+    /// `RUST_LOG` is passed on; without it only warnings are logged.
     ///
     /// # Errors
-    /// It is not built: cargo builds binaries of other packages only where it tests those too.
+    /// Fails if it is not built: cargo builds binaries of other packages only if it tests those too.
     pub fn start(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<Self> {
         let mut command = command(binary, args, env)?;
         command.env("RUST_LOG", std::env::var_os("RUST_LOG").unwrap_or("warn".into()));
         Self::spawn(command)
     }
 
-    /// Starts it with its log as it is in a cluster, and tells what it says there.
+    /// Starts it with its log as in a cluster, and returns that log as well.
     ///
     /// # Errors
-    /// As [`Process::start`].
+    /// Fails as [`Process::start`] does.
     pub fn heard(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<(Self, Said)> {
         let mut command = command(binary, args, env)?;
         command.stderr(Stdio::piped());
@@ -62,10 +62,10 @@ impl Process {
         Ok((process, said))
     }
 
-    /// Starts a command whose output is piped.
+    /// Starts a command and pipes its output.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// Fails if it cannot be started.
     pub fn spawn(mut command: Command) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("{command:?} cannot be started"))?;
@@ -73,15 +73,15 @@ impl Process {
         Ok(Self { child, lines })
     }
 
-    /// Its process id, while it runs.
+    /// Returns its process id, while it runs.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Its next line of output.
+    /// Returns its next line of output.
     ///
     /// # Errors
-    /// It ends before there is one.
+    /// Fails if it ends before.
     pub async fn line(&mut self) -> anyhow::Result<String> {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.context("no line of output")??;
         line.context("it ended; its error output tells why")
@@ -90,42 +90,42 @@ impl Process {
     /// Waits until it ends by itself.
     ///
     /// # Errors
-    /// It does not in a minute.
+    /// Fails if it does not end in a minute.
     pub async fn ended(mut self) -> anyhow::Result<ExitStatus> {
         tokio::time::timeout(PATIENCE, self.child.wait()).await.context("it does not end")?.map_err(Into::into)
     }
 
-    /// Asks it to end by SIGTERM, and waits until it has.
+    /// Sends SIGTERM, and waits until it has ended.
     ///
     /// # Errors
-    /// It does not end in a minute.
+    /// Fails if it does not end in a minute.
     pub async fn terminate(mut self) -> anyhow::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         tokio::time::timeout(PATIENCE, self.child.wait()).await.context("SIGTERM did not end it")?.map_err(Into::into)
     }
 
-    /// Takes it away in an instant, by SIGKILL.
+    /// Kills it with SIGKILL.
     ///
     /// # Errors
-    /// It has ended before.
+    /// Fails if it has already ended.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         self.signal(Signal::KILL)?;
         self.child.wait().await?;
         Ok(())
     }
 
-    /// Makes it stand still, by SIGSTOP, with all its connections open.
+    /// Stops it with SIGSTOP; its connections stay open.
     ///
     /// # Errors
-    /// It has ended before.
+    /// Fails if it has already ended.
     pub fn freeze(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on, by SIGCONT.
+    /// Resumes it with SIGCONT.
     ///
     /// # Errors
-    /// It has ended before.
+    /// Fails if it has already ended.
     pub fn thaw(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
@@ -136,17 +136,17 @@ impl Process {
     }
 }
 
-/// One of the workspace's binaries with nothing but `env` for environment.
+/// Builds the command of one of the workspace's binaries with only `env` as environment.
 fn command(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<Command> {
     let mut command = Command::new(find(binary)?);
     command.args(args).env_clear().envs(env.iter().map(|(name, value)| (name, value)));
     Ok(command)
 }
 
-/// Where cargo has put a binary of the workspace.
+/// Returns the path of a binary of the workspace.
 ///
 /// # Errors
-/// It is not built.
+/// Fails if it is not built.
 pub fn find(binary: &str) -> anyhow::Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let built = tests.parent().and_then(std::path::Path::parent).context("tests lie in a folder of a folder")?;

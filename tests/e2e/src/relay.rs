@@ -5,28 +5,28 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Forwards connections while it is whole. Ends when dropped.
+/// Forwards connections while it is joined. Ends when dropped.
 pub struct Relay {
-    /// Where it listens.
+    /// Address at which it listens.
     pub address: SocketAddr,
     target: Arc<watch::Sender<Option<SocketAddr>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Relay {
-    /// Listens on a free port of loopback, cut to begin with.
+    /// Listens on a free loopback port; initially cut.
     ///
     /// # Errors
-    /// No port is free.
+    /// Fails if no port is free.
     pub async fn start() -> anyhow::Result<Self> {
         Self::bind(([127, 0, 0, 1], 0).into(), false).await
     }
 
-    /// Listens at `address`, cut to begin with. A patient one takes connections while it is cut, and keeps them until
+    /// Listens at `address`; initially cut. A patient relay accepts connections while it is cut, and holds them until
     /// it is joined.
     ///
     /// # Errors
-    /// The address is in use.
+    /// Fails if the address is in use.
     pub async fn bind(address: SocketAddr, is_patient: bool) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -35,7 +35,7 @@ impl Relay {
         Ok(Self { address, target, task })
     }
 
-    /// Connects it to `target`.
+    /// Connects the relay to `target`.
     pub fn join(&self, target: SocketAddr) {
         self.target.send_replace(Some(target));
     }

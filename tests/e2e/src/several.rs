@@ -1,7 +1,7 @@
-//! What several activators need that are processes of their own: an API server with their Service, and one workload whose
-//! pods have a hard limit. Whoever starts them says which of them are ready, as Kubernetes' controllers would.
+//! Environment of several activators that are separate processes: an API server with their Service, and one workload
+//! whose pods have a hard limit. The test publishes which of them are ready, as Kubernetes' controllers would.
 //!
-//! As a drop-in they have the rights that Knative's own roles give, and no others.
+//! As a drop-in they have exactly the permissions of Knative's own roles.
 
 use crate::accounts;
 use crate::bare::{self, create};
@@ -28,17 +28,17 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// The workload and its namespace.
+/// Name and namespace of the workload.
 const NAME: &str = "app";
 const NAMESPACE: &str = "ns";
-/// Where every pod listens.
+/// Port of every pod.
 const POD_PORT: u16 = 8080;
 /// Upstream's port for metrics.
 const METRICS_PORT: u16 = 9090;
-/// Who writes what changes.
+/// Field manager of the test's writes.
 const FIELD_MANAGER: &str = "test";
 
-/// Everything but the activators and the pods.
+/// Everything except the activators and the pods.
 pub struct Several {
     mode: Mode,
     client: Client,
@@ -57,10 +57,10 @@ impl Drop for Several {
 }
 
 impl Several {
-    /// With a workload of pods that run one request at a time, which has none yet.
+    /// Starts the environment with a workload whose pods run one request at a time; it has no pods yet.
     ///
     /// # Errors
-    /// The API server does not start, or refuses an object.
+    /// Fails if the API server does not start or rejects an object.
     pub async fn start(mode: Mode) -> anyhow::Result<Self> {
         let ranges = Ranges::take(std::process::id(), None, None)?;
         let (server, client) = bare::start(&ranges.services()?.to_string()).await?;
@@ -86,7 +86,7 @@ impl Several {
         Ok(several)
     }
 
-    /// The environment of activator number `n`, for a process of its own.
+    /// Returns the environment of activator number `n`, as a separate process.
     pub fn environment(&self, n: usize) -> Vec<(&'static str, String)> {
         let ip = self.ranges.activator(n).to_string();
         let mode = match self.mode {
@@ -105,21 +105,21 @@ impl Several {
         ]
     }
 
-    /// Where activator number `n` takes requests.
+    /// Returns the address for requests to activator number `n`.
     pub fn activator(&self, n: usize) -> SocketAddr {
         SocketAddr::new(self.ranges.activator(n), names::ACTIVATOR_HTTP1_PORT)
     }
 
-    /// Addresses for `count` pods.
+    /// Returns addresses for `count` pods.
     ///
     /// # Errors
-    /// There are none.
+    /// Fails if there are not enough.
     pub fn pod_addresses(&self, count: u32) -> anyhow::Result<Vec<SocketAddr>> {
         let first = self.ranges.pods()?.first().to_bits() + 1;
         Ok((first..first + count).map(|ip| SocketAddr::new(Ipv4Addr::from_bits(ip).into(), POD_PORT)).collect())
     }
 
-    /// Requests of the workload, by activator number `n`.
+    /// Returns a client of the workload that uses activator number `n`.
     pub fn load(&self, n: usize) -> Load {
         let load = Load::new(self.activator(n), format!("{NAME}.{NAMESPACE}"));
         match self.mode {
@@ -131,24 +131,24 @@ impl Several {
     /// Waits until activator number `n` serves.
     ///
     /// # Errors
-    /// It does not.
+    /// Fails if it does not.
     pub async fn until_serving(&self, n: usize) -> anyhow::Result<()> {
         let address = self.activator(n);
         until(&format!("activator {n} to serve"), async || local::up::is_ready(address).await == Some(true)).await
     }
 
-    /// Waits until activator number `n` says that it uses pods with a hard limit so (`zeroscale_pod_sharing`).
+    /// Waits until activator number `n` reports this use of pods with a hard limit (`zeroscale_pod_sharing`).
     ///
     /// # Errors
-    /// It does not.
+    /// Fails if it does not.
     pub async fn until_standing(&self, n: usize, standing: &str) -> anyhow::Result<()> {
         until_standing(self.activator(n).ip(), standing).await
     }
 
-    /// Lists activators: their numbers, and whether each is ready.
+    /// Publishes activators: their numbers, and the readiness of each.
     ///
     /// # Errors
-    /// The API server refuses it.
+    /// Fails if the API server rejects the write.
     pub async fn list(&self, activators: &[(usize, bool)]) -> anyhow::Result<()> {
         let ip = |n: &usize| self.ranges.activator(*n).to_string();
         let labels = json!({"kubernetes.io/service-name": names::ACTIVATOR_SERVICE});
@@ -185,10 +185,10 @@ impl Several {
         }
     }
 
-    /// The workload has these pods.
+    /// Sets the workload's pods.
     ///
     /// # Errors
-    /// The API server refuses it.
+    /// Fails if the API server rejects the write.
     pub async fn set_pods(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
         let name = names::private_service(NAME);
         let ips = pods.iter().map(|pod| pod.ip().to_string());
@@ -222,7 +222,7 @@ impl Several {
         }
     }
 
-    /// A ZeroScaler as the autoscaler leaves it.
+    /// Creates a ZeroScaler with a status as the autoscaler writes it.
     async fn standalone(&self) -> anyhow::Result<()> {
         bare::define_resources(&self.client).await?;
         let scaler = json!({
@@ -238,7 +238,7 @@ impl Several {
         Ok(())
     }
 
-    /// A Revision as Knative's controllers leave it, and their activators' account.
+    /// Creates a Revision as Knative's controllers write it, and the account of their activators.
     async fn knative(&self) -> anyhow::Result<()> {
         bare::install_activators_part_of_knative(&self.client).await?;
         let revision = json!({
@@ -261,7 +261,7 @@ impl Several {
         Ok(())
     }
 
-    /// A kubeconfig of the account `activator`.
+    /// Returns a kubeconfig of the account `activator`.
     async fn own_kubeconfig(&self) -> anyhow::Result<String> {
         let token = accounts::token(&self.client, (bare::SYSTEM, "activator"), &[], None).await?;
         accounts::with_token(&self.server.kubeconfig(), &token)
@@ -286,7 +286,7 @@ fn knative_labels(kind: &str) -> Value {
     })
 }
 
-/// What `config/core/200-roles/activator.yaml` of Knative Serving gives its activators.
+/// Returns the permissions of `config/core/200-roles/activator.yaml` of Knative Serving.
 fn knatives_rights() -> Vec<Value> {
     let rbac = "rbac.authorization.k8s.io";
     let subject = json!({"kind": "ServiceAccount", "name": "activator", "namespace": bare::SYSTEM});
@@ -315,10 +315,10 @@ fn knatives_rights() -> Vec<Value> {
     rights
 }
 
-/// Waits until the activator at an address says that it uses pods with a hard limit so (`zeroscale_pod_sharing`).
+/// Waits until the activator at an address reports this use of pods with a hard limit (`zeroscale_pod_sharing`).
 ///
 /// # Errors
-/// It does not.
+/// Fails if it does not.
 pub async fn until_standing(activator: IpAddr, standing: &str) -> anyhow::Result<()> {
     let load = Load::new(SocketAddr::new(activator, METRICS_PORT), "metrics");
     let line = format!("zeroscale_pod_sharing{{standing=\"{standing}\"}} 1");
@@ -329,10 +329,10 @@ pub async fn until_standing(activator: IpAddr, standing: &str) -> anyhow::Result
     until(&format!("the activator at {activator} to be {standing}"), holds).await
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 ///
 /// # Errors
-/// It does not in a minute.
+/// Fails if it does not hold in a minute.
 pub async fn until(what: &str, holds: impl AsyncFn() -> bool) -> anyhow::Result<()> {
     let reached = async {
         while !holds().await {
@@ -342,7 +342,7 @@ pub async fn until(what: &str, holds: impl AsyncFn() -> bool) -> anyhow::Result<
     tokio::time::timeout(space::SOON, reached).await.with_context(|| format!("waited in vain for {what}"))
 }
 
-/// A stat server that hears everything and says nothing.
+/// Serves stats: reads everything and sends nothing.
 async fn hear(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {

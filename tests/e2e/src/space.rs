@@ -1,4 +1,4 @@
-//! A namespace of one test, and what tests do in it.
+//! Namespace of one test, and the operations of tests in it.
 
 use crate::workload::Workload;
 use anyhow::Context;
@@ -15,31 +15,31 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing_subscriber::EnvFilter;
 
-/// Longest wait for a state that is a matter of a moment.
+/// Longest wait for a state that should be reached within moments.
 pub const SOON: Duration = Duration::from_secs(60);
-/// Longest wait for a service to fall asleep: window, grace period and what a busy machine adds.
+/// Longest wait for scaling to zero: window, grace period and the delays of a slow machine.
 pub const ASLEEP: Duration = Duration::from_secs(120);
-/// How often a state is looked at.
+/// Interval at which a state is checked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Marks the namespaces of tests.
+/// Label of the tests' namespaces.
 const MARK: &str = "zeroscale.dev/e2e";
 
-/// A namespace of an API server.
+/// Namespace of an API server.
 pub struct Space {
     /// An administrator's client.
     pub client: Client,
-    /// The test's namespace.
+    /// Namespace of the test.
     pub namespace: String,
-    /// What the machine took from the test; every bound is that much further away.
+    /// Stalls of the machine; every time limit is extended by them.
     pub stalls: Stalls,
 }
 
 impl Space {
-    /// A new namespace.
+    /// Creates a new namespace.
     ///
     /// # Errors
-    /// The API server refuses it.
+    /// Fails if the API server rejects it.
     pub async fn create_in(client: Client) -> anyhow::Result<Self> {
         logs();
         let object: Namespace =
@@ -48,25 +48,25 @@ impl Space {
         Ok(Self { client, namespace: object.name_any(), stalls: Stalls::new() })
     }
 
-    /// A namespace that is there.
+    /// Uses an existing namespace.
     pub fn of(client: Client, namespace: String) -> Self {
         logs();
         Self { client, namespace, stalls: Stalls::new() }
     }
 
-    /// Deletes the namespace, and waits until all that was in it is gone; with it the namespaces of tests that did not
-    /// come to their end. Whoever gives back what ZeroScalers hold must still run.
+    /// Deletes the namespace, and waits until all its objects are gone. Also deletes namespaces of tests that did not
+    /// finish. The autoscaler must still run, because it restores what ZeroScalers have taken over.
     ///
     /// # Errors
-    /// Something stays.
+    /// Fails if something stays.
     pub async fn delete(&self) -> anyhow::Result<()> {
         self.delete_all(|_| true).await
     }
 
-    /// Does so with all of tests before this one.
+    /// Does the same for all namespaces of earlier tests.
     ///
     /// # Errors
-    /// Something stays.
+    /// Fails if something stays.
     pub async fn delete_former(&self) -> anyhow::Result<()> {
         self.delete_all(|name| name != self.namespace).await
     }
@@ -85,7 +85,7 @@ impl Space {
         .await
     }
 
-    /// Objects of one kind in the test's namespace.
+    /// Returns the API of one kind in the test's namespace.
     pub fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
@@ -97,7 +97,7 @@ impl Space {
     /// Creates an object from JSON.
     ///
     /// # Errors
-    /// The API server refuses it.
+    /// Fails if the API server rejects it.
     pub async fn create<K>(&self, object: Value) -> anyhow::Result<K>
     where
         K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
@@ -113,7 +113,7 @@ impl Space {
     /// Creates a workload, and waits until the autoscaler has taken it over.
     ///
     /// # Errors
-    /// An object is refused, or the takeover takes too long.
+    /// Fails if an object is rejected, or if the takeover takes too long.
     pub async fn deploy(&self, workload: &Workload) -> anyhow::Result<()> {
         self.create_workload(workload).await?;
         self.until_served(&workload.name).await
@@ -122,7 +122,7 @@ impl Space {
     /// Creates a workload: its Deployment, its Service and its ZeroScaler.
     ///
     /// # Errors
-    /// An object is refused.
+    /// Fails if an object is rejected.
     pub async fn create_workload(&self, workload: &Workload) -> anyhow::Result<()> {
         self.create::<Deployment>(workload.deployment(&program()?)).await?;
         self.create::<Service>(workload.service()).await?;
@@ -133,23 +133,23 @@ impl Space {
     /// Waits until the ZeroScaler `name` is served.
     ///
     /// # Errors
-    /// It is not, or cannot be read.
+    /// Fails if it is not, or cannot be read.
     pub async fn until_served(&self, name: &str) -> anyhow::Result<()> {
         self.until(SOON, "Ready", async || Ok(self.scaler(name).await?.is_ready())).await
     }
 
-    /// The ZeroScaler `name`.
+    /// Returns the ZeroScaler `name`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Fails if it cannot be read.
     pub async fn scaler(&self, name: &str) -> anyhow::Result<ZeroScaler> {
         Ok(self.api::<ZeroScaler>().get(name).await?)
     }
 
-    /// Status, reason and message of one of its conditions.
+    /// Returns status, reason and message of one of its conditions.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Fails if it cannot be read.
     pub async fn condition(&self, name: &str, type_: &str) -> anyhow::Result<Option<(String, String, String)>> {
         let found = self.scaler(name).await?;
         Ok(found.condition(type_).map(|c| (c.status.clone(), c.reason.clone(), c.message.clone())))
@@ -158,49 +158,49 @@ impl Space {
     /// Waits until the ZeroScaler `name` is gone.
     ///
     /// # Errors
-    /// It stays, or cannot be looked for.
+    /// Fails if it stays, or if the API server does not respond.
     pub async fn until_gone(&self, name: &str) -> anyhow::Result<()> {
         self.until(SOON, "the ZeroScaler to go", async || Ok(self.api::<ZeroScaler>().get_opt(name).await?.is_none()))
             .await
     }
 
-    /// Replicas that the Deployment `name` asks for.
+    /// Returns the replicas of the Deployment `name`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Fails if it cannot be read.
     pub async fn replicas(&self, name: &str) -> anyhow::Result<i32> {
         Ok(self.api::<Deployment>().get(name).await?.spec.and_then(|s| s.replicas).unwrap_or(1))
     }
 
-    /// Pods of the workload `name` that still run.
+    /// Returns the existing pods of the workload `name`.
     ///
     /// # Errors
-    /// They cannot be listed.
+    /// Fails if they cannot be listed.
     pub async fn pods(&self, name: &str) -> anyhow::Result<Vec<Pod>> {
         let labelled = ListParams::default().labels(&format!("app={name}"));
         Ok(self.api::<Pod>().list(&labelled).await?.items)
     }
 
-    /// How many of them are ready and not going.
+    /// Returns the number of pods that are ready and not terminating.
     ///
     /// # Errors
-    /// They cannot be listed.
+    /// Fails if they cannot be listed.
     pub async fn ready_pods(&self, name: &str) -> anyhow::Result<usize> {
         Ok(self.pods(name).await?.iter().filter(|pod| is_ready(pod)).count())
     }
 
-    /// Whether `name` asks for no replicas and has no pods.
+    /// Reports whether `name` has no desired replicas and no pods.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// Fails if they cannot be read.
     pub async fn is_asleep(&self, name: &str) -> anyhow::Result<bool> {
         Ok(self.replicas(name).await? == 0 && self.pods(name).await?.is_empty())
     }
 
-    /// Waits until it is.
+    /// Waits until `name` is at zero.
     ///
     /// # Errors
-    /// It stays awake.
+    /// Fails if it keeps pods.
     pub async fn until_asleep(&self, name: &str) -> anyhow::Result<()> {
         self.until(ASLEEP, "no replicas and no pods", async || self.is_asleep(name).await).await
     }
@@ -208,7 +208,7 @@ impl Space {
     /// Waits until `state` holds.
     ///
     /// # Errors
-    /// It does not within `patience`, or cannot be looked at.
+    /// Fails if it does not hold within `patience`, or cannot be checked.
     pub async fn until(
         &self,
         patience: Duration,
@@ -226,16 +226,16 @@ impl Space {
     }
 }
 
-/// An administrator's client of the API server that a kubeconfig names.
+/// Returns an administrator's client of the API server in a kubeconfig.
 ///
 /// # Errors
-/// The file cannot be read, or says nothing of use.
+/// Fails if the file cannot be read or is invalid.
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     Ok(Client::try_from(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)?)
 }
 
-/// Says what the cluster logs if `RUST_LOG` says how much.
+/// Prints the cluster's logs if `RUST_LOG` is set.
 fn logs() {
     if let Ok(filter) = EnvFilter::try_from_default_env() {
         // An error means that another test of this process was first.
@@ -243,17 +243,17 @@ fn logs() {
     }
 }
 
-/// Whether a pod is ready and not going.
+/// Reports whether a pod is ready and not terminating.
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
     pod.metadata.deletion_timestamp.is_none()
         && conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// Path of the sample program, which cargo builds beside the tests.
+/// Returns the path of the sample program, which cargo builds beside the tests.
 ///
 /// # Errors
-/// The test runs from nowhere.
+/// Fails if the path of the test itself is unknown.
 pub fn program() -> anyhow::Result<String> {
     let tests = std::env::current_exe()?;
     let built = tests.parent().and_then(Path::parent).context("tests lie in a folder of a folder")?;

@@ -1,10 +1,10 @@
-//! A workload whose answers do not end by themselves: events that wait for one another, and WebSockets.
+//! A workload whose responses do not end by themselves: events that wait for one another, and WebSockets.
 //!
-//! | path | answer |
+//! | path | response |
 //! |---|---|
-//! | `/events` | `text/event-stream`: `first`, and `second` once `/release` was asked for |
-//! | `/upload` | how many bytes came, and their sum, when the last has come |
-//! | `/ws` | a WebSocket that sends back what it gets |
+//! | `/events` | `text/event-stream`: `first`, and `second` once `/release` was requested |
+//! | `/upload` | number and sum of the uploaded bytes, after the last one |
+//! | `/ws` | a WebSocket that echoes messages |
 //! | others | `ok` |
 
 use anyhow::Context;
@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// Serves at `HOST` and `PORT` until it is killed.
+/// Serves at `HOST` and `PORT` until the process is killed.
 pub fn main() -> ExitCode {
     let served = tokio::runtime::Runtime::new().context("no runtime").and_then(|runtime| runtime.block_on(serve()));
     match served {
@@ -52,7 +52,7 @@ async fn serve() -> anyhow::Result<Infallible> {
         });
         tokio::spawn(async move {
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            let _ = connection.with_upgrades().await; // A client that went away.
+            let _ = connection.with_upgrades().await; // The client has disconnected.
         });
     }
 }

@@ -1,6 +1,6 @@
-//! A workload that speaks no HTTP, as databases do. Where the server speaks first (MySQL), it greets whoever connects; else
-//! (PostgreSQL) it waits for the client. Either way it sends back what it gets, after [`ANSWER`]; over TLS of its own if
-//! it is given a certificate.
+//! A workload that does not use HTTP, as databases do. If the server speaks first (MySQL), it greets each client;
+//! otherwise (PostgreSQL) it waits for the client. Either way it echoes the client's bytes after [`ANSWER`]. With a
+//! certificate it uses TLS.
 
 use anyhow::Context;
 use common_runtime::tls::{ClientAuth, Identity, Parameters, TlsAcceptor, pem, server_config};
@@ -9,15 +9,15 @@ use std::process::ExitCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// What a server that speaks first says: a packet of MySQL's, as far as its first bytes go.
+/// Greeting of a server that speaks first: the beginning of a MySQL packet.
 pub const GREETING: &[u8] = b"\x4a\x00\x00\x00\x0a8.4.0\x00";
-/// What an answer begins with.
+/// Beginning of a reply.
 pub const ANSWER: &[u8] = b"R";
 
-/// Names the variable with a certificate and its key, in PEM, one after the other.
+/// Name of the variable with a certificate and its key, in PEM, one after the other.
 pub const CERTIFICATE: &str = "E2E_TALKS_TLS";
 
-/// Serves at `HOST` and `PORT` until it is killed.
+/// Serves at `HOST` and `PORT` until the process is killed.
 pub fn main(speaks_first: bool) -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().context("no runtime");
     match runtime.and_then(|runtime| runtime.block_on(serve(speaks_first))) {
@@ -41,7 +41,7 @@ async fn serve(speaks_first: bool) -> anyhow::Result<Infallible> {
             match acceptor {
                 Some(acceptor) => talk(acceptor.accept(stream).await?, speaks_first).await,
                 None => talk(stream, speaks_first).await,
-            } // An error is a client that went away.
+            } // An error means that the client has disconnected.
         });
     }
 }

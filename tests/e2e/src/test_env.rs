@@ -20,15 +20,15 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// Longer than Service proxies take to learn that an activator goes, on a busy machine as well.
+/// Exceeds the time that Service proxies need to learn that an activator ends, even on a slow machine.
 pub const LINGER: Duration = Duration::from_secs(2);
 
-/// Which way requests go in.
+/// Entry of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// As clients do: at the Service's own address.
+    /// At the Service's own address, as clients do.
     Service,
-    /// Straight at the first activator, with Host alone.
+    /// Straight at the first activator, with only a Host header.
     Activator,
 }
 
@@ -42,19 +42,19 @@ pub struct TestEnv {
 }
 
 impl TestEnv {
-    /// A cluster with one of each plane.
+    /// Starts a cluster with one of each plane.
     ///
     /// # Errors
-    /// The cluster does not start.
+    /// Fails if the cluster does not start.
     pub async fn start() -> anyhow::Result<Self> {
         Self::with(UpOptions::default()).await
     }
 
-    /// A cluster as `options` say; on the API server that `E2E_KUBECONFIG` names, if it is set and nobody wants to be
-    /// told of its requests. What is left there of tests that did not come to their end is thrown away first.
+    /// Starts a cluster with `options`, on the API server of `E2E_KUBECONFIG` if that is set and `options` have no
+    /// audit. First deletes leftovers of tests that did not finish.
     ///
     /// # Errors
-    /// The cluster does not start.
+    /// Fails if the cluster does not start.
     pub async fn with(mut options: UpOptions) -> anyhow::Result<Self> {
         options.external = std::env::var_os("E2E_KUBECONFIG").filter(|_| options.audit.is_none()).map(Into::into);
         if let Some(kubeconfig) = &options.external {
@@ -64,7 +64,7 @@ impl TestEnv {
             options.pod_cidr = Some(range.parse().context("E2E_POD_CIDR")?);
         }
         let (is_external, autoscalers) = (options.external.is_some(), usize::from(options.autoscalers));
-        // Where only some namespaces are looked at, the first of them, which the cluster has made.
+        // If only some namespaces are watched, use the first of them, which the cluster has created.
         let listed = options.namespaces.listed().and_then(|names| names.first().cloned());
         let stalls = Stalls::new();
         let cluster = Cluster::start(options).await?;
@@ -79,10 +79,10 @@ impl TestEnv {
         Ok(Self { cluster, space, is_external, autoscalers })
     }
 
-    /// The same, with a grace period of 6 s on the way to zero in place of half a minute.
+    /// Does the same with a grace period of 6 s on the way to zero instead of half a minute.
     ///
     /// # Errors
-    /// The cluster does not start.
+    /// Fails if the cluster does not start.
     pub async fn sleeping_soon(options: UpOptions) -> anyhow::Result<Self> {
         let mut settings = tempfile::NamedTempFile::new()?;
         settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
@@ -92,7 +92,8 @@ impl TestEnv {
     /// Waits until `state` holds.
     ///
     /// # Errors
-    /// It does not within `patience`, or cannot be looked at. What the autoscaler says of its decisions follows.
+    /// Fails if it does not hold within `patience`, or cannot be checked. The error includes the autoscaler's
+    /// explanations.
     pub async fn until(
         &self,
         patience: Duration,
@@ -105,18 +106,18 @@ impl TestEnv {
         }
     }
 
-    /// Waits until so many addresses stand in the slices of a Service.
+    /// Waits until the slices of a Service contain exactly this number of addresses.
     ///
     /// # Errors
-    /// As [`Self::until`].
+    /// Fails as [`Self::until`] does.
     pub async fn until_led(&self, service: &str, addresses: usize) -> anyhow::Result<()> {
         self.until_led_by(service, |led| led == addresses).await.with_context(|| format!("{addresses} are wanted"))
     }
 
-    /// Waits until as many addresses stand in the slices of a Service as are wanted.
+    /// Waits until the number of addresses in the slices of a Service is `wanted`.
     ///
     /// # Errors
-    /// As [`Self::until`].
+    /// Fails as [`Self::until`] does.
     pub async fn until_led_by(&self, service: &str, wanted: impl Fn(usize) -> bool) -> anyhow::Result<()> {
         let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
         self.until(SOON, &format!("the addresses of {service}"), async || {
@@ -126,16 +127,16 @@ impl TestEnv {
         .await
     }
 
-    /// Waits until `name` asks for no replicas and has no pods.
+    /// Waits until `name` has no desired replicas and no pods.
     ///
     /// # Errors
-    /// It stays awake, and why.
+    /// Fails if it keeps pods, and says why.
     pub async fn until_asleep(&self, name: &str) -> anyhow::Result<()> {
         self.until(ASLEEP, "no replicas and no pods", async || self.is_asleep(name).await).await
     }
 
-    /// What autoscalers have decided on the test's workloads, and why, each in a table; how pods are, and what there was to
-    /// warn of.
+    /// Returns the autoscalers' decisions about the test's workloads with their reasons, the states of pods, and
+    /// warnings.
     async fn why(&self) -> String {
         let scalers = self.api::<ZeroScaler>().list(&ListParams::default()).await;
         let mut tables = String::new();
@@ -170,10 +171,10 @@ impl TestEnv {
         lines
     }
 
-    /// Ends the cluster in order. What a test has written on an API server that stays is gone when this returns.
+    /// Ends the cluster in order. On a permanent API server, all objects of the test are gone when this returns.
     ///
     /// # Panics
-    /// The test's namespace does not end, or its settings stay: the tests to come would meet them.
+    /// Panics if the test's namespace does not end or its settings stay, since they would affect later tests.
     pub async fn end(self) {
         if self.is_external
             && let Err(error) = self.space.delete().await
@@ -188,11 +189,11 @@ impl TestEnv {
         }
     }
 
-    /// Whether the API server knows what pods use. Ours does; one that stays may not, since it asks kubelets, which our
-    /// node is none of.
+    /// Reports whether the API server knows the usage of pods. The embedded one does. A permanent one may not, since it
+    /// asks kubelets, and the test's node is not a kubelet.
     ///
     /// # Errors
-    /// It is ours and does not, or it does not answer.
+    /// Fails if the embedded one does not, or if there is no response.
     pub async fn has_metrics(&self) -> anyhow::Result<bool> {
         let groups = self.cluster.client().list_api_groups().await?;
         let known = groups.groups.iter().any(|group| group.name == "metrics.k8s.io");
@@ -200,7 +201,7 @@ impl TestEnv {
         Ok(known)
     }
 
-    /// A client of the service `name`.
+    /// Returns a client of the service `name`.
     pub fn load(&self, entry: Entry, name: &str) -> Load {
         let host = format!("{name}.{}", self.namespace);
         match entry {
@@ -215,7 +216,7 @@ impl TestEnv {
     }
 }
 
-/// Deletes what a test may have set, and who held which lease.
+/// Deletes settings of tests, and the leases with their holders.
 async fn forget_settings(client: &Client) -> anyhow::Result<()> {
     let (maps, leases): (Api<ConfigMap>, Api<Lease>) =
         (Api::namespaced(client.clone(), NAMESPACE), Api::namespaced(client.clone(), NAMESPACE));
@@ -230,7 +231,7 @@ async fn forget_settings(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Somebody else may have been faster.
+/// Accepts that another process has already deleted the object.
 fn gone<T>(deleted: kube::Result<T>) -> kube::Result<()> {
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -1,4 +1,4 @@
-//! `local up` as a user runs it: a process, its ingress on a free port, and a namespace in it.
+//! `local up` as a user runs it: a process with its ingress on a free port, and a namespace in it.
 
 use crate::space::client;
 use crate::{Load, Process, Space};
@@ -10,21 +10,21 @@ use tempfile::NamedTempFile;
 
 /// One cluster.
 pub struct Up {
-    /// A namespace in it.
+    /// A namespace in the cluster.
     pub space: Space,
-    /// Port of its ingress.
+    /// Port of the ingress.
     pub port: u16,
-    /// Address of the page of all workloads.
+    /// Address of the dashboard.
     pub dashboard: String,
     process: Process,
     _settings: NamedTempFile,
 }
 
 impl Up {
-    /// One whose workloads fall asleep soon.
+    /// Starts a cluster whose workloads scale to zero soon.
     ///
     /// # Errors
-    /// The binary is not built, or does not start.
+    /// Fails if the binary is not built or does not start.
     pub async fn start() -> anyhow::Result<Self> {
         let mut settings = NamedTempFile::new()?;
         writeln!(settings, "scale-to-zero-grace-period: 6s")?;
@@ -44,33 +44,33 @@ impl Up {
         Ok(Self { space, port, dashboard, process, _settings: settings })
     }
 
-    /// Address of a Service, as a user opens it.
+    /// Returns the URL of a Service, as a user opens it.
     pub fn url(&self, name: &str, path: &str) -> String {
         format!("http://{}:{}{path}", self.host(name), self.port)
     }
 
-    /// A client of a Service.
+    /// Returns a client of a Service.
     pub fn load(&self, name: &str) -> Load {
         Load::new(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), self.host(name))
     }
 
-    /// Id of the process.
+    /// Returns the id of the process.
     pub fn id(&self) -> Option<u32> {
         self.process.id()
     }
 
-    /// Its next line of output.
+    /// Returns the next line of output.
     ///
     /// # Errors
-    /// It has ended.
+    /// Fails if the process has ended.
     pub async fn line(&mut self) -> anyhow::Result<String> {
         self.process.line().await
     }
 
-    /// Takes it all down.
+    /// Shuts everything down.
     ///
     /// # Errors
-    /// The process does not end well.
+    /// Fails if the process does not exit successfully.
     pub async fn end(self) -> anyhow::Result<()> {
         self.space.delete().await?;
         let ended = self.process.terminate().await?;

@@ -3,27 +3,27 @@
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A Deployment of the sample program, its Service, and the ZeroScaler beside them.
+/// Deployment of the sample program, with its Service and ZeroScaler.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Name of all three.
     pub name: String,
-    /// Replicas to begin with.
+    /// Initial replicas.
     pub replicas: i32,
-    /// Environment of the program: its knobs.
+    /// Environment of the program, which configures it.
     pub env: BTreeMap<String, String>,
-    /// Spec of the ZeroScaler, its target aside.
+    /// Spec of the ZeroScaler, without its target.
     pub spec: Value,
     /// `http1` or `h2c`.
     pub protocol: &'static str,
     /// Readiness probe of the container, as Kubernetes JSON.
     pub readiness: Option<Value>,
-    /// Processor time that the container requests, such as `100m`.
+    /// CPU time that the container requests, such as `100m`.
     pub cpu: Option<&'static str>,
 }
 
 impl Workload {
-    /// Asleep, with the shortest stable window, so that tests see it fall asleep again.
+    /// Creates a workload at zero, with the shortest stable window, so that tests observe how it scales to zero again.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -37,13 +37,13 @@ impl Workload {
         .set("scale.window", "6s")
     }
 
-    /// Sets the replicas to begin with.
+    /// Sets the initial replicas.
     pub fn replicas(mut self, replicas: i32) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// Sets one of the program's knobs.
+    /// Sets a variable of the program's environment.
     pub fn env(mut self, name: &str, value: impl ToString) -> Self {
         self.env.insert(name.to_owned(), value.to_string());
         self
@@ -55,13 +55,13 @@ impl Workload {
         self
     }
 
-    /// Sets the processor time that the container requests.
+    /// Sets the CPU time that the container requests.
     pub fn cpu(mut self, request: &'static str) -> Self {
         self.cpu = Some(request);
         self
     }
 
-    /// The Deployment. `program` is the path of the sample program.
+    /// Returns the Deployment. `program` is the path of the sample program.
     pub fn deployment(&self, program: &str) -> Value {
         let env: Vec<Value> = self.env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
         let mut container = json!({
@@ -92,7 +92,7 @@ impl Workload {
         })
     }
 
-    /// The Service, as somebody had it before.
+    /// Returns the Service as a user had it before.
     pub fn service(&self) -> Value {
         let port = if self.protocol == "h2c" { "http2" } else { "http" };
         json!({
@@ -102,7 +102,7 @@ impl Workload {
         })
     }
 
-    /// The ZeroScaler.
+    /// Returns the ZeroScaler.
     pub fn scaler(&self) -> Value {
         let mut spec = self.spec.clone();
         spec["target"] = json!({"kind": "Deployment", "name": self.name});

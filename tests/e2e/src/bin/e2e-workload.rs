@@ -1,6 +1,6 @@
-//! The sample workload under a name of its own, so that these tests find it wherever cargo puts it; with `E2E_STREAMS`
-//! in its environment the one whose answers do not end, with `E2E_TALKS` one that speaks no HTTP, with `E2E_GRPC` one that
-//! speaks HTTP/2 alone. It starts when its gate is open ([`e2e::gate`]).
+//! The sample workload under its own name, so that these tests find it wherever cargo puts it. The environment selects
+//! its kind: `E2E_STREAMS` one with endless responses, `E2E_TALKS` one that does not use HTTP, `E2E_GRPC` one that only
+//! uses HTTP/2. It starts when its gate is open ([`e2e::gate`]).
 
 fn main() -> std::process::ExitCode {
     e2e::gate::pass();

@@ -1,4 +1,4 @@
-//! When pods of which workload came to their end: what a broken exchange is explained by.
+//! Records when pods of each workload ended, which explains broken exchanges.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Longest way of an end's news from the API server, and of the end itself to the pod's clients.
+/// Longest delay of the event about an end, and of the end itself towards the pod's clients.
 pub(super) const NEWS: Duration = Duration::from_secs(2);
 
-/// The last end of each workload's pods: deleted by somebody, rolled over, or scaled down.
+/// Last end of a pod of each workload: deleted, rolled over, or scaled down.
 #[derive(Debug, Default)]
 pub(super) struct Ends(Mutex<HashMap<String, Instant>>);
 
 impl Ends {
-    /// Takes note of ends, for ever.
+    /// Records ends, forever.
     pub(super) async fn watch(self: Arc<Self>, pods: Api<Pod>) {
         let events = watcher(pods, watcher::Config::default().labels("app")).default_backoff();
         let mut events = std::pin::pin!(events);
@@ -37,7 +37,7 @@ impl Ends {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(workload.clone(), Instant::now());
     }
 
-    /// Whether a pod of `workload` has ended since `begun`, as far as is known when the news of it must have come.
+    /// Reports whether a pod of `workload` has ended since `begun`, once events about that must have arrived.
     pub(super) async fn any_since(&self, begun: Instant, workload: &str) -> bool {
         sleep(NEWS).await;
         let ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// An end explains what was under way, and what began while its news were on their way; nothing else.
+    /// Goal: an end explains exchanges in flight and those that began while its event was delayed, and no others.
     #[tokio::test(start_paused = true)]
     async fn an_end_explains_what_it_met() {
         let ends = Ends::default();

@@ -1,12 +1,12 @@
-//! Everything at once for an hour: does anything grow?
+//! Soak test: runs everything at once for an hour and checks that no resource grows.
 //!
-//! A cluster of processes ([`crate::parts`]) serves clients of every kind ([`traffic`]) while pods are killed and objects
-//! edited ([`trouble`]), and services wake and fall asleep. After a part of the time and again at its end all of it
-//! pauses until everything sleeps; the activator and the autoscaler must use at the end what they used then
-//! ([`verdict`]).
+//! A cluster of processes ([`crate::parts`]) serves clients of every kind ([`traffic`]) while pods are killed and
+//! objects edited ([`trouble`]), and workloads scale to zero and back. After a part of the time, and again at the end,
+//! everything pauses until all workloads are at zero. The activator and the autoscaler must then use as much at the end
+//! as they did before ([`verdict`]).
 //!
-//! Clients may meet what was done to their pod: a stream, an upload or a WebSocket breaks with it ([`ends`]), and with
-//! nothing else. A GET does not, since it goes elsewhere.
+//! Clients may be affected by the end of their pod: a stream, an upload or a WebSocket breaks with it ([`ends`]), and
+//! for no other reason. A GET does not break, since it is sent to another pod.
 
 mod ends;
 mod tally;
@@ -32,32 +32,32 @@ use traffic::Clients;
 use usage::Usage;
 use verdict::Verdict;
 
-/// Services that sleep whenever they can.
+/// Number of workloads that scale to zero whenever they can.
 const SLEEPERS: usize = 4;
-/// Time between two looks at rest.
+/// Time between two measurements at rest.
 const LOOK: Duration = Duration::from_millis(500);
 /// Port of `/revisions`.
 const ADMIN_PORT: u16 = 9090;
-/// Kinds of clients whose exchanges must all be whole: what was sent to a pod that is killed goes elsewhere.
+/// Kinds of clients whose exchanges must all be complete: a request to a killed pod is sent to another pod.
 const NEVER_BROKEN: [&str; 4] = ["kept alive", "one by one", "HTTP/2", "wake"];
-/// Of other kinds, the part that may break with their pods.
+/// Share of exchanges of other kinds that may break with their pods.
 const BROKEN_MAX: f64 = 0.5;
 
-/// How long all of it takes.
+/// Durations of the phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Under load, all in all.
+    /// Total time under load.
     pub lasts: Duration,
-    /// Until the first rest.
+    /// Time until the first rest.
     pub early: Duration,
-    /// Between two lines of the table.
+    /// Time between two lines of the table.
     pub look: Duration,
-    /// At rest, once everything sleeps; the least that is used in this time counts.
+    /// Time at rest, once all workloads are at zero; the least usage in this time counts.
     pub rest: Duration,
 }
 
 impl Plan {
-    /// An hour or so, with the first rest after five minutes of it, or after a quarter.
+    /// Plans about an hour, with the first rest after five minutes of it, or after a quarter.
     pub fn minutes(minutes: f64) -> Self {
         let lasts = Duration::from_secs_f64(minutes * 60.0);
         Self {
@@ -69,17 +69,17 @@ impl Plan {
     }
 }
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Figures {
-    /// The activator, then the autoscaler.
+    /// Verdicts on the activator, then the autoscaler.
     pub verdicts: [Verdict; 2],
     tally: Arc<Tally>,
     early: Vec<(&'static str, Count)>,
 }
 
 impl Figures {
-    /// All that is not as it should be.
+    /// Returns all violations of the expectations.
     pub fn faults(&self) -> Vec<String> {
         let mut faults: Vec<_> = self.verdicts.iter().flat_map(Verdict::grown).collect();
         let counts = self.tally.counts();
@@ -115,10 +115,10 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Runs all of it, and prints a table.
+/// Runs everything, and prints a table.
 ///
 /// # Errors
-/// A part does not start, or ends; a service does not fall asleep.
+/// Fails if a part does not start or ends, or if a workload does not scale to zero.
 pub async fn run(plan: Plan) -> anyhow::Result<Figures> {
     let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
     let autoscaler = parts.run(parts.autoscaler).await?;
@@ -172,7 +172,7 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// All clients, and trouble from number `first` on.
+    /// Runs all clients, with trouble from number `first` on.
     async fn under_load(&self, lasts: Duration, look: Duration, first: u64) -> anyhow::Result<()> {
         let mut clients = JoinSet::new();
         let of = || Clients {
@@ -215,7 +215,7 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// A line for each process.
+    /// Prints a line for each process.
     fn tell(&self) -> anyhow::Result<()> {
         let minutes = self.begun.elapsed().as_secs_f64() / 60.0;
         for (name, usage) in self.usage()? {
@@ -232,7 +232,7 @@ impl Soak<'_> {
         self.processes.iter().map(of).collect()
     }
 
-    /// The least that each process uses for a while in which nothing runs.
+    /// Returns the least usage of each process during a rest.
     async fn at_rest(&self, lasts: Duration) -> anyhow::Result<[Usage; 2]> {
         for workload in Self::workloads() {
             self.space.until_asleep(&workload.name).await?;

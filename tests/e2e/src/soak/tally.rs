@@ -1,22 +1,22 @@
-//! What became of the clients of each kind.
+//! Counts results of each kind of client.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// Different failures that are told of one kind.
+/// Maximum number of different failures that are reported for one kind.
 const FAILURES_TOLD: usize = 12;
 
 /// Exchanges of one kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Count {
-    /// Whole ones.
+    /// Complete exchanges.
     pub(super) ok: u64,
-    /// Others.
+    /// Failed exchanges.
     pub(super) failed: u64,
-    /// How often in which way.
+    /// Number of failures by error.
     pub(super) ways: BTreeMap<String, u64>,
-    /// Those of the failed ones whose pod did not end meanwhile, in which way.
+    /// Number of failures by error whose pod did not end meanwhile.
     pub(super) unexplained: BTreeMap<String, u64>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Count {
 pub(super) struct Tally(Mutex<BTreeMap<&'static str, Count>>);
 
 impl Tally {
-    /// Takes note of one exchange.
+    /// Records one exchange.
     pub(super) fn add<T>(&self, kind: &'static str, result: anyhow::Result<T>) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(kind).or_default();
@@ -37,13 +37,13 @@ impl Tally {
         count_way(&mut count.ways, &error);
     }
 
-    /// Takes note that no pod's end explains a failure, which is added besides.
+    /// Records that no pod's end explains a failure, which is also added by [`Tally::add`].
     pub(super) fn unexplained(&self, kind: &'static str, error: &anyhow::Error) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         count_way(&mut counts.entry(kind).or_default().unexplained, error);
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub(super) fn counts(&self) -> BTreeMap<&'static str, Count> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

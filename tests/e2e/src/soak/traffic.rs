@@ -1,4 +1,4 @@
-//! Clients of every kind, each of which goes on until it is stopped.
+//! Clients of every kind, each of which runs until it is stopped.
 
 use super::ends::Ends;
 use super::tally::Tally;
@@ -22,26 +22,26 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
-/// Longest any exchange may take, wakes included.
+/// Longest duration of an exchange, including scaling from zero.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two exchanges of one client.
+/// Pause between two exchanges of one client.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two messages of a stream.
+/// Pause between two messages of a stream.
 const BETWEEN: Duration = Duration::from_millis(50);
-/// Messages of a stream.
+/// Number of messages of a stream.
 const MESSAGES: usize = 60;
-/// Requests over one HTTP/2 connection.
+/// Number of requests over one HTTP/2 connection.
 const SHARED: usize = 100;
-/// When a client gives up.
+/// Time after which a client gives up.
 const GIVES_UP: Duration = Duration::from_millis(300);
-/// Bytes of an upload, in parts.
+/// Size of an upload's part in bytes; an upload has [`PARTS`] parts.
 const PART: usize = 16 * 1024;
 const PARTS: usize = 64;
 const CHUNKED: &str = "transfer-encoding: chunked";
-/// Between two looks at a service that is to fall asleep.
+/// Interval at which a workload is checked that should scale to zero.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Where clients go, and where they count.
+/// Destination of the clients, and their counters.
 #[derive(Clone)]
 pub(super) struct Clients {
     pub(super) activator: SocketAddr,
@@ -60,7 +60,7 @@ impl Clients {
         self.tally.add(kind, result);
     }
 
-    /// An exchange that breaks with its pod, and with nothing else.
+    /// Counts an exchange that may break with its pod, and for no other reason.
     async fn count_with_pod<T>(
         &self,
         kind: &'static str,
@@ -77,7 +77,7 @@ impl Clients {
         self.tally.add(kind, result);
     }
 
-    /// GETs over connections that are kept alive.
+    /// Sends GETs over keep-alive connections.
     pub(super) async fn kept_alive(self, service: &'static str) {
         let load = Load::new(self.activator, self.host(service));
         loop {
@@ -91,7 +91,7 @@ impl Clients {
         }
     }
 
-    /// GETs over a connection each.
+    /// Sends GETs over one connection each.
     pub(super) async fn one_by_one(self, service: &'static str) {
         let request = format!("GET / HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.host(service));
         loop {
@@ -112,7 +112,7 @@ impl Clients {
         }
     }
 
-    /// GETs over HTTP/2, many on one connection.
+    /// Sends GETs over HTTP/2, many on one connection.
     pub(super) async fn over_http2(self, service: &'static str) {
         let uri = format!("http://{}/", self.host(service));
         loop {
@@ -137,7 +137,7 @@ impl Clients {
         }
     }
 
-    /// Streams both ways, as gRPC's: each message comes back before the next is sent.
+    /// Opens bidirectional streams, as gRPC does: each message comes back before the next is sent.
     pub(super) async fn streams(self, service: &'static str) {
         let uri = format!("http://{}/echo", self.host(service));
         loop {
@@ -147,7 +147,7 @@ impl Clients {
                 let body = futures::stream::poll_fn(move |cx| queue.poll_recv(cx));
                 let body = StreamBody::new(body.map(|bytes| Ok::<_, Infallible>(Frame::data(bytes))));
                 let request = Request::post(&uri).header("content-type", "application/grpc").header("te", "trailers");
-                // The answer may begin with the first message.
+                // The response may begin with the first message.
                 messages.send(Bytes::from_static(b"message")).await?;
                 let response = sender.send_request(request.body(body)?).await?;
                 ensure!(response.status() == 200, "{}", response.status());
@@ -169,7 +169,7 @@ impl Clients {
         }
     }
 
-    /// WebSockets.
+    /// Opens WebSockets.
     pub(super) async fn websockets(self, service: &'static str) {
         let url = format!("ws://{}/ws", self.host(service));
         loop {
@@ -191,7 +191,7 @@ impl Clients {
         }
     }
 
-    /// Uploads of a megabyte, with a length and in chunks in turn.
+    /// Uploads a megabyte, alternately with a length and in chunks.
     pub(super) async fn uploads(self, service: &'static str) {
         let expected = format!("{} {}", PART * PARTS, PART * PARTS);
         for turn in 0_usize.. {
@@ -225,7 +225,7 @@ impl Clients {
         }
     }
 
-    /// Wakes a service whenever it sleeps.
+    /// Wakes a workload whenever it is at zero.
     pub(super) async fn wakes(self, space: Arc<Space>, service: String) {
         let load = Load::new(self.activator, self.host(&service));
         loop {
@@ -241,7 +241,7 @@ impl Clients {
         }
     }
 
-    /// Requests that are given up while they wait for a place; some are answered before.
+    /// Sends requests and gives up while they wait for a pod; some get a response before.
     pub(super) async fn give_up(self, service: &'static str) {
         let host = self.host(service);
         for turn in 0_usize.. {
@@ -273,7 +273,7 @@ where
     Ok(sender)
 }
 
-/// Reads so much of an echo, which may come in parts.
+/// Reads the expected bytes of an echo, which may arrive in parts.
 async fn take(echo: &mut Incoming, expected: &[u8]) -> anyhow::Result<()> {
     let mut come = Vec::new();
     while come.len() < expected.len() {

@@ -1,5 +1,4 @@
-//! What happens to a cluster besides: pods are killed, workloads and configuration are edited, workloads roll
-//! out.
+//! Disruptions of a cluster: pods are killed, workloads and configuration are edited, workloads roll out.
 
 use crate::space::Space;
 use common_api::ZeroScaler;
@@ -11,16 +10,16 @@ use local::up::system;
 use serde_json::json;
 use std::time::Duration;
 
-/// Time between two troubles.
+/// Time between two disruptions.
 pub(super) const PAUSE: Duration = Duration::from_secs(7);
 
-/// Every so many, a workload rolls out.
+/// Interval of disruptions at which a workload rolls out.
 const ROLL_EVERY: u64 = 12;
 
-/// Does trouble number `n` to one of `workloads`.
+/// Causes disruption number `n` at one of `workloads`.
 ///
 /// # Errors
-/// The API server refuses it.
+/// Fails if the API server rejects it.
 pub(super) async fn make(space: &Space, workloads: &[&str], n: u64) -> anyhow::Result<()> {
     let of = |n: u64| workloads[usize::try_from(n).unwrap_or_default() % workloads.len()];
     let (turn, name) = (n / 4, of(n / 4));
@@ -48,7 +47,7 @@ async fn kill(space: &Space, name: &str, how: DeleteParams) -> anyhow::Result<()
     let pods = space.pods(name).await?;
     let Some(pod) = pods.iter().find(|pod| pod.metadata.deletion_timestamp.is_none()) else { return Ok(()) };
     match space.api::<Pod>().delete(&pod.name_any(), &how).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()), // It went by itself.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()), // It ended by itself.
         other => other.map(|_| ()).map_err(Into::into),
     }
 }

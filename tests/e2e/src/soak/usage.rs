@@ -1,27 +1,27 @@
-//! What a process uses, read from `/proc`.
+//! Resource usage of a process, read from `/proc`.
 
 use anyhow::Context;
 use std::fmt;
 use std::path::Path;
 
-/// What a process uses at a moment.
+/// Resource usage of a process at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Resident memory, in KiB.
     pub resident_kib: u64,
     /// Open descriptors.
     pub descriptors: u64,
-    /// Those of them that are sockets: connections and listeners.
+    /// Number of descriptors that are sockets: connections and listeners.
     pub sockets: u64,
     /// Threads.
     pub threads: u64,
 }
 
 impl Usage {
-    /// Of the process `id`.
+    /// Reads the usage of the process `id`.
     ///
     /// # Errors
-    /// It has ended.
+    /// Fails if it has ended.
     pub fn of(id: u32) -> anyhow::Result<Self> {
         let process = Path::new("/proc").join(id.to_string());
         let status = std::fs::read_to_string(process.join("status")).with_context(|| format!("process {id}"))?;
@@ -29,14 +29,14 @@ impl Usage {
         usage.threads = field(&status, "Threads:")?;
         for descriptor in std::fs::read_dir(process.join("fd"))? {
             usage.descriptors += 1;
-            // One that is closed meanwhile leads nowhere.
+            // A descriptor that was closed meanwhile cannot be read.
             let target = std::fs::read_link(descriptor?.path());
             usage.sockets += u64::from(target.is_ok_and(|to| to.to_string_lossy().starts_with("socket:")));
         }
         Ok(usage)
     }
 
-    /// The least of each in two looks.
+    /// Returns the minimum of each value of two measurements.
     pub fn least(self, other: Self) -> Self {
         Self {
             resident_kib: self.resident_kib.min(other.resident_kib),

@@ -1,8 +1,8 @@
-//! Whether a process is at the end as it was early on.
+//! Compares a process's usage at the end with its early usage.
 //!
-//! Both looks are at rest: nothing runs, nothing is held, every workload sleeps. What may differ:
+//! Both measurements are at rest: nothing runs, nothing is held, every workload is at zero. Permitted differences:
 //!
-//! | what | at the end at most |
+//! | resource | at the end at most |
 //! |---|---|
 //! | resident memory | a tenth and 2 MiB more than early on |
 //! | descriptors, and sockets among them | 8 more: streams of watches, a scrape |
@@ -11,28 +11,28 @@
 use super::usage::Usage;
 use std::fmt;
 
-/// Memory that may have come, beside a tenth, in KiB.
+/// Permitted growth of memory beyond a tenth, in KiB.
 const MEMORY_MORE: u64 = 2 * 1024;
 
-/// Descriptors that may have come.
+/// Permitted growth of descriptors.
 const DESCRIPTORS_MORE: u64 = 8;
 
-/// Threads that may have come.
+/// Permitted growth of threads.
 const THREADS_MORE: u64 = 2;
 
-/// One process at two moments of rest.
+/// One process at two times of rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict {
-    /// Which one.
+    /// Name of the process.
     pub name: &'static str,
-    /// After some minutes.
+    /// Usage after some minutes.
     pub early: Usage,
-    /// At the end.
+    /// Usage at the end.
     pub end: Usage,
 }
 
 impl Verdict {
-    /// What has grown beyond what is allowed for.
+    /// Returns the resources that have grown more than permitted.
     pub fn grown(&self) -> Vec<String> {
         let Self { name, early, end } = self;
         let rows = [

@@ -1,5 +1,5 @@
-//! What is answered without a pod, and what the clock asks for, before `local up` as a user runs it. The page itself is
-//! looked at in a browser (`page.rs`).
+//! Responses without a pod, and schedules, with `local up` as a user runs it. `page.rs` tests the page itself in a
+//! browser.
 
 use e2e::space::SOON;
 use e2e::up::Up;
@@ -29,7 +29,8 @@ async fn until_condition(space: &Space, name: &str, status: &str, reason: &str) 
     Ok(said)
 }
 
-/// Goal: a static answer leaves the workload asleep, a placeholder wakes it, and then its pod answers both.
+/// Goal: a static response leaves the workload at zero, a placeholder wakes it, and then its pod responds to both
+/// requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn static_answers_wake_nobody_and_placeholders_do() -> anyhow::Result<()> {
     let up = Up::start().await?;
@@ -52,7 +53,8 @@ async fn static_answers_wake_nobody_and_placeholders_do() -> anyhow::Result<()> 
     up.end().await
 }
 
-/// Goal: workloads without a page of their own share the cluster's, which counts as soon as it is there, and until it is gone.
+/// Goal: workloads without their own page share the cluster's page, which applies as soon as it exists and until it is
+/// deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn workloads_without_a_page_of_their_own_share_the_clusters() -> anyhow::Result<()> {
     let up = Up::start().await?;
@@ -76,8 +78,9 @@ async fn workloads_without_a_page_of_their_own_share_the_clusters() -> anyhow::R
     up.end().await
 }
 
-/// Goal: another Service answers for a workload that does not wake in time, by itself asleep or not; one that is not there,
-/// or leads back, is named with field, value and rule, and comes into force as soon as it is right.
+/// Goal: another Service responds for a workload that does not wake in time, whether that Service is at zero or not. A
+/// fallback that does not exist or leads back is reported with field, value and rule, and takes effect as soon as it is
+/// correct.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::Result<()> {
     let up = Up::start().await?;
@@ -95,7 +98,7 @@ async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::
     let load = up.load("shop");
     space
         .until(SOON, "the fallback's answer", async || {
-            // One that comes before the activator has heard of it waits on.
+            // A request that arrives before the activator knows the fallback keeps waiting.
             let Ok(answer) = tokio::time::timeout(Duration::from_secs(5), load.get("/")).await else {
                 return Ok(false);
             };
@@ -104,7 +107,7 @@ async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::
                 && &answer.body[..] == b"sorry")
         })
         .await?;
-    // It was woken for that: an activator finds its pod ready before the kubelet has told.
+    // The request woke it: an activator finds its pod ready before the kubelet reports that.
     space.until(SOON, "a pod of sorry", async || Ok(space.ready_pods("sorry").await? > 0)).await?;
 
     edit(space, "sorry", json!({"wake": {"fallback": {"service": "shop"}}})).await?;
@@ -121,7 +124,7 @@ async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::
     up.end().await
 }
 
-/// Goal: pods are there by the clock, without a request, and go when it does not ask for them any more.
+/// Goal: pods exist by the schedule, without a request, and end when the schedule does not require them any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_are_there_by_the_clock() -> anyhow::Result<()> {
     let up = Up::start().await?;
@@ -136,8 +139,8 @@ async fn pods_are_there_by_the_clock() -> anyhow::Result<()> {
     tokio::time::timeout(Duration::from_secs(60), up.end()).await?
 }
 
-/// Goal: a wake for which nobody but a waiting page was answered is one line and one entry, and so is one for which twelve
-/// requests came at once; its phases add up.
+/// Goal: a wake in which only a waiting page got a response is one line and one entry, and so is a wake by twelve
+/// requests at once; its phases add up.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_wake_is_recorded_once() -> anyhow::Result<()> {
     let mut up = Up::start().await?;
@@ -164,7 +167,7 @@ async fn each_wake_is_recorded_once() -> anyhow::Result<()> {
         let seconds = wake["seconds"].as_f64().unwrap_or_default();
         anyhow::ensure!(wake["outcome"] == "answered" && seconds > 0.3 && (sum - seconds).abs() < 0.01, "{wake}");
     }
-    // Each is one line of the terminal, between those of its scales.
+    // Each is one line of the terminal, between the lines of its scaling.
     let (mut lines, mut asleep) = (0, 0);
     while asleep < 2 {
         let line = up.line().await?;

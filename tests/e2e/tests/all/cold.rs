@@ -1,4 +1,4 @@
-//! From zero: requests that find nobody, and wake a workload.
+//! Scaling from zero: requests that find no pod and wake a workload.
 
 use anyhow::Context;
 use common_api::ZeroScaler;
@@ -62,7 +62,7 @@ async fn a_program_that_crashes_is_refused_with_the_reason(entry: Entry) -> anyh
 }
 both_ways!(a_program_that_crashes_is_refused_with_the_reason);
 
-/// Goal: the ingress is a shared port: it serves workloads by their hosts, and no others.
+/// Goal: the ingress is a shared port: it serves workloads by their hosts, and no other hosts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_of_its_own_leads_to_a_service() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -76,14 +76,14 @@ async fn a_host_of_its_own_leads_to_a_service() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The narration of a cold start accounts for all of its time.
+/// Goal: the report of a cold start accounts for all of its time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cold_start_is_told_with_its_phases() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     let mut events = env.cluster.events();
     env.deploy(&Workload::new("told")).await?;
     env.load(Entry::Service, "told").get("/").await?;
-    // By two planes, each when it comes to it.
+    // Two planes report it, each at its own time.
     let (mut scaled, mut started) = (false, None);
     while !scaled || started.is_none() {
         match tokio::time::timeout(SOON, events.recv()).await?? {
@@ -100,9 +100,8 @@ async fn a_cold_start_is_told_with_its_phases() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: who waits in vain for a workload that the API server refuses to scale is told so in its words; so is its owner,
-/// in the status and in an event.
-/// Method: a target of a kind that the autoscaler may see, and not patch.
+/// Goal: if the API server refuses to scale a workload, a waiting client gets its error in the response, and the owner
+/// gets it in the status and in an event. Method: a target of a kind that the autoscaler may read but not patch.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_that_is_refused_is_told_to_who_waits() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -161,7 +160,7 @@ async fn a_wake_that_is_refused_is_told_to_who_waits() -> anyhow::Result<()> {
     let told = |event: &Told| event.message.as_deref().is_some_and(|message| message.contains(why));
     assert!(events.iter().any(told), "{why}: {events:#?}");
 
-    // A target that is gone need not be given its replicas back, which would be refused as well.
+    // A target that is gone need not get its replicas back, which would be refused as well.
     widgets.delete("refused", &DeleteParams::default()).await?;
     env.api::<ZeroScaler>().delete("refused", &DeleteParams::default()).await?;
     env.until_gone("refused").await?;

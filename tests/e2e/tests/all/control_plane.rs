@@ -1,5 +1,5 @@
-//! The autoscaler's shell against the embedded API server: leases, and the way from a stat to a patch. No activator, no
-//! pods: what they would say is said by the test.
+//! The autoscaler against the embedded API server: leases, and the way from a stat to a patch. There is no activator
+//! and no pod; the test plays both.
 
 use autoscaler::{FrontEnd, Hpa};
 use common::ownership::{Holder, bucket_names};
@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+/// Upper bound, far beyond the duration of anything here, so that a bug fails a test instead of hanging it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn cluster() -> (ApiServer, Client) {
@@ -75,8 +75,8 @@ async fn shares(owner: &Ownership, expected: usize) {
     timeout(PATIENCE, settled).await.unwrap_or_else(|_| panic!("never held {expected} buckets"));
 }
 
-/// Goal: on a real API, leases are taken, shared fairly, and taken over within two seconds of an orderly exit; they
-/// hold what upstream's replicas read.
+/// Goal: on a real API, leases are taken, shared fairly, and taken over within two seconds of an orderly exit;
+/// upstream's replicas can read them.
 #[tokio::test]
 async fn leases_are_shared_and_handed_on() {
     let (_server, client) = cluster().await;
@@ -104,8 +104,8 @@ async fn leases_are_shared_and_handed_on() {
     assert!(left.elapsed() < Duration::from_secs(2) + stalls.total(), "taken over after {:?}", left.elapsed());
 }
 
-/// Goal: who cannot act yet takes no lease and asks for none, and is told who holds them; as soon as it can, it has its
-/// share.
+/// Goal: a process that cannot act yet takes and claims no lease, but knows the holders. As soon as it can act, it gets
+/// its share.
 #[tokio::test]
 async fn who_is_not_ready_only_watches() {
     let (_server, client) = cluster().await;
@@ -120,7 +120,7 @@ async fn who_is_not_ready_only_watches() {
         }
     };
     timeout(PATIENCE, seen).await.expect("it watches");
-    // What it would have asked for was asked for together with what a third one, who came later, has got.
+    // Its claims would have been made together with those that a third process, which came later, has won.
     let (third, _, _stop_third) = campaign(&client, 3, Timing::STANDALONE);
     shares(&third, 2).await;
     shares(&first, 2).await;
@@ -129,8 +129,7 @@ async fn who_is_not_ready_only_watches() {
     shares(&second, 1).await;
 }
 
-/// Goal: a lease that another asks for is not handed over while anything is being written under it, and at once
-/// afterwards.
+/// Goal: a claimed lease is not handed over while a write is in flight under it, and at once afterwards.
 #[tokio::test]
 async fn a_lease_is_handed_over_after_the_last_write_under_it() {
     let (_server, client) = cluster().await;
@@ -138,7 +137,7 @@ async fn a_lease_is_handed_over_after_the_last_write_under_it() {
     shares(&first, 4).await;
     let writes: Vec<_> = (0..4).map(|bucket| first.begin_write(bucket).expect("held")).collect();
     let (second, _, _stop_second) = campaign(&client, 2, Timing::STANDALONE);
-    // It lets go of one when it is asked: nothing more is begun, what is under way goes on.
+    // The holder lets go of one lease when it is claimed: no write begins, but those in flight continue.
     shares(&first, 3).await;
     assert!((0..4).all(|bucket| !second.owns(bucket)), "a write is under way in each of them");
     writes.into_iter().for_each(lease::WriteGuard::answered);
@@ -146,7 +145,7 @@ async fn a_lease_is_handed_over_after_the_last_write_under_it() {
     shares(&first, 2).await;
 }
 
-/// Goal: a crash is taken over within the lease duration and two seconds.
+/// Goal: a crash is taken over within the lease duration plus two seconds.
 #[tokio::test]
 async fn a_crash_is_taken_over() {
     let (_server, client) = cluster().await;
@@ -158,14 +157,14 @@ async fn a_crash_is_taken_over() {
     shares(&first, 4).await;
     let (second, _, _stop_second) = campaign(&client, 2, timing);
     shares(&second, 2).await;
-    crashing.shutdown_background(); // Its tasks end in mid-air; nothing is released.
+    crashing.shutdown_background(); // Its tasks are aborted; no lease is released.
     let (crashed, stalls) = (Instant::now(), Stalls::new());
     shares(&second, 4).await;
     let bound = timing.lease_duration + secs(2) + stalls.total();
     assert!(crashed.elapsed() < bound, "taken over after {:?}", crashed.elapsed());
 }
 
-/// Goal: in the drop-in a bucket's Service and EndpointSlice lead to its holder, and to the next one after it.
+/// Goal: in the drop-in a bucket's Service and EndpointSlice lead to its holder, and later to the next holder.
 #[tokio::test]
 async fn a_bucket_is_announced_by_its_holder() {
     let (_server, client) = cluster().await;
@@ -203,8 +202,8 @@ async fn a_bucket_is_announced_by_its_holder() {
     assert_eq!(spec.ports.expect("ports")[0].port, 8080);
 }
 
-/// Goal: a map for the leases that breaks a rule ends the process, which names key, value and rule: with defaults it
-/// might disagree with its peers on who owns what.
+/// Goal: an invalid ConfigMap for the leases ends the process with an error that names key, value and rule: with
+/// defaults the process might disagree with its peers about owners.
 #[tokio::test]
 async fn leases_that_nobody_can_agree_on_are_refused_at_the_start() {
     let (_server, client) = cluster().await;
@@ -221,8 +220,8 @@ async fn leases_that_nobody_can_agree_on_are_refused_at_the_start() {
     assert_eq!(text, "config-leader-election: buckets = 11: must be from 1 to 10");
 }
 
-/// Goal: any other map that breaks a rule ends the processes of a Knative install, as upstream's; standalone starts
-/// with the defaults and tells of the map by a metric.
+/// Goal: any other invalid ConfigMap ends the processes of a Knative installation, as upstream's. Standalone starts
+/// with the defaults and reports the map in a metric.
 #[tokio::test]
 async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
     let (_server, client) = cluster().await;
@@ -254,9 +253,9 @@ async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
     timeout(PATIENCE, running).await.expect("ends").expect("no panic").expect("no error");
 }
 
-/// Goal: a map that breaks a rule at the start ends `autoscaler-hpa` where it takes upstream's place, and names map,
-/// key and value. Elsewhere only the leases' does, since defaults in its place could make two owners; another is told
-/// of by a metric until it is mended, without a restart. Once all are mended it starts and leads.
+/// Goal: an invalid ConfigMap at the start ends `autoscaler-hpa` if it replaces upstream's, with an error that names
+/// map, key and value. In other modes only the leases' map does, since defaults could lead to two owners. Other maps
+/// are reported in a metric until they are fixed, without a restart. Once all are fixed it starts and leads.
 #[tokio::test]
 async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa() {
     const ELECTION: &str = "config-leader-election";
@@ -311,7 +310,7 @@ async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa()
     timeout(PATIENCE, delegate).await.expect("ends").expect("no panic").expect("no error");
 }
 
-/// Who `autoscaler-hpa` is on leases.
+/// Identity of `autoscaler-hpa` on leases.
 const HPA: &str = "host_uuid";
 
 fn hpa_options(mode: HpaMode, admin: Option<SocketAddr>) -> HpaOptions {
@@ -340,7 +339,7 @@ async fn refused_maps(admin: SocketAddr, value: u8) {
     timeout(PATIENCE, told).await.unwrap_or_else(|_| panic!("never said {expected}"));
 }
 
-/// The metrics of an admin port, once it is open.
+/// Returns the metrics of an admin port, once it is open.
 async fn page(admin: SocketAddr) -> std::io::Result<String> {
     let mut stream = tokio::net::TcpStream::connect(admin).await?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
@@ -349,7 +348,8 @@ async fn page(admin: SocketAddr) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Goal: the first stat of a sleeping service becomes a patch of its Deployment, without a tick; the time is told.
+/// Goal: the first stat of a workload at zero becomes a patch of its Deployment without a tick, and the time is
+/// reported.
 #[tokio::test]
 async fn a_stat_becomes_a_patch() {
     let (_server, client) = cluster().await;
@@ -400,7 +400,7 @@ fn options(listen: SocketAddr, on_scale: Option<autoscaler::OnScale>) -> autosca
     }
 }
 
-/// An address that nobody else takes: a free port of 127.0.0.1 may be a client's by the time that it is bound.
+/// Returns an address that no other test uses: a free port of 127.0.0.1 may be taken by a client before it is bound.
 fn own_address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [low, high, ..] = std::process::id().to_le_bytes();

@@ -1,4 +1,4 @@
-//! Minutes of it: what must not happen while nothing changes.
+//! Tests over minutes: events that must not happen while nothing changes.
 
 use common::names;
 use e2e::relay::Relay;
@@ -12,22 +12,24 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Pods that a steady load keeps.
+/// Number of pods that a steady load keeps.
 const PODS: usize = 25;
-/// How long nothing may happen.
+/// Time in which nothing may happen.
 const MINUTES: Duration = Duration::from_secs(180);
 
-/// Plain pods report nothing themselves: if the activators left the path, their load would read as none.
+/// Goal: a steady load keeps its pods. Plain pods report nothing themselves: if the activators left the path, their
+/// load would count as zero.
 #[tokio::test(flavor = "multi_thread")]
 async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
-    // Default configuration but for the target and the bound.
+    // Default configuration except for the target and the maximum.
     let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 4000);
     workload.spec = json!({"scale": {"load": {"concurrency": 2}, "max": PODS}});
     env.deploy(&workload).await?;
     let (load, stop) = (env.load(Entry::Service, "plain"), CancellationToken::new());
     let activator = env.cluster.address(PlaneId::Activator(0)).ip().to_string();
-    // 35 in flight at 70 % of 2 each are 25 pods. It is twice that: a busy machine does not run its clients all the time.
+    // 35 requests in flight at 70 % of 2 each need 25 pods. The load is twice that, because a slow machine does not
+    // always run its clients.
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());
         async move { load.steady(70, "/", stop).await }
@@ -51,7 +53,7 @@ async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Silence without attestation is not zero.
+/// Goal: missing stats without an attestation do not count as zero.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> {
     let cable = Relay::start().await?;
@@ -59,7 +61,7 @@ async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> 
     let options = UpOptions { stat_url: Some(format!("ws://{}", cable.address)), ..UpOptions::default() };
     let env = TestEnv::with(options).await?;
     cable.join(env.cluster.address(PlaneId::Autoscaler(0)));
-    // Four times what its three pods are for: a load that ebbs while a busy machine does not run its clients is no reason.
+    // Four times the load of its three pods, so that a dip while a slow machine does not run its clients has no effect.
     let workload =
         Workload::new("link").env("HELLO_LATENCY_MS", 1000).set("scale.load.concurrency", 10).set("scale.max", 3);
     env.deploy(&workload).await?;

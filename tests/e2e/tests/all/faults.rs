@@ -1,8 +1,8 @@
-//! Each cause of pods that do not serve, on each surface, in the same words: the table of the acceptance, printed.
+//! Each fault of pods, on each surface, in the same words: prints the acceptance table.
 //!
-//! The test plays what the node of the embedded cluster cannot produce: no node takes a pod with a scheduler that is not
-//! there, so the test says what a kubelet or a scheduler would; no controller makes pods of a StatefulSet, so the test
-//! writes the event with which one tells what the API server says to it.
+//! The test plays components that the embedded cluster lacks. No node takes a pod with a scheduler that does not exist,
+//! so the test writes the status of a kubelet or a scheduler. No controller creates pods of a StatefulSet, so the test
+//! writes the event with which a controller reports the API server's error.
 
 use anyhow::Context;
 use clap::Parser;
@@ -20,20 +20,20 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Places in which a cause is shown.
+/// Surfaces on which a fault is shown.
 const SURFACES: [&str; 9] =
     ["Ready", "event", "why", "status", "check", "wake --wait", "dashboard", "waiting page", "held request"];
 
-/// Time between two plays of the state of pods.
+/// Interval at which the pods' state is written.
 const PLAYS_EVERY: Duration = Duration::from_secs(1);
 
-/// Origin of a cause.
+/// Cause of a fault.
 enum Way {
-    /// By the workload itself: what its container has beside the usual.
+    /// Fields of the workload's container in addition to the usual ones.
     Container(Value),
-    /// By this status of a pod that no node takes.
+    /// Status of a pod that no node takes.
     Pod(Value),
-    /// By this answer of the API server to each pod.
+    /// Error of the API server for each pod.
     Refused(&'static str),
 }
 
@@ -61,7 +61,7 @@ fn causes() -> Vec<(&'static str, Way)> {
     ]
 }
 
-/// Returns what `kubectl-zeroscale` prints, and why it fails.
+/// Returns the output and the error of `kubectl-zeroscale`.
 async fn terminal(env: &TestEnv, words: &[&str]) -> String {
     let kubeconfig = env.cluster.kubeconfig.display().to_string();
     let place = ["kubectl-zeroscale", "--kubeconfig", &kubeconfig, "--namespace", &env.namespace];
@@ -106,7 +106,7 @@ impl Failing<'_> {
         env.until_served(name).await
     }
 
-    /// Says what a kubelet, a scheduler or a controller would say, once there is something to say it of.
+    /// Writes what a kubelet, a scheduler or a controller would report, once the object exists.
     async fn play(&self) -> anyhow::Result<()> {
         let parameters = PatchParams::default();
         match &self.way {
@@ -138,7 +138,7 @@ impl Failing<'_> {
         }
     }
 
-    /// Says the same of each pod that comes.
+    /// Writes the same for each new pod.
     async fn play_again(&self) -> anyhow::Result<()> {
         loop {
             self.play().await?;
@@ -158,7 +158,7 @@ impl Failing<'_> {
         found.context("just seen")
     }
 
-    /// Looks for the words on each surface.
+    /// Searches for the words on each surface.
     async fn row(self) -> anyhow::Result<(&'static str, [bool; SURFACES.len()])> {
         self.deploy().await?;
         let (env, name) = (self.env, self.name.as_str());
@@ -218,8 +218,8 @@ impl Failing<'_> {
     }
 }
 
-/// Goal: whatever keeps pods from serving is told on each surface with what helps.
-/// Method: a workload for each cause, a request that is held, a browser that waits.
+/// Goal: every fault of pods is reported on each surface with its remedy. Method: a workload for each fault, a held
+/// request, a waiting browser.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_cause_is_told_on_each_surface() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -234,7 +234,7 @@ async fn each_cause_is_told_on_each_surface() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a crash loop without a readiness probe scales back to zero, and is told while it sleeps, until it is mended.
+/// Goal: a crash loop without a readiness probe scales back to zero, and is reported at zero until it is fixed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_loop_without_a_probe_scales_back_to_zero() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -252,7 +252,7 @@ async fn a_crash_loop_without_a_probe_scales_back_to_zero() -> anyhow::Result<()
     Ok(())
 }
 
-/// Goal: what heals in time fails nobody.
+/// Goal: a fault that ends in time fails no request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_that_comes_a_moment_later_fails_no_request() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;

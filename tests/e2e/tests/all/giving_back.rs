@@ -1,4 +1,4 @@
-//! Workloads whose autoscaler was removed first: `kubectl zeroscale release` gives them back, and nothing hangs for ever.
+//! Workloads whose autoscaler was removed first: `kubectl zeroscale release` restores them, and nothing hangs forever.
 
 use anyhow::{Context, ensure};
 use autoscaler::release::{Scope, release};
@@ -41,7 +41,7 @@ fn scaler(name: &str, create: bool) -> Value {
         "target": {"kind": "Deployment", "name": name}, "services": services, "scale": {"window": "6s"}}})
 }
 
-/// All of a Service that its owner could have written.
+/// Returns the parts of a Service that its owner could have written.
 fn essence(mut service: Service) -> anyhow::Result<String> {
     service.metadata.resource_version = None;
     service.metadata.managed_fields = None;
@@ -56,20 +56,20 @@ async fn until_gone(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, "the ZeroScaler to go", async || Ok(env.api::<ZeroScaler>().get_opt(name).await?.is_none())).await
 }
 
-/// Names of slices of ours.
+/// Returns the names of Zeroscale's slices.
 async fn slices(env: &TestEnv) -> anyhow::Result<Vec<String>> {
     let ours = ListParams::default().labels(&format!("endpointslice.kubernetes.io/managed-by={}", names::MANAGED_BY));
     Ok(env.api::<EndpointSlice>().list(&ours).await?.iter().map(ResourceExt::name_any).collect())
 }
 
-/// Releases a scope. What was done, line by line.
+/// Releases a scope and returns the performed steps, line by line.
 async fn released(env: &TestEnv, scope: Scope) -> anyhow::Result<String> {
     let mut said = String::new();
     release(&env.client, &scope, |step| said.push_str(&format!("{step}\n"))).await?;
     Ok(said)
 }
 
-/// The fewest ready addresses that a Service's slices lead to, from now on until it is cancelled.
+/// Observes the minimum number of ready addresses in a Service's slices, from now on until it is cancelled.
 async fn fewest(env: &TestEnv, service: &str, until: CancellationToken) -> anyhow::Result<JoinHandle<usize>> {
     let slices: Api<EndpointSlice> = env.api();
     let asked = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
@@ -100,9 +100,9 @@ async fn fewest(env: &TestEnv, service: &str, until: CancellationToken) -> anyho
     }))
 }
 
-/// Goal: objects that are deleted after the autoscaler has gone hang until they are released; then replicas, Services and
-/// slices are as they were before, byte for byte, and the Service leads somewhere all the while. What is not deleted is given back as well, and taken up again by the
-/// next autoscaler.
+/// Goal: objects that are deleted after the autoscaler was removed hang until they are released. Then replicas,
+/// Services and slices equal their former state byte for byte, and the Service has an endpoint all the time. Objects
+/// that are not deleted are restored as well, and the next autoscaler takes them over again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -128,7 +128,7 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
         scalers.delete(name, &DeleteParams::default()).await?;
         assert!(scalers.get(name).await?.metadata.deletion_timestamp.is_some(), "it hangs");
     }
-    // The least that kubectl can do: the object goes, and nothing is given back.
+    // The least that kubectl can do: the object goes, and nothing is restored.
     let least = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     scalers.patch("orphan", &PatchParams::default(), &least).await?;
     scalers.delete("orphan", &DeleteParams::default()).await?;
@@ -176,12 +176,13 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     Ok(())
 }
 
-/// Asks every 50 ms until `ends`, on one connection for as long as that stands. How many were ended by an answer; each
-/// request is `answered`. Where a busy machine lets a connection idle for a second, it may be ended without one, while the
-/// next request is on its way: that is sent again, and the end counts.
+/// Sends a request every 50 ms until `ends`, on one connection while it lasts. Counts each response in `answered`, and
+/// returns the number of connections that a response closed. If a slow machine lets a connection idle for a second, it
+/// may be closed without a response while the next request is in flight. That request is sent again, and the close
+/// counts.
 ///
 /// # Errors
-/// A request is refused, or broken off.
+/// Fails if a request is refused or broken off.
 async fn keeps_asking(at: SocketAddr, answered: Arc<AtomicUsize>, ends: CancellationToken) -> anyhow::Result<usize> {
     let (mut kept, mut ended): (Option<SendRequest<Empty<Bytes>>>, _) = (None, 0);
     let mut last = Instant::now();
@@ -220,8 +221,8 @@ async fn keeps_asking(at: SocketAddr, answered: Arc<AtomicUsize>, ends: Cancella
     Ok(ended)
 }
 
-/// Goal: whoever keeps a connection to an activator loses no request when the workload is given back: an answer ends the
-/// connection while the workload is still known there, and the next one leads to the pods.
+/// Goal: a client with a persistent connection to an activator loses no request when the workload is restored: a
+/// response closes the connection while the workload is still known, and the next connection leads to the pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_connection_ends_before_its_workload_is_given_back() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -248,8 +249,8 @@ async fn a_kept_connection_ends_before_its_workload_is_given_back() -> anyhow::R
     Ok(())
 }
 
-/// Goal: an edit of the target gives the former workload back with its Service, byte for byte, and takes up the new one;
-/// also where the edit is made while no autoscaler lives.
+/// Goal: an edit of the target restores the former workload with its Service, byte for byte, and takes over the new
+/// one; also if the edit is made while no autoscaler runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -277,7 +278,7 @@ async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()>
         assert_eq!(env.replicas(from).await?, replicas, "as {from} was found");
         assert_eq!(essence(env.api::<Service>().get(from).await?)?, before);
         env.until(SOON, "slices of ours for the other one alone", async || {
-            let ours = slices(&env).await?; // Those of the former one stay until Kubernetes' own are there.
+            let ours = slices(&env).await?; // Those of the former one stay until Kubernetes' own slices exist.
             Ok(!ours.is_empty() && ours.iter().all(|slice| slice.starts_with(to)))
         })
         .await?;
@@ -295,7 +296,8 @@ async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()>
     Ok(())
 }
 
-/// Goal: an edit that cannot be served leaves in force what was served, although it was made while no autoscaler lived.
+/// Goal: an edit that cannot be served leaves the former configuration in force, even if it was made while no
+/// autoscaler ran.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_in_force_is_so_after_a_restart() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -319,8 +321,8 @@ async fn what_was_in_force_is_so_after_a_restart() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a namespace whose workloads sleep is gone soon after it is deleted; without an autoscaler it hangs, until it is
-/// released.
+/// Goal: a namespace whose workloads are at zero ends soon after it is deleted; without an autoscaler it hangs until it
+/// is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_namespace_waits_for_the_autoscaler_alone() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -336,7 +338,7 @@ async fn the_end_of_a_namespace_waits_for_the_autoscaler_alone() -> anyhow::Resu
         (e2e::Space::create_in(env.client.clone()).await?, e2e::Space::create_in(env.client.clone()).await?);
     fill(&first, "hello").await?;
     fill(&second, "hello").await?;
-    // Kubernetes lets five seconds pass before it deletes what is there, and eight more once it has met a finalizer.
+    // Kubernetes waits five seconds before it deletes the contents, and eight more once it has found a finalizer.
     namespaces.delete(&first.namespace, &DeleteParams::default()).await?;
     env.until(SOON, "the ZeroScaler to be asked to go", async || {
         let left = first.api::<ZeroScaler>().get_opt("hello").await?;

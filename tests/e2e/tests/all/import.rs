@@ -1,4 +1,5 @@
-//! Output of `kubectl zeroscale import` for manifests of others, applied to an API server that refuses fields it does not know.
+//! Output of `kubectl zeroscale import` for other projects' manifests, applied to an API server that rejects unknown
+//! fields.
 
 use anyhow::{Context, ensure};
 use cli::import::import;
@@ -68,14 +69,14 @@ spec:
     spec: {timeoutSeconds: 60, containers: [{image: hello, resources: {limits: {cpu: 1}}}]}
 "#;
 
-/// Goal: everything that is made is taken as it is, with strict checks, and can be read back; numbers that stand for
-/// quantities keep no list from being read.
+/// Goal: all output is accepted unchanged with strict validation and can be read back; numbers as quantities make no
+/// list unreadable.
 #[tokio::test]
 async fn all_that_is_made_is_taken_by_an_api_server() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.202.0.0/17").await?;
     bare::define_resources(&client).await?;
     let params = PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::apply("import") };
-    // The first is served a moment after the definition.
+    // The first object is served a moment after the definition was created.
     let first = serde_json::json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
         "metadata": {"name": "first"}, "spec": {"target": {"name": "first"}}});
     bare::create(&client, Some("default"), first).await?;

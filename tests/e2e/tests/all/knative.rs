@@ -1,5 +1,6 @@
 //! The activator in place of Knative's, against the embedded API server: Revisions, private Services and core/v1
-//! Endpoints as Knative's controllers write them, pods that answer as a queue-proxy does. Nothing of ours runs besides.
+//! Endpoints as Knative's controllers write them, and pods that respond like a queue-proxy. No other component of ours
+//! runs.
 
 use activator::Options;
 use common_runtime::environment::Mode;
@@ -25,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A queue-proxy: its readiness, and the probes it has seen.
+/// Mock queue-proxy: its readiness, and the number of received probes.
 #[derive(Clone)]
 struct QueueProxy {
     address: SocketAddr,
@@ -56,7 +57,7 @@ impl QueueProxy {
         pod
     }
 
-    /// Dispatches as Knative's does: probes by their user agent, all else to the program, which shows what it got.
+    /// Dispatches like Knative's: probes by their user agent, all else to the program, which echoes the request.
     fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         let text = |name: &str| request.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let (status, body) = if text("user-agent").starts_with("Knative-Activator-Probe") {
@@ -85,7 +86,7 @@ fn labels(kind: &str) -> Value {
     })
 }
 
-/// What Knative's controllers have made of a Revision whose only pod is not ready yet.
+/// Creates the objects that Knative's controllers write for a Revision whose only pod is not ready yet.
 async fn knative(client: &Client, pod: SocketAddr) -> anyhow::Result<()> {
     bare::install_activators_part_of_knative(client).await?;
     create(client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})).await?;
@@ -111,7 +112,7 @@ async fn knative(client: &Client, pod: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A request as Knative's ingress sends it on: status line and the rest.
+/// Sends a request as Knative's ingress forwards it; returns the response from its status line on.
 async fn get(address: SocketAddr, revision: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let head = format!(
@@ -133,15 +134,16 @@ async fn eventually(what: &str, test: impl AsyncFn() -> bool) {
     tokio::time::timeout(PATIENCE, holds).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Goal: a request named by the ingress's headers is held, wakes up with its queue-proxy although Kubernetes calls the
-/// pod unready, arrives by Knative's contract, follows `config-network` live, and a deleted Revision is unknown.
+/// Goal: a request named by the ingress's headers is held, is released when its queue-proxy is ready although
+/// Kubernetes reports the pod as not ready, arrives by Knative's contract, and follows `config-network` live. A deleted
+/// Revision is unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn knatives_objects_and_headers_lead_to_a_queue_proxy() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.201.128.0/17").await?;
     let pod = QueueProxy::start().await;
     knative(&client, pod.address).await?;
 
-    // `run` does not say where it listens: an address that nobody else takes.
+    // `run` does not report its address, so use one that no other test uses.
     let [low, high, ..] = std::process::id().to_le_bytes();
     let address = SocketAddr::from(([127, 202, high, low.max(1)], 18_012));
     let mut options = Options::new("activator-0", address.ip(), Mode::Knative);
@@ -165,7 +167,7 @@ async fn knatives_objects_and_headers_lead_to_a_queue_proxy() -> anyhow::Result<
     );
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with(&contract), "{answer}");
 
-    // A mesh in which pods are addressable, live; a value that is none, which changes nothing; and none again.
+    // A mesh in which pods are addressable, live; an invalid value, which changes nothing; and no mesh again.
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
     for (value, through) in [("true", true), ("perhaps", true), ("false", false)] {
         let data = json!({"data": {"enable-mesh-pod-addressability": value}});

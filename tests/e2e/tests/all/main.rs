@@ -1,5 +1,5 @@
-//! The whole system, one scenario in each module: one program, so that it is linked once and tests that wait do so side
-//! by side.
+//! The whole system, one scenario in each module. All are one program, so that it is linked once and waiting tests run
+//! side by side.
 
 mod answers;
 mod cold;

@@ -1,4 +1,4 @@
-//! Up and down with the processor time that pods really use, and together with requests.
+//! Scaling by the CPU time that pods really use, also together with requests.
 
 use e2e::test_env::{ASLEEP, SOON};
 use e2e::{Entry, Load, Outcome, TestEnv, Workload};
@@ -7,25 +7,25 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// A metric of processor time with this target.
+/// Returns a CPU metric with this target.
 fn cpu(target: Value) -> Value {
     json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}])
 }
 
-/// What is not asked for any more goes almost at once.
+/// Returns a behavior with which unnecessary pods end almost at once.
 fn behavior() -> Value {
     json!({"scaleDown": {"stabilizationWindowSeconds": 1}})
 }
 
-/// Twenty requests a second, each of 12 ms of processor time: 240 thousandths of a processor. A machine on which others
-/// compute gives a part of that alone, hence targets of a sixteenth.
+/// Sends twenty requests per second, each of 12 ms of CPU time: 240 millicores. A loaded machine provides only a part
+/// of that, hence targets of a sixteenth.
 fn compute(load: &Load) -> (JoinHandle<Outcome>, CancellationToken) {
     let (load, stop) = (load.clone(), CancellationToken::new());
     let until = stop.clone();
     (tokio::spawn(async move { load.open(20.0, 40, "/?cpu_ms=12", until).await }), stop)
 }
 
-/// Processor time of all pods of `app`, in billionths, as `metrics.k8s.io` says.
+/// Returns the CPU usage of all pods of `app`, in billionths of a core, according to `metrics.k8s.io`.
 async fn used(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64> {
     let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector=app%3D{app}");
     let list: Value = client.request(http::Request::get(path).body(Vec::new())?).await?;
@@ -35,7 +35,7 @@ async fn used(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64
     Ok(cpu.filter_map(|nanos| nanos.parse::<u64>().ok()).sum())
 }
 
-/// Goal: without a HorizontalPodAutoscaler object real processor time brings pods, and its end takes them.
+/// Goal: without a HorizontalPodAutoscaler object, real CPU time adds pods, and its end removes them.
 #[tokio::test(flavor = "multi_thread")]
 async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -65,7 +65,8 @@ async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Goal: processor time and concurrency together: the larger wins, silence puts it to sleep, a request wakes it.
+/// Goal: with CPU time and concurrency together, the larger result wins; without load the workload scales to zero, and
+/// a request wakes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn load_and_processor_time_together_reach_zero_and_wake() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -75,7 +76,7 @@ async fn load_and_processor_time_together_reach_zero_and_wake() -> anyhow::Resul
         return Ok(());
     }
     let workload = Workload::new("both")
-        .set("scale.load.concurrency", 100) // A handful of requests in flight asks for one pod.
+        .set("scale.load.concurrency", 100) // A handful of requests in flight requires one pod.
         .set("scale.max", 2)
         .set("metrics", cpu(json!({"type": "AverageValue", "averageValue": "15m"})))
         .set("behavior", behavior())

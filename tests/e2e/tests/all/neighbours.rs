@@ -1,4 +1,4 @@
-//! ZeroScalers beside others: tools that apply manifests again, and targets of other kinds.
+//! ZeroScalers alongside other controllers: tools that reapply manifests, and targets of other kinds.
 
 use anyhow::{Context, bail};
 use common_api::ZeroScaler;
@@ -42,16 +42,16 @@ async fn until_gone(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, "the ZeroScaler to go", async || Ok(env.api::<ZeroScaler>().get_opt(name).await?.is_none())).await
 }
 
-/// Time between two applications, and for how long: `E2E_GITOPS_SECONDS` says otherwise, such as `30,300`.
+/// Returns the time between two applications and the total time; `E2E_GITOPS_SECONDS` overrides them, such as `30,300`.
 fn cycle() -> anyhow::Result<(Duration, Duration)> {
     let said = std::env::var("E2E_GITOPS_SECONDS").unwrap_or_else(|_| "2,20".to_owned());
     let (each, all) = said.split_once(',').context("E2E_GITOPS_SECONDS: EACH,ALL")?;
     Ok((Duration::from_secs(each.parse()?), Duration::from_secs(all.parse()?)))
 }
 
-/// Goal: a tool that applies the manifests of a workload and its Service again and again, replicas and selector included,
-/// under load, costs no request; nobody decides that the load is gone; and what was taken over stays taken over.
-/// Method: server-side apply, forced, as Argo CD and Flux do, with load by the Service's address and by the activator.
+/// Goal: a tool that reapplies the manifests of a workload and its Service under load, including replicas and selector,
+/// costs no request. The autoscaler never decides that there is no load, and the Service stays taken over. Method:
+/// server-side apply, forced, as Argo CD and Flux do, with load by the Service's address and by the activator.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<()> {
     let (each, all) = cycle()?;
@@ -72,14 +72,15 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
     let by_service = Load::new(address, format!("applied.{}", env.namespace));
     let stop = CancellationToken::new();
     let by_host = env.load(Entry::Activator, "applied");
-    // Many short requests for something to be lost of, and long ones that are under way however busy their clients are:
-    // these alone are two pods' worth at the activator, since Kubernetes leads others past it while the selector is back.
+    // Many short requests, of which one may be lost, and long ones that stay in flight however slow their clients are.
+    // The long ones alone need two pods at the activator, since Kubernetes leads other requests past it while the
+    // selector is restored.
     let loads = [(by_service, 3, "/"), (by_host.clone(), 3, "/"), (by_host, 4, "/?latency_ms=2000")];
     let loads = loads.map(|(load, clients, path)| {
         let stop = stop.clone();
         tokio::spawn(async move { load.steady(clients, path, stop).await })
     });
-    // Ten requests at once, and four at least; not three for a pod.
+    // Ten requests at once, and at least four; fewer than three per pod.
     env.until(SOON, "two pods, and a status that says so", async || {
         let desired = env.api::<ZeroScaler>().get("applied").await?.status.and_then(|status| status.desired);
         Ok(env.ready_pods("applied").await? >= 2 && desired >= Some(2))
@@ -104,7 +105,8 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
         outcome.none_lost()?;
     }
     eprintln!("{applied} times applied; decided on {decided:?} pods");
-    // Four for ten requests; two reports in one second, after a machine stood still, count twice in the panic window.
+    // Four pods for ten requests. Two reports in one second, after the machine stalled, count twice in the panic
+    // window.
     assert!(decided.iter().all(|pods| (2..=8).contains(pods)), "{decided:?}");
     env.until(SOON, "the Service to be taken over again", async || {
         let selector = env.api::<Service>().get("applied").await?.spec.and_then(|spec| spec.selector);
@@ -121,7 +123,7 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
     Ok(())
 }
 
-/// A kind with the shape of Argo's Rollouts.
+/// Returns the definition of a kind with the shape of Argo's Rollouts.
 fn rollouts() -> Value {
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
@@ -140,8 +142,8 @@ fn rollouts() -> Value {
     })
 }
 
-/// Plays the controller of such objects until the test ends: of a StatefulSet by pods, of others by a ReplicaSet. An error is
-/// printed, and the step repeated.
+/// Plays the controller of such objects until the test ends: creates pods for a StatefulSet, and a ReplicaSet for
+/// others. An error is printed, and the step is repeated.
 fn control(env: &TestEnv, api: Api<DynamicObject>, name: &str, pods: Value) -> JoinHandle<()> {
     let (sets, own, name) = (env.api::<ReplicaSet>(), env.api::<Pod>(), name.to_owned());
     tokio::spawn(async move {
@@ -158,7 +160,7 @@ fn control(env: &TestEnv, api: Api<DynamicObject>, name: &str, pods: Value) -> J
     })
 }
 
-/// Creates and deletes the pods of a StatefulSet, named and owned as its controller does.
+/// Creates and deletes the pods of a StatefulSet, with names and owners as its controller sets them.
 async fn control_pods(own: &Api<Pod>, api: &Api<DynamicObject>, name: &str, pods: &Value) -> anyhow::Result<()> {
     let Some(object) = api.get_opt(name).await? else { return Ok(()) };
     let wanted = object.data["spec"]["replicas"].as_u64().unwrap_or(1);
@@ -209,7 +211,7 @@ async fn control_once(
     Ok(())
 }
 
-/// Applies the role that lets the autoscaler scale Rollouts, as it is shipped.
+/// Applies the shipped role that lets the autoscaler scale Rollouts.
 async fn allow_rollouts(env: &TestEnv) -> anyhow::Result<()> {
     let roles = include_str!("../../../../deploy/kubernetes/argo-rollouts/roles.yaml");
     let params = PatchParams::apply("test").force();
@@ -227,8 +229,8 @@ async fn allow_rollouts(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: StatefulSets, and kinds that we have never heard of, sleep, wake and are given back like Deployments: one with
-/// a pod template, and one whose status alone says which pods are its own. Without the right to see them, that is said.
+/// Goal: StatefulSets, and unknown kinds, scale to zero, wake and are restored like Deployments: a kind with a pod
+/// template, and one whose pods only its status identifies. Without the permission to read them, that is reported.
 /// Method: the test plays their controllers.
 #[tokio::test(flavor = "multi_thread")]
 async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! Workloads with the same labels, one of which is served: nobody else's pods count or get its requests.
+//! Workloads with the same labels, one of which is served: pods of other owners do not count and get no requests.
 
 use crate::install::rights::Record;
 use anyhow::{Context, ensure};
@@ -15,24 +15,24 @@ use local::up::UpOptions;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Longest time until a workload with a window of six seconds sleeps.
+/// Longest time until a workload with a window of six seconds is at zero.
 const ASLEEP: Duration = Duration::from_secs(60);
 
-/// A Deployment with the labels of `web`.
+/// Returns a Deployment with the labels of `web`.
 fn like_web(name: &str, replicas: i32) -> anyhow::Result<Value> {
     let mut deployment = Workload::new("web").replicas(replicas).deployment(&program()?);
     deployment["metadata"]["name"] = json!(name);
     Ok(deployment)
 }
 
-/// Pods of this Deployment that are ready.
+/// Returns the number of ready pods of this Deployment.
 async fn ready(env: &TestEnv, name: &str) -> anyhow::Result<usize> {
     let pods = env.pods("web").await?;
     let is_of = |pod: &&Pod| pod.metadata.name.as_ref().is_some_and(|pod| pod.starts_with(&format!("{name}-")));
     Ok(pods.iter().filter(is_of).filter(|pod| e2e::space::is_ready(pod)).count())
 }
 
-/// Calls once; a pod of `web` must answer.
+/// Sends one request; a pod of `web` must respond.
 async fn call(load: &Load) -> anyhow::Result<()> {
     let answer = load.get("/").await?;
     let pod = answer.pod().unwrap_or_default();
@@ -40,7 +40,7 @@ async fn call(load: &Load) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls again and again until it is so.
+/// Sends requests until the condition holds.
 async fn call_until(
     env: &TestEnv,
     load: &Load,
@@ -68,10 +68,10 @@ async fn until_asleep(env: &TestEnv) -> anyhow::Result<()> {
     .await
 }
 
-/// Goal: pods of others with the same labels, a Deployment's and one of nobody's, get no request at any time: not when they come
-/// while the workload is awake, not while it sleeps and wakes. They are not counted and keep it from no sleep. The condition names
-/// them, is told once, and ends with them; Ready stays True.
-/// Method: each answer says which pod it is from. The others come under load.
+/// Goal: pods of other owners with the same labels, one of a Deployment and one without an owner, never get a request:
+/// neither when they appear while the workload is awake, nor while it scales to zero and wakes. They do not count and
+/// do not prevent scaling to zero. The condition names them, is reported once, and ends with them; Ready stays True.
+/// Method: each response contains the name of its pod. The other pods appear under load.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> {
     let record = Record::default();

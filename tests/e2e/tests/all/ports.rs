@@ -1,4 +1,5 @@
-//! Whose a connection is, by the port that it came to: through a Service's own address, whatever is said there.
+//! The workload of a connection follows from the port at which it arrived: through a Service's own address, with any
+//! protocol.
 
 use anyhow::{Context, ensure};
 use common::ports::ledger::{self, Block, Entry, Ledger, State};
@@ -26,13 +27,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-/// A workload asleep, of HTTP at 8080 and of something else at 5432, its Service with a port for each, and its ZeroScaler.
-/// `talks`: who speaks first at 5432.
+/// Creates a workload at zero, with HTTP at 8080 and another protocol at 5432, its Service with a port for each, and
+/// its ZeroScaler. `talks`: the side that speaks first at 5432.
 async fn asleep(env: &TestEnv, name: &str, talks: &str, ports: Value) -> anyhow::Result<()> {
     asleep_as(env, name, json!([{"name": "E2E_TALKS", "value": talks}]), ports).await
 }
 
-/// The same; `db`: the environment of what is at 5432.
+/// Does the same; `db`: environment of the container at 5432.
 async fn asleep_as(env: &TestEnv, name: &str, db: Value, ports: Value) -> anyhow::Result<()> {
     let mut deployment = Workload::new(name).deployment(&program()?);
     let mut second = deployment["spec"]["template"]["spec"]["containers"][0].clone();
@@ -58,7 +59,7 @@ async fn until_ready(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await
 }
 
-/// A port of a Service's own address.
+/// Returns a port of a Service's own address.
 async fn address(env: &TestEnv, name: &str, port: u16) -> anyhow::Result<SocketAddr> {
     let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
     Ok(SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, port))
@@ -68,7 +69,7 @@ async fn ports(env: &TestEnv, name: &str) -> anyhow::Result<Vec<PortStatus>> {
     Ok(env.api::<ZeroScaler>().get(name).await?.status.map(|status| status.ports).unwrap_or_default())
 }
 
-/// The lines of the ledger that are the test's own: other tests' numbers may still be on their way back.
+/// Returns the lines of the ledger that belong to this test: numbers of other tests may not be released yet.
 async fn lines(env: &TestEnv) -> anyhow::Result<Ledger> {
     let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), NAMESPACE);
     let maps = maps.list(&ListParams::default().labels("zeroscale.dev/ledger=ports")).await?;
@@ -79,7 +80,7 @@ async fn lines(env: &TestEnv) -> anyhow::Result<Ledger> {
     Ok(pages.flatten().filter(|(_, entry)| entry.key.namespace() == env.namespace).collect())
 }
 
-/// Sends, and reads until `enough`, or to the end.
+/// Sends bytes, and reads until `enough` or to the end.
 async fn exchange(at: SocketAddr, sent: &[u8], enough: impl Fn(&[u8]) -> bool) -> anyhow::Result<Vec<u8>> {
     patient(async { exchange_on(TcpStream::connect(at).await?, sent, enough).await }).await
 }
@@ -99,7 +100,7 @@ async fn patient<T>(answered: impl Future<Output = anyhow::Result<T>>) -> anyhow
     tokio::time::timeout(Duration::from_secs(60), answered).await.context("no answer within a minute")?
 }
 
-/// Goal: whatever a request calls itself, or nothing, it wakes the workload whose Service it came to.
+/// Goal: a request wakes the workload of the Service at which it arrives, whatever its Host is, or without one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_wakes_its_workload_whatever_host_is_named() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -129,8 +130,8 @@ async fn a_service_wakes_its_workload_whatever_host_is_named() -> anyhow::Result
     Ok(())
 }
 
-/// Goal: a Service wakes by each of its ports, and each leads to its own port of the pod; protocols in which the server
-/// speaks first as well as those in which the client does.
+/// Goal: a Service wakes its workload by each of its ports, and each leads to its own port of the pod; with protocols
+/// in which the server speaks first and those in which the client does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_wakes_by_each_port_of_its_service() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -162,8 +163,8 @@ async fn a_workload_wakes_by_each_port_of_its_service() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: TLS that ends in the pod arrives there untouched, asleep and awake, where the port says `tcp` and where nothing is
-/// said: the client is shown the pod's own certificate, for a name that nobody else has heard of.
+/// Goal: TLS that ends in the pod arrives there unchanged, at zero and awake, with protocol `tcp` and without a
+/// protocol: the client gets the pod's own certificate, for a name that is configured nowhere else.
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_passes_through_to_the_pod() -> anyhow::Result<()> {
     const NAME: &str = "db.example.com";
@@ -194,8 +195,8 @@ async fn tls_passes_through_to_the_pod() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: no two ports share a number; slices lead to it under the Service's own names, with a condition for each address;
-/// a number is on its way back once its object is gone.
+/// Goal: no two ports share a number. Slices lead to it under the Service's own names, with a condition for each
+/// address. A number is released once its object is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_are_nobody_elses_and_are_released() -> anyhow::Result<()> {
     let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
@@ -249,8 +250,8 @@ async fn numbers_are_nobody_elses_and_are_released() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a Service that gives its one port another number while its workload sleeps wakes it by that, with the number on the
-/// activators that the port had.
+/// Goal: a Service whose only port gets another number while its workload is at zero wakes it by the new number, and
+/// the port keeps its number on the activators.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_is_renumbered_wakes_its_workload() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -286,14 +287,15 @@ async fn asleep_again(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     until_ready(env, name).await
 }
 
-/// Goal: who finds no number says so, and nobody else is worse for it; a larger range helps at once.
+/// Goal: a workload that gets no port number reports that, and no other workload is affected; a larger range helps at
+/// once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_range_that_is_used_up_is_one_objects_condition() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), NAMESPACE);
     let range = |range: &str| json!({"metadata": {"name": "config-ports"}, "data": {"range": range}});
     maps.create(&PostParams::default(), &serde_json::from_value(range("21000-21001"))?).await?;
-    // The edit reaches the autoscaler before the next object does, or the first one moves.
+    // The edit must reach the autoscaler before the next object does; otherwise the first one moves.
     asleep_again(&env, "first").await?;
     env.until(SOON, "numbers of the new range", async || {
         let numbers = ports(&env, "first").await?;
@@ -322,8 +324,8 @@ async fn a_range_that_is_used_up_is_one_objects_condition() -> anyhow::Result<()
     Ok(())
 }
 
-/// Goal: a number that another process listens on is one object's condition, and leads nobody to that process; everybody
-/// else goes on. As soon as there are others, the object has those.
+/// Goal: a number on which another process listens is a condition of one object, and leads no client to that process;
+/// other workloads continue. As soon as other numbers exist, the object gets those.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_another_process_has_is_one_objects_condition() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -375,7 +377,7 @@ async fn a_number_that_another_process_has_is_one_objects_condition() -> anyhow:
     Ok(())
 }
 
-/// How often activators are rolled, and how many requests there are at least: `E2E_ROLLS` says otherwise, such as
+/// Returns how often activators are rolled, and the minimum number of requests; `E2E_ROLLS` overrides them, such as
 /// `10,100000`.
 fn rolls() -> anyhow::Result<(usize, usize)> {
     let said = std::env::var("E2E_ROLLS").unwrap_or_else(|_| "2,200".to_owned());
@@ -383,8 +385,8 @@ fn rolls() -> anyhow::Result<(usize, usize)> {
     Ok((rolls.parse()?, requests.parse()?))
 }
 
-/// Goal: activators that are rolled under load cost no request, by the Services' own addresses; neither of a workload that is
-/// awake, nor of one that is called the moment an activator is asked to go.
+/// Goal: activators that are rolled under load cost no request at the Services' own addresses: neither of a workload
+/// that is awake, nor of one that is called at the moment when an activator has to end.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_that_are_rolled_cost_no_request() -> anyhow::Result<()> {
     let (rolls, requests) = rolls()?;
@@ -408,7 +410,7 @@ async fn activators_that_are_rolled_cost_no_request() -> anyhow::Result<()> {
             env.cluster.drain_plane(PlaneId::Activator(n)).await;
             env.cluster.start_plane(PlaneId::Activator(n))?;
             env.cluster.ready_planes(3).await;
-            // As a Deployment that is rolled: the next one goes when the one before is in the path.
+            // Like a Deployment's rollout: the next one ends when the one before is in the path.
             env.until_led("rolled", 2).await?;
             let answer = called.await?.with_context(|| sleeper.clone())?;
             ensure!(answer.status == 200, "{sleeper}: {answer:?}");

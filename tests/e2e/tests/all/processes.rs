@@ -1,4 +1,4 @@
-//! Every part as a process of its own ([`e2e::parts`]): each may be killed, and the API server may be away.
+//! Every part as a separate process ([`e2e::parts`]): each may be killed, and the API server may be unavailable.
 
 use anyhow::Context;
 use e2e::parts::{Parts, Plane};
@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// For how long the API server is away: longer than a lease lasts. `E2E_OUTAGE_SECONDS` says otherwise.
+/// Duration of the API server's outage: longer than a lease. `E2E_OUTAGE_SECONDS` overrides it.
 const OUTAGE: Duration = Duration::from_secs(17);
 
-/// Nothing of what runs is scaled down for want of news, a sleeping service wakes as soon as the API server is back,
-/// and no request is lost. `asleep` is a client of a service that sleeps.
+/// Checks an outage of the API server: no running workload is scaled down for missing data, a workload at zero wakes as
+/// soon as the API server is back, and no request is lost. `asleep` is a client of a workload at zero.
 async fn an_api_server_that_is_away_costs_nothing(
     space: &Space,
     api: &Process,
@@ -34,7 +34,7 @@ async fn an_api_server_that_is_away_costs_nothing(
     space.until(SOON, "a ready pod", async || Ok(space.ready_pods("busy").await? >= 1)).await?;
 
     api.freeze()?;
-    // The fault itself. A client here waits for a minute, so it calls within the last part of a longer one.
+    // The fault itself. A client here waits for a minute, so it sends its request in the last part of a longer outage.
     tokio::time::sleep(outage.saturating_sub(OUTAGE)).await;
     let held = tokio::spawn({
         let load = asleep.clone();
@@ -44,7 +44,7 @@ async fn an_api_server_that_is_away_costs_nothing(
     api.thaw()?;
     let answer = held.await??;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
-    // Whoever decides now has seen less than a window of it.
+    // The autoscaler that now decides has observed less than a window of the load.
     let end = tokio::time::Instant::now() + Duration::from_secs(8);
     while tokio::time::Instant::now() < end {
         assert!(space.replicas("busy").await? >= 1, "put to sleep under load");
@@ -69,7 +69,7 @@ async fn a_cold_request_is_answered_and_each_plane_may_be_killed() -> anyhow::Re
     assert_eq!(answer.status, 200, "{:?}", answer.body);
     space.until_asleep("hello").await?;
 
-    // Nobody decides while the request comes in; it waits for the next autoscaler.
+    // No autoscaler runs while the request arrives; it waits for the next one.
     parts.kill(autoscaler, deciding).await?;
     let held = tokio::spawn({
         let load = load.clone();
@@ -86,7 +86,7 @@ async fn a_cold_request_is_answered_and_each_plane_may_be_killed() -> anyhow::Re
     let answer = load.get("/").await?;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
 
-    // Both, in either order, with a pod that runs.
+    // Both, in either order, while a pod runs.
     parts.kill(autoscaler, deciding).await?;
     parts.kill(activator, forwarding).await?;
     let forwarding = parts.run(activator).await?;
@@ -105,7 +105,7 @@ async fn a_cold_request_is_answered_and_each_plane_may_be_killed() -> anyhow::Re
     parts.end(forwarding, deciding).await
 }
 
-/// Where a Service's slices lead, and the version of each.
+/// Returns the addresses in a Service's slices, and the version of each slice.
 async fn slices(space: &Space, service: &str) -> anyhow::Result<Vec<(Vec<String>, Option<String>)>> {
     let of = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
     let found = space.api::<EndpointSlice>().list(&of).await?.items.into_iter().map(|slice| {
@@ -115,8 +115,8 @@ async fn slices(space: &Space, service: &str) -> anyhow::Result<Vec<(Vec<String>
     Ok(found.collect())
 }
 
-/// Goal: a single activator that stands still, and one that is killed and started again, is not ready for a moment: the
-/// slices of who is asleep are not written for it, and whoever comes meanwhile is answered afterwards.
+/// Goal: a single activator that is suspended, or killed and restarted, is not ready for a moment. The slices of
+/// workloads at zero are not rewritten for it, and requests that arrive meanwhile get a response afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<()> {
     let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
@@ -134,7 +134,7 @@ async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<
         space.until(SOON, "slices that lead to the activator", is_led).await
     };
 
-    // Who is born now is led to nobody: by that the autoscaler is seen to know.
+    // A workload that is created now gets no endpoints, which proves that the autoscaler knows the activator's state.
     let until_known = async |born: &str| {
         let before = slices(&space, "hello").await?;
         anyhow::ensure!(before.len() == 1 && before[0].0 == led, "{before:?}");

@@ -1,4 +1,4 @@
-//! Protocols of users' own workloads, with default settings: gRPC, WebSockets and event streams, servers that speak first.
+//! Protocols of users' workloads with default settings: gRPC, WebSockets, event streams, and servers that speak first.
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -22,17 +22,17 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
 
-/// Longest wait for an answer.
+/// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first port of a Service's own address.
+/// Returns the first port of a Service's own address.
 async fn address(env: &TestEnv, name: &str) -> anyhow::Result<SocketAddr> {
     let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
     let port = spec.ports.and_then(|ports| ports.first().map(|port| port.port)).context("a port")?;
     Ok(SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, u16::try_from(port)?))
 }
 
-/// Calls gRPC, and reads the status.
+/// Makes a gRPC call and returns its status.
 async fn call(at: SocketAddr) -> anyhow::Result<String> {
     let stream = TokioIo::new(TcpStream::connect(at).await?);
     let (mut sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await?;
@@ -46,7 +46,7 @@ async fn call(at: SocketAddr) -> anyhow::Result<String> {
     Ok(status.to_str()?.to_owned())
 }
 
-/// Goal: with the label alone gRPC is served, asleep and awake.
+/// Goal: with only the label, gRPC is served, at zero and awake.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_is_enough_for_grpc() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -69,7 +69,7 @@ async fn a_label_is_enough_for_grpc() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: WebSockets and event streams last longer than `wake.timeout`, asleep and awake.
+/// Goal: WebSockets and event streams outlast `wake.timeout`, at zero and awake.
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_outlive_the_wake_timeout() -> anyhow::Result<()> {
     const WAKE: Duration = Duration::from_secs(5);
@@ -97,8 +97,8 @@ async fn streams_outlive_the_wake_timeout() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a pod sees the scheme that a TLS ingress tells, and a request without Host has the name of its Service; asleep and
-/// awake, from clients that half-close their connection.
+/// Goal: a pod gets the scheme that a TLS ingress reports, and a request without Host gets the name of its Service; at
+/// zero and awake, from clients that half-close their connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_ingresses_and_health_checks_send_is_served() -> anyhow::Result<()> {
     const INGRESS: &str = "GET /headers HTTP/1.1\r\nhost: a.example\r\nx-forwarded-for: 203.0.113.9\r\n\
@@ -128,7 +128,7 @@ async fn what_ingresses_and_health_checks_send_is_served() -> anyhow::Result<()>
     Ok(())
 }
 
-/// A server that speaks first, on this port, asleep.
+/// Creates a server that speaks first on this port, at zero.
 async fn greeter(env: &TestEnv, name: &str, port: u16) -> anyhow::Result<()> {
     let mut deployment = Workload::new(name).env("E2E_TALKS", "server").deployment(&program()?);
     deployment["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": port}]);
@@ -143,7 +143,7 @@ async fn greeter(env: &TestEnv, name: &str, port: u16) -> anyhow::Result<()> {
     env.until_served(name).await
 }
 
-/// Says nothing, and reads the greeting.
+/// Connects without sending anything, and reads the greeting.
 async fn greeted(at: SocketAddr) -> anyhow::Result<()> {
     let mut greeting = vec![0; GREETING.len()];
     let mut stream = TcpStream::connect(at).await?;
@@ -163,8 +163,8 @@ async fn keep_awake(env: &TestEnv, name: &str, min: Option<i32>) -> anyhow::Resu
     Ok(())
 }
 
-/// Goal: a server that speaks first is served with default settings: by its well-known number at once; on another port it is
-/// learned once it is awake, and until then a condition says what to do.
+/// Goal: a server that speaks first is served with default settings. On its well-known port it is served at once. On
+/// another port it is detected once it is awake, and until then a condition describes the remedy.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_speak_first_are_served() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;

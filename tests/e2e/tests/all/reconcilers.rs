@@ -1,6 +1,6 @@
-//! The autoscaler's reconcilers against the embedded API server and its controllers. The test is kubelet (pods get
-//! ready the moment they exist) and activator (attests, says that it listens on all numbers of the ledger); no process, no
-//! proxy.
+//! The autoscaler's reconcilers against the embedded API server and its controllers. The test plays the kubelet (pods
+//! become ready as soon as they exist) and the activator (it attests, and reports that it listens on all numbers of the
+//! ledger). There are no other processes.
 
 use autoscaler::{FrontEnd, Hpa};
 use common::bound_ports::{BoundPort, BoundPorts};
@@ -28,7 +28,7 @@ use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Far beyond what anything here takes: only there so that a bug fails a test and does not hang it.
+/// Upper bound, far beyond the duration of anything here, so that a bug fails a test instead of hanging it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const ACTIVATOR: &str = "127.0.0.1";
 
@@ -108,7 +108,7 @@ impl Cluster {
         deployment.spec.and_then(|spec| spec.replicas).unwrap_or(1)
     }
 
-    /// Slices of a Service: who writes them, and the addresses in them.
+    /// Returns the slices of a Service: their writers and addresses.
     async fn slices(&self, service: &str) -> Vec<(String, Vec<String>)> {
         let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
         let list = self.api::<EndpointSlice>().list(&of_service).await.expect("a list");
@@ -136,7 +136,7 @@ async fn eventually(what: &str, test: impl AsyncFn() -> bool) {
     timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Pods are ready once they exist, and gone once they are deleted.
+/// Plays the kubelet: pods are ready once they exist, and gone once they are deleted.
 async fn kubelet(client: Client) {
     let pods: Api<Pod> = Api::namespaced(client, "default");
     let mut next_address = 0;
@@ -160,7 +160,7 @@ async fn kubelet(client: Client) {
     }
 }
 
-/// Tells whoever asks that it listens on each number of the ledger, for the object that has it.
+/// Responds to queries that each number of the ledger is bound, for the object that owns it.
 async fn answer_questions(listener: TcpListener, client: Client) {
     let maps: Api<ConfigMap> = Api::namespaced(client, SYSTEM);
     while let Ok((mut stream, _)) = listener.accept().await {
@@ -190,7 +190,7 @@ fn service() -> Value {
     })
 }
 
-/// An object without what every write changes.
+/// Returns an object without the fields that every write changes.
 fn lasting(service: &Service) -> Value {
     let mut value = serde_json::to_value(service).expect("serialisable");
     let metadata = value["metadata"].as_object_mut().expect("metadata");
@@ -202,8 +202,8 @@ fn lasting(service: &Service) -> Value {
 const KUBERNETES: &str = "endpointslice-controller.k8s.io";
 const OURS: &str = "zeroscale.dev";
 
-/// Goal: a Service is borrowed whole, with nothing of Kubernetes' left beside our slices, and given back byte for byte
-/// when its ZeroScaler is deleted; the Deployment keeps what it had.
+/// Goal: a Service is taken over completely, with nothing of Kubernetes' left beside our slices, and restored byte for
+/// byte when its ZeroScaler is deleted; the Deployment keeps its replicas.
 #[tokio::test]
 async fn a_service_is_adopted_and_given_back_byte_for_byte() {
     let cluster = Cluster::start("127.201.128.0/17").await;
@@ -214,7 +214,7 @@ async fn a_service_is_adopted_and_given_back_byte_for_byte() {
     })
     .await;
     let original: Service = cluster.get("hello").await.expect("a Service");
-    // As Kubernetes keeps them beside its slices.
+    // Kubernetes keeps these besides its slices.
     cluster.create(json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "hello"}})).await;
     cluster.create(scaler(json!({}))).await;
     eventually("only the activators serve", async || {
@@ -237,7 +237,7 @@ async fn a_service_is_adopted_and_given_back_byte_for_byte() {
     assert_eq!(cluster.replicas().await, 1);
 }
 
-/// Goal: a Service is given back byte for byte when another one is named, and the workload stays with us.
+/// Goal: a Service is restored byte for byte when another one is named, and the workload stays under our control.
 #[tokio::test]
 async fn another_service_that_is_named_gives_the_former_one_back() {
     let cluster = Cluster::start("127.202.128.0/17").await;
@@ -263,8 +263,8 @@ async fn another_service_that_is_named_gives_the_former_one_back() {
     assert_eq!(cluster.replicas().await, 2);
 }
 
-/// Goal: a Service that another ZeroScaler has taken over is nobody else's, and the target of whoever asks for it too is
-/// left alone.
+/// Goal: a Service that one ZeroScaler has taken over stays with it. The target of another ZeroScaler that claims it is
+/// left unchanged.
 #[tokio::test]
 async fn a_service_that_is_taken_stays_its_owners_and_replicas_stay_too() {
     let cluster = Cluster::start("127.203.128.0/17").await;
@@ -284,14 +284,14 @@ async fn a_service_that_is_taken_stays_its_owners_and_replicas_stay_too() {
     cluster.create(scaler(json!({}))).await;
     eventually("told", async || cluster.ready().await.0 == "ServiceNotOwned").await;
     cluster.poke().await;
-    sleep(Duration::from_secs(3)).await; // Longer than a tick: nothing may come of it.
+    sleep(Duration::from_secs(3)).await; // Longer than a tick: nothing may happen.
     assert_eq!(cluster.replicas().await, 0);
     let now: Service = cluster.get("hello").await.expect("a Service");
     assert_eq!(now, taken);
 }
 
-/// Goal: asleep, woken by one stat, awake while it lasts, asleep again by the whole state machine; deleted asleep, the
-/// Deployment gets its one pod back.
+/// Goal: a workload at zero is woken by one stat, stays awake while stats arrive, and is scaled to zero again by the
+/// whole state machine. If it is deleted at zero, the Deployment gets its one pod back.
 #[tokio::test]
 async fn a_revision_wakes_falls_asleep_and_is_given_back() {
     let cluster = Cluster::start("127.204.128.0/17").await;
@@ -329,7 +329,8 @@ async fn a_revision_wakes_falls_asleep_and_is_given_back() {
     .await;
 }
 
-/// Goal: by hand or by an old manifest, replicas are put right once, and a bad edit is refused by name.
+/// Goal: replicas that were changed by hand or by an old manifest are corrected once, and an invalid edit is rejected
+/// by name.
 #[tokio::test]
 async fn edits_are_put_right_or_refused() {
     let cluster = Cluster::start("127.205.128.0/17").await;
@@ -346,7 +347,7 @@ async fn edits_are_put_right_or_refused() {
     eventually("within bounds again", async || cluster.replicas().await <= 3).await;
     let refused = cluster.edit(json!({"scale": {"max": "lots"}})).await.expect_err("no number").to_string();
     assert!(refused.contains("spec.scale.max"), "{refused}");
-    // What one object cannot tell.
+    // Errors that are not visible in the object.
     let limit = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-autoscaler"},
         "data": {"max-scale": "3", "max-scale-limit": "3"}});
     bare::create(&cluster.client, Some(SYSTEM), limit).await.expect("created");

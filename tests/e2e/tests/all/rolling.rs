@@ -1,4 +1,4 @@
-//! Activators that are replaced one after the other, while requests go on.
+//! Activators that are replaced one after the other, while requests continue.
 
 use anyhow::Context;
 use e2e::test_env::{LINGER, SOON};
@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 const NAME: &str = "rolled";
 const ACTIVATORS: usize = 2;
-/// Requests under way at a time.
+/// Concurrent requests.
 const CLIENTS: usize = 8;
-/// With the autoscaler.
+/// Number of planes, including the autoscaler.
 const PLANES: usize = ACTIVATORS + 1;
 
 fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
@@ -21,13 +21,13 @@ fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
     tokio::spawn(async move { load.steady(CLIENTS, "/", stop).await })
 }
 
-/// Goal: an activator that could not start, since its port was somebody else's, is started again.
+/// Goal: an activator that could not start, because its port was in use, is started again.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     let activator = PlaneId::Activator(0);
     env.cluster.drain_plane(activator).await;
-    // A child that another test starts has its socket too, for a moment: from its fork until it runs its program.
+    // A child process of another test also has the socket for a moment, from its fork until it runs its program.
     let taken = tokio::time::timeout(SOON, async {
         loop {
             match tokio::net::TcpListener::bind(env.cluster.address(activator)).await {
@@ -40,7 +40,7 @@ async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<
     });
     let taken = taken.await.context("its port is not free")??;
     env.cluster.start_plane(activator)?;
-    // Whoever asks whether it is ready gets no answer; after a few of them it has failed, once or more often.
+    // Readiness probes get no response; after a few of them the activator has failed at least once.
     for _ in 0..5 {
         taken.accept().await?;
     }
@@ -50,9 +50,9 @@ async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<
     Ok(())
 }
 
-/// Activators that end in order cost no request, and a service that sleeps wakes through either of them
-/// afterwards; of one that is taken away, no more is lost than was in its hands, and what reached it before its last thread
-/// was gone.
+/// Goal: activators that end in order cost no request, and a workload at zero then wakes through either of them. An
+/// activator that is killed loses only the requests in its hands and those that reached it before its last thread
+/// ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
@@ -70,7 +70,7 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
         env.cluster.drain_plane(PlaneId::Activator(n)).await;
         env.cluster.start_plane(PlaneId::Activator(n))?;
         env.cluster.ready_planes(PLANES).await;
-        env.until_led(NAME, ACTIVATORS).await?; // As a Deployment that is rolled.
+        env.until_led(NAME, ACTIVATORS).await?; // Like a Deployment's rollout.
     }
     stop.cancel();
     let rolled = running.await?;

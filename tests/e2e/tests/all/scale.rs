@@ -1,4 +1,4 @@
-//! Up with load, down without it, to zero and back.
+//! Scaling up with load, down without it, to zero and back.
 
 use e2e::test_env::{ASLEEP, SOON};
 use e2e::{Entry, TestEnv, Workload, both_ways};
@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The stable window of the tests' workloads, and what a report takes to count.
+/// Stable window of the tests' workloads, and the delay until a report counts.
 const WINDOW: Duration = Duration::from_secs(8);
 
 async fn load_brings_the_expected_pods_and_silence_takes_them(entry: Entry) -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
-    // 20 clients with requests of a second keep 20 in flight, if less than 0.4 s pass from an answer to the next request;
-    // with 70 % of 10 as the target, that is 3 pods.
+    // 20 clients with requests of a second keep 20 in flight, if less than 0.4 s pass from a response to the next
+    // request. With 70 % of 10 as the target, that requires 3 pods.
     let workload = Workload::new("scale").env("HELLO_LATENCY_MS", 1000).set("scale.load.concurrency", 10);
     env.deploy(&workload).await?;
     let (load, stop) = (env.load(entry, "scale"), CancellationToken::new());
@@ -22,8 +22,8 @@ async fn load_brings_the_expected_pods_and_silence_takes_them(entry: Entry) -> a
         async move { load.steady(20, "/", stop).await }
     });
     env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods("scale").await? == 3)).await?;
-    // A full stable window later it is still three: neither panic nor hunting. Clients that stall send less, and what a
-    // thread that stalls does not report is missing in the averages: the window after that counts.
+    // A full stable window later there are still three pods: neither panic nor oscillation. Stalled clients send less,
+    // and reports of a stalled thread are missing in the averages; the window after that counts.
     let mut since = Instant::now();
     let what = "three or four replicas for a whole stable window";
     let calm = async || {
@@ -62,7 +62,7 @@ async fn requests_that_race_the_scale_to_zero_are_not_lost(entry: Entry) -> anyh
     env.deploy(&Workload::new("race")).await?;
     let load = env.load(entry, "race");
     assert_eq!(load.get("/").await?.status, 200);
-    // The moment at which the replicas go to zero is the one to hit: bursts as soon as it is seen, and around it.
+    // The critical moment is when the replicas become zero: send bursts as soon as that is observed, and around it.
     let mut answered = 0;
     while answered < 1000 {
         env.until(ASLEEP, "zero replicas", async || Ok(env.replicas("race").await? == 0)).await?;
@@ -96,7 +96,7 @@ async fn an_edit_under_load_drops_nothing(entry: Entry) -> anyhow::Result<()> {
     for edit in edits {
         let (api, edit) = (env.api::<common_api::ZeroScaler>(), serde_json::json!({"spec": edit}));
         api.patch("edit", &PatchParams::default(), &Patch::Merge(edit)).await?;
-        tokio::time::sleep(Duration::from_millis(500)).await; // Load under each version is the point.
+        tokio::time::sleep(Duration::from_millis(500)).await; // Load under each version is the purpose of this test.
     }
     env.until(SOON, "two ready pods", async || Ok(env.ready_pods("edit").await? >= 2)).await?;
     stop.cancel();
@@ -114,7 +114,7 @@ async fn a_pod_killed_under_load_costs_no_get(entry: Entry) -> anyhow::Result<()
     let load = env.load(entry, "killed");
     assert_eq!(load.get("/").await?.status, 200);
     env.until(SOON, "three ready pods", async || Ok(env.ready_pods("killed").await? == 3)).await?;
-    env.until_led("killed", 1).await?; // Until then the ingress knows the pods alone, and asks none of them twice.
+    env.until_led("killed", 1).await?; // Until then the ingress uses only the pods, and never retries.
     let stop = CancellationToken::new();
     let steady = tokio::spawn({
         let (load, stop) = (load.clone(), stop.clone());

@@ -1,4 +1,4 @@
-//! A tool that keeps a workload at the replicas of its manifest, beside the autoscaler that wakes it.
+//! A tool that restores a workload's replicas from its manifest, while the autoscaler wakes it.
 
 use common_api::ZeroScaler;
 use e2e::test_env::{SOON, program};
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Field manager of the tool.
 const TOOL: &str = "argocd-controller";
 
-/// Applies `replicas: 0` whenever the target has had others for so long.
+/// Applies `replicas: 0` whenever the target has had another number for the time `after`.
 async fn self_heal(deployments: Api<Deployment>, name: &str, after: Duration) -> anyhow::Result<()> {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut changes = watcher(deployments.clone(), only).applied_objects().boxed();
@@ -30,10 +30,9 @@ async fn self_heal(deployments: Api<Deployment>, name: &str, after: Duration) ->
     Ok(())
 }
 
-/// Goal: a request is answered although a tool takes the pods away sooner or later after each write, as soon as one starts
-/// in time; the condition and the event name the tool.
-/// Method: the requests come from asleep and go on for longer than all free attempts last. A slow start makes the first
-/// attempts fail for the tool that reverts soonest.
+/// Goal: requests get a response although a tool removes the pods sooner or later after each write, if a pod starts in
+/// time; the condition and the event name the tool. Method: the requests start at zero and continue for longer than all
+/// free attempts last. A slow start makes the first attempts fail for the tool that reverts soonest.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_answered_beside_a_tool_that_restores_zero_replicas() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -58,7 +57,7 @@ async fn requests_are_answered_beside_a_tool_that_restores_zero_replicas() -> an
                     break;
                 }
             }
-            // Later ones meet a conflict that has lasted.
+            // Later requests meet a conflict that already exists.
             for _ in 0..3 {
                 let answer = load.get("/").await?;
                 anyhow::ensure!(answer.status == 200 && answer.took < Duration::from_secs(5), "{name}: {answer:?}");

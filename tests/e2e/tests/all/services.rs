@@ -1,4 +1,4 @@
-//! Several Services of one workload: each that clients call wakes it, and what scrapes its metrics does not.
+//! Several Services of one workload: each that clients call wakes it, and a scrape of its metrics does not.
 
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
@@ -18,7 +18,7 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// In the order in which they are made, whose names are in the same order.
+/// Names of the Services, in the order of creation, which is also alphabetical.
 const SERVICES: [&str; 4] = ["a-public", "b-internal", "c-edge", "d-metrics"];
 
 fn service(name: &str, type_: &str, port: Value) -> Value {
@@ -26,7 +26,7 @@ fn service(name: &str, type_: &str, port: Value) -> Value {
         "spec": {"type": type_, "selector": {"app": "shop"}, "ports": [port]}})
 }
 
-/// A workload with HTTP at 8080 and 9090, and four Services, none of which has its name.
+/// Creates a workload with HTTP at 8080 and 9090, and four Services, none of which has its name.
 async fn shop(env: &TestEnv) -> anyhow::Result<Vec<Service>> {
     let mut deployment = Workload::new("shop").deployment(&program()?);
     let containers = &mut deployment["spec"]["template"]["spec"]["containers"];
@@ -50,7 +50,7 @@ async fn shop(env: &TestEnv) -> anyhow::Result<Vec<Service>> {
     Ok(made)
 }
 
-/// Clients of a Service at its own address.
+/// Returns a client of a Service at its own address.
 async fn clients(env: &TestEnv, name: &str) -> anyhow::Result<Load> {
     let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
     let port = spec.ports.iter().flatten().next().context("a port")?.port;
@@ -58,17 +58,17 @@ async fn clients(env: &TestEnv, name: &str) -> anyhow::Result<Load> {
     Ok(Load::new(at, name))
 }
 
-/// The status of the answer through a Service's own address.
+/// Returns the status of a response through a Service's own address.
 async fn call(env: &TestEnv, name: &str) -> anyhow::Result<u16> {
     Ok(clients(env, name).await?.get("/").await?.status.as_u16())
 }
 
-/// Waits until a direct Service leads to a pod, or one that was direct until now.
+/// Waits until a Service that is direct, or was direct until now, leads to a pod.
 async fn until_called(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, name, async || Ok(call(env, name).await.is_ok_and(|status| status == 200))).await
 }
 
-/// Names of the Services that are served, and of those that are direct.
+/// Returns the names of served Services, and those of direct Services.
 async fn paths(env: &TestEnv) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     let status = env.api::<ZeroScaler>().get("shop").await?.status.unwrap_or_default();
     let of = |path: ServicePath| {
@@ -93,7 +93,7 @@ async fn until_served(env: &TestEnv, served: &[&str]) -> anyhow::Result<()> {
     .await
 }
 
-/// All of a Service that its owner could have written.
+/// Returns the parts of a Service that its owner could have written.
 fn essence(mut service: Service) -> anyhow::Result<String> {
     service.metadata.resource_version = None;
     service.metadata.managed_fields = None;
@@ -106,8 +106,8 @@ async fn selector(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
     Ok(spec.selector.is_some_and(|selector| !selector.is_empty()))
 }
 
-/// Goal: each Service of one workload leads to it, asleep and awake, whatever it calls a port; the one for metrics wakes nobody
-/// and leads to the pods while there are any; all are given back.
+/// Goal: each Service of one workload leads to it, at zero and awake, whatever the names of its ports. The Service for
+/// metrics does not wake it and leads to the pods while there are any. All Services are restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -129,7 +129,7 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
         let status = env.load(Entry::Activator, name).get("/").await?.status.as_u16();
         ensure!(status == expected, "{name} on the shared port: {status}");
     }
-    // An edit of the list gives back what it names no more, and takes it over again.
+    // An edit of the list restores Services that are not listed any more; another edit takes them over again.
     let only = json!([{"name": "b-internal"}]);
     edit(&env, only, &["b-internal"]).await?;
     ensure!(!selector(&env, "b-internal").await?, "the one that is named stays");
@@ -140,7 +140,7 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
     env.until_asleep("shop").await?;
     edit(&env, Value::Null, &SERVICES[..3]).await?;
     ensure!(call(&env, "a-public").await? == 200, "served again");
-    // One that comes later is taken over, too.
+    // A Service that is created later is taken over, too.
     env.until_asleep("shop").await?;
     let late = env.create::<Service>(service("e-late", "NodePort", json!({"port": 81, "targetPort": 8080}))).await?;
     until_served(&env, &["a-public", "b-internal", "c-edge", "e-late"]).await?;
@@ -157,9 +157,9 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
     Ok(())
 }
 
-/// Goal: while the workload is awake, edits of the list of Services, and one that comes later, cost no client of any Service a
-/// request: not of those that stay, nor of those that are given back and taken over again. Method: two clients of each, one
-/// of which connects anew each time.
+/// Goal: while the workload is awake, edits of the list of Services, and a new Service, cost no client of any Service a
+/// request: neither of Services that stay, nor of those that are restored and taken over again. Method: two clients of
+/// each, one of which connects anew each time.
 #[tokio::test(flavor = "multi_thread")]
 async fn edits_of_the_services_cost_no_request() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -191,7 +191,7 @@ async fn edits_of_the_services_cost_no_request() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A workload whose Service has `sessionAffinity: ClientIP`. It wakes to three pods.
+/// Creates a workload whose Service has `sessionAffinity: ClientIP`. It wakes with three pods.
 async fn sticky(env: &TestEnv, name: &str, protocol: &str) -> anyhow::Result<SocketAddr> {
     let workload = Workload::new(name).set("scale.activation", 3).set("scale.window", "5m");
     let workload = workload.set("ports", json!([{"name": "http", "protocol": protocol}]));
@@ -214,9 +214,9 @@ async fn until_three_pods(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// Asks for its pod as each of some clients, again and again.
+/// Requests the pod of a client repeatedly, and checks that it stays the same.
 async fn stays(env: &TestEnv, client: &str, own: impl AsyncFn() -> anyhow::Result<String>) -> anyhow::Result<String> {
-    // The activator may know two of the pods yet.
+    // The activator may know only two of the pods yet.
     let mut first = own().await?;
     env.until(SOON, "its own pod", async || Ok(std::mem::replace(&mut first, own().await?) == first)).await?;
     for _ in 0..10 {
@@ -225,8 +225,8 @@ async fn stays(env: &TestEnv, client: &str, own: impl AsyncFn() -> anyhow::Resul
     Ok(first)
 }
 
-/// Goal: a client of a Service with `sessionAffinity: ClientIP` stays with its pod, by whichever address it is told apart, and
-/// clients are spread, from the first wake on.
+/// Goal: a client of a Service with `sessionAffinity: ClientIP` stays with its pod, by whichever address it is
+/// identified, and clients are distributed, from the first wake on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -247,7 +247,7 @@ async fn a_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Resu
     Ok(())
 }
 
-/// Goal: so does a client of a port that carries tcp, which its own address tells apart.
+/// Goal: the same holds for a client of a tcp port, which is identified by its own address.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tcp_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -273,7 +273,7 @@ async fn a_tcp_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::
     Ok(())
 }
 
-/// Goal: a label whose value means nothing is told of on the workload, and asks for nothing.
+/// Goal: a label with a meaningless value is reported on the workload and has no effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_with_another_value_is_told_of() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;

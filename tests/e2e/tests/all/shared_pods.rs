@@ -1,8 +1,8 @@
-//! Several activators before pods with a hard limit: the binaries as they are by default, each a process of its own, in
-//! either form of install. Pods count what they run at once.
+//! Several activators and pods with a hard limit: the default binaries, each as a separate process, in either kind of
+//! installation. Pods count their concurrent requests.
 //!
-//! All clients send their next request when they have an answer, and there are more of them than pods. So pods are never
-//! idle, and how requests are shared out among clients and pods does not depend on how fast the machine is.
+//! Each client sends its next request when it has a response, and there are more clients than pods. So pods are never
+//! idle, and the distribution of requests over clients and pods does not depend on the speed of the machine.
 
 use anyhow::ensure;
 use common_runtime::environment::Mode;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const WORK: Duration = Duration::from_millis(50);
 const PODS: u32 = 5;
 
-/// Two activators that keep one limit.
+/// Two activators that share one limit.
 struct Shared {
     several: Several,
     pods: CountingPods,
@@ -43,7 +43,7 @@ impl Shared {
         Ok(Self { several, pods, activators })
     }
 
-    /// Waits until every pod has answered so many requests more than it had when `before` was taken.
+    /// Waits until every pod has responded to `more` requests since `before` was taken.
     async fn until_served(&self, what: &str, before: &[u64], more: u64) -> anyhow::Result<()> {
         let reached = || self.pods.served().iter().zip(before).all(|(now, before)| *now >= before + more);
         until(what, reached).await
@@ -63,7 +63,7 @@ impl Clients {
         Self { running: tokio::spawn(async move { load.steady(count, "/", until).await }), stop }
     }
 
-    /// How many answers they have had; all are good.
+    /// Stops the clients and returns the number of responses; all must be successful.
     pub(crate) async fn end(self) -> anyhow::Result<usize> {
         self.stop.cancel();
         let outcome = self.running.await?;
@@ -81,8 +81,8 @@ async fn until(what: &str, mut reached: impl FnMut() -> bool) -> anyhow::Result<
     Ok(())
 }
 
-/// Goal: whoever a client comes to, it has its turn as often as any other, although one activator has three times as many
-/// clients; pods have equal shares, and none runs two requests at once.
+/// Goal: a client has its turn as often as any other, whichever activator it uses, although one activator has three
+/// times as many clients. Pods have equal shares, and none runs two requests at once.
 async fn two_are_one_queue(mode: Mode) -> anyhow::Result<()> {
     let shared = Shared::start(mode).await?;
     let (few, many) = (4, 12);
@@ -97,7 +97,7 @@ async fn two_are_one_queue(mode: Mode) -> anyhow::Result<()> {
     let all: u64 = each.iter().sum();
     let even = |served: &u64| (12..=28).contains(&(100 * served / all));
     ensure!(each.iter().all(even), "shares of pods: {each:?}");
-    // Divided, a client of the few has three times as much as one of the many.
+    // With divided pods, a client of the few would get three times as much as one of the many.
     let ratio = (few_served as f64 / few as f64) / (many_served as f64 / many as f64);
     ensure!((0.55..=1.8).contains(&ratio), "a client of the few has {ratio:.2} times as much as one of the many");
     for activator in shared.activators {
@@ -106,9 +106,9 @@ async fn two_are_one_queue(mode: Mode) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: one that is killed in mid-run takes nothing with it but what it carried: the other one answers everything that comes
-/// to it, has all pods soon, and no pod runs two requests at once, at any time. Method: more clients than pods on either, so that
-/// the one that is killed has some on all.
+/// Goal: a killed activator loses only the requests that it carried. The other one responds to all its requests, has
+/// all pods soon, and no pod ever runs two requests at once. Method: more clients than pods at either activator, so
+/// that the killed one has some on all pods.
 async fn the_survivor_has_all_pods(mode: Mode) -> anyhow::Result<()> {
     let mut shared = Shared::start(mode).await?;
     let before = shared.pods.served();
@@ -116,7 +116,7 @@ async fn the_survivor_has_all_pods(mode: Mode) -> anyhow::Result<()> {
     let carried: Vec<_> = (0..8)
         .map(|_| {
             let load = shared.several.load(0);
-            // Until it is no more.
+            // Until the activator is gone.
             tokio::spawn(async move { while load.get("/").await.is_ok_and(|answer| answer.status == 200) {} })
         })
         .collect();
@@ -141,8 +141,8 @@ async fn the_survivor_has_all_pods(mode: Mode) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: where one of them is told not to share, as one of a version before would, none does, and all requests are answered
-/// under the limit.
+/// Goal: if one of them is configured not to share, like one of an older version, none shares, and all requests get a
+/// response under the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_that_does_not_share_has_all_divide() -> anyhow::Result<()> {
     let several = Several::start(Mode::Knative).await?;
@@ -173,7 +173,7 @@ async fn one_that_does_not_share_has_all_divide() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes two tests of a scenario: in place of Knative's, and in an install of our own.
+/// Defines two tests of a scenario: in place of Knative's, and in a standalone installation.
 macro_rules! both_forms {
     ($scenario:ident) => {
         mod $scenario {

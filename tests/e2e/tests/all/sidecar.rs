@@ -1,4 +1,4 @@
-//! Pods of several containers, and pods whose port nobody listens on.
+//! Pods of several containers, and pods without a listener on their port.
 
 use common_api::ZeroScaler;
 use e2e::test_env::{SOON, program};
@@ -12,9 +12,8 @@ use std::time::Duration;
 /// Time that the sidecar takes to start.
 const STARTS: Duration = Duration::from_millis(1500);
 
-/// Goal: a request waits for the sidecar's readiness probe as well, on the activator's schedule and not on the kubelet's; once
-/// awake it waits for nothing.
-/// Method: the sidecar is slow, and the kubelet's period is a minute.
+/// Goal: a request also waits for the sidecar's readiness probe, on the activator's schedule and not on the kubelet's;
+/// once awake it does not wait. Method: the sidecar is slow, and the kubelet's period is a minute.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_waits_for_the_sidecar() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;

@@ -1,4 +1,4 @@
-//! A short run of the soak: every kind of client gets through, and nothing is left behind.
+//! A short run of the soak test: every kind of client succeeds, and nothing leaks.
 
 use e2e::soak::{self, Plan};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Ten thousand visitors who keep a waiting page open for ever, at one activator that is a process of its own.
+//! Ten thousand visitors that keep a waiting page open forever, at one activator in a separate process.
 
 use anyhow::Context;
 use e2e::parts::Parts;
@@ -12,18 +12,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Visitors.
+/// Number of visitors.
 const STREAMS: usize = 10_000;
-/// Workloads that they look at, none of which ever becomes ready.
+/// Number of workloads that they visit, none of which ever becomes ready.
 const WORKLOADS: usize = 10;
-/// Fewest of them that must get a stream: most of the connections that 20 000 descriptors allow.
+/// Minimum number of visitors that must get a stream: most of the connections that 20 000 descriptors allow.
 const SERVED_MIN: usize = 6_000;
-/// Limit on the activator's growth: streams and their connections, with some room.
+/// Maximum growth of the activator: memory of streams and their connections, with some reserve.
 const GROWTH_MAX_MIB: u64 = 400;
-/// Visitors that connect concurrently.
+/// Number of visitors that connect concurrently.
 const AT_ONCE: usize = 200;
 
-/// Resident memory of a process, in MiB.
+/// Returns the resident memory of a process, in MiB.
 fn resident(id: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
@@ -45,7 +45,8 @@ async fn open(address: std::net::SocketAddr, host: String) -> anyhow::Result<Opt
     Ok(Some((stream, String::from_utf8_lossy(&bytes).into_owned())))
 }
 
-/// Goal: streams take what descriptors and memory allow and no more, and a workload without streams loses no request.
+/// Goal: the activator serves as many streams as descriptors and memory allow, and no more. A workload without streams
+/// loses no request.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
     common_runtime::descriptor::raise_limit();
@@ -55,7 +56,7 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
     let id = forwarding.id().context("it runs")?;
     let space = Space::create_in(parts.client.clone()).await?;
     let never = |n: usize| {
-        // No pods: what is asked here costs no process.
+        // No pods run, so the requests here cost no processes.
         let workload = Workload::new(&format!("never-{n}")).env("HELLO_NEVER_READY", 1);
         workload.set("wake.page", json!({})).set("wake.timeout", "20m")
     };
@@ -89,7 +90,7 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
                 assert!(head.starts_with("HTTP/1.1 503 ") && is_clear && head.contains("retry-after: "), "{head}");
                 refused += 1;
             }
-            // Its workload held the most connections when another one came.
+            // The activator closed the connection: its workload held the most connections when another client connected.
             None => refused += 1,
         }
     }
@@ -109,7 +110,7 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
     );
     assert!(after.saturating_sub(before) <= GROWTH_MAX_MIB, "{before} -> {after} MiB");
 
-    // Closed streams give their places back.
+    // A closed stream frees its place.
     drop(streams);
     space
         .until(SOON, "a place for another stream", async || {

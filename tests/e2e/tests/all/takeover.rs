@@ -1,4 +1,4 @@
-//! An owner that goes, politely or not, with load on what it owns.
+//! An owner that ends, in order or by a crash, with load on its workloads.
 
 use anyhow::Context;
 use common::RevisionKey;
@@ -16,14 +16,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long leases last here: so long that an orderly exit on a busy machine is told from a lease that ends.
+/// Duration of leases here: long enough to distinguish an orderly exit on a slow machine from an expired lease.
 const LEASE: Duration = Duration::from_secs(8);
-/// What a takeover may take on top of a lease's end, or of an orderly exit.
+/// Time that a takeover may take after a lease's end or an orderly exit.
 const TAKEOVER: Duration = Duration::from_secs(4);
 const BUCKETS: u32 = 4; // Standalone's default.
 const NAME: &str = "owned";
 
-/// Two autoscalers with short leases.
+/// Starts two autoscalers with short leases.
 async fn env() -> anyhow::Result<TestEnv> {
     let env = TestEnv::with(UpOptions { autoscalers: 2, ..UpOptions::default() }).await?;
     let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), system::NAMESPACE);
@@ -31,14 +31,14 @@ async fn env() -> anyhow::Result<TestEnv> {
     let map = serde_json::from_value(json!({"metadata": {"name": "config-leader-election"}, "data": data}))?;
     maps.create(&PostParams::default(), &map).await?;
     for n in 0..2 {
-        env.cluster.drain_plane(PlaneId::Autoscaler(n)).await; // Leases are read at the start.
+        env.cluster.drain_plane(PlaneId::Autoscaler(n)).await; // The lease settings are read at the start.
         env.cluster.start_plane(PlaneId::Autoscaler(n))?;
     }
     env.cluster.ready_planes(3).await;
     Ok(env)
 }
 
-/// Who holds the lease that the workload belongs to; none: nobody at the moment.
+/// Returns the holder of the workload's lease, or `None` if there currently is none.
 async fn holder(env: &TestEnv) -> anyhow::Result<Option<PlaneId>> {
     let names = bucket_names(BUCKETS);
     let key = RevisionKey::new(env.namespace.as_str(), NAME);
@@ -48,7 +48,7 @@ async fn holder(env: &TestEnv) -> anyhow::Result<Option<PlaneId>> {
     Ok((0..2).map(PlaneId::Autoscaler).find(|plane| holder.starts_with(&format!("{}_", plane.name()))))
 }
 
-/// Waits until another than `former` holds it; who, and how long that took from `since` on.
+/// Waits until another process than `former` holds the lease; returns it and the time since `since`.
 async fn next_holder(env: &TestEnv, former: PlaneId, since: Instant) -> anyhow::Result<(PlaneId, Duration)> {
     let mut next = None;
     env.until(SOON, "another owner", async || {
@@ -64,12 +64,13 @@ fn steady(load: &Load, workers: usize, stop: &CancellationToken) -> JoinHandle<e
     tokio::spawn(async move { load.steady(workers, "/", stop).await })
 }
 
-/// Goal: after an orderly exit another owns within seconds, after a crash within the lease and these; the replicas do not go
-/// down meanwhile, a ten-fold surge that begins with the crash is scaled up to, and no request is lost.
+/// Goal: after an orderly exit another process takes over within seconds, after a crash within the lease duration and
+/// these seconds. Meanwhile the replicas do not decrease, a ten-fold surge that begins with the crash is scaled up to,
+/// and no request is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Result<()> {
     let env = env().await?;
-    // Requests of half a second, seven to a pod.
+    // Requests of half a second, seven per pod.
     let workload = Workload::new(NAME).env("HELLO_LATENCY_MS", 500).set("scale.load.concurrency", 10);
     env.deploy(&workload).await?;
     let (load, stop) = (env.load(Entry::Activator, NAME), CancellationToken::new());
@@ -93,7 +94,7 @@ async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Resul
     env.cluster.ready_planes(3).await;
     assert!(env.replicas(NAME).await? >= 1);
 
-    // It may have handed the lease back by now.
+    // The lease may have been handed back by now.
     let second = holder(&env).await?.unwrap_or(second);
     let before = env.replicas(NAME).await?;
     env.cluster.kill_plane(second);

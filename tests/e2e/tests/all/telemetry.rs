@@ -1,4 +1,4 @@
-//! A wake as telemetry tells it.
+//! Telemetry of a wake.
 
 use anyhow::Context;
 use common_runtime::telemetry::catalog;
@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 
 const PLANES: [PlaneId; 2] = [PlaneId::Autoscaler(0), PlaneId::Activator(0)];
 
-/// Where spans are sent to, and what came there.
+/// Starts a collector; returns its address and the received spans.
 async fn collector() -> anyhow::Result<(SocketAddr, mpsc::UnboundedReceiver<Span>)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
@@ -56,8 +56,8 @@ fn says(span: &Span, attribute: &str) -> Option<Value> {
     found.value.clone()?.value
 }
 
-/// Goal: a wake is one trace, from the request through the decision to the patch that it waits for.
-/// Method: both planes start with a collector.
+/// Goal: a wake is one trace, from the request through the decision to the patch that it waits for. Method: both planes
+/// start with a collector.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -72,7 +72,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
         env.cluster.start_plane(plane)?;
     }
     env.cluster.ready_planes(PLANES.len()).await;
-    // A signal that is owed for want of a connection names no span.
+    // A signal that was delayed for want of a connection has no span.
     env.until(SOON, "a way for stats", async || {
         let page = shown(env.cluster.admin(PlaneId::Activator(0)), "text/plain").await?;
         Ok(page.lines().any(|line| line.starts_with("kn_activator_stats_conn_reachable") && line.ends_with(" 1")))
@@ -81,7 +81,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     env.deploy(&Workload::new("traced")).await?;
     let load = env.load(Entry::Service, "traced");
     env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
-    // They are sent every few seconds, and what is left at the end, if that takes no time.
+    // Spans are sent every few seconds, and the rest at the end, if that takes no time.
     let mut spans: Vec<Span> = Vec::new();
     let is_whole = |spans: &[Span]| {
         let poke = spans.iter().find(|span| span.name == "poke");
@@ -117,7 +117,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What an admin port shows to who accepts this.
+/// Returns the metrics of an admin port for this `Accept`.
 async fn shown(admin: SocketAddr, accept: &str) -> anyhow::Result<String> {
     let stream = TcpStream::connect(admin).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -127,7 +127,7 @@ async fn shown(admin: SocketAddr, accept: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(answer.into_body().collect().await?.to_bytes().into())?)
 }
 
-/// What promtool says of a page of metrics, less what it says of names that are upstream's.
+/// Returns promtool's complaints about a page of metrics, except those about upstream's names.
 async fn complaints(page: &str) -> anyhow::Result<Vec<String>> {
     let mut promtool = tokio::process::Command::new("promtool")
         .args(["check", "metrics"])
@@ -137,15 +137,15 @@ async fn complaints(page: &str) -> anyhow::Result<Vec<String>> {
         .spawn()?;
     let mut stdin = promtool.stdin.take().expect("piped");
     let (told, written) = tokio::join!(promtool.wait_with_output(), async move {
-        stdin.write_all(page.as_bytes()).await // And then it is closed.
+        stdin.write_all(page.as_bytes()).await // Then it is closed.
     });
     written?;
     let said = String::from_utf8_lossy(&told?.stderr).into_owned();
     Ok(said.lines().filter(|line| !line.starts_with("kn_")).map(str::to_owned).collect())
 }
 
-/// Goal: what both processes show, after a wake, is in the list of metrics, in both formats, and as Prometheus would have
-/// it; the wake is counted.
+/// Goal: the metrics of both processes after a wake are all in the catalog, in both formats, and valid for Prometheus;
+/// the wake is counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_is_counted_in_metrics_that_are_listed() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;

@@ -1,6 +1,6 @@
-//! What somebody can do to other namespaces who may write everything in his own, and nothing else.
+//! Attacks on other namespaces by a tenant that may write everything in its own namespace, and nothing else.
 //!
-//! The account has all verbs on all namespaced kinds that matter in its namespace, their statuses included: more than
+//! The account has all verbs on all relevant namespaced kinds in its namespace, including statuses: more than
 //! Kubernetes' `edit`. The embedded API server enforces its roles, as a real one does.
 
 use anyhow::{Context, ensure};
@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 
 const HOSTS: &str = "zeroscale.dev/hosts";
 
-/// A namespace, and the client of an account that may do everything there and nothing elsewhere.
+/// Namespace, and the client of an account that may do everything there and nothing elsewhere.
 struct Tenant {
     space: Space,
     client: Client,
@@ -82,14 +82,14 @@ impl Tenant {
         Ok(())
     }
 
-    /// The message about hosts that it does not have.
+    /// Returns the message about hosts that the workload does not own.
     async fn told(&self, name: &str) -> anyhow::Result<String> {
         let owned = self.space.condition(name, "HostsOwned").await?;
         Ok(owned.filter(|(status, ..)| status == "False").map(|(.., message)| message).unwrap_or_default())
     }
 }
 
-/// What the account may not do, so that the test tests what it says.
+/// Checks the account's limits, so that the test proves its claim.
 async fn is_confined(tenant: &Tenant, env: &TestEnv) -> anyhow::Result<()> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {HOSTS: "*.com"}}}));
     let denied =
@@ -105,7 +105,7 @@ async fn is_confined(tenant: &Tenant, env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Services and slices that look as if the autoscaler had made them for the revision `name`, which lead to `address`.
+/// Creates Services and slices that imitate the autoscaler's for the revision `name`, and lead to `address`.
 async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> anyhow::Result<()> {
     let backend = json!({"revision": name, "service": service, "hosts": [service, "shop.example.com"],
         "probe": {"type": "tcp"}, "timeoutMs": 1000, "maxHeld": 10});
@@ -113,7 +113,7 @@ async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> any
         json!({names::SIDE: kind, names::WORKLOAD: name,
         "kubernetes.io/service-name": names::private_service(name)})
     };
-    // A ZeroScaler of the same name, of a workload that is not there.
+    // A ZeroScaler of the same name whose workload does not exist.
     let target = json!({"target": {"name": name}, "services": [{"name": format!("{name}-missing")}]});
     let scaler: ZeroScaler = tenant
         .make(json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name}, "spec": target}))
@@ -139,14 +139,14 @@ async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> any
     Ok(())
 }
 
-/// Goal: no request for a name of another namespace's Services, or for a host that another namespace has, reaches the
-/// tenant, asleep or awake, whatever he writes and however old his objects are; and what is his own works.
+/// Goal: no request for a name of another namespace's Services, or for a host of another namespace, reaches the tenant,
+/// at zero or awake, whatever the tenant writes and however old its objects are. The tenant's own workloads work.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let tenant = Tenant::create_in(&env).await?;
     let (prod, evil) = (env.namespace.as_str(), tenant.space.namespace.as_str());
-    // Older than what it will compete with, and asking for nothing yet.
+    // Older than its competitors, and without claims yet.
     let awake = Workload::new("hello").env("HELLO_TEXT", "evil").set("scale.min", 1);
     tenant.deploy(&awake).await?;
     env.until(SOON, "the tenant's own", async || Ok(tenant.space.scaler("hello").await?.is_ready())).await?;
@@ -164,7 +164,7 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
         .await?;
     }
 
-    // Everything that it can write.
+    // Everything that the tenant can write.
     let wildcards = ["", ".svc", ".svc.cluster.local"].map(|end| format!("*.{prod}{end}"));
     let others = ["*.svc", "*.local", "*.svc.cluster.local", "*.example.com", "evil.example.org"];
     let hosts = prods.iter().cloned().chain(wildcards).chain(others.map(str::to_owned));
@@ -202,7 +202,7 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     check("awake").await?;
     env.until_asleep("hello").await?;
     check("asleep").await?;
-    // What activators and autoscalers learn anew they learn the same.
+    // Restarted activators and autoscalers reach the same result.
     env.cluster.drain_plane(PlaneId::Autoscaler(0)).await;
     env.cluster.drain_plane(PlaneId::Activator(0)).await;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;

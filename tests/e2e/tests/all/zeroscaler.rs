@@ -1,4 +1,4 @@
-//! One ZeroScaler beside an ordinary Deployment and its Service, and no object of Knative's groups.
+//! One ZeroScaler next to an ordinary Deployment and its Service, without objects of Knative's groups.
 
 use anyhow::Context;
 use clap::Parser;
@@ -20,20 +20,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A plain Service in front of the workload `name`, as somebody had it before.
+/// Returns a plain Service for the workload `name`, as a user had it before.
 fn service(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": name, "labels": {"team": "a"}, "annotations": {"note": "mine"}},
         "spec": {"selector": {"app": name}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]}})
 }
 
-/// The ZeroScaler of the workload `name`, with the shortest window.
+/// Returns the ZeroScaler of the workload `name`, with the shortest window.
 fn scaler(name: &str) -> Value {
     json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
         "spec": {"target": {"kind": "Deployment", "name": name}, "scale": {"window": "6s"}}})
 }
 
-/// All of a Service that its owner could have written.
+/// Returns the parts of a Service that its owner could have written.
 fn essence(service: &Service) -> anyhow::Result<String> {
     let mut service = service.clone();
     service.metadata.resource_version = None;
@@ -41,7 +41,7 @@ fn essence(service: &Service) -> anyhow::Result<String> {
     Ok(serde_json::to_string(&service)?)
 }
 
-/// Status and reason of a condition.
+/// Returns status and reason of a condition.
 async fn condition(env: &TestEnv, name: &str, type_: &str) -> anyhow::Result<Option<(String, String)>> {
     let object = env.api::<ZeroScaler>().get(name).await?;
     Ok(object.condition(type_).map(|condition| (condition.status.clone(), condition.reason.clone())))
@@ -55,7 +55,8 @@ async fn is_gone(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
     Ok(env.api::<ZeroScaler>().get_opt(name).await?.is_none())
 }
 
-/// Goal: the life of a workload: adopted as found, asleep and Ready, awake by its first request, given back byte for byte.
+/// Goal: the life of a workload: adopted unchanged, at zero and Ready, woken by its first request, restored byte for
+/// byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -102,7 +103,7 @@ async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a Service is made where it is asked for, else its absence is named; it goes with the object.
+/// Goal: a Service is created if requested; otherwise its absence is reported. It is deleted with the object.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_is_made_where_it_is_asked_for() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -128,7 +129,7 @@ async fn a_service_is_made_where_it_is_asked_for() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a label is enough, and taking it away gives everything back; both also while nobody led.
+/// Goal: a label is sufficient, and removing it restores everything; both also while no autoscaler runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -143,7 +144,7 @@ async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
     })
     .await?;
     assert_eq!(env.load(Entry::Activator, "labelled").get("/").await?.status, 200);
-    // As long as the label is there another takes its place: who uninstalls takes labels away first.
+    // While the label exists, a deleted object is replaced: remove labels before uninstalling.
     let scalers = env.api::<ZeroScaler>();
     let first = scalers.get("labelled").await?.metadata.uid;
     scalers.delete("labelled", &DeleteParams::default()).await?;
@@ -162,7 +163,7 @@ async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a target that selects its pods by expressions, which no Service can, sleeps and wakes like any other.
+/// Goal: a target that selects its pods by expressions, which no Service can, scales to zero and wakes like any other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_selects_by_expressions_sleeps_and_wakes() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
@@ -181,7 +182,8 @@ async fn a_target_that_selects_by_expressions_sleeps_and_wakes() -> anyhow::Resu
     Ok(())
 }
 
-/// Goal: a target that a HorizontalPodAutoscaler scales is not fought over: the conflict is named until one of both goes.
+/// Goal: if a HorizontalPodAutoscaler scales the same target, the autoscaler does not compete with it: the conflict is
+/// reported until one of both is deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_horizontalpodautoscaler_of_the_same_target_is_named() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -222,7 +224,7 @@ impl Written {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of writes.
     fn count(&self) -> usize {
         self.0.lock().expect("a list").len()
     }
@@ -232,8 +234,9 @@ impl Written {
     }
 }
 
-/// Goal: one wake and one sleep cost at most six writes, events included; the first is the patch that a request waits for.
-/// Method: all requests of the autoscaler from the first request to the status that says asleep again.
+/// Goal: one wake and one scaling to zero cost at most six writes, including events; the first is the patch that a
+/// request waits for. Method: all requests of the autoscaler from the first client request to the status that reports
+/// zero again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
     let written = Written::default();
@@ -272,7 +275,7 @@ async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `kubectl-zeroscale` prints, or why it fails.
+/// Returns the output of `kubectl-zeroscale`, or its error.
 async fn terminal(env: &TestEnv, words: &[&str]) -> Result<String, String> {
     let kubeconfig = env.cluster.kubeconfig.display().to_string();
     let namespace = env.namespace.clone();
@@ -284,15 +287,15 @@ async fn terminal(env: &TestEnv, words: &[&str]) -> Result<String, String> {
     outcome.map(|()| printed).map_err(|error| format!("{error:#}"))
 }
 
-/// Goal: by hand a workload is woken without a request, put to sleep before its window is over, and kept as it is; a request
-/// of one that is kept without pods is refused at once and says why.
+/// Goal: by hand a workload is woken without a request, scaled to zero before its window ends, and paused. A request to
+/// a paused workload without pods is refused at once with the reason.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_is_woken_kept_and_put_to_sleep_by_hand() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     env.create::<Deployment>(Workload::new("hello").deployment(&program()?)).await?;
     env.create::<Service>(service("hello")).await?;
     let mut object = scaler("hello");
-    object["spec"]["scale"]["window"] = json!("1h"); // Nothing here waits for it.
+    object["spec"]["scale"]["window"] = json!("1h"); // No part of this test waits for it.
     env.create::<ZeroScaler>(object).await?;
     until_ready(&env, "hello").await?;
 

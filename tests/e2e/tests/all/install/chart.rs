@@ -1,4 +1,4 @@
-//! The Helm chart, by helm itself: what it renders is what the kustomizations say, and what `kubectl kustomize` makes of them.
+//! The Helm chart, rendered by helm: it equals the kustomizations, and those equal the output of `kubectl kustomize`.
 
 use crate::install::manifests::{documents, folder, objects};
 use anyhow::{Context, ensure};
@@ -9,7 +9,7 @@ use std::process::Output;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// One of the programs that `.ci/tools` has.
+/// Returns the path of a program from `.ci/tools`.
 pub(crate) async fn tool(name: &str) -> anyhow::Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/tools");
     let found = Command::new(script).arg(name).output().await?;
@@ -27,15 +27,15 @@ pub(crate) fn chart() -> PathBuf {
     folder().join("chart")
 }
 
-/// A file of values.
+/// Writes a file of values.
 fn values(folder: &TempDir, values: &Value) -> anyhow::Result<PathBuf> {
     let path = folder.path().join("values.yaml");
     std::fs::write(&path, values.to_string())?;
     Ok(path)
 }
 
-/// Renders the chart with these values, for a release in this namespace, without its hooks. The images are in
-/// `zeroscale` unless the values say otherwise.
+/// Renders the chart with these values, for a release in this namespace, without its hooks. The image registry is
+/// `zeroscale` unless the values set it.
 async fn render(namespace: &str, with: &Value) -> anyhow::Result<Vec<Value>> {
     let mut with = with.clone();
     if with.pointer("/images/registry").is_none() {
@@ -54,7 +54,7 @@ async fn render_as_said(flags: &[&str], namespace: &str, with: &Value) -> anyhow
     documents(&path)
 }
 
-/// Objects by kind, namespace and name.
+/// Returns objects by kind, namespace and name.
 fn named(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let name = |object: &Value| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -64,7 +64,7 @@ fn named(objects: Vec<Value>) -> BTreeMap<String, Value> {
     objects.into_iter().map(|object| (name(&object), object)).collect()
 }
 
-/// Numbers that are whole, as whole ones: `0.0` is `0` to some who write them.
+/// Converts whole floats to integers: some writers print `0.0` as `0`.
 fn whole(value: &mut Value) {
     match value {
         Value::Number(number) => {
@@ -90,7 +90,7 @@ fn same(what: &str, mut rendered: Vec<Value>, mut expected: Vec<Value>) -> anyho
     Ok(())
 }
 
-/// The objects of kustomizations, as a chart has them: the namespace is helm's affair, and the definition is kept.
+/// Returns the objects of kustomizations in the chart's form: helm creates the namespace, and the definition is kept.
 fn of(folders: &[&str]) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     for folder in folders {
@@ -103,7 +103,7 @@ fn of(folders: &[&str]) -> anyhow::Result<Vec<Value>> {
     Ok(all)
 }
 
-/// The same in another namespace, as `namespace` of a kustomization has it.
+/// Moves objects to another namespace, like `namespace` of a kustomization.
 fn within(namespace: &str, mut all: Vec<Value>) -> Vec<Value> {
     for object in &mut all {
         if object["metadata"].get("namespace").is_some() {
@@ -116,7 +116,7 @@ fn within(namespace: &str, mut all: Vec<Value>) -> Vec<Value> {
     all
 }
 
-/// Goal: with each choice of what is installed the chart renders the kustomizations' objects and no others.
+/// Goal: with each choice of components the chart renders exactly the kustomizations' objects.
 #[tokio::test]
 async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
     let system = "zeroscale-system";
@@ -139,16 +139,16 @@ async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
     }
     let values = json!({"mode": "knative", "hpa": {"install": true}, "monitoring": monitoring});
     let mut expected = of(&["monitoring"])?;
-    expected.retain(|object| object["kind"] != "PodMonitor"); // Of pods that there are none of.
+    expected.retain(|object| object["kind"] != "PodMonitor"); // It monitors pods that do not exist here.
     expected = within("knative-serving", expected);
     expected.extend(of(&["knative"])?);
     expected.extend(within("knative-serving", of(&["monitoring/knative"])?));
     same("monitoring of Knative's", render("knative-serving", &values).await?, expected)?;
-    // Wherever Knative is, what does not answer there may be its own.
+    // If Knative is in another namespace, missing targets there may be Knative's own.
     let elsewhere = serde_json::to_string(&render("kn", &values).await?)?;
     ensure!(elsewhere.contains("namespace!=\\\"kn\\\"") && elsewhere.contains(r#""matchNames":["kn"]"#));
     ensure!(!elsewhere.contains("\\\"knative-serving\\\""), "{elsewhere}");
-    // In a namespace of its own, where a variable has its name in place of a reference to it.
+    // In another namespace, a variable contains that name instead of a reference to it.
     let values = json!({"namespaces": ["shop"], "crds": {"install": false}});
     let mut expected = within("shop", of(&["namespaced"])?);
     for entry in expected.iter_mut().flat_map(environment) {
@@ -172,7 +172,7 @@ fn sort_environment(object: &mut Value) {
     }
 }
 
-/// Goal: each value has its effect, and nothing but that.
+/// Goal: each value has exactly its effect.
 #[tokio::test]
 async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
     let values = json!({
@@ -251,7 +251,7 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         assert_eq!(variable(plane, name)?, expected, "{plane}: {name}");
     }
     ensure!(!all.keys().any(|name| name.starts_with("ClusterRole")), "{:?}", all.keys());
-    // That of its own namespace alone.
+    // It selects only its own namespace.
     ensure!(get("PodMonitor planes/zeroscale-activator", "/spec/namespaceSelector").is_err());
     let without = render("planes", &json!({"policies": false, "stats": {"tlsSecret": "stat-tls"}})).await?;
     ensure!(!without.iter().any(|object| object["kind"] == "NetworkPolicy"));
@@ -260,7 +260,7 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: what an operator adds to a plane stands beside what is there, and what is switched off is not there.
+/// Goal: an operator's additions to a plane are merged with the existing fields, and disabled objects are absent.
 #[tokio::test]
 async fn a_plane_takes_what_an_operator_adds() -> anyhow::Result<()> {
     let values = json!({
@@ -318,8 +318,8 @@ async fn a_plane_takes_what_an_operator_adds() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: `helm test` and `helm uninstall` run the autoscaler's own program, as the release's own account, with commands that
-/// it has and rights that it needs in the namespaces of the release.
+/// Goal: `helm test` and `helm uninstall` run the autoscaler's own program under the release's own account, with
+/// existing commands and sufficient permissions in the namespaces of the release.
 #[tokio::test]
 async fn hooks_run_the_autoscalers_program() -> anyhow::Result<()> {
     let values =
@@ -350,7 +350,7 @@ async fn hooks_run_the_autoscalers_program() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: helm's own lint has nothing to say, and a value that is none is refused by name, as is a bad one.
+/// Goal: helm's own lint reports nothing, and an unknown or invalid value is rejected by name.
 #[tokio::test]
 async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
     let registry = "images.registry=zeroscale";
@@ -373,7 +373,7 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
             json!({"dashboard": {"enabled": true, "tokenSecret": "t", "ingress": {"enabled": true}}}),
             "dashboard.ingress.host",
         ),
-        // What has no effect in place of Knative's components.
+        // Values without an effect in place of Knative's components.
         (json!({"mode": "knative", "namespaces": ["shop"]}), "namespaces:"),
         (
             json!({"mode": "knative", "activator": {"autoscaling": {"maxReplicas": 9}}}),
@@ -397,7 +397,7 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: what the chart tells to do before the end of a release reaches the workloads of this release and no other's.
+/// Goal: the chart's instructions for the end of a release affect the workloads of this release and of no other.
 #[tokio::test]
 async fn the_way_back_is_the_releases_own() -> anyhow::Result<()> {
     let notes = async |set: &str| -> anyhow::Result<Vec<String>> {
@@ -426,7 +426,7 @@ async fn the_way_back_is_the_releases_own() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: what kustomize itself makes of our kustomizations is what the reader of these tests makes of them.
+/// Goal: kustomize's output of our kustomizations equals that of these tests' own reader.
 #[tokio::test]
 async fn kustomize_reads_them_as_these_tests_do() -> anyhow::Result<()> {
     let folder_of = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! What is installed beside `base` where it is wanted: rights to other metrics, OpenShift's, and the controller of
+//! Optional components besides `base`: permissions for other metrics, OpenShift's, and the controller of
 //! HorizontalPodAutoscalers.
 
 use crate::install::manifests::{apply, folder, objects};
@@ -13,10 +13,10 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Longest wait for what comes by itself: a lease is renewed every 10 s, metrics are looked at every 15 s.
+/// Longest wait for periodic events: a lease is renewed every 10 s, metrics are read every 15 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether the API server would allow `verb` on a resource of `group`; `GROUP/RESOURCE[/PART]` as one text.
+/// Reports whether the API server would permit `verb` on a resource, given as `GROUP/RESOURCE[/PART]`.
 async fn may(client: &Client, account: &str, verb: &str, what: &str) -> anyhow::Result<bool> {
     let mut parts = what.split('/');
     let mut part = || parts.next().unwrap_or_default();
@@ -37,7 +37,7 @@ async fn apply_all(site: &Site, kustomization: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: each kustomization gives the rights that it is for, to those who need them and to nobody else.
+/// Goal: each kustomization grants its permissions to the accounts that need them and to no others.
 #[tokio::test]
 async fn each_component_gives_its_rights() -> anyhow::Result<()> {
     let rows = [
@@ -67,8 +67,8 @@ async fn each_component_gives_its_rights() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: the controller's roles are enough and no more. Method: it scales an object by its account's rights, renews its
-/// lease, and finds that somebody else has written to it.
+/// Goal: the controller's roles are exactly sufficient. Method: it scales an object with its account's permissions,
+/// renews its lease, and meets a conflicting write to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_controller_of_horizontal_pod_autoscalers_has_the_rights_it_needs() -> anyhow::Result<()> {
     let record = Record::default();
@@ -93,8 +93,8 @@ async fn the_controller_of_horizontal_pod_autoscalers_has_the_rights_it_needs() 
             sleep(Duration::from_millis(20)).await;
             continue;
         }
-        // So often that the holder's version is not the last when it renews. No longer than that: it would lose the
-        // lease.
+        // Frequent enough that the holder's version is outdated when it renews, but not for longer, or it would lose
+        // the lease.
         for lease in leases.list(&ListParams::default()).await? {
             let patches = (0..16).map(|_| {
                 turn += 1;

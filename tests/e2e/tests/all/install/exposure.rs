@@ -1,4 +1,4 @@
-//! What the ports reveal to whoever can reach them: of the cluster, nothing.
+//! The ports reveal nothing about the cluster to clients that can reach them.
 
 use anyhow::{Context, ensure};
 use e2e::{Load, TestEnv, Workload};
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The whole answer to a request, head and body, as it comes.
+/// Returns the complete response to a request, head and body, as received.
 async fn raw(at: SocketAddr, head: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(at).await?;
     stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
@@ -17,8 +17,8 @@ async fn raw(at: SocketAddr, head: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Goal: our own answers name nothing of the cluster, neither software nor version. Method: each refusal that a
-/// stranger can bring about at a public port, read byte for byte.
+/// Goal: our own responses name nothing of the cluster, neither software nor version. Method: every error that a
+/// stranger can cause at a public port, read byte for byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -32,7 +32,7 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
     let rows = [
         (activator, get("nobody.example.com"), "404"),
         (h2c, get("nobody.example.com"), "404"),
-        // The name of a workload in a namespace that the caller did not name.
+        // The name of a workload whose namespace the caller did not give.
         (activator, get("crash"), "404"),
         (activator, get("activator-service.zeroscale-system.svc.cluster.local"), "404"),
         (activator, get("a") + "\r\nHost: b", "400"),
@@ -73,12 +73,12 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
     ensure!(secrets.len() > 8, "no pods were made");
     for (request, answer) in answers {
         for secret in &secrets {
-            // What the client itself has sent is no secret.
+            // Bytes that the client itself has sent are not secret.
             let told = answer.to_lowercase().contains(&secret.to_lowercase()) && !request.contains(secret.as_str());
             ensure!(!told, "{request:?} is told {secret:?}: {answer}");
         }
     }
-    // What is not asked for by name is not there.
+    // Paths that do not exist.
     let admin = env.cluster.admin(PlaneId::Activator(0));
     for path in ["/", "/debug/pprof/", "/nothing"] {
         let answer = Load::new(admin, "admin").get(path).await?;

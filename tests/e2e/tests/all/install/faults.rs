@@ -1,5 +1,5 @@
-//! What an operator reads when an install lacks something: once, what is wrong and what to do; and that nothing has to
-//! be restarted once it is mended.
+//! Log messages for an operator when an installation lacks something: one message with the fault and its remedy. No
+//! restart is needed after the fix.
 
 use crate::install::manifests::{documents, folder};
 use crate::install::site::{ACTIVATOR, AUTOSCALER, HPA, Plane, Running, SYSTEM, Site, free_address, run};
@@ -17,10 +17,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// What is told of a fault, and of its end.
+/// Log messages about a fault and its end.
 const FAILS: &str = "keeps failing";
 const WORKS: &str = "works again";
-/// A fault is told when it has lasted for 5 s, at the next attempt; watches try again every 10 s at least.
+/// A fault is reported at the next attempt after it has lasted for 5 s; watches retry at least every 10 s.
 const TOLD_WITHIN: Duration = Duration::from_secs(90);
 
 async fn until(what: &str, mut state: impl AsyncFnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
@@ -32,20 +32,20 @@ async fn until(what: &str, mut state: impl AsyncFnMut() -> anyhow::Result<bool>)
     Ok(())
 }
 
-/// Waits until a line has all of `parts`.
+/// Waits for a log line with all of `parts`.
 async fn wait_for_line(plane: &Running, parts: &[&str]) -> anyhow::Result<()> {
     let what = format!("{} to say {parts:?}", plane.plane.binary);
     let heard = until(&what, async || Ok(!plane.said.with(parts).is_empty())).await;
     heard.map_err(|error| anyhow::anyhow!("{error}; it says {:#?}", plane.said.with(&[])))
 }
 
-/// Waits until the plane does what it is for.
+/// Waits until the plane works.
 async fn goes_on(plane: &Running, site: &Site) -> anyhow::Result<()> {
     let worked = until("the plane to work", async || plane.works(site).await).await;
     worked.with_context(|| format!("{}: {:#?}", plane.plane.binary, plane.said.with(&[])))
 }
 
-/// Checks that a fault was told `times` times, and that nothing else was.
+/// Checks that a fault was reported `times` times, and that nothing else was.
 fn said_no_more(plane: &Running, thing: &str, times: usize) -> anyhow::Result<()> {
     let lines = plane.said.with(&[FAILS, thing]);
     ensure!(lines.len() == times, "{}: told {} times: {lines:#?}", plane.plane.binary, lines.len());
@@ -54,7 +54,7 @@ fn said_no_more(plane: &Running, thing: &str, times: usize) -> anyhow::Result<()
     Ok(())
 }
 
-/// Goal: who lacks a right says which account, verb and resource, and goes on when it is given.
+/// Goal: a missing permission is reported with account, verb and resource, and the plane continues when it is granted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
     let site = Site::install().await?;
@@ -95,8 +95,8 @@ async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: without the custom resources the autoscaler says which kustomization has them, once for each, and goes on when
-/// they are there.
+/// Goal: without the custom resources the autoscaler reports which kustomization contains them, once for each, and
+/// continues when they exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_definitions_are_told_once_with_their_remedy() -> anyhow::Result<()> {
     let site = Site::install().await?;
@@ -122,8 +122,8 @@ async fn missing_definitions_are_told_once_with_their_remedy() -> anyhow::Result
     Ok(())
 }
 
-/// Goal: an API server that cannot be reached is told once by each plane, whatever is wrong with the way, and once more
-/// when it is lost later; every plane goes on by itself when it is back.
+/// Goal: each plane reports an unreachable API server once, whatever the cause, and once more when it is lost later.
+/// Every plane continues by itself when the server is back.
 async fn comes_to_the_api_server(
     site: &Site,
     at: SocketAddr,
@@ -160,7 +160,7 @@ async fn comes_to_the_api_server(
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_refuses_connections_is_waited_for() -> anyhow::Result<()> {
     let site = Site::install().await?;
-    // Nobody else takes the port: this address is ours.
+    // No other test uses the port, because the address is ours alone.
     let at = SocketAddr::new(free_address()?, 6443);
     let told = (true, ["nobody listens at"]);
     comes_to_the_api_server(&site, at, (told.0, &told.1), async || {
@@ -183,12 +183,12 @@ async fn an_api_server_that_hangs_is_waited_for() -> anyhow::Result<()> {
     .await
 }
 
-/// Another server's certificate, and another server's accounts.
+/// Goal: another server's certificate, and another server's accounts, are recognized.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_api_server_is_told_from_the_right_one() -> anyhow::Result<()> {
     for (trusts, part) in [(false, "certificate-authority-data"), (true, "401 Unauthorized")] {
         let (site, other) = (Site::install().await?, Site::install().await?);
-        // The right one's certificate is for 127.0.0.1.
+        // The right server's certificate is for 127.0.0.1.
         let relay = Relay::start().await?;
         relay.join(other.address()?);
         let at = relay.address;
@@ -202,8 +202,7 @@ async fn another_api_server_is_told_from_the_right_one() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a value that breaks a rule and a key that nobody reads are named once each, and count from when they are
-/// mended.
+/// Goal: an invalid value and an unknown key are reported once each, and take effect as soon as they are fixed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()> {
     let site = Site::install().await?;
@@ -215,7 +214,7 @@ async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()
     let autoscaler = site.start(AUTOSCALER, site.address()?, false).await?;
     wait_for_line(&autoscaler, &["ERROR", "config-autoscaler", "stable-window = 5parsecs", "remedy"]).await?;
     wait_for_line(&autoscaler, &["WARN", "config-autoscaler", "max-scale-up-rat", "write max-scale-up-rate"]).await?;
-    // Another version with the same faults is no news.
+    // Another version with the same faults is not reported again.
     write(json!({"min-scale": "0"})).await?;
     write(json!({"stable-window": "6s", "max-scale-up-rat": null})).await?;
     wait_for_line(&autoscaler, &["config-autoscaler", "taken again"]).await?;
@@ -227,7 +226,7 @@ async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()
     Ok(())
 }
 
-/// Goal: who finds no way to an API server, or one that cannot be read, ends, and names the file and what it should be.
+/// Goal: a process without a usable kubeconfig ends with an error that names the file and the expected content.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_kubeconfig_is_named() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -260,7 +259,7 @@ async fn a_bad_kubeconfig_is_named() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: what remedies name is there.
+/// Goal: the files that remedies name exist.
 #[test]
 fn remedies_name_what_exists() -> anyhow::Result<()> {
     ensure!(!documents(&folder().join("base/roles.yaml"))?.is_empty());

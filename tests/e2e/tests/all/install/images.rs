@@ -1,4 +1,4 @@
-//! Images without a container engine: whole, and the same bytes each time.
+//! Images that are built without a container engine: complete and reproducible.
 
 use anyhow::{Context, ensure};
 use e2e::process::find;
@@ -17,7 +17,7 @@ async fn run(command: &mut Command) -> anyhow::Result<Output> {
     Ok(output)
 }
 
-/// Goal: an archive is an OCI image whose parts are what their digests say, and is built again byte for byte.
+/// Goal: an archive is an OCI image whose parts match their digests, and a second build is equal byte for byte.
 #[tokio::test]
 async fn an_archive_is_the_same_each_time_and_whole() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -61,8 +61,8 @@ async fn an_archive_is_the_same_each_time_and_whole() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a bill of materials names what is linked in, with its licence and its checksum, and nothing that only tests use;
-/// and it is the same each time.
+/// Goal: a bill of materials lists the linked crates with licence and checksum, none that only tests use, and is
+/// reproducible.
 #[tokio::test]
 async fn a_bill_of_materials_has_what_is_linked_in() -> anyhow::Result<()> {
     let sbom = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/sbom");

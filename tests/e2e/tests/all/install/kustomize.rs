@@ -1,5 +1,5 @@
-//! What a kustomization makes, as far as ours go: `resources`, ConfigMaps of files, and `patches` that are JSON patches with a
-//! target, or that delete. Anything else is refused.
+//! Renders the subset of kustomize that our kustomizations use: `resources`, ConfigMaps from files, and `patches` that
+//! are JSON patches with a target or that delete. Rejects anything else.
 
 use crate::install::manifests::documents;
 use anyhow::{Context, ensure};
@@ -27,7 +27,7 @@ struct Kustomization {
 struct Generator {
     name: String,
     namespace: String,
-    /// Each `KEY=FILE`.
+    /// Entries of the form `KEY=FILE`.
     files: Vec<String>,
     options: GeneratorOptions,
 }
@@ -53,7 +53,7 @@ struct Target {
     name: String,
 }
 
-/// All objects of a kustomization, in order.
+/// Returns all objects of a kustomization, in order.
 pub(crate) fn objects(folder: &Path) -> anyhow::Result<Vec<Value>> {
     let path = folder.join("kustomization.yaml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;

@@ -1,4 +1,4 @@
-//! The kustomizations against the embedded API server: every object is taken, and asks for what exists.
+//! The kustomizations against the embedded API server: every object is accepted, and its references exist.
 
 pub(crate) use crate::install::kustomize::objects;
 use anyhow::{Context, ensure};
@@ -18,7 +18,7 @@ pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes")
 }
 
-/// All objects of one file.
+/// Returns all objects of one file.
 pub(crate) fn documents(path: &Path) -> anyhow::Result<Vec<Value>> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     serde_yaml_ng::Deserializer::from_str(&text)
@@ -27,7 +27,7 @@ pub(crate) fn documents(path: &Path) -> anyhow::Result<Vec<Value>> {
         .collect()
 }
 
-/// Applies an object, or only asks whether it would be taken.
+/// Applies an object, or only checks that it would be accepted.
 pub(crate) async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow::Result<()> {
     let object: DynamicObject = serde_json::from_value(object.clone())?;
     let types = object.types.clone().context("a kind")?;
@@ -37,14 +37,14 @@ pub(crate) async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow:
         None => Api::all_with(client.clone(), &resource),
     };
     let name = object.metadata.name.clone().context("a name")?;
-    // As `kubectl apply --server-side --validate=strict` does.
+    // The same parameters as `kubectl apply --server-side --validate=strict`.
     let params = PatchParams { dry_run: dry, ..PatchParams::apply("test").validation_strict() };
     let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
     applied.with_context(|| format!("{} {name}", types.kind))?;
     Ok(())
 }
 
-/// Goal: every object of every kustomization passes strict validation, and a second look changes nothing.
+/// Goal: every object of every kustomization passes strict validation, and applying it again changes nothing.
 #[tokio::test]
 async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.201.128.0/17").await?;
@@ -68,9 +68,9 @@ async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: what the install page deletes, the reader's own kustomization, leaves the definitions, which would take
-/// everybody's objects with them; with the definitions, which it applies besides, it is all that `standalone` is, the
-/// users' roles among it.
+/// Goal: the reader's own kustomization, which the install page deletes, leaves the definitions, whose deletion would
+/// remove all users' objects. Together with the definitions, which the page applies separately, it equals `standalone`,
+/// including the users' roles.
 #[test]
 fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
     let page = std::fs::read_to_string(folder().join("README.md"))?;
@@ -97,10 +97,10 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: who owns a number of replicas is alone in writing it, pods keep to the restricted profile, images carry the
-/// workspace's version, whoever waits at its start is not ended for it, an autoscaler is ready once it can act, every
-/// policy, Service and budget selects pods that exist, and no budget keeps a node from being drained for pods that are
-/// not ready.
+/// Goal: the manifests are consistent. Only the owner of a number of replicas sets it. Pods conform to the restricted
+/// profile. Images have the workspace's version. A plane that waits at its start is not killed for it. An autoscaler is
+/// ready once it can act. Every policy, Service and budget selects existing pods, and no budget blocks a node drain
+/// because of pods that are not ready.
 #[test]
 fn manifests_agree_with_each_other() -> anyhow::Result<()> {
     for folder in ["standalone", "namespaced", "native", "knative"] {
@@ -112,7 +112,7 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
             let scaled =
                 of_kind("HorizontalPodAutoscaler").iter().any(|hpa| hpa["spec"]["scaleTargetRef"]["name"] == *name);
             ensure!(!scaled || spec.get("replicas").is_none(), "{folder}: {name} has replicas and an autoscaler");
-            // How many of Knative's there are is its owner's affair.
+            // The owner of Knative's components decides about their number.
             ensure!(folder != "knative" || spec.get("replicas").is_none(), "{folder}: {name} has replicas");
             let pod = &spec["template"]["spec"];
             for container in pod["containers"].as_array().context("containers")? {
@@ -125,7 +125,7 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
                 ensure!(non_root, "{folder}: {name} may run as root");
                 let readiness = &container["readinessProbe"]["httpGet"]["path"];
                 ensure!(*name != "autoscaler" || *readiness == "/ready", "{folder}: {readiness}");
-                // Until it knows what it serves it answers readiness with an error, and waits for as long as it takes.
+                // Until it knows its workloads, its readiness fails for as long as necessary.
                 let liveness = &container["livenessProbe"]["httpGet"]["path"];
                 if liveness == readiness || *name == "autoscaler" {
                     let startup = &container["startupProbe"];
@@ -163,8 +163,8 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: each PodMonitor finds the pods of one of ours and no other's, beside ordinary Deployments or in place of Knative's.
-/// The scrape configuration, for those who have none, names the same labels and namespaces.
+/// Goal: each PodMonitor selects the pods of one of our components and no others, alongside ordinary Deployments or in
+/// place of Knative's. The alternative scrape configuration uses the same labels and namespaces.
 #[test]
 fn monitors_find_our_pods() -> anyhow::Result<()> {
     let scrape = std::fs::read_to_string(folder().join("monitoring/scrape.yaml"))?;
@@ -218,8 +218,8 @@ fn monitors_find_our_pods() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: OpenShift's admission takes our pods: each names a user and a group of its own, so its account may use
-/// constraints that take any which is not root, and those alone.
+/// Goal: OpenShift's admission accepts our pods: each sets its own user and group, so its account may use the
+/// constraints that permit any non-root user, and only those.
 #[test]
 fn accounts_on_openshift_may_use_the_constraints_of_their_pods() -> anyhow::Result<()> {
     let rights = objects(&folder().join("openshift"))?;
@@ -252,7 +252,7 @@ fn accounts_on_openshift_may_use_the_constraints_of_their_pods() -> anyhow::Resu
     Ok(())
 }
 
-/// Reads one ConfigMap's manual: keys, and the default that it names for each.
+/// Reads the manual of one ConfigMap: keys, and the documented default of each.
 fn manual(object: &Value) -> anyhow::Result<BTreeMap<String, String>> {
     let text = object["data"]["_example"].as_str().context("_example")?;
     let values: BTreeMap<String, Value> = serde_yaml_ng::from_str(text)?;
@@ -261,7 +261,8 @@ fn manual(object: &Value) -> anyhow::Result<BTreeMap<String, String>> {
 
 type Data = BTreeMap<String, String>;
 
-/// Checks that the manual's defaults are the code's, and that the code knows every key but `free`, which take any text.
+/// Checks that the documented defaults are the code's, and that the code knows every key except `free`, which take any
+/// text.
 fn check<T: PartialEq + std::fmt::Debug>(
     manual: &Data,
     default: &Data,
@@ -278,7 +279,7 @@ fn check<T: PartialEq + std::fmt::Debug>(
     Ok(())
 }
 
-/// Goal: the ConfigMaps' comments name every key that is read, and its true default.
+/// Goal: the ConfigMaps' comments list every key that is read, and its correct default.
 #[test]
 fn the_operators_manual_is_true() -> anyhow::Result<()> {
     let all = objects(&folder().join("standalone"))?;

@@ -1,4 +1,4 @@
-//! The manual, tried: what it has one apply is taken by an API server, and its commands do what it says.
+//! Tests the manual: its manifests are accepted by an API server, and its commands work as described.
 
 use crate::install::chart::tool;
 use crate::install::manifests::apply;
@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use tokio::process::Command;
 
-/// Kinds of others, which the embedded API server does not have.
+/// Kinds of other projects, which the embedded API server does not have.
 const OTHERS: [&str; 5] = ["HTTPRoute", "Ingress", "KnativeServing", "Kustomization", "Application"];
 
-/// Where each command of the manual is tried. The first that a command contains counts; one that contains none fails.
+/// Tests of each command of the manual. The first entry that a command contains counts; a command without an entry
+/// fails.
 const COMMANDS: &[(&str, &str)] = &[
     ("cargo run --profile quick -p local -- up", "tests of `local`, in another profile"),
     (".ci/test", "`.ci/run`"),
@@ -40,7 +41,7 @@ fn manual() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/docs")
 }
 
-/// Each page of the manual, and the README.
+/// Returns each page of the manual, and the README.
 fn pages() -> anyhow::Result<Vec<(String, String)>> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(manual())?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
@@ -50,7 +51,7 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
     files.into_iter().map(read).collect()
 }
 
-/// The fenced blocks of a language, without what they are indented by.
+/// Returns the fenced blocks of a language, without their indentation.
 fn blocks(page: &str, language: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut lines = page.lines();
@@ -76,7 +77,7 @@ async fn every_manifest_of_the_manual_is_taken() -> anyhow::Result<()> {
         for block in blocks(&text, "yaml") {
             for document in serde_yaml_ng::Deserializer::from_str(&block) {
                 let mut object = Value::deserialize(document).with_context(|| format!("{page}: {block}"))?;
-                let Some(kind) = object["kind"].as_str() else { continue }; // A part of one.
+                let Some(kind) = object["kind"].as_str() else { continue }; // A fragment of an object.
                 if OTHERS.contains(&kind) {
                     continue;
                 }
@@ -92,7 +93,7 @@ async fn every_manifest_of_the_manual_is_taken() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: no command stands in the manual that nobody tries.
+/// Goal: every command in the manual is tested.
 #[test]
 fn every_command_of_the_manual_is_tried_somewhere() -> anyhow::Result<()> {
     let mut found = 0;
@@ -107,8 +108,8 @@ fn every_command_of_the_manual_is_tried_somewhere() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: kubectl takes manifests and says the fields that the manual tells of, on the embedded API server. Method: the
-/// sample, applied twice and once with a field that there is not.
+/// Goal: kubectl accepts the manifests and explains the fields of the manual, on the embedded API server. Method: the
+/// sample, applied twice and once with an unknown field.
 #[tokio::test]
 async fn kubectl_applies_and_explains() -> anyhow::Result<()> {
     let (server, client) = bare::start("127.208.128.0/17").await?;
@@ -137,8 +138,8 @@ async fn kubectl_applies_and_explains() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: the ten minutes, by their own commands: a label puts a Deployment to sleep with defaults, `wait` returns, the
-/// first request wakes it, and without the label everything is as it was.
+/// Goal: the ten-minute guide works with its own commands. A label scales a Deployment to zero with defaults, `wait`
+/// returns, the first request wakes it, and without the label the former state is restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ten_minutes_go_as_the_manual_says() -> anyhow::Result<()> {
     let page = std::fs::read_to_string(manual().join("start.md"))?;

@@ -1,4 +1,4 @@
-//! What an operator installs: manifests that an API server takes, rights that are enough and no more, and a stat link
+//! An operator's installation: manifests that an API server accepts, exactly sufficient permissions, and a stat link
 //! that only the planes can use.
 
 mod chart;

@@ -1,4 +1,4 @@
-//! Inside an image: what its root holds is enough for the binary to resolve the name of a Service.
+//! Inside an image: the files in its root are sufficient for the binary to resolve the name of a Service.
 
 use crate::install::site::SYSTEM;
 use anyhow::{Context, bail, ensure};
@@ -15,18 +15,19 @@ use std::time::Duration;
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 
-/// What a kubelet writes for a Pod of the system namespace.
+/// `resolv.conf` as a kubelet writes it for a Pod of the system namespace.
 const RESOLV_CONF: &str = "search zeroscale-system.svc.cluster.local svc.cluster.local cluster.local\n\
                            nameserver 127.0.0.1\noptions ndots:5\n";
 const NAME: &str = "kubernetes.default.svc.cluster.local";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Goal: each image alone resolves names as a Pod does. Method: the binary in its image's root, as the image's user,
-/// with the files of a kubelet, looks for its API server by name; a name server answers, and the API server is called.
+/// Goal: each image resolves names like a Pod without further files. Method: the binary runs in its image's root, as
+/// the image's user, with a kubelet's files, and looks up its API server by name. A name server responds, and the API
+/// server gets a request.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_resolves_names_of_services() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    // An image holds no authorities: a Pod is told its API server's.
+    // An image contains no CAs: a Pod gets its API server's CA.
     let (server, _) = bare::start("127.203.128.0/17").await?;
     let file: Value = serde_yaml_ng::from_str(&server.kubeconfig())?;
     let authority = &file["clusters"][0]["cluster"]["certificate-authority-data"];
@@ -52,7 +53,7 @@ async fn an_image_resolves_names_of_services() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A process that does not outlive the test.
+/// Process that does not outlive the test.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -62,7 +63,7 @@ impl Drop for Killed {
     }
 }
 
-/// Starts the binary in `root`; the head of its first request.
+/// Starts the binary in `root` and returns the head of its first request.
 fn calls_by_name(binary: &str, root: PathBuf) -> anyhow::Result<String> {
     let (asked, questions) = mpsc::channel();
     let names = UdpSocket::bind("127.0.0.1:53")?;
@@ -109,7 +110,7 @@ fn calls_by_name(binary: &str, root: PathBuf) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&head[..length]).into_owned())
 }
 
-/// Knows one name, with an IPv4 address alone, and tells what it is asked for.
+/// Serves one name with only an IPv4 address, and reports the queried names.
 fn serve_names(socket: &UdpSocket, asked: &mpsc::Sender<String>) -> anyhow::Result<()> {
     let mut packet = [0; 512];
     loop {
@@ -130,11 +131,11 @@ fn serve_names(socket: &UdpSocket, asked: &mpsc::Sender<String>) -> anyhow::Resu
             answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 127, 0, 0, 1]);
         }
         socket.send_to(&answer, from)?;
-        let _ = asked.send(name); // Whoever listens may have ended.
+        let _ = asked.send(name); // The receiver may have ended.
     }
 }
 
-/// A name in a question, and where it ends.
+/// Parses a name in a question; returns it with the position of its end.
 fn read_name(question: &[u8]) -> anyhow::Result<(String, usize)> {
     let (mut labels, mut at) = (Vec::new(), 0);
     loop {

@@ -1,4 +1,4 @@
-//! An install for some namespaces: everything works by Roles in these, and nothing is asked for anywhere else.
+//! Installation for some namespaces: everything works with Roles in these, and the planes request nothing elsewhere.
 
 use crate::install::manifests::{documents, folder, objects};
 use crate::install::rights::{Record, Right, live, none_of_these_is_surplus, rights};
@@ -14,12 +14,12 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use local::up::{PlaneId, UpOptions};
 use serde_json::{Value, json};
 
-/// Where nothing is allowed any more.
+/// Namespace in which nothing is permitted any more.
 const DENIED: &str = "listed-and-denied";
 
-/// Goal: planes that are told of two namespaces work in one of them by Roles alone, although the other one has taken
-/// their rights away before they started again; they ask for nothing for the whole cluster, and for nothing that they do
-/// not need. A ZeroScaler elsewhere is none of their affairs. Which hosts a namespace may have is heeded.
+/// Goal: planes that watch two namespaces work in one of them with Roles only, although the other one has revoked their
+/// permissions before they restarted. They request nothing cluster-wide and nothing unnecessary. They ignore a
+/// ZeroScaler elsewhere, and observe a namespace's confinement of hosts.
 #[tokio::test(flavor = "multi_thread")]
 async fn roles_in_a_namespace_are_enough() -> anyhow::Result<()> {
     let record = Record::default();
@@ -55,7 +55,7 @@ async fn roles_in_a_namespace_are_enough() -> anyhow::Result<()> {
     none_of_these_is_surplus(&record, anywhere.collect())
 }
 
-/// An annotation of the namespace takes a host away, though nobody may watch namespaces.
+/// Checks that an annotation of the namespace takes a host away, although the planes may not watch namespaces.
 async fn confine(env: &TestEnv) -> anyhow::Result<()> {
     let workload = e2e::Workload::new("confined").set("hosts", vec!["confined.example.com"]);
     env.create::<k8s_openapi::api::apps::v1::Deployment>(workload.deployment(&e2e::space::program()?)).await?;
@@ -68,11 +68,11 @@ async fn confine(env: &TestEnv) -> anyhow::Result<()> {
     let only = json!({"metadata": {"annotations": {"zeroscale.dev/hosts": "other.example.com"}}});
     let namespaces: Api<Namespace> = Api::all(env.client.clone());
     namespaces.patch(&env.namespace, &PatchParams::default(), &Patch::Merge(only)).await?;
-    // It is looked at every ten seconds.
+    // The annotation is read every ten seconds.
     env.until(3 * SOON, "a host to be taken away", async || Ok(!owned().await?)).await
 }
 
-/// Goal: a namespace's rights are the cluster's, less what only a cluster-wide right can allow.
+/// Goal: a namespace's permissions equal the cluster's, without those that only a cluster role can grant.
 #[test]
 fn a_namespaces_rights_are_the_clusters() -> anyhow::Result<()> {
     let rules = |file: &str, kind: &str, name: &str| -> anyhow::Result<Vec<Value>> {

@@ -1,4 +1,4 @@
-//! Behind an ingress of somebody else: nginx, configured as ingress-nginx does for `deploy/samples/ingress.yaml`.
+//! Behind another ingress: nginx, configured like ingress-nginx for `deploy/samples/ingress.yaml`.
 
 use crate::install::site::free_address;
 use anyhow::{Context, ensure};
@@ -24,11 +24,11 @@ use tokio_tungstenite::tungstenite::Message;
 
 const HELLO: &str = "hello.example.com";
 const STREAMS: &str = "streams.example.com";
-/// Bytes of a large body.
+/// Size of a large body in bytes.
 const LARGE: usize = 32 << 20;
 
-/// What ingress-nginx writes for a host, with the sample's annotations: the Service's address, not its endpoints, and
-/// no buffering of requests. Everything else is its default.
+/// Returns ingress-nginx's configuration of a host with the sample's annotations: the Service's address instead of its
+/// endpoints, and no buffering of requests. Everything else is the default.
 fn server(listen: SocketAddr, host: &str, service: &str) -> String {
     let upstream = host.replace('.', "-");
     format!(
@@ -57,7 +57,7 @@ fn server(listen: SocketAddr, host: &str, service: &str) -> String {
     )
 }
 
-/// Starts nginx with all that it writes in `folder`.
+/// Starts nginx with all its files in `folder`.
 async fn start(folder: &Path, servers: &[String], at: SocketAddr) -> anyhow::Result<Process> {
     let here = folder.display();
     let mut file = std::fs::File::create(folder.join("nginx.conf"))?;
@@ -85,7 +85,7 @@ async fn start(folder: &Path, servers: &[String], at: SocketAddr) -> anyhow::Res
     Ok(process)
 }
 
-/// One host, with a workload for each of two paths: what no Host header could tell apart.
+/// Returns the configuration of one host with a workload for each of two paths, which no Host header could distinguish.
 fn two_paths(listen: SocketAddr, host: &str, [a, b]: [&str; 2]) -> String {
     let location = |path: &str, to: &str| {
         format!(
@@ -98,15 +98,15 @@ fn two_paths(listen: SocketAddr, host: &str, [a, b]: [&str; 2]) -> String {
     format!("server {{ listen {listen}; server_name {host}; {} {} }}\n", location("/a", a), location("/b", b))
 }
 
-/// Address and port of the Service that the sample's Ingress names.
+/// Returns address and port of the Service that the sample's Ingress names.
 async fn service(env: &TestEnv, name: &str) -> anyhow::Result<String> {
     let service = env.api::<Service>().get(name).await?;
     let ip = service.spec.and_then(|spec| spec.cluster_ip).context("a cluster IP")?;
     Ok(format!("{ip}:80"))
 }
 
-/// Goal: nothing is lost behind nginx while a workload sleeps and wakes; uploads, events and WebSockets pass as they
-/// come.
+/// Goal: no request is lost behind nginx while a workload scales to zero and back; uploads, events and WebSockets pass
+/// without buffering.
 #[tokio::test(flavor = "multi_thread")]
 async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -123,7 +123,7 @@ async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     let answer = load.get("/").await?;
     ensure!(answer.status == 200, "{} {:?}", answer.status, answer.body);
     large_bodies_pass(at).await?;
-    // While the last pod goes, and when it has gone.
+    // While the last pod ends, and after it has ended.
     for _ in 0..2 {
         env.until(e2e::space::ASLEEP, "no replicas", async || Ok(env.replicas("hello").await? == 0)).await?;
         load.burst(50, "/").await.none_lost()?;
@@ -141,7 +141,7 @@ async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: two workloads behind one host, told apart by path alone, each get their own requests, asleep and awake.
+/// Goal: two workloads behind one host, distinguished by path only, each get their own requests, at zero and awake.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_host_with_two_paths_is_two_workloads() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -179,7 +179,8 @@ async fn one_host_with_two_paths_is_two_workloads() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// In both directions. An answer does not begin before the upload has ended: nginx gives up such uploads by itself.
+/// Sends large bodies in both directions. The response does not begin before the upload has ended, since nginx aborts
+/// such uploads.
 async fn large_bodies_pass(at: SocketAddr) -> anyhow::Result<()> {
     let sent: Bytes = (0..LARGE).map(|i| i.to_le_bytes()[1]).collect();
     let expected = format!("{LARGE} {}", sent.iter().map(|byte| u64::from(*byte)).sum::<u64>());
@@ -206,7 +207,7 @@ async fn a_websocket_passes(at: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The second event is sent when the first has been seen: whoever holds it back is waited for in vain.
+/// Reads events. The second event is sent when the first was received, so buffering it would hang the test.
 async fn events_pass_one_by_one(at: SocketAddr) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(at).await?;
     let head = format!("GET /events HTTP/1.1\r\nHost: {STREAMS}\r\nAccept: text/event-stream\r\n\r\n");

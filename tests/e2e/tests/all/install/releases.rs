@@ -20,7 +20,7 @@ use tokio::process::Command;
 /// Registry of a release's images.
 const REGISTRY: &str = "images.registry=zeroscale";
 
-/// An API server, a client, and a program with its kubeconfig.
+/// API server with a client, and programs that use its kubeconfig.
 pub(crate) struct Place {
     _server: ApiServer,
     pub(crate) client: Client,
@@ -57,7 +57,7 @@ impl Place {
         Ok(())
     }
 
-    /// Checks that everything is gone but the definition and the users' objects.
+    /// Checks that everything is gone except the definition and the users' objects.
     async fn is_uninstalled(&self) -> anyhow::Result<()> {
         let system = "zeroscale-system";
         ensure!(self.api::<Deployment>(system).get_opt("activator").await?.is_none(), "a Deployment");
@@ -71,8 +71,8 @@ impl Place {
     }
 }
 
-/// Goal: the chart installs, an upgrade changes what its values change, and the end of the release leaves the definition
-/// with everybody's objects.
+/// Goal: the chart installs, an upgrade applies changed values, and uninstalling the release keeps the definition with
+/// all users' objects.
 #[tokio::test]
 async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     let place = Place::start("127.203.128.0/17").await?;
@@ -95,8 +95,8 @@ async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     place.is_uninstalled().await
 }
 
-/// Runs what the hooks run: the first fault of an install is named until there is none, and its end begins with the
-/// autoscalers'.
+/// Runs the hooks' functions: each fault of the installation is reported until there is none, and uninstalling begins
+/// with the autoscalers.
 async fn works_once_it_is_ready_and_ends(place: &Place, system: &str) -> anyhow::Result<()> {
     let fault = async || install::verify(&place.client, system, &[]).await.err().map(|error| format!("{error:#}"));
     let deployments = place.api::<Deployment>(system);
@@ -121,8 +121,8 @@ async fn works_once_it_is_ready_and_ends(place: &Place, system: &str) -> anyhow:
     Ok(())
 }
 
-/// Goal: callers reach workloads that have not moved to a new range of ports yet: the activators' policy keeps the former
-/// one beside it, that one alone, until the next upgrade. The default's is a range like any other.
+/// Goal: callers reach workloads that have not moved to a new range of ports yet: the activators' policy also keeps the
+/// former range, and only that one, until the next upgrade. The default range is no exception.
 #[tokio::test]
 async fn a_former_range_of_ports_stays_open_until_the_next_upgrade() -> anyhow::Result<()> {
     let place = Place::start("127.209.128.0/17").await?;
@@ -149,8 +149,8 @@ async fn a_former_range_of_ports_stays_open_until_the_next_upgrade() -> anyhow::
     Ok(())
 }
 
-/// Goal: with `auto` a cluster without the Prometheus Operator takes the release, an upgrade brings its objects once their
-/// kinds are there, and the end of the release takes them away; with `true` it is refused, and nothing is left.
+/// Goal: with `auto`, a cluster without the Prometheus Operator accepts the release, an upgrade adds its objects once
+/// their kinds exist, and uninstalling removes them. With `true` the release is rejected, and nothing is left behind.
 #[tokio::test]
 async fn objects_of_the_prometheus_operator_come_once_it_is_there() -> anyhow::Result<()> {
     let place = Place::start("127.207.128.0/17").await?;
@@ -190,12 +190,12 @@ async fn objects_of_the_prometheus_operator_come_once_it_is_there() -> anyhow::R
     Ok(())
 }
 
-/// Goal: the same by the page's own commands: `apply -k` of a kustomization that names its images, a later version of it
-/// over that, a release of the chart that takes it over and ends, and `delete -k`.
+/// Goal: the same with the page's own commands: `apply -k` of a kustomization with its images, a later version over it,
+/// a release of the chart that takes it over and is uninstalled, and `delete -k`.
 #[tokio::test]
 async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     let place = Place::start("127.204.128.0/17").await?;
-    // Resources lie beside the file or below, so the folder is copied.
+    // Resources must be in or below the folder of the file, so the folder is copied.
     let own = place.folder.path().join("own");
     run(Command::new("cp").arg("-rL").arg(folder()).arg(&own)).await?;
     let kustomization = |tag: &str| {
@@ -216,7 +216,7 @@ async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     }
     Api::<ClusterRole>::all(place.client.clone()).get("zeroscale-edit").await.context("what users may do")?;
     place.write_scaler().await?;
-    // A release takes over what was applied, fields that kubectl owns among them.
+    // A release takes over applied objects, including fields that kubectl owns.
     let take = ["--namespace", "zeroscale-system", "--take-ownership", "--force-conflicts", "--set", REGISTRY];
     let chart = chart().display().to_string();
     place.run("helm", &[&["install", "zeroscale", chart.as_str()][..], &take].concat()).await?;

@@ -1,8 +1,8 @@
-//! The roles of both planes, compared with what the planes ask for while workloads wake, sleep, are adopted and
-//! deleted.
+//! Compares the roles of both planes with the requests that the planes make while workloads scale from and to zero, and
+//! are adopted and deleted.
 //!
-//! Planes of a local cluster run under the manifests' own ServiceAccounts and roles, so a missing verb shows here as a
-//! request that was denied, and a surplus one as a rule that no request needed.
+//! Planes of a local cluster use the manifests' own ServiceAccounts and roles. So a missing verb shows as a denied
+//! request, and a surplus one as a rule that no request needed.
 
 use crate::install::manifests::{folder, objects};
 use anyhow::{Context, ensure};
@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-/// What each account asked for, and whether it was allowed.
+/// Requests of each account, and whether each was permitted.
 #[derive(Clone, Default)]
 pub(crate) struct Record(Arc<Mutex<BTreeSet<(String, Access, bool)>>>);
 
 impl Record {
-    /// What an API server tells of its requests.
+    /// Returns an audit hook that records requests of an API server.
     pub(crate) fn audit(&self) -> Audit {
         let record = self.clone();
         Audit::new(move |user, access, allowed| {
@@ -35,12 +35,12 @@ impl Record {
         })
     }
 
-    /// Whether something was asked for; by account, and whether it was allowed.
+    /// Reports whether any request matches, given its account, its access and whether it was permitted.
     pub(crate) fn any(&self, wanted: impl Fn(&str, &Access, bool) -> bool) -> bool {
         self.0.lock().expect("record").iter().any(|(account, access, allowed)| wanted(account, access, *allowed))
     }
 
-    /// Whether an account asked for a verb on a resource.
+    /// Reports whether an account requested a verb on a resource.
     pub(crate) fn asked(&self, account: &str, verb: &str, resource: &str) -> bool {
         self.any(|who, access, _| (who, &*access.verb, &*access.resource) == (account, verb, resource))
     }
@@ -62,7 +62,7 @@ impl Record {
     }
 }
 
-/// One right that a role gives.
+/// One permission of a role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Right {
     account: String,
@@ -73,7 +73,7 @@ pub(crate) struct Right {
     names: Vec<String>,
 }
 
-/// All rights that a kustomization gives to accounts.
+/// Returns all permissions that a kustomization grants to accounts.
 pub(crate) fn rights(kustomization: &str) -> anyhow::Result<Vec<Right>> {
     let all = objects(&folder().join(kustomization))?;
     let texts = |value: &Value| -> Vec<String> {
@@ -110,12 +110,12 @@ pub(crate) fn rights(kustomization: &str) -> anyhow::Result<Vec<Right>> {
 }
 
 impl Right {
-    /// The same in all namespaces.
+    /// Extends the permission to all namespaces.
     pub(crate) fn anywhere(self) -> Self {
         Self { namespace: None, ..self }
     }
 
-    /// Whether it allows this.
+    /// Reports whether it permits this access.
     pub(crate) fn covers(&self, account: &str, access: &Access) -> bool {
         let part = access.resource.split_once('/').map(|(_, part)| format!("*/{part}"));
         (account, &access.verb) == (self.account.as_str(), &self.verb)
@@ -126,7 +126,7 @@ impl Right {
     }
 }
 
-/// Spoils the status of an object of `K` until it is put right over a conflict, which takes a `get`.
+/// Corrupts the status of an object of `K` until it is corrected after a conflict, which requires a `get`.
 async fn conflict<K>(env: &TestEnv, record: &Record, name: &str, resource: &str) -> anyhow::Result<()>
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
@@ -147,7 +147,7 @@ where
     .await
 }
 
-/// Writes to leases until a holder finds that its own version is not the last.
+/// Writes to leases until a holder finds that its own version is outdated.
 async fn contend(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(env.client.clone(), "zeroscale-system");
     let mut turn: i64 = 0;
@@ -163,12 +163,12 @@ async fn contend(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     .await
 }
 
-/// Goal: nothing missing, nothing surplus. Method: a full life of two workloads, a replica that leaves, and everything
-/// that the accounts asked for on the way.
+/// Goal: the roles are exactly sufficient. Method: a full life of two workloads, a replica that ends, and all requests
+/// of the accounts.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
     let record = Record::default();
-    // Two of each: they ask who the other one is.
+    // Two of each, because they look each other up.
     let options = UpOptions { activators: 2, autoscalers: 2, audit: Some(record.audit()), ..UpOptions::default() };
     let env = TestEnv::sleeping_soon(options).await?;
     let lived = live(&env, &record).await;
@@ -179,8 +179,8 @@ async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
     none_is_surplus(&record, "base")
 }
 
-/// Goal: SECURITY.md has a row for each right of the base, with exactly its verbs, and no others. Method: rows of its two
-/// tables, read as text.
+/// Goal: SECURITY.md has a row for each permission of the base with exactly its verbs, and no others. Method: rows of
+/// its two tables, read as text.
 #[test]
 fn each_right_is_explained() -> anyhow::Result<()> {
     let page = folder().join("../../.github/SECURITY.md");
@@ -212,8 +212,8 @@ fn each_right_is_explained() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: Knative Serving's definitions and objects may be in the same cluster: nobody of ours reads or writes them, or has
-/// a right to, and a workload beside them sleeps, wakes and is given back.
+/// Goal: Knative Serving's definitions and objects may be in the same cluster: our components neither access them nor
+/// have permission to, and a workload alongside them scales to zero, wakes and is restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn knatives_objects_are_neither_read_nor_written() -> anyhow::Result<()> {
     for kustomization in ["base", "openshift", "custom-metrics"] {
@@ -257,18 +257,18 @@ async fn knatives_objects_are_neither_read_nor_written() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that each right of a kustomization was asked for.
+/// Checks that each permission of a kustomization was used.
 pub(crate) fn none_is_surplus(record: &Record, kustomization: &str) -> anyhow::Result<()> {
     none_of_these_is_surplus(record, rights(kustomization)?)
 }
 
-/// Checks that each of these rights was asked for.
+/// Checks that each of these permissions was used.
 pub(crate) fn none_of_these_is_surplus(record: &Record, rights: Vec<Right>) -> anyhow::Result<()> {
     let surplus: Vec<_> = rights
         .into_iter()
-        // Events of a pod are listed once it has been starting for ten seconds, which no pod here needs to.
+        // Events of a pod are listed once it has been starting for ten seconds, which no pod here takes.
         .filter(|right| (right.verb.as_str(), right.resource.as_str()) != ("list", "events"))
-        // Who controls a pod is asked where labels find the pods of others, which they do not here.
+        // The controller of a pod is looked up if labels match pods of other owners, which does not happen here.
         .filter(|right| (right.verb.as_str(), right.group.as_str()) != ("get", "apps"))
         .filter(|right| !record.any(|account, access, _| right.covers(account, access)))
         .map(|right| format!("{}: {} {}.{}", right.account, right.verb, right.resource, right.group))
@@ -277,7 +277,7 @@ pub(crate) fn none_of_these_is_surplus(record: &Record, rights: Vec<Right>) -> a
     Ok(())
 }
 
-/// Goal: where owner references are enforced, the OpenShift kustomization allows those that our objects carry.
+/// Goal: if owner references are enforced, the OpenShift kustomization permits those of our objects.
 async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
     let mut owners = BTreeSet::new();
     let mut metas = Vec::new();
@@ -285,7 +285,7 @@ async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
     metas.extend(env.api::<EndpointSlice>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
     for owner in metas.iter().flat_map(|meta| meta.owner_references.iter().flatten()) {
         let group = owner.api_version.split('/').next().unwrap_or_default();
-        // Owners that are not ours are those of Kubernetes' own controllers.
+        // Other owners belong to Kubernetes' own controllers.
         if owner.block_owner_deletion == Some(true) && group == "zeroscale.dev" {
             owners.insert((group.to_owned(), format!("{}s/finalizers", owner.kind.to_lowercase())));
         }
@@ -296,7 +296,7 @@ async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything that may happen to workloads.
+/// Performs everything that may happen to workloads.
 pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     env.deploy(&Workload::new("adopt").replicas(1)).await?;
     let cpu = json!([{"type": "Resource",
@@ -306,7 +306,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     env.create::<ZeroScaler>(plain.set("services", json!([{"name": "plain", "create": true}])).scaler()).await?;
     env.until_served("plain").await?;
     env.create::<Deployment>(Workload::new("zs").deployment(&e2e::space::program()?)).await?;
-    // A label makes one and takes it away; a StatefulSet is scaled, though nobody runs its pods here.
+    // A label creates one and removes it; a StatefulSet is scaled, although no controller runs its pods here.
     let mut labelled = Workload::new("labelled").deployment(&e2e::space::program()?);
     labelled["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "true"});
     env.create::<Deployment>(labelled).await?;
@@ -339,7 +339,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     conflict::<ZeroScaler>(env, record, "zs", "zeroscalers").await?;
     let plain = Load::new(env.activator(), "plain.example.com");
     env.until(SOON, "an answer by its host", async || Ok(plain.get("/").await?.status == 200)).await?;
-    // Another window, another public Service, one host more.
+    // Another window, another public Service, one more host.
     let edits = json!({"spec": {"scale": {"window": "7s"}, "services": [{"name": "renamed", "create": true}],
         "hosts": ["plain.example.com", "*.plain.example.com"]}});
     env.api::<ZeroScaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
@@ -347,9 +347,9 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
         Ok(env.api::<Service>().get_opt("plain").await?.is_none())
     })
     .await?;
-    // A replica leaves, and asks for its share when it is back; who decides for the workloads changes twice.
+    // A replica ends, and claims its share when it is back; the deciding replica changes twice.
     env.cluster.drain_plane(PlaneId::Autoscaler(1)).await;
-    // Else it may take back what it has released, and has nothing to ask for.
+    // Otherwise it may resume its released leases and has nothing to claim.
     let leases: Api<Lease> = Api::namespaced(env.client.clone(), "zeroscale-system");
     env.until(SOON, "the other replica to have all leases", async || {
         let all = leases.list(&ListParams::default()).await?;

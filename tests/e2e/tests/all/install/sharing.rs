@@ -1,7 +1,7 @@
-//! Activators of a release keep a hard limit together over TLS, by the chart's values alone: processes with the environment, files and
-//! rights that the Pods of its Deployments have.
+//! Activators of a release share a hard limit over TLS by the chart's values alone: processes with the environment,
+//! files and permissions of its Deployments' Pods.
 //!
-//! Controllers make these Pods, and [`Kubelet`] runs them. The workload's pods are listeners of the test.
+//! Controllers create these Pods, and [`Kubelet`] runs them. The workload's pods are listeners of the test.
 
 use crate::install::chart::chart;
 use crate::install::releases::Place;
@@ -26,7 +26,7 @@ const SYSTEM: &str = "zeroscale-system";
 const PODS: u32 = 5;
 const WORK: Duration = Duration::from_millis(50);
 
-/// A release of two activators and an autoscaler that run.
+/// Running release of two activators and an autoscaler.
 struct Release {
     place: Place,
     ranges: Ranges,
@@ -36,7 +36,7 @@ struct Release {
 }
 
 impl Release {
-    /// Installs the chart with these values of `stats`, beside the Secrets `stat-tls` and `activator-tls` of one authority.
+    /// Installs the chart with these values of `stats`, and the Secrets `stat-tls` and `activator-tls` of one CA.
     async fn install(stats: Value) -> anyhow::Result<Self> {
         let (ranges, stop) = (Ranges::take(std::process::id(), None, None)?, CancellationToken::new());
         let place = Place::start(&ranges.services()?.to_string()).await?;
@@ -53,7 +53,7 @@ impl Release {
         )?;
         let values = values.display().to_string();
         place.run("helm", &["install", "zeroscale", &chart, "--namespace", SYSTEM, "--values", &values]).await?;
-        // As its HorizontalPodAutoscaler would.
+        // The test replaces its HorizontalPodAutoscaler.
         let two = Patch::Merge(json!({"spec": {"replicas": 2}}));
         place.api::<Deployment>(SYSTEM).patch_scale("activator", &PatchParams::default(), &two).await?;
         let (autoscaler, activators) = (ranges.autoscaler(0), [0, 1].map(|n| ranges.activator(n)));
@@ -85,12 +85,12 @@ impl Release {
         Ok(())
     }
 
-    /// What the planes have logged with these words.
+    /// Returns the planes' log lines with these words.
     fn said(&self, parts: &[&str]) -> Vec<String> {
         self.running.iter().flat_map(|(_, log)| log.with(parts)).collect()
     }
 
-    /// Whether an activator relays requests to the other.
+    /// Reports whether an activator relays requests to the other one.
     async fn relays(&self, n: usize) -> bool {
         let admin = Load::new(SocketAddr::new(self.ranges.activator(n), 9090), "admin");
         let Ok(page) = admin.get("/metrics").await else { return false };
@@ -99,7 +99,7 @@ impl Release {
     }
 }
 
-/// What the planes show: to activators the autoscaler, to each other the activators.
+/// Returns the planes' certificates: the autoscaler's for activators, and the activators' for each other.
 fn secrets() -> anyhow::Result<Vec<Value>> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -115,7 +115,7 @@ fn secrets() -> anyhow::Result<Vec<Value>> {
     [("stat-tls", "autoscaler"), ("activator-tls", "activator-service")].into_iter().map(secret).collect()
 }
 
-/// The Pods with this label, once there are so many.
+/// Returns the Pods with this label, once there are `count`.
 async fn pods(api: &Api<Pod>, app: &str, count: usize) -> anyhow::Result<Vec<Pod>> {
     let labels = ListParams::default().labels(&format!("app={app}"));
     let all = async || api.list(&labels).await.map(|list| list.items).unwrap_or_default();
@@ -123,8 +123,8 @@ async fn pods(api: &Api<Pod>, app: &str, count: usize) -> anyhow::Result<Vec<Pod
     Ok(all().await)
 }
 
-/// Goal: by the chart's values alone activators relay to each other over TLS: who waits at either has its turn, no pod is
-/// above its limit, and stats come over TLS, too.
+/// Goal: by the chart's values alone, activators relay to each other over TLS: clients of either have their turn, no
+/// pod exceeds its limit, and stats use TLS, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
     let release = Release::install(json!({"tlsSecret": "stat-tls", "activatorTlsSecret": "activator-tls"})).await?;
@@ -150,7 +150,7 @@ async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
     until("every pod's part", async || has_its_part()).await?;
     let (few, many) = (few.end().await? as f64 / 4.0, many.end().await? as f64 / 12.0);
     ensure!(counting.most() == 1, "a pod ran {} requests at once", counting.most());
-    // Divided, a client of the few has three times as much as one of the many.
+    // With divided pods, a client of the few would get three times as much as one of the many.
     ensure!((0.55..=1.8).contains(&(few / many)), "a client of the few has {few}, one of the many {many}");
 
     let metrics = Load::new(SocketAddr::new(release.ranges.autoscaler(0), 9090), "metrics").get("/metrics").await?;
@@ -160,7 +160,7 @@ async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: without a certificate of activators, or with one that is not theirs, pods are divided, and the log says why.
+/// Goal: without a certificate for activators, or with a wrong one, pods are divided, and the log says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_without_certificates_for_activators_divides_pods() -> anyhow::Result<()> {
     let wrong = json!({"tlsSecret": "stat-tls", "activatorTlsSecret": "stat-tls"});

@@ -1,5 +1,5 @@
-//! An install whose planes are the binaries themselves, each with a token of its own account, on an API server that a
-//! test can take things away from.
+//! Installation whose planes are the binaries themselves, each with a token of its own account, on an API server from
+//! which a test can remove objects.
 
 use crate::install::manifests::{apply, folder, objects};
 use anyhow::Context;
@@ -23,7 +23,7 @@ pub(crate) const SYSTEM: &str = system::NAMESPACE;
 /// One of the binaries, as its manifest starts it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plane {
-    /// Also the name of its account.
+    /// Name of the binary, and of its account.
     pub(crate) binary: &'static str,
     args: &'static [&'static str],
     port: u16,
@@ -34,7 +34,7 @@ pub(crate) const AUTOSCALER: Plane = Plane { binary: "autoscaler", args: &[], po
 /// The controller of HorizontalPodAutoscalers.
 pub(crate) const HPA: Plane = Plane { binary: "autoscaler-hpa", args: &["--hpa=native"], port: 8080 };
 
-/// An API server with everything installed but the planes.
+/// API server with everything installed except the planes.
 pub(crate) struct Site {
     server: ApiServer,
     pub(crate) client: Client,
@@ -49,16 +49,16 @@ pub(crate) struct Running {
 }
 
 impl Site {
-    /// Everything installed.
+    /// Installs everything.
     pub(crate) async fn install() -> anyhow::Result<Self> {
         Self::audited(None).await
     }
 
-    /// Everything installed, on an API server that tells of its requests.
+    /// Installs everything on an API server that reports its requests.
     pub(crate) async fn audited(audit: Option<Audit>) -> anyhow::Result<Self> {
         let options = ApiOptions { audit, ..ApiOptions::new("127.202.128.0/17".parse()?) };
         let server = ApiServer::start(options).await?;
-        server.set_usage(UsageTable::default()); // As with a metrics server that has seen nothing yet.
+        server.set_usage(UsageTable::default()); // Corresponds to a metrics server without data.
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
@@ -75,13 +75,13 @@ impl Site {
         Ok(url.trim_start_matches("https://").parse()?)
     }
 
-    /// The cluster, as the kubeconfig has it.
+    /// Returns the cluster entry of the kubeconfig.
     fn cluster(&self) -> anyhow::Result<Value> {
         let file: Value = serde_yaml_ng::from_str(&self.server.kubeconfig())?;
         Ok(file["clusters"][0]["cluster"].clone())
     }
 
-    /// A kubeconfig of `account`, with the API server at `at`. A trusting one looks at no certificate.
+    /// Writes a kubeconfig of `account` with the API server at `at`. If it `trusts`, certificates are not verified.
     pub(crate) async fn kubeconfig(&self, account: &str, at: SocketAddr, trusts: bool) -> anyhow::Result<PathBuf> {
         let token = e2e::accounts::token(&self.client, (SYSTEM, account), &[], None).await?;
         let mut cluster = json!({"server": format!("https://{at}")});
@@ -119,14 +119,14 @@ pub(crate) fn run(plane: Plane, ip: IpAddr, more: &[(&'static str, String)]) -> 
         ("SYSTEM_NAMESPACE", SYSTEM.to_owned()),
         ("CLUSTER_DOMAIN", system::DOMAIN.to_owned()),
         ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
-        // Nobody's: these tests have no stats.
+        // Unused address: these tests have no stats.
         ("ZEROSCALE_STAT_URL", "ws://127.0.0.1:9".to_owned()),
     ];
     env.extend_from_slice(more);
     Process::heard(plane.binary, plane.args, &env)
 }
 
-/// An address of loopback that no other plane of a test listens at. Clusters choose theirs from 127.32.0.0 on.
+/// Returns a loopback address on which no other plane of a test listens. Clusters use addresses from 127.32.0.0 on.
 pub(crate) fn free_address() -> anyhow::Result<IpAddr> {
     static COUNT: AtomicU8 = AtomicU8::new(1);
     let second = u8::try_from(2 + std::process::id() % 28)?;
@@ -135,15 +135,15 @@ pub(crate) fn free_address() -> anyhow::Result<IpAddr> {
 }
 
 impl Running {
-    /// Lines of warnings and errors that contain none of `expected`.
+    /// Returns lines of warnings and errors that contain none of `expected`.
     pub(crate) fn surplus(&self, expected: &[&str]) -> Vec<String> {
         let said = ["WARN", "ERROR"].into_iter().flat_map(|level| self.said.with(&[&format!("\"level\":\"{level}\"")]));
-        // Of stats, which go nowhere here, and of kubeconfigs that look at no certificate.
+        // Lines about stats, which have no receiver here, and about kubeconfigs without certificate verification.
         let always = ["the link to", "Server cert bypassed"];
         said.filter(|line| !always.iter().chain(expected).any(|part| line.contains(part))).collect()
     }
 
-    /// Whether it does now what it is for, on this site.
+    /// Reports whether the plane currently works on this site.
     pub(crate) async fn works(&self, site: &Site) -> anyhow::Result<bool> {
         match self.plane.binary {
             "activator" => {
@@ -170,7 +170,7 @@ impl Running {
     }
 }
 
-/// A HorizontalPodAutoscaler that asks for two replicas, whatever they use.
+/// Returns a HorizontalPodAutoscaler that requires two replicas, whatever the usage.
 pub(crate) fn two_at_least(target: &str) -> Value {
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": target},

@@ -1,4 +1,4 @@
-//! Who may send stats, over sockets: in a local cluster tokens are demanded as the manifests demand them.
+//! Authentication of stats over sockets: a local cluster requires tokens as the manifests do.
 
 use crate::install::upgrade::{REASONS, is_late};
 use anyhow::{Context, ensure};
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 const SYSTEM: &str = "zeroscale-system";
 const STATS: &str = "zeroscale.dev/stats";
 
-/// The sum of a counter over both autoscalers; of those lines that contain `label`.
+/// Returns the sum of a counter over both autoscalers, of the lines that contain `label`.
 async fn total(env: &TestEnv, name: &str, label: &str) -> anyhow::Result<f64> {
     total_of(env, &[0, 1], name, label).await
 }
@@ -44,12 +44,12 @@ pub(crate) async fn total_of(env: &TestEnv, autoscalers: &[usize], name: &str, l
     Ok(sum)
 }
 
-/// A token of the account, for the audience, bound to the pod.
+/// Requests a token of the account, for the audience, bound to the pod.
 async fn token(env: &TestEnv, account: &str, audience: Option<&str>, pod: Option<&str>) -> anyhow::Result<String> {
     accounts::token(&env.client, (SYSTEM, account), audience.as_slice(), pod).await
 }
 
-/// The status that a handshake is answered with.
+/// Returns the status of the response to a handshake.
 async fn handshake(at: SocketAddr, token: Option<&str>, forwards: bool) -> anyhow::Result<u16> {
     let mut stream = TcpStream::connect(at).await?;
     let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
@@ -64,7 +64,7 @@ async fn handshake(at: SocketAddr, token: Option<&str>, forwards: bool) -> anyho
     Ok(std::str::from_utf8(&status[9..])?.parse()?)
 }
 
-/// What the activator at `at` answers to a question for its ports: status and body.
+/// Queries the ports of the activator at `at`; returns status and body.
 async fn ports_of(at: SocketAddr, question: &str, token: Option<&str>) -> anyhow::Result<(u16, String)> {
     let mut stream = TcpStream::connect(at).await?;
     let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
@@ -75,7 +75,7 @@ async fn ports_of(at: SocketAddr, question: &str, token: Option<&str>) -> anyhow
     Ok((answer.get(9..12).context("a status")?.parse()?, answer))
 }
 
-/// All ports of an activator, and with them the uids of all namespaces, are told to planes alone.
+/// Checks that all ports of an activator, and with them the uids of all namespaces, are shown to planes only.
 async fn ports_are_told_to_planes_alone(env: &TestEnv) -> anyhow::Result<()> {
     let at = env.cluster.address(PlaneId::Activator(0));
     let own = Some("activator-0");
@@ -98,9 +98,9 @@ async fn ports_are_told_to_planes_alone(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: with two replicas of each plane and tokens on, stats reach their owners and none is dropped for one of
-/// [`REASONS`]; whoever cannot prove to be one of the planes gets no connection, and whoever can speaks for itself
-/// alone.
+/// Goal: with two replicas of each plane and tokens, stats reach their owners and none is dropped for one of
+/// [`REASONS`]. A client that cannot prove that it is a plane gets no connection, and a plane can report only for
+/// itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;
@@ -115,7 +115,7 @@ async fn stats_are_taken_from_those_who_prove_who_they_are() -> anyhow::Result<(
             ensure!(load.get("/").await?.status == 200, "{name} by activator {n}");
         }
     }
-    // Sleep needs the stats of both activators, and their silence, at whichever autoscaler decides.
+    // Scaling to zero needs the stats of both activators, without load, at whichever autoscaler decides.
     for name in names {
         env.until_asleep(name).await?;
     }
@@ -187,7 +187,7 @@ async fn nobody_speaks_for_another(env: &TestEnv) -> anyhow::Result<()> {
     for pod in ["activator-1", "activator-0"] {
         link.send(bare::frame(&env.namespace, "a", Some(stat(pod)))).await?;
     }
-    link.send(bare::frame(SYSTEM, "activator-1", None)).await?; // An attestation for somebody else.
+    link.send(bare::frame(SYSTEM, "activator-1", None)).await?; // An attestation for another pod.
     env.until(SOON, "two frames that were not the sender's own", async || {
         Ok(total(env, "zeroscale_stats_dropped_total", "Impostor").await? == 2.0)
     })

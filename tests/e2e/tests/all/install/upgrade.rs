@@ -1,5 +1,5 @@
-//! An upgrade under load: each replica is replaced as a Deployment with `maxUnavailable: 0` does it, the new one ready
-//! before the old one is asked to end. Tokens for the stat link are demanded, as the manifests demand them.
+//! Upgrade under load: each replica is replaced as by a Deployment with `maxUnavailable: 0`, so the new one is ready
+//! before the old one has to end. The stat link requires tokens, as in the manifests.
 
 use crate::install::tokens::total_of;
 use anyhow::ensure;
@@ -11,16 +11,16 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Why a stat may not be dropped while planes come and go, nor while buckets change hands.
+/// Reasons for which no stat may be dropped while planes come and go, nor while buckets change owners.
 pub(crate) const REASONS: [&str; 8] =
     ["Misrouted", "Expired", "QueueFull", "Impostor", "NotFinite", "Negative", "TooLarge", "Future"];
 
-/// Replaces both replicas of a plane, one after the other; the new ones are numbered from `from` on.
+/// Replaces both replicas of a plane, one after the other; the new ones are numbered from `new` on.
 async fn roll(env: &TestEnv, plane: fn(usize) -> PlaneId, (old, new): (usize, usize)) -> anyhow::Result<()> {
     for n in 0..2 {
         env.cluster.start_plane(plane(new + n))?;
         env.cluster.ready_planes(5).await;
-        // As a Deployment that is rolled: the old one goes when another is in the path.
+        // Like a Deployment's rollout: the old one ends when another is in the path.
         for name in NAMES {
             env.until_led_by(name, |activators| activators >= 2).await?;
         }
@@ -33,8 +33,7 @@ async fn roll(env: &TestEnv, plane: fn(usize) -> PlaneId, (old, new): (usize, us
     Ok(())
 }
 
-/// Whether threads stood still for so long, or so often, that stats may come too late, and reviews of tokens not be answered
-/// in time.
+/// Reports whether threads stalled so long, or so often, that stats may be late and token reviews may time out.
 pub(crate) fn is_late(env: &TestEnv) -> bool {
     env.stalls.longest() > Duration::from_millis(500) || env.stalls.total() > Duration::from_secs(5)
 }
@@ -55,8 +54,8 @@ fn steady(env: &TestEnv, name: &str, stop: &CancellationToken) -> JoinHandle<Out
     tokio::spawn(async move { load.steady(3, "/", stop).await })
 }
 
-/// Goal: no request fails, nobody is put to sleep under load, no stat is dropped for one of [`REASONS`], and what
-/// nobody calls any more falls asleep under the new version, which takes the stats and the silence of every activator.
+/// Goal: no request fails, no workload is scaled to zero under load, no stat is dropped for one of [`REASONS`]. An idle
+/// workload is scaled to zero by the new version, which accepts the stats and attestations of every activator.
 async fn upgraded_under_load(first: fn(usize) -> PlaneId, second: fn(usize) -> PlaneId) -> anyhow::Result<()> {
     let options = UpOptions { activators: 2, autoscalers: 2, linger: LINGER, ..UpOptions::default() };
     let env = TestEnv::sleeping_soon(options).await?;

@@ -1,4 +1,4 @@
-//! The page of all workloads.
+//! The dashboard.
 
 use super::picture;
 use common_api::ZeroScaler;
@@ -14,17 +14,17 @@ use tokio_util::sync::CancellationToken;
 const LIST: &str = "deploy/docs/dashboard-light.png";
 const DETAIL: &str = "deploy/docs/dashboard-detail-dark.png";
 const PHONE: &str = "deploy/docs/dashboard-phone.png";
-/// Most bytes of one.
+/// Largest size of a picture in bytes.
 const PICTURE_BYTES_MAX: usize = 160 * 1024;
 
-/// Waits until the row of a workload reads so.
+/// Waits until the row of a workload contains these words.
 async fn reads(tab: &Tab, up: &Up, name: &str, words: &[&str]) -> anyhow::Result<()> {
     let row = format!("document.querySelector('[data-key=\"{}/{name}\"]')?.textContent", up.space.namespace);
     let all = words.iter().map(|word| format!("{row}?.includes({})", json!(word))).collect::<Vec<_>>().join(" && ");
     tab.until(&all).await
 }
 
-/// Nothing came from elsewhere, nothing was said on the console, and nothing is wider than the screen.
+/// Checks that nothing was loaded from elsewhere, the console is empty, and nothing is wider than the screen.
 async fn is_sound(tab: &Tab, up: &Up) -> anyhow::Result<()> {
     assert!(tab.asked().iter().all(|url| url.starts_with(&up.dashboard)), "{:?}", tab.asked());
     assert_eq!(tab.errors(), Vec::<String>::new());
@@ -32,8 +32,9 @@ async fn is_sound(tab: &Tab, up: &Up) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: sleep, wake, scale and a workload that does not start are seen on the page as they happen, by themselves; the
-/// view of one shows its curve, its wakes with their phases and why; in light and dark, on a desk and on a phone.
+/// Goal: the page shows scaling to and from zero, scaling and a workload that does not start, live and without
+/// reloading. The detail view shows the curve, and the wakes with phases and reasons. Tested in light and dark mode, on
+/// a desktop and on a phone.
 #[tokio::test(flavor = "multi_thread")]
 async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
@@ -87,7 +88,7 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     is_sound(&desk, &up).await?;
     is_sound(&phone, &up).await?;
 
-    // By keyboard alone: the search, the row, its view.
+    // By keyboard only: the search, the row, its view.
     desk.call("Emulation.setEmulatedMedia", json!({"features": [{"name": "prefers-color-scheme", "value": "dark"}]}))
         .await?;
     for (key, code) in [("/", "Slash"), ("s", "KeyS"), ("h", "KeyH"), ("o", "KeyO"), ("p", "KeyP")] {

@@ -1,6 +1,6 @@
-//! Pages in a real browser, before `local up` as a user runs it.
+//! Pages in a real browser, with `local up` as a user runs it.
 //!
-//! With `E2E_SCREENSHOTS` set, the pictures of the manual are made anew.
+//! If `E2E_SCREENSHOTS` is set, the pictures of the manual are regenerated.
 
 mod dashboard;
 mod waking;
@@ -8,7 +8,7 @@ mod waking;
 use anyhow::Context;
 use std::path::PathBuf;
 
-/// Whether a picture of the manual is as it should be; made anew if that is asked for.
+/// Checks a picture of the manual, or regenerates it if requested.
 fn picture(name: &str, png: &[u8], bytes_max: usize) -> anyhow::Result<()> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     if std::env::var_os("E2E_SCREENSHOTS").is_some() {

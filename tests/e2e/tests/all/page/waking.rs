@@ -10,34 +10,34 @@ use std::time::Duration;
 /// Pictures of the manual.
 const LIGHT: &str = "deploy/docs/waking-light.png";
 const DARK: &str = "deploy/docs/waking-dark-phone.png";
-/// Most bytes of one.
+/// Largest size of a picture in bytes.
 const PICTURE_BYTES_MAX: usize = 40 * 1024;
 
-/// Starts when the gate is open: the page is there for as long as it is looked at.
+/// Returns a workload that starts when the gate is open, so the page exists while the test checks it.
 fn sleeper(gate: &Gate, name: &str) -> Workload {
     gate.before(Workload::new(name).env("HELLO_TEXT", "hello, awake").set("wake.page", json!({})))
 }
 
-/// Nothing of a page came from elsewhere, and its console is empty.
+/// Checks that nothing of a page was loaded from elsewhere, and that its console is empty.
 fn is_by_itself(tab: &Tab, up: &Up, name: &str) {
     let own = up.url(name, "/");
     assert!(tab.asked().iter().all(|url| url.starts_with(&own)), "{:?}", tab.asked());
     assert_eq!(tab.errors(), Vec::<String>::new());
 }
 
-/// Everything stays within the width of the screen.
+/// Checks that everything fits the width of the screen.
 async fn fits(tab: &Tab) -> anyhow::Result<()> {
     let wide = "Math.max(...[...document.querySelectorAll('*')].map(e => Math.ceil(e.getBoundingClientRect().right)))";
     let (wide, have) = (tab.look(wide).await?, tab.look("window.innerWidth").await?);
     let scrolls = tab.look("document.documentElement.scrollWidth > window.innerWidth").await?;
     let moving = tab.look("getComputedStyle(document.querySelector('.track')).overflow").await?;
-    // What moves in its track is cut off by that.
+    // The track clips its moving content.
     assert!(scrolls == json!(false) && moving == json!("hidden"), "{wide} of {have}");
     Ok(())
 }
 
-/// Goal: a visitor sees at once what wakes, since when and how long it usually takes, and then the workload, without a hand;
-/// in light and dark, on a desk and on a phone.
+/// Goal: a visitor sees at once which workload wakes, since when and how long it usually takes, and then the workload,
+/// without any action. Tested in light and dark mode, on a desktop and on a phone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()> {
     let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
@@ -88,8 +88,8 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()>
     up.end().await
 }
 
-/// Goal: a browser without scripts asks again by itself, and says so; HTML of one's own is shown as it is written, with its
-/// names filled in, and is replaced too; a page tells of pods that do not start.
+/// Goal: a browser without scripts reloads by itself, and says so. Custom HTML is shown as written, with its
+/// placeholders filled in, and is replaced, too. A page reports pods that do not start.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail() -> anyhow::Result<()> {
     let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
