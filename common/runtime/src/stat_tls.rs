@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `ZEROSCALE_STAT_TLS_CA_FILE` | both | CAs of the autoscalers' certificates; the URL of stats becomes `wss://` |
 //! | `ZEROSCALE_STAT_TLS_NAME` | both | name in every autoscaler's certificate; default `autoscaler.NAMESPACE.svc` |
-//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | both | own certificate, for stat senders (autoscaler) or siblings (activator) |
+//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | both | certificate for stat senders (autoscaler) or siblings (activator) |
 //! | `ZEROSCALE_STAT_TLS_PLAIN` | autoscaler | `allow`: also plain connections, for rollouts; default `refuse` |
 //! | `ZEROSCALE_STAT_TLS_MIN_VERSION` and so on | autoscaler | accepted TLS parameters ([`Parameters`]) |
 //!

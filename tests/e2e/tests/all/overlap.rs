@@ -128,8 +128,8 @@ async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Goal: the pods of a ReplicaSet that a Deployment has adopted count as the Deployment's own, whatever their names are.
-/// Kubernetes' controller adopts ReplicaSets by their labels; here the test writes the owner reference.
+/// Goal: the pods of a ReplicaSet that a Deployment has adopted count as the Deployment's own, whatever their names
+/// are. Kubernetes' controller adopts ReplicaSets by their labels; here the test writes the owner reference.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_an_adopted_replica_set_are_its_own() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;

@@ -90,7 +90,7 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
                 assert!(head.starts_with("HTTP/1.1 503 ") && is_clear && head.contains("retry-after: "), "{head}");
                 refused += 1;
             }
-            // The activator closed the connection: its workload held the most connections when another client connected.
+            // The activator closed it: its workload held the most connections when another client connected.
             None => refused += 1,
         }
     }
