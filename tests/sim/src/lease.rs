@@ -125,7 +125,7 @@ impl Simulation {
         self.elect(index);
     }
 
-    /// Releases all leases at an orderly exit, except those with pending writes.
+    /// Releases all leases at a graceful exit, except those with pending writes.
     pub(crate) fn release_leases(&mut self, index: usize) {
         let now = self.instant();
         let ops = self.autoscalers[index].election.release(now);

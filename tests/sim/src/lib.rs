@@ -14,7 +14,7 @@
 //!
 //! 1. At most one writer per revision: the API server carries out no write while another process holds its lease. This
 //!    holds however slow the API server is, and whether the lease expired, was handed over or was released.
-//! 2. The last pod is removed only after the activator is in the path: no entry leads only to pods that are gone.
+//! 2. The last pod is removed only after the activator is in the path: no entry routes only to pods that are gone.
 //! 3. Missing data is never zero load: no process that may write lowers the scale while a ready activator with traffic
 //!    cannot report. No revision is scaled to zero while it has had requests without a gap for a stable window.
 //! 4. Desired stays within bounds, and one decision within the scale-up rate.
@@ -32,8 +32,9 @@
 //! # Model of the shell
 //!
 //! The parts of the autoscaler's shell that the rules depend on are modeled again here: queues of stats, attestation
-//! within 3 s, the order of a pass's writes and their classes, measurements of metrics while there are replicas,
-//! back-off, the prober's rounds and the validity of their results. A change of these must be made in both places.
+//! within 3 s, the order of a reconciliation's writes and their classes, measurements of metrics while there are
+//! replicas, back-off, the prober's rounds and the validity of their results. A change of these must be made in both
+//! places.
 //!
 //! # Not here
 //!

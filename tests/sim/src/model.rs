@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub(crate) enum Id {
     /// Scaled object.
     Target(usize),
-    /// Status of the ZeroScaler, as far as the passes use it.
+    /// Status of the ZeroScaler, as far as the reconciliations use it.
     Status(usize),
     /// ServerlessService.
     Path(usize),

@@ -1,4 +1,4 @@
-//! Writes of a pass of either controller, computed from the copies of its autoscaler.
+//! Writes of a reconciliation by either controller, computed from the copies of its autoscaler.
 
 use crate::autoscaler::Initial;
 use crate::model::{Endpoint, Id, Object, Status};
@@ -19,7 +19,7 @@ use std::time::Duration;
 const ACTIVATION_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Simulation {
-    /// Returns the writes of the pass over the ZeroScaler, or `None` before everything was listed.
+    /// Returns the writes of a reconciliation of the ZeroScaler, or `None` before everything was listed.
     pub(crate) fn plan_scale(&mut self, index: usize, revision: usize) -> Option<VecDeque<Step>> {
         let now = self.timestamp();
         let cache = &self.autoscalers[index].cache;
@@ -130,7 +130,7 @@ impl Simulation {
         *self.summary.reasons.entry(format!("{reason:?}")).or_default() += 1;
     }
 
-    /// Returns the writes of the pass over the ServerlessService.
+    /// Returns the writes of a reconciliation of the ServerlessService.
     pub(crate) fn plan_endpoints(&mut self, index: usize, revision: usize) -> Option<VecDeque<Step>> {
         let now = self.timestamp();
         let cache = &self.autoscalers[index].cache;
@@ -141,7 +141,7 @@ impl Simulation {
             _ if pods.is_empty() => true,
             mode => mode == PathMode::Proxy,
         };
-        // Do not lead requests back to pods that are being removed.
+        // Do not route requests back to pods that are being removed.
         let leaving = self.autoscalers[index].leaving.get(&revision).is_some_and(|until| self.now < *until)
             || cache.target(revision) == Some(0);
         if !through && path.mode == PathMode::Proxy && !pods.is_empty() && leaving {

@@ -1,9 +1,9 @@
-//! The two controllers of an autoscaler: each pass reads copies, applies the rules, and writes one object after the
-//! other.
+//! The two controllers of an autoscaler: each reconciliation reads copies, applies the rules, and writes one object
+//! after the other.
 //!
 //! Order and conditions are those of the shell. The replicas are written first and without a precondition, and the
-//! lease is checked before each write. A failed pass is repeated after a back-off, and there is one pass at a time for
-//! each revision and controller.
+//! lease is checked before each write. A failed reconciliation is repeated after a back-off, and there is one at a time
+//! for each revision and controller.
 
 use crate::events::{Event, Local};
 use crate::model::{Id, Object};
@@ -15,7 +15,7 @@ use rand::RngExt;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// First and longest back-off after a failed pass.
+/// First and longest back-off after a failed reconciliation.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(300));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,10 +28,10 @@ pub(crate) enum Controller {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     queued: bool,
-    /// Remaining writes of a running pass.
+    /// Remaining writes of a running reconciliation.
     running: Option<VecDeque<Step>>,
     again: bool,
-    /// True if the repeated pass acts on a decision.
+    /// True if the repeated reconciliation acts on a decision.
     hurried: bool,
     timer: Option<Duration>,
     failures: u32,
@@ -64,7 +64,7 @@ impl Simulation {
         }
     }
 
-    /// Requests a pass that acts on a decision.
+    /// Requests a reconciliation that acts on a decision.
     pub(crate) fn ask_urgently(&mut self, index: usize, revision: usize) {
         let key = (Controller::Autoscaler, revision);
         self.ask(index, key);
@@ -75,7 +75,7 @@ impl Simulation {
         }
     }
 
-    /// Requests a pass after a delay; the earliest request counts.
+    /// Requests a reconciliation after a delay; the earliest request counts.
     pub(crate) fn ask_after(&mut self, index: usize, key: (Controller, usize), delay: Duration) {
         let at = self.now + delay;
         let work = self.autoscalers[index].works.entry(key).or_default();
@@ -112,7 +112,7 @@ impl Simulation {
         self.next_step(index, key);
     }
 
-    /// Queues the next write of a pass, or ends the pass.
+    /// Queues the next write of a reconciliation, or ends the reconciliation.
     fn next_step(&mut self, index: usize, key: (Controller, usize)) {
         let work = self.autoscalers[index].works.entry(key).or_default();
         if let Some(step) = work.running.as_ref().and_then(VecDeque::front) {

@@ -60,6 +60,6 @@ pub struct Summary {
     pub not_led_back: u64,
     /// Times that a contested scale was not rewritten yet.
     pub contested: u64,
-    /// Number of passes by reason.
+    /// Number of reconciliations by reason.
     pub reasons: BTreeMap<String, u64>,
 }

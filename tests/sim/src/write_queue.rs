@@ -36,7 +36,7 @@ impl WriteQueue {
 }
 
 impl Simulation {
-    /// Queues a write of a pass until there is a token for it.
+    /// Queues a write of a reconciliation until there is a token for it.
     pub(crate) fn queue_write(&mut self, index: usize, key: (Controller, usize), class: WriteClass) {
         self.autoscalers[index].write_queue.wait(class, Some(key));
         self.serve_writes(index);
@@ -53,7 +53,7 @@ impl Simulation {
         self.serve_writes(index);
     }
 
-    /// Moves a pass's write to the class of decisions, because a decision waits for that pass to end.
+    /// Moves the write of a reconciliation to the class of decisions, because a decision waits for its end.
     pub(crate) fn promote_write(&mut self, index: usize, revision: usize) {
         let queue = &mut self.autoscalers[index].write_queue;
         let mine = Some((Controller::Autoscaler, revision));

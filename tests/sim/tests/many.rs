@@ -59,9 +59,9 @@ fn streams_do_not_grow_with_activators_times_workloads() {
     assert!(near(more.0, up * 2) && near(more.1, across * 2), "twice the busy: {more:?} of {:?}", (up, across));
 }
 
-/// Goal: if one activator of twenty ends in order, only the slices of workloads that it carries change, with one write
-/// each, and the same when it returns. No workload has fewer activators meanwhile. One that dies is removed before its
-/// successor has responded.
+/// Goal: if one activator of twenty shuts down gracefully, only the slices of workloads that it carries change, with
+/// one write each, and the same when it returns. No workload has fewer activators meanwhile. One that dies is removed
+/// before its successor has responded.
 #[test]
 fn one_activator_of_many_touches_a_part_of_the_slices() {
     let size = Size { workloads: 4_000, ..SIZE };

@@ -193,7 +193,7 @@ fn every_variable_is_in_the_settings() {
 }
 
 /// Goal: no kubelet kills an activator during its shutdown: its pod has as much time as the activator's own bounds
-/// allow. In the drop-in for Knative the activator does not wait for clients to be led elsewhere.
+/// allow. In the drop-in for Knative the activator does not wait for clients to be routed elsewhere.
 #[test]
 fn a_pod_has_as_long_as_its_activator_takes_to_end() {
     let (options, departure) = (read("activator/src/config/options.rs"), read("activator/src/departure.rs"));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! advance(t):  d = t - last; if d > 0: elapsed += d, area += concurrency * d, last = t
-//! report(t):   advance(t); average = area / elapsed (0 if nothing elapsed); area, elapsed and count begin anew
+//! report(t):   advance(t); average = area / elapsed (0 if nothing elapsed); area, elapsed and count restart at 0
 //! ```
 //!
 //! A request counts in the window in which it arrives, and weighs in every window that it overlaps. The divisor is the

@@ -4,9 +4,10 @@
 //! other side's latest beat. So a sender knows a time up to which the other side has certainly received its beats.
 //! There are two times:
 //!
-//! - [`Peers::heard`]: the last time at which I received anything from the sibling. A *takeover* counts from here.
-//! - [`Peers::acknowledged`]: the last time at which I sent something that the sibling certainly received. The duty to
-//!   *stop* counts from here.
+//! - [`Peers::heard`]: the last time at which this activator received anything from the sibling. A *takeover* counts
+//!   from here.
+//! - [`Peers::acknowledged`]: the last time at which this activator sent something that the sibling certainly received.
+//!   The duty to *stop* counts from here.
 //!
 //! The second time is never later than the first time at the other side, whatever the delays and clocks. So an
 //! activator that stops [`STOP_AFTER`] after the second time has stopped before another takes over [`DEAD_AFTER`] after

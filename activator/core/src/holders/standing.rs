@@ -161,8 +161,8 @@ impl Council {
         siblings.others(&self.me).filter(move |(peer, contact)| is_foreign(peer, *contact)).map(|(peer, _)| peer)
     }
 
-    /// Decides the standing anew. While sharing, `held_alone` must tell whether no workload needs another activator any
-    /// more.
+    /// Decides the standing again. While sharing, `held_alone` must tell whether no workload needs another activator
+    /// any more.
     pub fn judge(&mut self, siblings: &Siblings, held_alone: impl FnOnce() -> bool, now: Instant) -> Standing {
         self.meet(siblings, now);
         let others = || siblings.others(&self.me).map(|(_, contact)| contact);

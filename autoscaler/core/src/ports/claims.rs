@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// Maximum of numbers without a line that the slices of one ZeroScaler may name. A Service has few ports.
 pub const UNRECORDED_MAX: usize = 16;
 
-/// EndpointSlice that claims to lead clients of a ZeroScaler to activators.
+/// EndpointSlice that claims to route clients of a ZeroScaler to activators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Namespace of the slice and name of its owner.

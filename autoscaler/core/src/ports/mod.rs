@@ -36,7 +36,7 @@
 //! before. An activator or a reader of slices would have to lag by minutes to see both workloads. Watches end and
 //! restart within five minutes, and clocks may differ by two.
 //!
-//! *No slice leads to a closed port.* An address is added only by rule 3, so an activator saw the line held at most
+//! *No slice points to a closed port.* An address is added only by rule 3, so an activator saw the line held at most
 //! [`PROOF_HOLDS`] before the write began, and a write ends within ten seconds or fails. Slices written before the
 //! release was observed are thus observed within a minute, and the number stays open for [`OPEN_FOR`]. (An activator
 //! that dies stays in slices until its Service reports that, like a pod of any Service.)

@@ -3,7 +3,7 @@
 //! # The number of a port
 //!
 //! Among the lines with the workload's uid, a port owns the lines with its name. Of lines whose name no port has, it
-//! owns the line that its slices lead to, or otherwise lines with its port number. So a port that is renamed,
+//! owns the line that its slices point to, or otherwise lines with its port number. So a port that is renamed,
 //! renumbered, or both keeps its line. Of the held lines within the range, the port has the one in its slices or its
 //! status, otherwise the lowest.
 //!
@@ -59,7 +59,7 @@ pub fn quota(range: PortRange) -> usize {
 pub struct Wanted {
     /// Port of the Service.
     pub port: PortId,
-    /// Number that its slices lead to.
+    /// Number that its slices point to.
     pub listed: Option<u16>,
     /// Number in its status.
     pub shown: Option<u16>,
@@ -117,7 +117,7 @@ pub struct Change {
 pub struct Outcome {
     /// Number of the port, once the ledger contains it. A number that is not written yet belongs to no workload.
     pub number: Option<u16>,
-    /// Other open numbers of the port. Slices may lead there until the new one is proven.
+    /// Other open numbers of the port. Slices may point there until the new one is proven.
     pub former: Vec<u16>,
     /// Reason why the port has no number, or not a good one.
     pub problem: Option<Problem>,
@@ -196,7 +196,7 @@ pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
 }
 
 /// Takes the lines of a port out of those of its workload. These are the lines with its name. Of lines whose name no
-/// port has, they are the one that its slices lead to, and those with its port number that no port's slices lead to.
+/// port has, they are the one that its slices point to, and those with its port number that no port's slices point to.
 fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, wanted: &Wanted) -> Vec<(u16, &'a Entry)> {
     let all = &workload.ports;
     let is_its = |number: u16, entry: &Entry| match () {

@@ -35,7 +35,7 @@
 //!
 //! # Several ports
 //!
-//! A slice has one list of ports for all of its addresses. So addresses whose ports lead to the same numbers share a
+//! A slice has one list of ports for all of its addresses. So addresses whose ports map to the same numbers share a
 //! slice: [`group`]. There is at least one slice per address family, and usually only that.
 
 use super::{Proofs, Verdict};
@@ -163,7 +163,7 @@ pub enum Urgency {
     Low,
     /// Write without a wait: a single activator gets a second one. If the only one died, clients would be refused.
     Soon,
-    /// Write first: clients are led to an activator that is leaving, or to none.
+    /// Write first: clients are routed to an activator that is leaving, or to none.
     High,
 }
 

@@ -223,7 +223,7 @@ fn a_port_keeps_its_number_or_gets_one() {
     }
 }
 
-/// Goal: ports that get other names because another Service comes first keep the numbers that slices lead to.
+/// Goal: ports that get other names because another Service comes first keep the numbers that slices point to.
 #[test]
 fn ports_of_another_first_service_keep_their_numbers() {
     let leads = |name: &str, number: u16, to: u16| Wanted { listed: Some(to), ..wanted(name, number) };
@@ -492,8 +492,8 @@ fn who_is_not_ready_stays_where_nobody_else_is() {
     assert_eq!(find(&there, &both(Unready, Terminating), &[]).with_unready(), [at(B, 90, false)], "one still serves");
 }
 
-/// Goal: clients that are led to no activator or to a leaving one have priority. A second activator is added without a
-/// wait, and a further one can wait. Each family is served by its own addresses.
+/// Goal: clients that are routed to no activator or to a leaving one have priority. A second activator is added without
+/// a wait, and a further one can wait. Each family is served by its own addresses.
 #[test]
 fn a_second_activator_does_not_wait_and_a_third_does() {
     let at = |address: &str, ready| Listed { address: address.parse().expect("an address"), number: 100, ready };

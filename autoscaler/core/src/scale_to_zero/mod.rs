@@ -7,7 +7,7 @@
 //! 2. *Inactive*: the activators must be proven to be in the path (an activator responds to a probe of the public
 //!    Service).
 //! 3. Then the last pod is removed, once one of two conditions holds: the revision has been inactive for both the grace
-//!    period and the pod retention; or the path has led through activators for the grace period and the retention is
+//!    period and the pod retention; or the path has gone through activators for the grace period and the retention is
 //!    over.
 //!
 //! # Two phases
@@ -48,7 +48,7 @@ use crate::path_mode::PathMode;
 
 /// Time added to the progress deadline before an activation is given up.
 pub const ACTIVATION_TIMEOUT_BUFFER: Duration = Duration::from_secs(30);
-/// Interval of checks while the path already leads through the activators, so that no change of the path triggers one.
+/// Interval of checks while the path already goes through the activators, so that no change of the path triggers one.
 pub const PROXY_RECHECK: Duration = Duration::from_secs(3);
 
 /// Input of [`decide`].

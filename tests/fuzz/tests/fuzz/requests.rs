@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! - Nothing panics.
-//! - Every request that reaches the pod is complete and belongs to an existing revision. Its host leads there,
-//!   hop-by-hop fields are removed, and its forwarding headers name only the peer, whatever the peer sends.
+//! - Every request that reaches the pod is complete and belongs to an existing revision. Its host belongs to that
+//!   revision, hop-by-hop fields are removed, and its forwarding headers name only the peer, whatever the peer sends.
 //! - The client gets no more `200` responses from the pod than the pod got requests.
 //! - The next client is served.
 

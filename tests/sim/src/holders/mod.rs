@@ -4,7 +4,7 @@
 //! seed ─▶ one queue of events ─▶ activators (Holding, Peers) ◀─ sessions ─▶ activators
 //!                                      │ requests                 ▲ lists of activators and pods, late
 //!                                      ▼                          │
-//!                                pods that count what they run ─▶ what must hold
+//!                                pods that count their requests ─▶ invariants
 //! ```
 //!
 //! # Invariants, checked at every event
@@ -16,8 +16,8 @@
 //!
 //! # Faults
 //!
-//! - Activators crash and return at the same address without state; leave in order and continue for seconds; leave the
-//!   list and return to it.
+//! - Activators crash and return at the same address without state; shut down gracefully over seconds; leave the list
+//!   and return to it.
 //! - Pairs of activators cannot reach each other. Activators reach no other and are removed from the list meanwhile.
 //! - Lists arrive seconds late. Transit times are long.
 //! - Pods are added and removed; each activator proves them at its own time, or alone believes that they have failed.

@@ -2,7 +2,7 @@
 //! only fault is one activator that ends and returns. Nothing depends on randomness or on a clock.
 //!
 //! ```text
-//! activators ── stats of busy workloads ──▶ the autoscaler that each is connected to ── what is not its own ──▶ owners
+//! activators ── stats of busy workloads ──▶ the autoscaler that each is connected to ── forwarded stats ──▶ owners
 //!     ▲                                          │ leases, slices
 //!     └──────── watches ──── API server ◀────────┘ ───▶ watches of all autoscalers, activators and nodes
 //! ```

@@ -1,4 +1,4 @@
-//! Counts the writes of slices when one activator ends in order, returns, and dies.
+//! Counts the writes of slices when one activator shuts down gracefully, returns, and dies.
 
 use super::{Size, address, key, need};
 use autoscaler_core::ports::carriers::endpoints_among;
@@ -20,7 +20,7 @@ const LATER: Duration = PROOF_HOLDS.saturating_mul(2);
 pub struct Changes {
     /// Slices that named the activator.
     pub touched: usize,
-    /// Urgent writes: clients were led to an activator that has gone.
+    /// Urgent writes: clients were routed to an activator that has gone.
     pub urgent: usize,
     /// All writes until the slices were final.
     pub writes: usize,
@@ -98,7 +98,7 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// Returns the writes caused by one activator that ends in order, returns, and dies.
+/// Returns the writes caused by one activator that shuts down gracefully, returns, and dies.
 pub fn changes(size: &Size) -> [Changes; 3] {
     let (all, born) = (everybody(size.activators), origin());
     let (gone, others) = (address(0), &all[1..]);

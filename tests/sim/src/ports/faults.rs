@@ -22,7 +22,7 @@ pub(super) enum Fault {
         workload: usize,
         restored: bool,
     },
-    /// The workload is deleted in order.
+    /// The workload is deleted normally.
     Delete(usize),
     /// The workload's finalizer is removed, and it is gone at once.
     Force(usize),
@@ -51,7 +51,7 @@ pub(super) enum Fault {
     SlowWrites,
     LoseAnswers,
     CrashProxy(usize),
-    /// The activator ends in order and is replaced.
+    /// The activator shuts down gracefully and is replaced.
     RollProxy(usize),
     PauseProxy(usize),
     StallProxy(usize),

@@ -9,7 +9,7 @@ use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
-    /// Checks that each number has one workload, and that no slice leads to a closed port.
+    /// Checks that each number has one workload, and that no slice points to a closed port.
     pub(super) fn judge_numbers(&mut self) {
         let mut owners: BTreeMap<u16, String> = BTreeMap::new();
         let mut doubles = Vec::new();
@@ -54,14 +54,14 @@ impl World {
         }
     }
 
-    /// Returns the reason why an address in a slice does not lead to its workload, or `None` if it does, or if the
+    /// Returns the reason why an address in a slice does not reach its workload, or `None` if it does, or if the
     /// activator has died or is paused.
     fn closed(&self, listed: &Listed, uid: &str) -> Option<String> {
         let proxy = &self.proxies[proxy_at(listed.address)];
         if proxy.down || !proxy.ready {
             return None;
         }
-        // Another process took the number while the former activator process was dead: nobody could know.
+        // Another process took the number while the former activator process was dead: no process could know that.
         if proxy.could_not_bind(listed.number) {
             return None;
         }

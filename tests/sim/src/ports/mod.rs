@@ -1,19 +1,19 @@
 //! Simulation of port numbers: the real rules of allocation, proof and listening, in a cluster with faults.
 //!
 //! ```text
-//! seed ─▶ one queue of events ─▶ owners (plan, proofs, slices) ─ writes ─▶ API server ─ watches ─▶ activators (listeners)
-//!                                       ▲──────────── probes ──────────────────────────────────────────┘
-//!                                nodes: old copies of slices ─▶ clients connect ─▶ what must hold
+//! seed ─▶ event queue ─▶ owners (plan, proofs, slices) ─ writes ─▶ API server ─ watches ─▶ activators (listeners)
+//!                               ▲──────────── probes ──────────────────────────────────────────┘
+//!                        nodes: old copies of slices ─▶ clients connect ─▶ invariants
 //! ```
 //!
 //! # Invariants, checked at every event
 //!
 //! 1. One workload per number: among all lines of the ledger, all slices and all sockets of running activators, no two
 //!    name different workloads for one number.
-//! 2. No slice leads to a closed port: if a slice, or a node's old copy of one, has the address of a ready activator,
+//! 2. No slice points to a closed port: if a slice, or a node's old copy of one, has the address of a ready activator,
 //!    that activator listens on the number, for the slice's workload.
 //! 3. Without faults the system comes to rest: every port has one number of the range, which is in its status, and its
-//!    slices lead there at every activator that the workload needs. No line of a deleted workload is held.
+//!    slices point there at every activator that the workload needs. No line of a deleted workload is held.
 //!
 //! # Faults
 //!
@@ -22,7 +22,7 @@
 //! - Writes take nine seconds, responses are lost, and clocks differ by two minutes.
 //! - Activators crash and return at the same address, are rolled, are paused, or receive nothing. Other processes take
 //!   numbers.
-//! - Objects are created, deleted in order or by force, and created again with the status of the former one. Ports are
+//! - Objects are created, deleted normally or by force, and created again with the status of the former one. Ports are
 //!   renamed, renumbered, added and removed. Statuses are edited and restored.
 //! - The range is edited, and is hardly larger than needed.
 //!
@@ -30,10 +30,10 @@
 //!
 //! # Model of the shell
 //!
-//! One pass covers all of an owner's workloads, with one write at a time per object. A map of the ledger and the slices
-//! of a workload are written only under the version that was read. The API server is asked before the number of an
-//! unknown workload is released. Finalizers remove the slices first. All of this is modeled here; a change of it must
-//! be made in both places.
+//! One reconciliation covers all of an owner's workloads, with one write at a time per object. A map of the ledger and
+//! the slices of a workload are written only under the version that was read. The API server is asked before the number
+//! of an unknown workload is released. Finalizers remove the slices first. All of this is modeled here; a change of it
+//! must be made in both places.
 //!
 //! # Not here
 //!
@@ -93,7 +93,7 @@ pub struct Summary {
     pub reused: u64,
     /// Writes that failed because of a newer version.
     pub conflicts: u64,
-    /// Passes by an owner of a bucket that has another owner, too.
+    /// Reconciliations by an owner of a bucket that has another owner, too.
     pub disagreements: u64,
     /// Probes that got a response.
     pub probes: u64,

@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// Makes one pass over all workloads that this process owns.
+    /// Reconciles all workloads that this process owns.
     fn look(&mut self, index: usize) {
         let (at, now) = (self.now, self.instant(self.now));
         let mut owner = std::mem::take(&mut self.owners[index]);

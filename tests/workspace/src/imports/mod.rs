@@ -1,7 +1,7 @@
 //! Determines which source file of a crate uses which other file, and by which names.
 //!
 //! [`Imports::read`] walks the modules from the crate's roots, without modules that are compiled only for tests. It
-//! records each path that leads into another file: in a `use`, in code, in the arguments of a macro. A path through a
+//! records each path that refers to another file: in a `use`, in code, in the arguments of a macro. A path through a
 //! re-export counts for the file that defines the name. A re-export itself does not count, so a module may gather its
 //! children's names without depending on them.
 //!
