@@ -1,8 +1,9 @@
-//! Clients that give up: 200 requests a second, each given up after a second, to one pod that takes two at a time.
+//! Clients that time out: 200 requests per second to one pod that takes two requests at a time. Each client times out
+//! after a second.
 //!
-//! The load under which upstream's activator grew without bound (upstream issue 13583). The pod works 100 ms, so it
-//! answers 20 a second, and nine in ten requests are given up while they wait. A third of them have a body that nobody
-//! reads meanwhile. Each client has a connection of its own, and closes it.
+//! Under this load, upstream's activator grew without bound (upstream issue 13583). The pod works 100 ms on a request,
+//! so it serves 20 requests per second, and nine in ten requests are canceled while they wait. A third of the requests
+//! have a body, which is not read while the request waits. Each client opens and closes its own connection.
 
 use crate::pod::PodServer;
 use crate::rig::{Rig, key};
@@ -17,57 +18,58 @@ use tokio::time::Instant;
 
 const SPACING: Duration = Duration::from_millis(5);
 
-/// A client's patience.
+/// Timeout of a client.
 const GIVES_UP: Duration = Duration::from_secs(1);
 
-/// Time between two looks at the process.
+/// Interval between two measurements of the process.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Most requests that can wait when every client gives up on time: a second's worth, and what a busy machine adds.
+/// Maximum number of requests that wait if every client times out punctually: the requests of one second, and a reserve
+/// for a busy machine.
 pub const WAITING_MAX: u32 = 600;
 
-/// What the process uses.
+/// Resource usage of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Resident memory in KiB.
     pub resident_kib: u64,
-    /// Open descriptors.
+    /// Number of open descriptors.
     pub descriptors: usize,
-    /// Tasks alive on the runtime.
+    /// Number of live tasks of the runtime.
     pub tasks: usize,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Figures {
-    /// How long the load lasted.
+    /// Duration of the load.
     pub lasted: Duration,
-    /// Requests sent.
+    /// Number of requests sent.
     pub sent: usize,
-    /// Answered in time.
+    /// Number of requests answered before their client timed out.
     pub answered: usize,
-    /// Requests that the pod was sent.
+    /// Number of requests that reached the pod.
     pub reached: usize,
-    /// Most requests that waited at a look.
+    /// Maximum number of waiting requests, of all measurements.
     pub queued_max: u32,
-    /// Most that ran at a look: the pod takes two.
+    /// Maximum number of running requests, of all measurements. The pod takes two.
     pub in_flight_max: u32,
-    /// Before the load.
+    /// Usage before the load.
     pub before: Usage,
-    /// After a tenth of it.
+    /// Usage after a tenth of the load.
     pub early: Usage,
-    /// At its end.
+    /// Usage at the end of the load.
     pub late: Usage,
-    /// After it, when nothing waits any more.
+    /// Usage after the load, when no request waits.
     pub after: Usage,
-    /// Held requests and their bytes after it.
+    /// Number of held requests after the load, and their bytes.
     pub held_after: (u64, u64),
 }
 
-/// Runs the load for so long, in the calling thread's runtime.
+/// Runs the load for `lasts`, in the calling thread's runtime.
 ///
 /// # Errors
-/// Something does not start, or what waits never goes.
+/// Fails if something does not start, or if requests still wait or run long after the load.
 pub async fn run(lasts: Duration) -> anyhow::Result<Figures> {
     let pod = PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
     let rig = Rig::start(|backend| backend.container_concurrency = 2).await?;
@@ -106,7 +108,7 @@ pub async fn run(lasts: Duration) -> anyhow::Result<Figures> {
     Ok(Figures { lasted, sent, answered, reached, queued_max, in_flight_max, before, early, late, after, held_after })
 }
 
-/// Waits a while for the tasks to become as few as they were.
+/// Waits up to 10 s until there are at most `tasks` live tasks.
 async fn settled(tasks: usize) {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let fewer = async {
@@ -117,7 +119,7 @@ async fn settled(tasks: usize) {
     let _ = tokio::time::timeout(Duration::from_secs(10), fewer).await;
 }
 
-/// Sends a request and waits for its answer, a second at most. Whether it came.
+/// Sends a request and waits for its response, up to a second. Reports whether the response arrived.
 async fn client(activator: SocketAddr, number: usize) -> bool {
     let request: &[u8] = match number % 3 {
         0 => b"POST /?work=100 HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 5\r\n\r\nhello",

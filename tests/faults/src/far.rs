@@ -1,7 +1,8 @@
 //! A pod far away: how long does it take to wake it?
 //!
-//! Upstream's probes give up after 300 ms, and a pod whose network takes longer never wakes (upstream issue 14202).
-//! Here one sleeping revision has one request, whose pod appears at the other end of a [long cable](crate::wire).
+//! Upstream's probes time out after 300 ms, so a pod at a greater network latency never wakes (upstream issue 14202).
+//! Here one sleeping revision receives one request, and its pod appears at the other end of a [long
+//! cable](crate::wire).
 
 use crate::load::Clients;
 use crate::netns::{self, Namespace};
@@ -15,35 +16,35 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// To the pod and back.
+    /// Round-trip time to the pod.
     pub round_trip: Duration,
-    /// What the pod speaks.
+    /// Protocol of the pod.
     pub protocol: Protocol,
-    /// How it is probed.
+    /// Readiness probe of the pod.
     pub probe: Probe,
 }
 
-/// What it came to, counted from when the pod's address was told.
+/// Result of a run. All durations count from the moment when the activator received the pod's address.
 #[derive(Debug)]
 pub struct Figures {
     plan: Plan,
-    /// Until the pod was believed.
+    /// Time until the activator considered the pod ready.
     pub believed: Duration,
-    /// Until the held request had its answer.
+    /// Time until the held request had its response.
     pub answered: Duration,
-    /// What a request took after that.
+    /// Duration of a request sent after that.
     pub warm: Duration,
 }
 
-/// Runs `plan` in a network of its own, on threads of its own.
+/// Runs `plan` in its own network and on its own threads.
 ///
 /// # Errors
-/// Namespaces are not permitted, something does not start, or the pod does not wake.
+/// Fails if namespaces are not permitted, if something does not start, or if the pod does not wake.
 pub fn run(plan: Plan) -> anyhow::Result<Figures> {
-    // The calling thread's namespace is left alone.
+    // The calling thread stays in its own namespace.
     let thread = std::thread::spawn(move || {
         netns::enter_new()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

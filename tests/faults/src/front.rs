@@ -1,13 +1,13 @@
-//! An activator for suites that are not written in Rust: a process that says where it listens, and lets its revision
-//! fall asleep and wake at their word.
+//! An activator for suites in other languages: a process that reports its address, and lets its revision go to zero and
+//! wake on command.
 //!
-//! It reads a word a line, and says `done` when it is so:
+//! The process reads one command per line, and prints `done` once the command is complete:
 //!
-//! | word | what it does |
+//! | command | effect |
 //! |---|---|
-//! | `sleep` | takes the pod away |
+//! | `sleep` | removes the pod |
 //! | `held` | waits until a request is held |
-//! | `wake` | brings the pod back |
+//! | `wake` | adds the pod again |
 //! | `idle` | waits until no request runs or is held |
 
 use crate::rig::Rig;
@@ -16,17 +16,17 @@ use common::backend::Protocol;
 use std::net::SocketAddr;
 use tokio::sync::mpsc;
 
-/// Serves until its input ends. The revision has the host `app.ns` and those of `hosts`.
+/// Serves until the input ends. The revision has the host `app.ns` and the hosts in `hosts`.
 ///
 /// # Errors
-/// The pod does not answer, a word is none of the above, or what it says does not become so.
+/// Fails if the pod does not respond, if a command is unknown, or if its state is not reached in time.
 pub async fn run(pod: SocketAddr, protocol: Protocol, hosts: Vec<String>) -> anyhow::Result<()> {
     let rig = Rig::start(|backend| backend.protocol = protocol).await?;
     rig.hosts(&hosts).await?;
     rig.serve(&[pod]).await?;
     println!("ready {}", rig.activator.http1);
     let (sender, mut words) = mpsc::channel(1);
-    // It ends with the input, or with the process.
+    // The thread ends with the input or with the process.
     std::thread::spawn(move || std::io::stdin().lines().try_for_each(|word| sender.blocking_send(word)));
     while let Some(word) = words.recv().await.transpose()? {
         match word.trim() {

@@ -1,16 +1,16 @@
-//! The activator beside pods that vanish or are far away, and clients that give up.
+//! Faults around the activator: pods that vanish or are far away, and clients that time out or flood.
 //!
-//! | run | what is asked |
+//! | run | question |
 //! |---|---|
 //! | [`pod_failure`] | one of three pods fails under load: which requests fail, and how long do the others take? |
 //! | [`far`] | a pod is 200 ms away: does it wake, and how soon? |
-//! | [`client_timeouts`] | clients give up nine in ten requests: does anything grow? |
-//! | [`flood`] | clients, or pods, have the activator keep all that they can: does its memory stay within its limit? |
+//! | [`client_timeouts`] | clients cancel nine in ten requests: does anything grow? |
+//! | [`flood`] | clients or pods make the activator hold as much as they can: does its memory stay within its limit? |
 //!
 //! [`front`] is an activator alone, for `tests/suites`.
 //!
-//! `cargo run --release -p faults -- pod-failure` (or `far`, `client-timeouts`, `flood`) prints figures; `tests/` holds short
-//! runs to what must be so on any machine.
+//! `cargo run --release -p faults -- pod-failure` (or `far`, `client-timeouts`, `flood`) prints figures. `tests/`
+//! contains short runs, and asserts what must hold on any machine.
 
 pub mod client_timeouts;
 pub mod far;

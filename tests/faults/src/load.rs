@@ -1,4 +1,4 @@
-//! Clients of the activator: requests at a steady rate, whether or not answers come.
+//! Clients of the activator. They send requests at a steady rate, whether or not responses arrive.
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest wait for one answer.
+/// Timeout of one request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Clients that share their kept-alive connections.
@@ -20,35 +20,35 @@ pub struct Clients {
     activator: SocketAddr,
 }
 
-/// What one request came to.
+/// Result of one request.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Its method.
+    /// Method of the request.
     pub method: Method,
-    /// When it was sent.
+    /// Time at which the request was sent.
     pub sent: Instant,
-    /// Until its answer was complete, or it failed.
+    /// Duration until its response was complete or it failed.
     pub took: Duration,
-    /// The status of a complete answer.
+    /// Status of a complete response.
     pub status: Option<StatusCode>,
-    /// Whether the answer names the activator as its origin.
+    /// Set if the response names the activator as its origin.
     pub named: bool,
 }
 
 impl Sample {
-    /// Whether it was answered as it should be.
+    /// Reports whether the request succeeded.
     pub fn is_good(&self) -> bool {
         self.status == Some(StatusCode::OK)
     }
 }
 
 impl Clients {
-    /// Of an activator.
+    /// Creates clients of `activator`.
     pub fn of(activator: SocketAddr) -> Self {
         Self { client: Client::builder(TokioExecutor::new()).build_http(), activator }
     }
 
-    /// Sends one request and reads all of its answer.
+    /// Sends one request and reads its whole response.
     pub async fn send(&self, method: Method, query: &str) -> Sample {
         let sent = Instant::now();
         let body = if method == Method::POST { Bytes::from_static(&[b'x'; 100]) } else { Bytes::new() };

@@ -1,4 +1,4 @@
-//! Prints figures. See the library's text.
+//! Command line of the runs. It prints figures; see the library's documentation.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use common::backend::{HttpGet, Probe, Protocol};
@@ -20,12 +20,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Run {
-    /// One of three pods fails at 100 requests a second. Needs root and iproute2.
+    /// One of three pods fails at 100 requests per second. Needs root and iproute2.
     PodFailure {
         /// Load after the failure, in seconds.
         #[arg(long, default_value_t = 10)]
         seconds: u64,
-        /// In these ways; each, if none is named.
+        /// Faults to run; all by default.
         #[arg(long)]
         fault: Vec<Fault>,
         /// Only with pods that speak HTTP/2.
@@ -34,39 +34,39 @@ enum Run {
         /// Only with pods that speak HTTP/1.1.
         #[arg(long, conflicts_with = "h2c")]
         http1: bool,
-        /// What each request asks for, in milliseconds: as long as the load lasts, and no connection is ever idle.
+        /// Work of each request, in milliseconds; if it is as long as the load, no connection is ever idle.
         #[arg(long, default_value_t = 50)]
         work: u64,
     },
-    /// A pod far away wakes. Needs root, iproute2 and /dev/net/tun.
+    /// A distant pod wakes. Needs root, iproute2 and /dev/net/tun.
     Far {
-        /// So far, in milliseconds there and back.
+        /// Round-trip times to the pod, in milliseconds.
         #[arg(long, default_values_t = [20, 200, 400, 1200])]
         round_trip: Vec<u64>,
     },
-    /// 200 requests a second to one pod that takes two at a time, each given up after a second.
+    /// 200 requests per second to one pod that takes two at a time; each times out after a second.
     ClientTimeouts {
-        /// How long, in minutes.
+        /// Duration of the load, in minutes.
         #[arg(long, default_value_t = 60)]
         minutes: u64,
     },
-    /// Clients, or pods, that have the activator, a process of its own, keep all that they can.
+    /// Clients or pods make the activator, a separate process, hold as much as they can.
     Flood {
-        /// In these ways; each, if none is named.
+        /// Floods to run; all by default.
         kind: Vec<flood::Kind>,
-        /// How long each, in seconds.
+        /// Duration of each flood, in seconds.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// How many clients, in hundredths of those that each has.
+        /// Number of clients, in percent of each flood's own number.
         #[arg(long, default_value_t = 100)]
         clients: usize,
-        /// The activator's program; without it cargo builds one in our own profile.
+        /// Program of the activator; by default cargo builds it in this program's profile.
         #[arg(long)]
         activator: Option<PathBuf>,
     },
-    /// An activator before one pod, which does what it reads; for `tests/suites`.
+    /// An activator before one pod, controlled by standard input; for `tests/suites`.
     Front {
-        /// Where the pod listens.
+        /// Address of the pod.
         pod: SocketAddr,
         /// The pod speaks HTTP/2.
         #[arg(long)]

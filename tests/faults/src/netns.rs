@@ -1,7 +1,8 @@
-//! A small network of its own: one namespace for the activator and its clients, one for each pod, a cable to each.
+//! A small private network: one namespace for the activator and its clients, one for each pod, and a cable (a pair of
+//! veth devices) to each pod.
 //!
-//! Namespaces belong to threads and to the sockets made there, have no names, and are gone with the last of them,
-//! cables included: nothing is left behind however the process ends. It takes root (or `CAP_SYS_ADMIN` and
+//! A namespace belongs to threads and to the sockets created there. It has no name, and disappears with the last of
+//! them, cables included: nothing remains, however the process ends. Needs root (or `CAP_SYS_ADMIN` and
 //! `CAP_NET_ADMIN`) and the `ip` command.
 
 use anyhow::{Context, bail};
@@ -10,34 +11,34 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::sync::mpsc;
 
-/// What becomes of a cable.
+/// Fault of a pod or of its cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fault {
-    /// The activator's end is no more, and with it the route: connects fail at once.
+    /// The activator's end is deleted, and the route with it: connects fail at once.
     LinkGone,
-    /// The pod's end is down: packets go out and reach nobody.
+    /// The pod's end is down: packets leave the activator and reach no pod.
     Unreachable,
-    /// The pod's machine takes packets and drops them.
+    /// The pod's machine receives packets and drops them.
     BlackHole,
-    /// The program is killed, its connections are reset, its port is closed.
+    /// The program is killed: its connections are reset, its port is closed.
     Reset,
 }
 
-/// A thread with a network namespace of its own, which carries out commands there.
+/// A thread with its own network namespace, which runs jobs there.
 pub struct Namespace {
-    /// The thread, which names the namespace to the kernel.
+    /// Thread ID, by which the kernel identifies the namespace.
     thread: u32,
     commands: mpsc::Sender<Job>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Gives the calling thread a namespace, and every thread that it starts from now on.
+/// Moves the calling thread into a new namespace, and every thread that it starts from now on.
 ///
 /// # Errors
-/// It is not permitted.
+/// Fails if the process lacks the permission.
 pub fn enter_new() -> anyhow::Result<()> {
-    // SAFETY: only the network namespace is left; memory and descriptors are shared as before.
+    // SAFETY: only the network namespace changes; memory and descriptors are shared as before.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
         .context("a network namespace cannot be made: this needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN")?;
     ip("link set lo up")
@@ -46,7 +47,7 @@ pub fn enter_new() -> anyhow::Result<()> {
 /// Runs `ip` in the calling thread's namespace.
 ///
 /// # Errors
-/// It is not installed, or refuses.
+/// Fails if `ip` is not installed or reports an error.
 pub fn ip(arguments: &str) -> anyhow::Result<()> {
     let output = Command::new("ip").args(arguments.split(' ')).output().context("ip (of iproute2) is needed")?;
     if !output.status.success() {
@@ -56,7 +57,7 @@ pub fn ip(arguments: &str) -> anyhow::Result<()> {
 }
 
 impl Namespace {
-    /// Starts the thread. It ends with the value.
+    /// Starts the thread. It ends when the value is dropped.
     ///
     /// # Errors
     /// See [`enter_new`].
@@ -78,10 +79,10 @@ impl Namespace {
         Ok(Self { thread, commands })
     }
 
-    /// Does something in it.
+    /// Runs `job` in the namespace.
     ///
     /// # Errors
-    /// What `job` says, or its thread has ended.
+    /// Returns the error of `job`, or fails if the thread has ended.
     pub fn within<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
@@ -95,10 +96,10 @@ impl Namespace {
     }
 }
 
-/// A cable from the calling thread's namespace to `namespace`, whose end is the returned address.
+/// Creates a cable from the calling thread's namespace to `namespace`, and returns the address of its end there.
 ///
 /// # Errors
-/// It cannot be laid.
+/// Fails if the cable cannot be created.
 pub fn cable(number: u8, namespace: &Namespace) -> anyhow::Result<IpAddr> {
     let thread = namespace.thread;
     ip(&format!("link add pod{number} type veth peer name eth0 netns {thread}"))?;
@@ -111,15 +112,16 @@ pub fn cable(number: u8, namespace: &Namespace) -> anyhow::Result<IpAddr> {
     Ok(Ipv4Addr::new(10, 77, number, 2).into())
 }
 
-/// Breaks a cable. [`Fault::Reset`] leaves it alone.
+/// Breaks a cable. [`Fault::Reset`] leaves it intact.
 ///
 /// # Errors
-/// It cannot be broken.
+/// Fails if the cable cannot be broken.
 pub fn fail(fault: Fault, number: u8, namespace: &Namespace) -> anyhow::Result<()> {
     match fault {
         Fault::LinkGone => ip(&format!("link del pod{number}")),
         Fault::Unreachable => namespace.within(|| ip("link set eth0 down")),
-        // No way back: what comes in is from a source that cannot be, and is dropped before TCP sees it.
+        // There is no route back: incoming packets have an unreachable source, so they are dropped before TCP sees
+        // them.
         Fault::BlackHole => namespace.within(move || ip(&format!("route add blackhole 10.77.{number}.1/32"))),
         Fault::Reset => Ok(()),
     }

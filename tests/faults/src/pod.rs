@@ -1,7 +1,8 @@
-//! A pod: HTTP/1.1 and h2c, in a thread of its own, so that it can be in another network namespace, and end in an
-//! instant.
+//! A pod that serves HTTP/1.1 and h2c. It runs in its own thread, so it can live in another network namespace and end
+//! at once.
 //!
-//! `?work=MS` answers after so long, `?drip=COUNT` sends a part every 100 ms, `?body=MIB` answers with so much.
+//! `?work=MS` delays the response by MS milliseconds, `?drip=COUNT` sends a part every 100 ms, and `?body=MIB` sends a
+//! body of MIB mebibytes.
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -21,15 +22,15 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two parts of a dripping answer.
+/// Interval between two parts of a dripping response.
 const DRIP: Duration = Duration::from_millis(100);
 
-/// Bytes of a large body that are sent at once.
+/// Size of a part of a large body, in bytes.
 const PART: usize = 16 * 1024;
 
-/// A running pod; it ends when dropped.
+/// A running pod. It ends when dropped.
 pub struct PodServer {
-    /// Where it listens.
+    /// Address at which the pod listens.
     pub address: SocketAddr,
     counts: Arc<Counts>,
     end: CancellationToken,
@@ -42,10 +43,10 @@ struct Counts {
 }
 
 impl PodServer {
-    /// Starts one, with sockets of the calling thread's namespace.
+    /// Starts a pod with sockets of the calling thread's namespace.
     ///
     /// # Errors
-    /// No port of `ip` is free.
+    /// Fails if no port of `ip` is free.
     pub fn start(ip: IpAddr) -> anyhow::Result<Self> {
         let (counts, end) = (Arc::new(Counts::default()), CancellationToken::new());
         let (bound, told) = mpsc::channel();
@@ -65,17 +66,17 @@ impl PodServer {
         Ok(Self { address, counts, end })
     }
 
-    /// Requests received.
+    /// Returns the number of requests received.
     pub fn requests(&self) -> usize {
         self.counts.requests.load(Ordering::SeqCst)
     }
 
-    /// POSTs received and not answered yet.
+    /// Returns the number of POSTs that still run.
     pub fn posts_running(&self) -> usize {
         self.counts.posts_running.load(Ordering::SeqCst)
     }
 
-    /// Ends it as SIGKILL does, with a reset on every connection.
+    /// Ends the pod as SIGKILL does, with a reset on every connection.
     pub fn kill(&self) {
         self.end.cancel();
     }
@@ -91,7 +92,7 @@ async fn serve(listener: TcpListener, counts: Arc<Counts>) {
     let mut serving = tokio::task::JoinSet::new(); // Dropped with the pod.
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
-        // Closing means a reset.
+        // A close sends a reset.
         let _ = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         let counts = counts.clone();
         serving.spawn(async move {
@@ -107,7 +108,7 @@ async fn serve(listener: TcpListener, counts: Arc<Counts>) {
     }
 }
 
-/// A POST that runs.
+/// Guard of a running POST.
 struct Running<'a>(&'a AtomicUsize);
 
 impl<'a> Running<'a> {

@@ -1,12 +1,12 @@
-//! One of three pods fails under load: what requests come to.
+//! One of three pods fails under load: what happens to requests?
 //!
-//! 100 requests a second, GET and POST in turn, each 50 ms of work, evenly spaced; a stream of parts on every pod. Then
-//! one pod fails, and the load goes on. With more work than the warm-up lasts, no connection is idle when that happens,
-//! all that was sent is acknowledged, and every request after it needs a connection of its own.
+//! The load is 100 requests per second, evenly spaced, GET and POST in turn, each with 50 ms of work, and a stream of
+//! parts on every pod. Then one pod fails while the load continues. If each request works longer than the warm-up
+//! lasts, no connection is idle at the failure, all sent bytes are acknowledged, and every later request needs a new
+//! connection.
 //!
-//! How long a request took is counted from when it was sent or the pod failed, whichever is later, less the work of an
-//! answer. Upstream, in the same arrangement, at worst: 14.6 s with a pod that was
-//! unreachable, 29 s with a black hole.
+//! A request's time starts when the request was sent or the pod failed, whichever is later, and excludes the work of a
+//! response. Worst times of upstream in the same arrangement: 14.6 s with an unreachable pod, 29 s with a black hole.
 
 use crate::load::{Clients, Sample};
 use crate::netns::{self, Fault, Namespace};
@@ -25,62 +25,62 @@ use tokio::time::Instant;
 
 const SPACING: Duration = Duration::from_millis(10);
 
-/// Time under load before the failure.
+/// Duration of the load before the failure.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// A run.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What happens to the pod.
+    /// Fault of the pod.
     pub fault: Fault,
-    /// What pods speak.
+    /// Protocol of the pods.
     pub protocol: Protocol,
-    /// What each request asks for.
+    /// Work of each request.
     pub work: Duration,
-    /// How long the load goes on after it.
+    /// Duration of the load after the failure.
     pub after: Duration,
 }
 
-/// What it came to.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Figures {
     plan: Plan,
-    /// GETs sent.
+    /// Number of GETs sent.
     pub gets: usize,
-    /// And not answered 200.
+    /// Number of GETs without a 200 response.
     pub gets_failed: usize,
-    /// The slowest.
+    /// Time of the slowest GET.
     pub get_worst: Duration,
-    /// POSTs sent.
+    /// Number of POSTs sent.
     pub posts: usize,
-    /// And not answered 200.
+    /// Number of POSTs without a 200 response.
     pub posts_failed: usize,
-    /// The slowest, failed ones included.
+    /// Time of the slowest POST, failed ones included.
     pub post_worst: Duration,
-    /// Of the failed, how long after the failure the last was sent.
+    /// Time from the failure until the last failed request was sent.
     pub last_failed_sent: Duration,
-    /// POSTs that ran on the pod when it failed.
+    /// Number of POSTs that ran on the pod when it failed.
     pub posts_in_flight: usize,
-    /// Failed requests whose answer did not say that the activator gave it, or that got none.
+    /// Number of failed requests without a response, or whose response does not name the activator as its origin.
     pub unnamed: usize,
-    /// Streams from the other pods that were complete.
+    /// Number of complete streams from the other pods.
     pub streams_whole: usize,
-    /// Of so many.
+    /// Number of streams from the other pods.
     pub streams: usize,
-    /// How long after the failure the stream from the failed pod was broken off.
+    /// Time from the failure until the stream from the failed pod was broken off.
     pub stream_broken: Option<Duration>,
-    /// How late the machine let the load be at worst, which tells how busy it was with other things.
+    /// Maximum delay of the load by the machine. It shows how busy the machine was with other work.
     pub late: Duration,
-    /// How long threads had to wait after the failure that had something to do.
+    /// Time that runnable threads had to wait after the failure.
     pub stalled: Duration,
 }
 
-/// Runs `plan` in a network of its own, on threads of its own.
+/// Runs `plan` in its own network and on its own threads.
 ///
 /// # Errors
-/// Namespaces are not permitted, or something does not start.
+/// Fails if namespaces are not permitted or something does not start.
 pub fn run(plan: Plan) -> anyhow::Result<Figures> {
-    // The calling thread's namespace is left alone.
+    // The calling thread stays in its own namespace.
     let thread = std::thread::spawn(move || {
         netns::enter_new()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -100,7 +100,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     let rig = Rig::start(|backend| backend.protocol = plan.protocol).await?;
     let clients = Clients::of(rig.activator.http1);
 
-    // A stream on each pod while it is the only one; each outlasts the run.
+    // Each pod gets a stream while it is the only pod. Each stream outlasts the run.
     let parts = (WARM_UP + plan.after + 2 * plan.work).as_millis() / 100 + 30;
     let mut streams = Vec::new();
     for (_, pod) in &pods {
@@ -128,7 +128,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     if plan.fault == Fault::Reset {
         failing.kill();
     }
-    // On a busy machine it takes a while until the fault is there; requests go on after it.
+    // On a busy machine it takes a while until the fault exists. Requests continue after it.
     let failing_took = failed_at.elapsed();
     tokio::time::sleep(plan.after).await;
     ending.send_replace(true);
@@ -170,7 +170,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
     })
 }
 
-/// Sends requests until it is told to end. Also tells how late it was at worst with one.
+/// Sends requests until `ended` is true. Also returns the maximum delay of a request.
 async fn load(clients: Clients, work: Duration, ended: watch::Receiver<bool>) -> (Vec<Sample>, Duration) {
     let (clients, query) = (Arc::new(clients), format!("work={}", work.as_millis()));
     let mut running = JoinSet::new();

@@ -1,5 +1,5 @@
-//! An activator in this process, with the bounds of the manifests' memory limit. The cluster is a stream of events; the
-//! autoscaler is a listener that says nothing.
+//! An activator in this process, with the limits that follow from the manifests' memory limit. A stream of events
+//! replaces the cluster; a silent listener replaces the autoscaler.
 
 use crate::flood::LIMIT;
 use activator::discovery::{Event, Listing, Spec};
@@ -17,22 +17,22 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// Longest wait for any state.
+/// Maximum time to wait for any state.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An activator and the way to tell it things.
+/// An activator, and the channel of its events.
 pub struct Rig {
-    /// It.
+    /// The activator.
     pub activator: Activator,
     events: mpsc::Sender<Event>,
     _autoscaler: TcpListener,
 }
 
 impl Rig {
-    /// Starts one that knows the revision `ns/app`, as `change` makes it.
+    /// Starts an activator with the revision `ns/app`, modified by `change`.
     ///
     /// # Errors
-    /// No port is free, or the revision does not become known in time.
+    /// Fails if no port is free, or if the revision does not become known in time.
     pub async fn start(change: impl FnOnce(&mut Backend)) -> anyhow::Result<Self> {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let autoscaler = TcpListener::bind(free).await?;
@@ -53,48 +53,48 @@ impl Rig {
         Ok(rig)
     }
 
-    /// The revision has these hosts besides.
+    /// Gives the revision these hosts in addition.
     ///
     /// # Errors
-    /// One is none, or the activator has ended.
+    /// Fails if a host is invalid or the activator has ended.
     pub async fn hosts(&self, hosts: &[String]) -> anyhow::Result<()> {
         let pattern = |host: &String| HostPattern::parse(host).with_context(|| format!("host {host:?}"));
         let hosts = hosts.iter().map(|host| Ok((pattern(host)?, "app".to_owned()))).collect::<anyhow::Result<_>>()?;
         self.tell(Event::Hosts { namespace: "ns".to_owned(), hosts }).await
     }
 
-    /// The pods are these and no others; returns once one of them is in use.
+    /// Replaces all pods by `pods`, and waits until one of them is in use.
     ///
     /// # Errors
-    /// None comes into use in time.
+    /// Fails if no pod comes into use in time.
     pub async fn serve(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
         self.sleep().await?;
         self.wake(pods).await
     }
 
-    /// There are no pods any more; returns once none is in use.
+    /// Removes all pods, and waits until none is in use.
     ///
     /// # Errors
-    /// The activator has ended.
+    /// Fails if the activator has ended, or if a pod is still in use after [`PATIENCE`].
     pub async fn sleep(&self) -> anyhow::Result<()> {
         self.tell(Event::Pods { key: key(), listing: Listing::default() }).await?;
         self.until("the revision is closed", |load| load.capacity == Capacity::CLOSED).await
     }
 
-    /// There are these pods; returns once one of them is in use.
+    /// Adds `pods`, and waits until one of them is in use.
     ///
     /// # Errors
-    /// None comes into use in time.
+    /// Fails if no pod comes into use in time.
     pub async fn wake(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
         let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };
         self.tell(Event::Pods { key: key(), listing }).await?;
         self.until("the revision is open", |load| load.capacity != Capacity::CLOSED).await
     }
 
-    /// Waits until the revision's load is as wanted.
+    /// Waits until the revision's load fulfills `wanted`.
     ///
     /// # Errors
-    /// It does not become so in time.
+    /// Fails if that does not happen in time.
     pub async fn until(&self, what: &str, wanted: impl Fn(Load) -> bool) -> anyhow::Result<()> {
         let reached = async {
             while !self.activator.load(&key()).is_some_and(&wanted) {
@@ -110,7 +110,7 @@ impl Rig {
     }
 }
 
-/// `ns/app`.
+/// Returns the key of `ns/app`.
 pub fn key() -> RevisionKey {
     RevisionKey::new("ns", "app")
 }

@@ -1,9 +1,9 @@
-//! How long the machine kept threads waiting that had something to do: what a bound on a time allows for besides.
+//! Measures how long the machine keeps runnable threads waiting. Tests add this time to their bounds.
 //!
-//! A thread for each processor sleeps for moments, and adds up by how much it slept too long, where that is more than
-//! threads cost each other that take turns. It is what the host of a virtual machine took, or a crowd of processes; a
-//! chain of work that passes through several threads may have met all of it. Where nothing of the kind happens it is
-//! nothing, and bounds are as they are written.
+//! One thread per processor sleeps for short moments, and adds up the time that it overslept, if that exceeds the delay
+//! of threads that merely take turns. Such time was taken by the host of a virtual machine, or by a crowd of processes.
+//! A chain of work through several threads may have met all of it. Without such stalls the sum is zero, and the bounds
+//! apply as written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a thread sleeps.
+/// Duration of a thread's sleep.
 const MOMENT: Duration = Duration::from_millis(20);
-/// What a sleep may take longer when threads take turns.
+/// Normal oversleep of threads that take turns.
 const USUAL: Duration = Duration::from_millis(20);
 
-/// Adds up from its making on. Its threads end with it.
+/// Sum of stalls since its creation. Its threads end when it is dropped.
 pub struct Stalls {
     total: Arc<AtomicU64>, // Nanoseconds.
     longest: Arc<AtomicU64>,
@@ -24,7 +24,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// Starts to add up.
+    /// Starts to measure.
     #[expect(clippy::new_without_default, reason = "it starts threads")]
     pub fn new() -> Self {
         let stalls = Self { total: Arc::default(), longest: Arc::default(), over: Arc::default() };
@@ -46,17 +46,17 @@ impl Stalls {
         stalls
     }
 
-    /// Of all processors together, so far.
+    /// Returns the sum of the stalls of all processors so far.
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.total.load(Ordering::Relaxed))
     }
 
-    /// The longest, so far.
+    /// Returns the longest stall so far.
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest.load(Ordering::Relaxed))
     }
 
-    /// Looks back for `window`, and not beyond this moment.
+    /// Starts a sliding window of length `window`, which reaches back to this moment at most.
     pub fn recent(&self, window: Duration) -> Recent<'_> {
         Recent { stalls: self, window, looks: [(Instant::now(), self.total())].into() }
     }
@@ -68,16 +68,16 @@ impl Drop for Stalls {
     }
 }
 
-/// What share of the time until now threads stalled.
+/// Share of stalled time in a sliding window.
 pub struct Recent<'a> {
     stalls: &'a Stalls,
     window: Duration,
-    /// The total at each look, from before the window on.
+    /// Total at each call. The first one is at or before the start of the window.
     looks: VecDeque<(Instant, Duration)>,
 }
 
 impl Recent<'_> {
-    /// A part of the window: 0 where no thread stalled, up to the number of processors.
+    /// Returns the stalled share of the window: 0 if no thread stalled, up to the number of processors.
     pub fn share(&mut self) -> f64 {
         let (now, total) = (Instant::now(), self.stalls.total());
         self.looks.push_back((now, total));

@@ -1,9 +1,8 @@
-//! A long cable: what goes in at one end comes out at the other some time later, connects and acknowledgements
-//! included.
+//! A long cable: each packet arrives at the other end after a delay, including those of connects and acknowledgements.
 //!
 //! Each end is a TUN device, and this process carries the packets between them. (A relay that accepts connections would
-//! answer connects at once, and a delaying queue discipline is not in every kernel.) The devices go with the runtime
-//! that carries the packets. Takes `/dev/net/tun` besides what namespaces take.
+//! complete connects at once, and not every kernel has a delaying queue discipline.) The devices disappear with the
+//! runtime that carries the packets. Needs `/dev/net/tun` in addition to the needs of namespaces.
 
 use crate::netns::{Namespace, ip};
 use anyhow::Context;
@@ -19,20 +18,20 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Packets under way in one direction; more are lost.
+/// Maximum number of packets under way in one direction. Further packets are lost.
 const UNDER_WAY_MAX: usize = 4096;
 
-/// Largest packet.
+/// Size of the largest packet.
 const PACKET_MAX: usize = 64 * 1024;
 
-/// Lays a cable from the calling thread's namespace to `namespace`, whose end is the returned address. A packet takes
-/// `delay` to its other end.
+/// Creates a cable from the calling thread's namespace to `namespace`, and returns the address of its end there. A
+/// packet takes `delay` to the other end.
 ///
 /// # Errors
-/// It cannot be laid.
+/// Fails if the cable cannot be created.
 ///
 /// # Panics
-/// Outside of a runtime.
+/// Panics outside of a runtime.
 pub fn lay(namespace: &Namespace, delay: Duration) -> anyhow::Result<IpAddr> {
     let here = end("10.78.0.1", "10.78.0.2")?;
     let there = namespace.within(|| end("10.78.0.2", "10.78.0.1"))?;
@@ -43,7 +42,7 @@ pub fn lay(namespace: &Namespace, delay: Duration) -> anyhow::Result<IpAddr> {
     Ok(Ipv4Addr::new(10, 78, 0, 2).into())
 }
 
-/// A TUN device in the calling thread's namespace.
+/// Creates a TUN device in the calling thread's namespace.
 fn end(own: &str, peer: &str) -> anyhow::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).context("/dev/net/tun")?;
@@ -53,13 +52,13 @@ fn end(own: &str, peer: &str) -> anyhow::Result<OwnedFd> {
     Ok(device)
 }
 
-/// Makes it the device `far`, of plain packets.
+/// Makes the descriptor the device `far`, which carries plain packets.
 fn name(device: &OwnedFd) -> io::Result<()> {
     const TUNSETIFF: rustix::ioctl::Opcode = 0x4004_54ca;
     const IFF_TUN: u16 = 1;
     const IFF_NO_PI: u16 = 0x1000;
 
-    /// `struct ifreq`, as far as it is asked for, in its size.
+    /// `struct ifreq` in its full size, with the fields that this ioctl reads.
     #[repr(C)]
     struct Request {
         name: [u8; 16],
@@ -76,7 +75,7 @@ fn name(device: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Carries packets one way, for as long as the runtime lives.
+/// Carries packets in one direction, for the lifetime of the runtime.
 fn carry(from: Arc<AsyncFd<OwnedFd>>, to: Arc<AsyncFd<OwnedFd>>, delay: Duration) {
     let (sender, mut under_way) = mpsc::channel::<(Instant, Vec<u8>)>(UNDER_WAY_MAX);
     tokio::spawn(async move {
@@ -84,7 +83,7 @@ fn carry(from: Arc<AsyncFd<OwnedFd>>, to: Arc<AsyncFd<OwnedFd>>, delay: Duration
         loop {
             let Ok(mut ready) = from.readable().await else { return };
             match ready.try_io(|device| Ok(rustix::io::read(device.get_ref(), &mut buffer[..])?)) {
-                // Full: the packet is lost.
+                // The queue may be full: then the packet is lost.
                 Ok(Ok(length)) => drop(sender.try_send((Instant::now() + delay, buffer[..length].to_vec()))),
                 Ok(Err(_)) => return,
                 Err(_) => {} // Not ready after all.
@@ -94,7 +93,7 @@ fn carry(from: Arc<AsyncFd<OwnedFd>>, to: Arc<AsyncFd<OwnedFd>>, delay: Duration
     tokio::spawn(async move {
         while let Some((due, packet)) = under_way.recv().await {
             tokio::time::sleep_until(due).await;
-            // A device takes a packet at once, or loses it.
+            // A device accepts a packet at once, or loses it.
             let _ = rustix::io::write(to.get_ref(), &packet);
         }
     });

@@ -1,4 +1,4 @@
-//! Short runs of everything in this crate, held to what must be so on any machine, and a busy one.
+//! Short runs of all faults, which assert what must hold on any machine, even a busy one.
 
 use common::backend::{HttpGet, Probe, Protocol};
 use faults::client_timeouts::{self, WAITING_MAX};
@@ -8,14 +8,15 @@ use faults::pod_failure::{Plan, run};
 use faults::stalls::Stalls;
 use std::time::Duration;
 
-/// The bound is 1.5 s, where only keep-alive can tell, and a second else; the rest is for what a machine does besides.
+/// Maximum time of a request. The intended bound is 1.5 s if only keep-alive can detect the failure, and 1 s otherwise;
+/// the rest is a reserve for other work of the machine.
 const SOON: Duration = Duration::from_millis(2500);
 
-/// A request passes through so many threads at most, each of which a busy machine may keep waiting.
+/// Maximum number of threads that a request passes through. A busy machine may delay each.
 const HANDS: u32 = 10;
 
-/// Goal: no GET fails, a POST fails only if it was on its way to the pod that failed, and is told by whom; every other
-/// answer goes on.
+/// Goal: no GET fails. A POST fails only if it was on its way to the pod that failed, and its response names the
+/// activator. All other requests succeed.
 fn one_of_three_pods_fails(fault: Fault) {
     one_fails_in(&[Protocol::Http1, Protocol::H2c], fault, Duration::from_millis(50));
 }
@@ -53,8 +54,8 @@ fn a_pod_becomes_a_black_hole() {
     one_of_three_pods_fails(Fault::BlackHole);
 }
 
-/// Goal: the same where every request needs a connection of its own, and all that was sent is acknowledged when the pod
-/// goes.
+/// Goal: the same holds if every request needs its own connection, and all sent bytes are acknowledged when the pod
+/// fails.
 #[test]
 fn a_pod_whose_connections_are_all_in_use_becomes_a_black_hole() {
     one_fails_in(&[Protocol::Http1], Fault::BlackHole, Duration::from_millis(1500));
@@ -65,7 +66,8 @@ fn a_pod_is_killed() {
     one_of_three_pods_fails(Fault::Reset);
 }
 
-/// Goal: a pod wakes however far it is: over a second, where a probe's connect is never answered in its own time.
+/// Goal: a pod wakes at any distance, even if the round trip takes over a second and no probe connects within its own
+/// timeout.
 #[test]
 fn a_far_pod_wakes() {
     let over_http = Probe::Http(HttpGet::path("/").into());
@@ -85,7 +87,7 @@ fn a_far_pod_wakes() {
     }
 }
 
-/// Goal: clients that give up leave nothing behind: no request that waits, no byte, task or descriptor of theirs.
+/// Goal: clients that time out leave nothing behind: no waiting request, and no bytes, tasks or descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_give_up() {
     let stalls = Stalls::new();
@@ -93,7 +95,7 @@ async fn clients_give_up() {
     println!("{figures}");
     assert!(figures.answered > 0 && figures.reached > figures.answered / 2, "{figures}");
     assert!(figures.in_flight_max <= 2, "the pod takes two at a time: {figures}");
-    // 200 more come in each second in which nobody can give up.
+    // 200 more requests arrive in each second in which no client can time out.
     let waiting_max = f64::from(WAITING_MAX) + 200.0 * stalls.total().as_secs_f64();
     assert!(f64::from(figures.queued_max) <= waiting_max, "{figures}threads stalled {:?}", stalls.total());
     assert_eq!(figures.held_after, (0, 0), "{figures}");

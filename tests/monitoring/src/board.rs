@@ -1,22 +1,22 @@
-//! The Grafana board's queries.
+//! Queries of the Grafana board.
 
 use crate::place;
 use anyhow::Context;
 use serde_json::Value;
 
-/// Where it stands.
+/// Path of the board.
 pub const FILE: &str = "deploy/kubernetes/monitoring/board.json";
 
-/// The board.
+/// Reads the board.
 ///
 /// # Errors
-/// It cannot be read, or is no JSON.
+/// Fails if the file cannot be read or is not JSON.
 pub fn read() -> anyhow::Result<Value> {
     let text = std::fs::read_to_string(place(FILE)).context(FILE)?;
     serde_json::from_str(&text).context(FILE)
 }
 
-/// Panels, those within rows included.
+/// Returns all panels, those within rows included.
 pub fn panels(board: &Value) -> Vec<&Value> {
     inside(board).into_iter().flat_map(|panel| std::iter::once(panel).chain(inside(panel))).collect()
 }
@@ -25,10 +25,10 @@ fn inside(value: &Value) -> Vec<&Value> {
     value["panels"].as_array().map(|panels| panels.iter().collect()).unwrap_or_default()
 }
 
-/// Every query, with the panel that it is of, its variables set to what means everything.
+/// Returns the title of each panel with each of its queries. Variables are set to the values that select everything.
 ///
 /// # Errors
-/// The board cannot be read.
+/// Fails if the board cannot be read.
 pub fn queries() -> anyhow::Result<Vec<(String, String)>> {
     let board = read()?;
     let mut all = Vec::new();
@@ -42,7 +42,7 @@ pub fn queries() -> anyhow::Result<Vec<(String, String)>> {
     Ok(all)
 }
 
-/// A query as Grafana would send it.
+/// Returns a query as Grafana would send it.
 fn set(query: &str) -> String {
     let variables =
         [("$__rate_interval", "1m"), ("$__range", "1h"), ("$namespace", ".+"), ("$workload", ".+"), ("$price", "0.04")];
@@ -56,7 +56,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::process::Command;
 
-    /// Goal: no panel speaks of what there is not. `promtool` says whether its query is one.
+    /// Goal: no panel refers to an unknown metric. `promtool` checks that each query is valid.
     #[test]
     fn panels_ask_for_what_there_is() {
         let queries = queries().expect("a board");
@@ -75,7 +75,7 @@ mod tests {
         assert!(told.status.success(), "{said}");
     }
 
-    /// Goal: Grafana shows each panel, in its place: ids are one panel's, and none lies over another.
+    /// Goal: Grafana shows each panel in its place: ids are unique, and no panel covers another.
     #[test]
     fn panels_have_a_place_of_their_own() {
         let board = read().expect("a board");

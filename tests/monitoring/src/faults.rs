@@ -1,7 +1,7 @@
 //! Each fault fires its alert and no other.
 //!
-//! Prometheus's own `promtool` plays an hour of series against the rules: those of a healthy system, in which the fault's
-//! take the place of their like. Of every alert there is one fault here.
+//! Prometheus's own `promtool` applies the rules to one hour of series: those of a healthy system, some of them
+//! replaced by those of the fault. There is one fault for every alert.
 
 use crate::place;
 use crate::rules::{self, FILE};
@@ -10,28 +10,28 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Samples are a minute apart, for an hour.
+/// Number of samples: one per minute, for an hour.
 const STEPS: usize = 60;
-/// When it is looked which alerts fire.
+/// Time at which the test checks the firing alerts.
 const LOOK: &str = "40m";
 
-/// Series by their names with labels, and their values in promtool's words.
+/// Series: name with labels, and values in promtool's notation.
 type Series = BTreeMap<String, String>;
 
-/// What differs from a healthy system.
+/// Difference from a healthy system.
 enum Change {
-    /// A series has other values.
+    /// A series with other values.
     Series(&'static str, &'static str),
-    /// A process answers no more when it is asked for its metrics.
+    /// A process that stops responding to scrapes.
     Gone(&'static str),
-    /// A process has never answered.
+    /// A process that has never responded to a scrape.
     Mute(&'static str),
-    /// A process was started anew every five minutes.
+    /// A process that restarts every five minutes.
     Restarts(&'static str),
 }
 use Change::{Gone, Mute, Restarts, Series as Is};
 
-/// Activators `a1` and `a2`, autoscalers `s1` and `s2`, a controller of HorizontalPodAutoscalers `h1`.
+/// Activators `a1` and `a2`, autoscalers `s1` and `s2`, and a controller of HorizontalPodAutoscalers, `h1`.
 const PROCESSES: [(&str, &str); 5] = [
     ("zeroscale-activator", "a1"),
     ("zeroscale-activator", "a2"),
@@ -40,13 +40,13 @@ const PROCESSES: [(&str, &str); 5] = [
     ("zeroscale-autoscaler-hpa", "h1"),
 ];
 
-/// Where they are: beside ordinary Deployments, or in place of Knative's.
+/// Namespace of the processes: their own, or Knative's if they replace its components.
 const SYSTEM: &str = "zeroscale-system";
 const KNATIVE: &str = "knative-serving";
 
 const CUT_OFF: Change = Is("kn_activator_stats_conn_reachable{instance=\"a1\",peer=\"autoscaler\"}", "0+0x60");
 
-/// Alert, and what its fault does to series.
+/// Alerts, with the changes that their fault makes to series.
 const FAULTS: &[(&str, &[Change])] = &[
     ("ZeroscaleActivatorMissing", &[Gone("a1"), Gone("a2")]),
     (
@@ -61,7 +61,7 @@ const FAULTS: &[(&str, &[Change])] = &[
     ("ZeroscaleProcessDown", &[Gone("a2")]),
     ("ZeroscaleProcessRestarts", &[Restarts("s1")]),
     (
-        // Its token is none: it is refused, and what nobody attests is not believed.
+        // The activator's token is invalid: it is refused, and stats that nobody attests do not count.
         "ZeroscaleAutoscalerUnreachable",
         &[
             CUT_OFF,
@@ -177,7 +177,7 @@ const FAULTS: &[(&str, &[Change])] = &[
     ("ZeroscaleHpaFault", &[Is("zeroscale_hpa_panics_total{instance=\"h1\"}", "0+1x60")]),
 ];
 
-/// A system in which all is well: ten requests a second, and now and then a wake.
+/// Returns the series of a healthy system: ten requests per second, and occasional wakes.
 fn healthy() -> Series {
     let mut series = Series::new();
     let mut is = |name: &str, labels: &[(&str, &str)], values: &str| {
@@ -289,14 +289,14 @@ fn is_of(series: &str, instance: &str) -> bool {
     series.contains(&format!("instance=\"{instance}\""))
 }
 
-/// A system in which all is well but for these.
+/// Returns the series of a system that is healthy except for `changes`.
 fn changed(changes: &[Change]) -> Series {
     let mut series = healthy();
     changes.iter().for_each(|change| change.apply(&mut series));
     series
 }
 
-/// What an alert's fault does.
+/// Returns the changes of the fault behind an alert.
 fn fault(alert: &str) -> &'static [Change] {
     FAULTS.iter().find(|(name, _)| *name == alert).expect(alert).1
 }
@@ -306,7 +306,7 @@ fn without(mut series: Series, instances: &[&str]) -> Series {
     series
 }
 
-/// As a Prometheus has the series that finds the processes in this namespace.
+/// Returns the series as Prometheus stores them for processes in `namespace`.
 fn placed(series: Series, namespace: &str) -> Series {
     let at = |series: String| {
         let process = PROCESSES.into_iter().find(|(_, instance)| is_of(&series, instance));
@@ -320,8 +320,8 @@ fn placed(series: Series, namespace: &str) -> Series {
     series.into_iter().map(|(series, values)| (at(series), values)).collect()
 }
 
-/// Knative's own activator `k1` and autoscaler `k2`, asked under the same names of jobs. If they answer, much is wrong with
-/// them, and another program has more requests than ours.
+/// Returns the series of Knative's own activator `k1` and autoscaler `k2`, scraped under the same job names. With
+/// `answer` they respond: they report many faults, and another program has more requests than ours.
 fn knatives(answer: bool) -> Series {
     let mut series = Series::new();
     let mut is = |name: &str, (job, instance): (&str, &str), labels: &str, values: &str| {
@@ -350,7 +350,7 @@ fn knatives(answer: bool) -> Series {
     series
 }
 
-/// A test for promtool: of these series, `alert` alone fires.
+/// Returns a test for promtool: with these series, only `alert` fires.
 fn test(name: &str, series: &Series, alert: Option<&str>) -> Value {
     let input: Vec<Value> = series.iter().map(|(series, values)| json!({"series": series, "values": values})).collect();
     let firing: Vec<Value> =
@@ -367,13 +367,13 @@ fn test(name: &str, series: &Series, alert: Option<&str>) -> Value {
     })
 }
 
-/// Goal: what an operator is told is what is wrong, and nothing besides. Method: promtool's tests of rules, one for a
+/// Goal: operators are told about the actual fault and about nothing else. Method: promtool's rule tests, one for a
 /// healthy system and one for each fault.
 #[test]
 fn each_fault_fires_its_alert_and_no_other() {
     let ours = |changes: &[Change]| placed(changed(changes), SYSTEM);
     let mut tests = vec![test("healthy", &ours(&[]), None)];
-    // A replica of Knative's, which shows no such metrics, decides for a part.
+    // An autoscaler of Knative, which has no such metrics, holds one of the leases.
     let another = [Is("zeroscale_lease_held{instance=\"s2\",lease=\"l1\"}", "0+0x60")];
     tests.push(test("beside an autoscaler of another make", &ours(&another), None));
     for (alert, changes) in FAULTS {
@@ -382,12 +382,13 @@ fn each_fault_fires_its_alert_and_no_other() {
     pass(&tests);
 }
 
-/// Goal: each install is missed by itself, and so is what was never there; what is meant to be absent is not.
+/// Goal: each installation is watched separately. An alert fires for processes that stopped and for those that never
+/// responded, but not for components that are absent on purpose.
 #[test]
 fn each_install_is_watched_by_itself() {
     let ours = |changes: &[Change]| placed(changed(changes), SYSTEM);
     let beside = |mut series: Series| {
-        // With leases of the same names.
+        // The leases have the same names.
         series.extend(placed(healthy(), "shop"));
         series
     };
@@ -403,8 +404,8 @@ fn each_install_is_watched_by_itself() {
     ]);
 }
 
-/// Goal: what Knative's own processes say, or do not, is taken for no fault of ours, and hides none. Where some of Knative's
-/// components are not replaced, nobody misses ours.
+/// Goal: metrics of Knative's own processes, or their absence, fire no alert of ours and hide none. If only some of
+/// Knative's components are replaced, no alert fires for the others.
 #[test]
 fn what_is_knatives_is_not_taken_for_ours() {
     let mut tests = Vec::new();
@@ -420,7 +421,7 @@ fn what_is_knatives_is_not_taken_for_ours() {
             let alert = format!("Zeroscale{alert}");
             add(&alert, placed(changed(fault(&alert)), SYSTEM), knatives(answer), Some(&*alert));
         }
-        // Knative's activator `k1` cannot tell our autoscaler of its requests.
+        // Knative's activator `k1` cannot report its requests to our autoscaler.
         let cut_off = answer.then_some("ZeroscaleAutoscalerUnreachable");
         add("both makes in one place", placed(healthy(), KNATIVE), knatives(answer), cut_off);
 
@@ -444,7 +445,7 @@ fn what_is_knatives_is_not_taken_for_ours() {
     pass(&tests);
 }
 
-/// Has promtool try them.
+/// Runs the tests with promtool.
 fn pass(tests: &[Value]) {
     let rules = place(FILE).canonicalize().expect(FILE);
     let file = json!({"rule_files": [rules], "evaluation_interval": "1m", "tests": tests});

@@ -1,10 +1,10 @@
-//! What `deploy/kubernetes/monitoring` says of our metrics, held to the list of them.
+//! Checks of `deploy/kubernetes/monitoring` against the list of metrics.
 //!
-//! - Each query of the alert rules and of the board names metrics, labels and values that there are ([`promql`],
-//!   `common_runtime`'s catalog), so that a renamed metric breaks a test and no dashboard.
-//! - The rules are written once; the object for the Prometheus Operator and the page of the manual are made of them
+//! - Each query of the alert rules and of the board refers only to metrics, labels and values that exist ([`promql`],
+//!   `common_runtime`'s catalog). So a renamed metric breaks a test instead of a dashboard.
+//! - The rules have one source. The object for the Prometheus Operator and the page of the manual are generated from it
 //!   ([`made`]).
-//! - Each fault fires its own alert and no other, as Prometheus's `promtool` sees it.
+//! - Each fault fires its own alert and no other, according to Prometheus's `promtool`.
 
 pub mod board;
 pub mod made;
@@ -16,7 +16,7 @@ mod faults;
 
 use std::path::{Path, PathBuf};
 
-/// A place in the repository.
+/// Returns the path of a file of the repository.
 pub fn place(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }

@@ -1,13 +1,13 @@
-//! What is made of the alert rules: an object for the Prometheus Operator, and the manual's page.
+//! Files generated from the alert rules: an object for the Prometheus Operator, and a page of the manual.
 
 use crate::place;
 use crate::rules::{FILE, Rule};
 use anyhow::Context;
 use std::fmt::Write;
 
-/// Where the object stands.
+/// Path of the object.
 pub const OBJECT: &str = "deploy/kubernetes/monitoring/prometheus-rule.yaml";
-/// Where the page stands.
+/// Path of the page.
 pub const PAGE: &str = "deploy/docs/alerts.md";
 
 const OBJECT_HEAD: &str = "# Generated from rules.yaml: cargo run -p monitoring
@@ -36,32 +36,32 @@ day.
 |---|---|---|---|---|
 ";
 
-/// The object.
+/// Returns the object's text.
 ///
 /// # Errors
-/// The rules cannot be read.
+/// Fails if the rules cannot be read.
 pub fn object() -> anyhow::Result<String> {
     let rules = std::fs::read_to_string(place(FILE)).context(FILE)?;
     let lines = rules.lines().filter(|line| !line.starts_with('#'));
     Ok(lines.fold(OBJECT_HEAD.to_owned(), |object, line| format!("{object}  {line}\n")))
 }
 
-/// The page.
+/// Returns the page's text.
 pub fn page(rules: &[Rule]) -> String {
     let mut page = PAGE_HEAD.to_owned();
     for rule in rules {
         let after = rule.lasting.as_deref().unwrap_or("at once");
         let text = |annotation| templates(rule.says(annotation)).replace('|', "\\|");
         let (fault, action) = (text("summary"), text("description"));
-        // A String takes whatever is written.
+        // Writing to a String cannot fail.
         let (alert, severity) = (&rule.alert, rule.severity());
-        let anchor = format!("<a id=\"{}\"></a>", alert.to_lowercase()); // What `runbook_url` leads to.
+        let anchor = format!("<a id=\"{}\"></a>", alert.to_lowercase()); // Target of `runbook_url`.
         let _ = writeln!(page, "| {fault} | {anchor}`{alert}` | {severity} | {after} | {action} |");
     }
     page
 }
 
-/// What Prometheus would fill in, as a placeholder: `LEASE` for `{{ $labels.lease }}`.
+/// Replaces Prometheus's templates by placeholders: `{{ $labels.lease }}` becomes `LEASE`.
 fn templates(text: &str) -> String {
     let mut parts = text.split("{{ $labels.");
     let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::rules::read;
 
-    /// Goal: what is in the repository is what the rules make. Remedy: what its first line says.
+    /// Goal: the files in the repository match the rules. Remedy: run the command in their first line.
     #[test]
     fn what_is_made_of_the_rules_is_there() {
         let there = |path| std::fs::read_to_string(place(path)).expect(path);

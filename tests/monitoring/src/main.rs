@@ -1,4 +1,5 @@
-//! Writes what is made of the alert rules; with `queries`, prints every query of rules and board, one a line.
+//! Writes the files generated from the alert rules. With `queries`, prints every query of rules and board, one per
+//! line.
 
 use anyhow::Context;
 use monitoring::{board, made, place, rules};

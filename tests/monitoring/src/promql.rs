@@ -1,28 +1,29 @@
-//! What a query in PromQL names, as far as it must exist: metrics, labels, and labels' values.
+//! Names in PromQL queries that must exist: metrics, labels and label values.
 //!
-//! Not a parser: `promtool` says whether a query is one. Of a query that is, its words tell enough: a name before `{` or
-//! `[`, or alone, is a metric's; one before `(` a function's; what stands in the parentheses after `by`, `on` and their
-//! like are labels.
+//! This is not a parser; `promtool` checks that a query is valid. In a valid query, the words suffice: a name before
+//! `{` or `[`, or alone, is a metric; a name before `(` is a function; the names in parentheses after `by`, `on` and
+//! similar words are labels.
 
 use common_runtime::telemetry::Instrument;
 use common_runtime::telemetry::catalog::ALL;
 use common_runtime::telemetry::instrument::{Kind, label};
 
-/// Metrics and labels that Prometheus adds itself, or a scrape's configuration.
+/// Metrics and labels that Prometheus itself or a scrape configuration adds.
 const PROMETHEUS: [&str; 2] = ["up", "ALERTS"];
 const TARGETS: [&str; 5] = ["job", "instance", "namespace", "pod", "le"];
 const OPERATORS: [&str; 7] = ["and", "or", "unless", "bool", "offset", "inf", "nan"];
 const GROUPINGS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 
-/// What a query says of one metric.
+/// Reference of a query to one metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Selector {
     metric: String,
-    /// Label, operator, value.
+    /// Label, operator and value of each matcher.
     matchers: Vec<(String, String, String)>,
 }
 
-/// What of a query there is not: metrics, their labels, and values that those never have. None, if all is well.
+/// Returns the names in a query that do not exist: metrics, labels, and values that a label never has. The result is
+/// empty if all names exist.
 pub fn strangers(query: &str) -> Vec<String> {
     let (selectors, groupings) = names(query);
     let mut strangers = Vec::new();
@@ -54,7 +55,7 @@ pub fn strangers(query: &str) -> Vec<String> {
     strangers
 }
 
-/// The instrument whose series have this name.
+/// Returns the instrument whose series have this name.
 fn instrument(metric: &str) -> Option<&'static Instrument> {
     ALL.iter().find(|instrument| {
         let shown = instrument.prometheus();
@@ -65,7 +66,7 @@ fn instrument(metric: &str) -> Option<&'static Instrument> {
     })
 }
 
-/// Selectors, and labels that are grouped by.
+/// Returns the selectors of a query, and the labels by which it groups.
 fn names(query: &str) -> (Vec<Selector>, Vec<String>) {
     let (mut selectors, mut groupings) = (Vec::new(), Vec::new());
     let mut rest = query;
@@ -109,7 +110,7 @@ fn word(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// Matchers up to the closing brace, and what follows it.
+/// Parses matchers up to the closing brace, and also returns the text after it.
 fn matchers(mut text: &str) -> (Vec<(String, String, String)>, &str) {
     let mut all = Vec::new();
     loop {
@@ -126,7 +127,7 @@ fn matchers(mut text: &str) -> (Vec<(String, String, String)>, &str) {
     }
 }
 
-/// What stands between the quotes that `text` begins with, and what follows them.
+/// Returns the text between the quotes with which `text` begins, and the text after them.
 fn quoted(text: &str) -> (&str, &str) {
     let inside = text.get(1..).unwrap_or_default();
     let mut escaped = false;

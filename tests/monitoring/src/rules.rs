@@ -1,26 +1,26 @@
-//! The alert rules as they are written.
+//! The alert rules as written.
 
 use crate::place;
 use anyhow::Context;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Where they stand.
+/// Path of the rules.
 pub const FILE: &str = "deploy/kubernetes/monitoring/rules.yaml";
 
-/// One of them.
+/// An alert rule.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Rule {
-    /// Its name.
+    /// Name of the alert.
     pub alert: String,
-    /// When it holds, in PromQL.
+    /// Condition in PromQL.
     pub expr: String,
-    /// How long it has to.
+    /// Time for which the condition must hold before the alert fires.
     #[serde(rename = "for")]
     pub lasting: Option<String>,
-    /// `severity`.
+    /// Labels: `severity`.
     pub labels: BTreeMap<String, String>,
-    /// `summary`: the fault; `description`: what to do.
+    /// Annotations: `summary` is the fault, `description` tells what to do.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -34,10 +34,10 @@ struct Group {
     rules: Vec<Rule>,
 }
 
-/// All of them, in order.
+/// Returns all rules in order.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else.
+/// Fails if the file cannot be read or has another structure.
 pub fn read() -> anyhow::Result<Vec<Rule>> {
     let text = std::fs::read_to_string(place(FILE)).context(FILE)?;
     let file: File = serde_yaml_ng::from_str(&text).context(FILE)?;
@@ -45,12 +45,12 @@ pub fn read() -> anyhow::Result<Vec<Rule>> {
 }
 
 impl Rule {
-    /// An annotation; empty: there is none.
+    /// Returns an annotation, or an empty string if the rule does not have it.
     pub fn says(&self, annotation: &str) -> &str {
         self.annotations.get(annotation).map(String::as_str).unwrap_or_default()
     }
 
-    /// `critical`, `warning` or `info`.
+    /// Returns `critical`, `warning` or `info`.
     pub fn severity(&self) -> &str {
         self.labels.get("severity").map(String::as_str).unwrap_or_default()
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::promql::strangers;
 
-    /// Goal: no rule speaks of what there is not, and each says what is wrong and what to do.
+    /// Goal: no rule refers to an unknown metric, and each rule describes the fault and what to do.
     #[test]
     fn rules_name_what_there_is() {
         for rule in read().expect("rules") {
@@ -75,8 +75,8 @@ mod tests {
         }
     }
 
-    /// Goal: the flag of kube-controller-manager that an operator is told is the one that the manual explains: with another
-    /// name it does not start.
+    /// Goal: the kube-controller-manager flag in an alert's description is the one that the manual explains. With
+    /// another name, kube-controller-manager does not start.
     #[test]
     fn a_flag_is_the_manuals() {
         let manual = std::fs::read_to_string(place("deploy/kubernetes/README.md")).expect("the manual");

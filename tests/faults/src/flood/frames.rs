@@ -1,4 +1,4 @@
-//! HTTP/2 by hand, as floods write it: frames, and header blocks whose every byte is chosen.
+//! Hand-written HTTP/2 for floods: frames, and header blocks in which every byte is chosen.
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -15,32 +15,32 @@ pub(super) const ACK: u8 = 1;
 pub(super) const END_STREAM: u8 = 1;
 pub(super) const END_HEADERS: u8 = 4;
 
-/// The newest field of the sender's table, in one byte.
+/// Reference to the newest field of the sender's table, in one byte.
 pub(super) const NEWEST: u8 = 0xbe;
 
-/// Largest payload that everybody takes.
+/// Largest payload that every peer accepts.
 pub(super) const PAYLOAD_MAX: usize = 16 * 1024;
 
-/// The setting of the window that each stream begins with.
+/// Identifier of the setting for the initial window of each stream.
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
 /// Largest window.
 const WINDOW_MAX: u32 = (1 << 31) - 1;
 
-/// What a connection begins with.
+/// Sends the connection preface and empty settings.
 pub(super) async fn begin(stream: &mut TcpStream) -> anyhow::Result<()> {
     let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     hello.extend(frame(SETTINGS, 0, 0, &[]));
     Ok(stream.write_all(&hello).await?)
 }
 
-/// What opens every window as far as it goes, on streams to come.
+/// Returns the frames that open the windows of the connection and of future streams as far as possible.
 pub(super) fn windows_open() -> Vec<u8> {
     let more = frame(WINDOW_UPDATE, 0, 0, &(WINDOW_MAX - 0xffff).to_be_bytes());
     [window_of_streams(WINDOW_MAX), more].concat()
 }
 
-/// Settings that say how much may come on each stream.
+/// Returns a SETTINGS frame with the initial window of each stream.
 pub(super) fn window_of_streams(bytes: u32) -> Vec<u8> {
     frame(SETTINGS, 0, 0, &[&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &bytes.to_be_bytes()].concat())
 }
@@ -53,7 +53,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
-/// A whole header block, in as many frames as it takes.
+/// Returns a whole header block, in as many frames as necessary.
 pub(super) fn head(flags: u8, stream: u32, block: &[u8]) -> Vec<u8> {
     let last = block.len().div_ceil(PAYLOAD_MAX).saturating_sub(1);
     let frames = block.chunks(PAYLOAD_MAX).enumerate().map(|(n, piece)| {
@@ -63,23 +63,24 @@ pub(super) fn head(flags: u8, stream: u32, block: &[u8]) -> Vec<u8> {
     frames.collect::<Vec<_>>().concat()
 }
 
-/// A request's pseudo-header fields.
+/// Returns the pseudo-header fields of a request.
 pub(super) fn request(method: &str, host: &str, target: &str) -> Vec<u8> {
     let fields = [(":method", method), (":scheme", "http"), (":path", target), (":authority", host)];
     fields.map(|(name, value)| field(name, value.as_bytes())).concat()
 }
 
-/// A literal field that enters no table.
+/// Returns a literal field that enters no table.
 pub(super) fn field(name: &str, value: &[u8]) -> Vec<u8> {
     [&[0][..], &text(name.as_bytes()), &text(value)].concat()
 }
 
-/// A field that enters the sender's table, where it is the newest.
+/// Returns a field that enters the sender's table and is then the newest one.
 pub(super) fn entry(size: usize) -> Vec<u8> {
     [&[0x40][..], &text(b"x-a"), &text(&vec![b'v'; size])].concat()
 }
 
-/// A text without Huffman's code: its length, in seven bits of the first byte and of those that follow, and its bytes.
+/// Encodes a text without Huffman coding: its length, in seven bits of the first byte and of the bytes after it, then
+/// its bytes.
 fn text(bytes: &[u8]) -> Vec<u8> {
     let mut coded = Vec::with_capacity(bytes.len() + 4);
     if bytes.len() < 0x7f {

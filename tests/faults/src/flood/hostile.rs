@@ -1,6 +1,6 @@
-//! Pods that wear down whoever asks them: over HTTP/2, each answers every request in its own way.
+//! HTTP/2 pods that wear down their clients: each kind responds to every request in its own way.
 //!
-//! All are in one thread, so that they take no time from the pod of the warm workload.
+//! All run in one thread, so that they take no time from the pod of the warm workload.
 
 use super::frames::{ACK, END_STREAM, HEADERS, NEWEST, SETTINGS, entry, field, frame, head, window_of_streams};
 use anyhow::Context;
@@ -11,24 +11,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// A pod's way to answer.
+/// Response of a pod to every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// With the largest head that is passed on: 400 KiB decoded, in 1 020 fields.
+    /// The largest head that the activator relays: 400 KiB decoded, in 1 020 fields.
     Heads,
-    /// With a head of 400 KiB, decoded, that has 4 KiB on the wire: a field of its table again and again.
+    /// A head of 400 KiB when decoded, but 4 KiB on the wire: references to one field of the table.
     References,
-    /// With a head of 10 MiB.
+    /// A head of 10 MiB.
     Huge,
-    /// Never, and it takes no byte of a request's body.
+    /// No response at all; the pod also reads no byte of a request's body.
     Silent,
 }
 
 impl Way {
-    /// All of them.
+    /// All kinds.
     pub(super) const ALL: [Self; 4] = [Self::Heads, Self::References, Self::Huge, Self::Silent];
 
-    /// The workload whose pods answer so.
+    /// Returns the name of the workload whose pods respond this way.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Heads => "heads",
@@ -38,20 +38,20 @@ impl Way {
         }
     }
 
-    /// The workload's host.
+    /// Returns the workload's host.
     pub(super) fn host(self) -> String {
         format!("{}.ns", self.name())
     }
 
-    /// The header block of every answer; none if there is no answer.
+    /// Returns the header block of every response, or `None` if the pod never responds.
     fn block(self) -> Option<Vec<u8>> {
-        // A field counts as its name, its value and 32 bytes (RFC 9113, 6.5.2).
+        // The size of a field is its name, its value and 32 bytes (RFC 9113, 6.5.2).
         let fields = |number: usize, value: usize| {
             (0..number).flat_map(|n| field(&format!("x-{n:04}"), &vec![b'v'; value])).collect::<Vec<u8>>()
         };
         let fields = match self {
             Self::Heads => fields(1020, 362),
-            // So long that whoever passes it on cannot have it in a table of the usual 4 KiB beside another.
+            // The entry is so long that a proxy cannot keep it beside another one in a table of the usual 4 KiB.
             Self::References => [entry(3500), vec![NEWEST; 114]].concat(),
             Self::Huge => fields(1020, 10_250),
             Self::Silent => return None,
@@ -60,18 +60,18 @@ impl Way {
     }
 }
 
-/// Running pods; they end when dropped.
+/// Running pods. They end when dropped.
 pub(super) struct HostilePods {
-    /// Where they listen.
+    /// Address of each pod.
     pub(super) addresses: Vec<(Way, SocketAddr)>,
     end: CancellationToken,
 }
 
 impl HostilePods {
-    /// Starts one of each.
+    /// Starts one pod of each kind.
     ///
     /// # Errors
-    /// No port is free.
+    /// Fails if no port is free.
     pub(super) fn start() -> anyhow::Result<Self> {
         let end = CancellationToken::new();
         let (bound, told) = mpsc::channel();
@@ -110,21 +110,21 @@ async fn serve(listener: TcpListener, way: Way) {
     }
 }
 
-/// What calls for an answer. It is made when its turn comes.
+/// Event that needs a frame in return. The frame is built when its turn comes.
 enum Asked {
     Settings,
-    /// On this stream.
+    /// Request on this stream.
     Request(u32),
 }
 
-/// Answers every request of a connection with this header block.
+/// Responds to every request of a connection with `block`.
 async fn meet(mut stream: TcpStream, block: Option<Arc<Vec<u8>>>) -> anyhow::Result<()> {
     const PREFACE: usize = 24;
     stream.read_exact(&mut [0; PREFACE]).await?;
     stream.write_all(&window_of_streams(0)).await?;
     let (mut read, mut write) = stream.into_split();
     let (asked, mut to_answer) = tokio::sync::mpsc::unbounded_channel();
-    // Apart, so that requests are read while an answer waits for whoever reads it.
+    // Writing is separate from reading, so that requests are read while the client does not read responses.
     let answering = async {
         while let Some(asked) = to_answer.recv().await {
             let answer = match (asked, &block) {

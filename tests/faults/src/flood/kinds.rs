@@ -1,7 +1,7 @@
-//! The floods: what one client of each does, over and over.
+//! The floods, each described by the behavior of one client.
 //!
-//! A client that is refused or whose connection is closed comes back after [`PAUSE`], so that what is measured is what
-//! the activator keeps, and not how fast it can be asked.
+//! A client that is refused, or whose connection is closed, returns after [`PAUSE`]. So the run measures what the
+//! activator holds, not how fast it can refuse clients.
 
 use super::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NEWEST, PING, PRIORITY, SETTINGS, UNKNOWN, begin, entry,
@@ -17,41 +17,41 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Until a client tries again: what `Retry-After` says.
+/// Time until a client tries again: the value of `Retry-After`.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A body of 100 GiB ([`crate::pod`]).
+/// Target with a response body of 100 GiB ([`crate::pod`]).
 const ENDLESS: &str = "/?body=102400";
 
-/// A flood.
+/// Kind of flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Held HTTP/2 requests whose fields are references to the client's table.
     References,
-    /// Plain requests to one sleeping workload, each on a connection of its own.
+    /// Plain requests to one sleeping workload, each on its own connection.
     Plain,
     /// DATA frames of one byte on held HTTP/2 requests.
     Frames,
-    /// The same, with a frame of 8 KB of no known kind between any two of them.
+    /// Like `frames`, with an 8 KB frame of an unknown type between any two.
     Spread,
     /// HTTP/1 heads that do not end.
     Heads,
-    /// HTTP/2 header blocks that do not end, of references.
+    /// HTTP/2 header blocks of references that do not end.
     Blocks,
-    /// Requests to HTTP/2 pods that answer with the largest heads ([`Way`]), by clients that read slowly or not at all.
+    /// Requests to HTTP/2 pods with the largest response heads ([`Way`]), by clients that read slowly or not at all.
     Pods,
-    /// Large bodies, over HTTP/1.1 and HTTP/2, that nobody reads; and uploads to a pod that takes nothing of them.
+    /// Large bodies over HTTP/1.1 and HTTP/2 that no client reads, and uploads to a pod that reads nothing.
     Readers,
-    /// More connections than the activator can have, on which nothing is said.
+    /// More connections than the activator can have, without a request.
     Silent,
-    /// The same with heads that begin and do not go on.
+    /// More connections than the activator can have, each with the beginning of a head.
     Begun,
-    /// HTTP/2 frames that carry nothing, as fast as they are taken.
+    /// HTTP/2 frames that carry nothing, as fast as the activator accepts them.
     Control,
 }
 
 impl Kind {
-    /// How many clients there are.
+    /// Returns the number of clients.
     pub fn clients(self) -> usize {
         match self {
             Self::Plain => 12_000,
@@ -64,8 +64,8 @@ impl Kind {
         }
     }
 
-    /// Time between two pieces of what a client sends bit by bit. All clients together stay far below what the activator
-    /// can read.
+    /// Returns the interval between two pieces of a request that a client sends in pieces. All clients together stay
+    /// far below what the activator can read.
     fn drip(self) -> Duration {
         match self {
             Self::Spread => Duration::from_millis(2500),
@@ -73,7 +73,7 @@ impl Kind {
         }
     }
 
-    /// The client of this number, for ever.
+    /// Runs the client with this number, forever.
     pub async fn client(self, number: usize, activator: SocketAddr) {
         loop {
             let _ = self.attack(number, activator).await;
@@ -149,7 +149,7 @@ impl Kind {
             Self::References => {
                 begin(&mut stream).await?;
                 for n in 0..250 {
-                    // The first ones would be 1 MB each if they were written out, the others are within any bound.
+                    // The first five heads would take 1 MB each when decoded; the others are within all limits.
                     let (size, references) = if n < 5 { (4000, 250) } else { (1000, 60) };
                     let block = [request("GET", ASLEEP, "/"), entry(size), vec![NEWEST; references]].concat();
                     stream.write_all(&frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block)).await?;

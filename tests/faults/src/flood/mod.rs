@@ -1,9 +1,10 @@
-//! Clients, and pods, that would have the activator keep as much as they can: does its memory stay within the limit, and
-//! do others notice?
+//! Clients and pods that make the activator hold as much as they can: does its memory stay within the limit, and are
+//! other workloads affected?
 //!
-//! The activator is a process of its own with the memory limit of the manifests; nothing enforces the limit, its resident
-//! memory is read. Beside the flood, a workload with a pod gets requests at a steady rate, whose times are taken from
-//! when each was due. Sockets' buffers are the kernel's and not counted, here as in [`crate::client_timeouts`].
+//! The activator is a separate process with the memory limit of the manifests. Nothing enforces the limit; the run
+//! reads the resident memory. During the flood, a workload with a pod receives requests at a steady rate. Each of their
+//! times counts from the moment when the request was due. Socket buffers belong to the kernel and are not counted, here
+//! as in [`crate::client_timeouts`].
 
 mod frames;
 mod hostile;
@@ -26,48 +27,48 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// The limit of the manifests (`deploy/kubernetes`).
+/// Memory limit of the manifests (`deploy/kubernetes`).
 pub const LIMIT: u64 = 600 << 20;
 
-/// What 99 in 100 warm requests may take.
+/// Maximum time of the fastest 99 % of warm requests.
 pub const WARM_P99: Duration = Duration::from_millis(50);
 
-/// Connections with warm requests, and the time between two of one.
+/// Number of connections with warm requests, and the time between two requests of one connection.
 const WARM_CLIENTS: u32 = 8;
 const WARM_SPACING: Duration = Duration::from_millis(40);
 
-/// Until all clients of a flood have come.
+/// Time until all clients of a flood have started.
 const RAMP: Duration = Duration::from_secs(10);
 
-/// A warm request that gets no answer for so long is lost.
+/// Timeout of a warm request. After it, the request counts as lost.
 const LOST: Duration = Duration::from_secs(10);
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Figures {
     kind: Kind,
-    /// The activator's resident memory before, at most, and at the end of the flood, in bytes.
+    /// Resident memory of the activator in bytes: before the flood, its peak, and at the end of the flood.
     pub resident: [u64; 3],
-    /// What warm requests took, in order.
+    /// Times of warm requests, in ascending order.
     pub warm: Vec<Duration>,
-    /// Warm requests without an answer.
+    /// Number of warm requests without a response.
     pub lost: usize,
-    /// Requests held at the end.
+    /// Number of requests held at the end.
     pub held: u64,
     refused: Vec<String>,
 }
 
-/// Runs a flood of so many clients, in hundredths of its own number, for so long, on this program or on the one that cargo
-/// builds in our own profile.
+/// Runs a flood for `lasts`. `clients_of_100` is the number of clients in percent of the flood's own number. Without
+/// `program`, cargo builds the activator in this program's profile.
 ///
 /// # Errors
-/// Something does not start, or the activator has ended.
+/// Fails if something does not start, or if the activator has ended.
 pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<PathBuf>) -> anyhow::Result<Figures> {
     let program = program.map_or_else(plane::program, Ok)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let pod = PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
-        // Of their own, so that they take no time from the one of the warm workload.
+        // These pods are separate, so that they take no time from the pod of the warm workload.
         let (bodies, hostile) = (PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?, HostilePods::start()?);
         let mut workloads = vec![
             Workload { name: "warm", protocol: Protocol::Http1, pod: Some(pod.address) },
@@ -96,7 +97,7 @@ pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<P
         }
         tokio::time::sleep(lasts.saturating_sub(start.elapsed())).await;
         let (peak, late) = (plane.peak()?, plane.resident()?);
-        // The kernel may have no memory left for sockets: then only the figures above are known.
+        // The kernel may have no memory left for sockets. Then only the figures above are known.
         let (refused, queued) = metrics(&plane).await.unwrap_or_default();
         let held = queued.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
         clients.shutdown().await;
@@ -110,7 +111,7 @@ pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<P
     })
 }
 
-/// What the activator's metrics say of requests that were refused, and of those that are held.
+/// Reads the activator's metrics of refused requests and of held requests.
 async fn metrics(plane: &Plane) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     let read = async {
         let refused = plane.metrics("zeroscale_refused_total").await?;
@@ -119,7 +120,8 @@ async fn metrics(plane: &Plane) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     tokio::time::timeout(LOST, read).await?
 }
 
-/// Requests at a steady rate, on one connection, or `anew` on one for each; says what each took, or that it got no answer.
+/// Sends requests at a steady rate, on one connection or, with `anew`, each on its own. Reports the time of each
+/// request, or `None` if it got no response.
 async fn warm(activator: SocketAddr, offset: Duration, anew: bool, taken: UnboundedSender<Option<Duration>>) {
     let request = format!("GET / HTTP/1.1\r\nhost: {WARM}\r\n\r\n");
     let mut due = Instant::now() + offset;
@@ -149,12 +151,12 @@ async fn warm(activator: SocketAddr, offset: Duration, anew: bool, taken: Unboun
 }
 
 impl Figures {
-    /// What all but this part of warm requests took at most; a part in a thousand.
+    /// Returns a quantile of the times of warm requests, in thousandths.
     pub fn warm_at(&self, thousandths: usize) -> Duration {
         self.warm.get(self.warm.len() * thousandths / 1000).copied().unwrap_or(LOST)
     }
 
-    /// Whether memory and warm requests are within their bounds.
+    /// Reports whether memory and warm requests are within their bounds.
     pub fn is_good(&self) -> bool {
         self.resident[1] < LIMIT && self.warm_at(990) < WARM_P99 && self.lost == 0
     }

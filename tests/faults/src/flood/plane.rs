@@ -1,4 +1,4 @@
-//! The activator as a process with a memory limit, and the least of a cluster that it needs.
+//! The activator as a process with a memory limit, and the minimal cluster that it needs.
 
 use anyhow::{Context, ensure};
 use common::backend::{Backend, Protocol};
@@ -26,35 +26,35 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// Longest wait for a state that is a matter of a moment.
+/// Maximum time to wait for a state that is usually reached within moments.
 const SOON: Duration = Duration::from_secs(20);
 
 /// The activator's own address.
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 0, 1));
 
-/// The workload with a pod.
+/// Host of the workload with a pod.
 pub(super) const WARM: &str = "warm.ns";
 
-/// The workload without one.
+/// Host of the workload without a pod.
 pub(super) const ASLEEP: &str = "asleep.ns";
 
-/// The workload whose pod sends large bodies, over HTTP/1.1, and over HTTP/2.
+/// Hosts of the workloads whose pod sends large bodies, over HTTP/1.1 and over HTTP/2.
 pub(super) const BODIES: &str = "bodies.ns";
 pub(super) const BODIES_HTTP2: &str = "bodies-http2.ns";
 
-/// A workload of the namespace `ns`.
+/// A workload in the namespace `ns`.
 pub(super) struct Workload {
-    /// Its name.
+    /// Name of the workload.
     pub(super) name: &'static str,
-    /// What its pod speaks.
+    /// Protocol of its pod.
     pub(super) protocol: Protocol,
-    /// Where its pod listens, if it has one.
+    /// Address of its pod, if it has one.
     pub(super) pod: Option<SocketAddr>,
 }
 
-/// A running activator; killed when dropped.
+/// A running activator. It is killed when dropped.
 pub(super) struct Plane {
-    /// Where it serves.
+    /// Address at which the activator serves.
     pub(super) address: SocketAddr,
     child: Child,
     _server: ApiServer,
@@ -63,10 +63,11 @@ pub(super) struct Plane {
 }
 
 impl Plane {
-    /// Starts `program` with a memory limit of so many bytes, and these workloads, [`WARM`] and [`ASLEEP`] among them.
+    /// Starts `program` with a memory limit of `limit` bytes and these workloads, which include [`WARM`] and
+    /// [`ASLEEP`].
     ///
     /// # Errors
-    /// Something does not start, or does not serve in time.
+    /// Fails if something does not start, or does not serve in time.
     pub(super) async fn start(program: PathBuf, limit: u64, workloads: &[Workload]) -> anyhow::Result<Self> {
         let server = ApiServer::start(ApiOptions::new("127.78.0.0/24".parse()?)).await?;
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
@@ -86,7 +87,7 @@ impl Plane {
         let files = tempfile::tempdir()?;
         let path = files.path().join("kubeconfig");
         std::fs::write(&path, server.kubeconfig())?;
-        // The stat link waits for an answer that never comes.
+        // The stat link waits for a handshake response that never arrives.
         let autoscaler = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let child = Command::new(&program)
             .env("KUBECONFIG", &path)
@@ -118,18 +119,18 @@ impl Plane {
         Ok(plane)
     }
 
-    /// Its largest resident memory so far, in bytes.
+    /// Returns the peak of the activator's resident memory, in bytes.
     ///
     /// # Errors
-    /// It has ended.
+    /// Fails if the activator has ended.
     pub(super) fn peak(&self) -> anyhow::Result<u64> {
         self.status("VmHWM:")
     }
 
-    /// Its resident memory now, in bytes.
+    /// Returns the activator's current resident memory, in bytes.
     ///
     /// # Errors
-    /// It has ended.
+    /// Fails if the activator has ended.
     pub(super) fn resident(&self) -> anyhow::Result<u64> {
         self.status("VmRSS:")
     }
@@ -140,10 +141,10 @@ impl Plane {
         Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
     }
 
-    /// What the metrics say of a family: the rest of each line that begins with its name.
+    /// Reads the metrics whose name begins with `family`, and returns the rest of each line.
     ///
     /// # Errors
-    /// They are not served.
+    /// Fails if the activator does not serve its metrics.
     pub(super) async fn metrics(&self, family: &str) -> anyhow::Result<Vec<String>> {
         let mut stream = TcpStream::connect(SocketAddr::new(IP, 9090)).await?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: metrics\r\nconnection: close\r\n\r\n").await?;
@@ -153,7 +154,7 @@ impl Plane {
         Ok(page.lines().filter_map(|line| line.strip_prefix(family)).map(str::to_owned).collect())
     }
 
-    /// The status of an answer within a moment.
+    /// Sends a request to `host`, and returns the status of the response if it arrives within 200 ms.
     async fn answers(&self, host: &str) -> Option<u16> {
         let answer = async {
             let mut stream = TcpStream::connect(self.address).await.ok()?;
@@ -177,7 +178,8 @@ impl Drop for Plane {
 }
 
 impl Workload {
-    /// Makes its ZeroScaler with the status that an autoscaler writes, and its EndpointSlice if it has a pod.
+    /// Creates the workload's ZeroScaler with the status that an autoscaler writes, and its EndpointSlice if it has a
+    /// pod.
     async fn create(&self, client: &Client) -> anyhow::Result<()> {
         let (name, service) = (self.name, names::private_service(self.name));
         let labels = json!({names::SIDE: names::SERVICE_TYPE_PRIVATE, names::WORKLOAD: name});
@@ -223,10 +225,11 @@ async fn until<'a>(what: &str, reached: impl Fn() -> BoxFuture<'a, bool>) -> any
     Ok(())
 }
 
-/// The activator's program, which cargo builds in our own profile, so that what is measured is what is written.
+/// Returns the path of the activator's program. Cargo builds it in this program's profile, so that the run measures the
+/// current source.
 ///
 /// # Errors
-/// It does not build, or is not there.
+/// Fails if the program does not build or is missing.
 pub(super) fn program() -> anyhow::Result<PathBuf> {
     let us = std::env::current_exe()?;
     let folder = us.parent().context("a folder")?;

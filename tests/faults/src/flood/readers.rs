@@ -1,4 +1,4 @@
-//! Clients that ask for more than they read, and that send more than anybody takes.
+//! Clients that request more than they read, and clients that send more than the pod reads.
 
 use super::frames::{END_STREAM, begin, head, request, windows_open};
 use super::hostile::Way;
@@ -14,23 +14,23 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Requests on one connection of HTTP/2: as many as are taken at once.
+/// Number of requests on one HTTP/2 connection: the maximum number of concurrent streams.
 const STREAMS: u32 = 250;
 
-/// After so long a client that reads nothing, and would not notice that it was turned away, begins anew.
+/// Time after which a client that reads nothing starts again. It would not notice that its connection was closed.
 const AGAIN: Duration = Duration::from_secs(25);
 
-/// How fast a client reads.
+/// Speed at which a client reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// 4 KiB each half a second.
+    /// 4 KiB every half second.
     Slow,
     /// Not at all.
     None,
 }
 
 impl Pace {
-    /// Reads until the connection ends, or until it is time to begin anew.
+    /// Reads until the connection ends. A client that reads nothing waits for [`AGAIN`] instead.
     pub(super) async fn read(self, mut stream: TcpStream) -> anyhow::Result<()> {
         match self {
             Self::None => tokio::time::sleep(AGAIN).await,
@@ -50,13 +50,13 @@ pub(super) async fn until_closed(mut stream: TcpStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One request over HTTP/1.1.
+/// Sends one request over HTTP/1.1.
 pub(super) async fn ask_http1(stream: &mut TcpStream, host: &str, target: &str) -> anyhow::Result<()> {
     let request = format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n\r\n");
     Ok(stream.write_all(request.as_bytes()).await?)
 }
 
-/// As many requests as a connection of HTTP/2 may have, with room for all that could be answered.
+/// Sends as many requests as an HTTP/2 connection can have, with windows large enough for all responses.
 pub(super) async fn ask_http2(stream: &mut TcpStream, host: &str, target: &str) -> anyhow::Result<()> {
     begin(stream).await?;
     let mut bytes = windows_open();
@@ -66,7 +66,7 @@ pub(super) async fn ask_http2(stream: &mut TcpStream, host: &str, target: &str) 
     Ok(stream.write_all(&bytes).await?)
 }
 
-/// As many uploads, without end, to the pod that takes nothing.
+/// Sends as many uploads, without end, to the pod that reads nothing.
 pub(super) async fn upload(stream: TcpStream) -> anyhow::Result<()> {
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     let mut tasks = JoinSet::new();
