@@ -46,7 +46,7 @@ pub const LEADS_TO: &str = "zeroscale.dev/leads-to";
 pub const LEADS_TO_ACTIVATORS: &str = "activators";
 /// Value of [`LEADS_TO`] for slices of pods.
 pub const LEADS_TO_PODS: &str = "pods";
-/// Value of [`SLICE_MANAGED_BY`] on EndpointSlices that standalone writes for public Services.
+/// Value of `SLICE_MANAGED_BY` on EndpointSlices that standalone writes for public Services.
 pub const MANAGED_BY: &str = "zeroscale.dev";
 
 /// Activator data port for HTTP/1.1 (and h2c), also a queue-proxy's.

@@ -78,7 +78,7 @@ pub trait HasConditions {
     }
 }
 
-/// Implements [`HasConditions`] for a status with the usual fields `conditions` and `observed_generation`. The list
+/// Implements `HasConditions` for a status with the usual fields `conditions` and `observed_generation`. The list
 /// names the dependents of `Ready`.
 macro_rules! has_conditions {
     ($status:ty: $dependents:expr) => {

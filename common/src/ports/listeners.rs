@@ -111,7 +111,7 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
         self.bound.iter().map(|(number, entry)| (*number, entry))
     }
 
-    /// Returns the next time at which [`Self::follow`] must be called again even if the ledger is unchanged.
+    /// Returns the next time at which `Self::follow` must be called again even if the ledger is unchanged.
     pub fn wake(&self) -> Option<Timestamp> {
         self.wake
     }

@@ -1,4 +1,4 @@
-//! A client that can wait: raw HTTP/1.1 connections, one request at a time on each.
+//! A client that can hold its responses: raw HTTP/1.1 connections, with one request at a time on each.
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -13,10 +13,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Longest wait for an answer that is due.
+/// Maximum time to wait for an expected response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connects under way at once: fewer than an accept queue takes.
+/// Maximum number of concurrent connects: less than the capacity of an accept queue.
 const CONNECTING: usize = 100;
 
 pub(crate) struct Connection {
@@ -24,14 +24,14 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects and sends nothing.
+    /// Connects without sending anything.
     pub(crate) async fn open(address: SocketAddr) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream })
     }
 
-    /// Sends a request such as a browser's, without waiting for the answer.
+    /// Sends a browser-like request, without waiting for its response.
     pub(crate) async fn send(&mut self, host: &str) -> anyhow::Result<()> {
         let head = format!(
             "GET /some/path?query=value HTTP/1.1\r\nhost: {host}\r\nuser-agent: bench/1.0 (a client that waits)\r\n\
@@ -41,7 +41,7 @@ impl Connection {
         Ok(self.stream.write_all(head.as_bytes()).await?)
     }
 
-    /// Reads a whole answer with status 200. Says when its first byte was there.
+    /// Reads a whole response with status 200. Returns the arrival time of its first byte.
     pub(crate) async fn answer(&mut self) -> anyhow::Result<Instant> {
         tokio::time::timeout(PATIENCE, self.read()).await.context("no answer")?
     }
@@ -60,13 +60,13 @@ impl Connection {
         Ok(first)
     }
 
-    /// Whether nothing has come within `wait`.
+    /// Reports whether nothing arrives within `wait`.
     pub(crate) async fn is_silent(&self, wait: Duration) -> bool {
         tokio::time::timeout(wait, self.stream.readable()).await.is_err()
     }
 }
 
-/// Whether there is a head, and as much body as it announces.
+/// Reports whether the bytes contain a head, and as much body as it announces.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(&bytes[..at]).to_ascii_lowercase();
@@ -74,7 +74,7 @@ fn is_whole(bytes: &[u8]) -> bool {
     bytes.len() >= at + 4 + length.unwrap_or(0)
 }
 
-/// `n` connections.
+/// Opens `n` connections.
 pub(crate) async fn open(address: SocketAddr, n: usize) -> anyhow::Result<Vec<Connection>> {
     let mut all = Vec::with_capacity(n);
     while all.len() < n {
@@ -84,7 +84,7 @@ pub(crate) async fn open(address: SocketAddr, n: usize) -> anyhow::Result<Vec<Co
     Ok(all)
 }
 
-/// Sends one request on each.
+/// Sends one request on each connection.
 pub(crate) async fn send(connections: &mut [Connection], host: &str) -> anyhow::Result<()> {
     for connection in connections {
         connection.send(host).await?;
@@ -92,7 +92,7 @@ pub(crate) async fn send(connections: &mut [Connection], host: &str) -> anyhow::
     Ok(())
 }
 
-/// Reads an answer on each, all at once. Hands back the connections and when their first bytes were there.
+/// Reads a response on each connection, concurrently. Returns the connections and the arrival times of the first bytes.
 pub(crate) async fn answers(connections: Vec<Connection>) -> anyhow::Result<(Vec<Connection>, Vec<Instant>)> {
     let reading = connections.into_iter().map(|mut connection| {
         tokio::spawn(async move {
@@ -110,7 +110,7 @@ pub(crate) async fn answers(connections: Vec<Connection>) -> anyhow::Result<(Vec
     Ok(done)
 }
 
-/// `n` requests, each on a connection of its own, all at once. Says when the first bytes of the answers were there.
+/// Sends `n` concurrent requests, each on its own connection. Returns the arrival times of the responses' first bytes.
 pub(crate) async fn burst(address: SocketAddr, host: &str, n: usize) -> anyhow::Result<Vec<Instant>> {
     let one = async || {
         let mut connection = Connection::open(address).await?;
@@ -120,11 +120,11 @@ pub(crate) async fn burst(address: SocketAddr, host: &str, n: usize) -> anyhow::
     try_join_all((0..n).map(|_| one())).await
 }
 
-/// What `GET` of `path` brings over HTTP/2.
+/// Returns the body of the response to `GET` of `path` over HTTP/2.
 pub(crate) async fn get_http2(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     let stream = TokioIo::new(TcpStream::connect(address).await?);
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
-    tokio::spawn(connection); // It ends with its sender.
+    tokio::spawn(connection); // The task ends with its sender.
     let request = Request::get(format!("http://{address}{path}")).body(Empty::<Bytes>::new())?;
     let body = sender.send_request(request).await?.into_body().collect().await?;
     Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())

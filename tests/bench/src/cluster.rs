@@ -1,6 +1,6 @@
-//! The least of a cluster that an activator needs: an API server with Services and EndpointSlices, and a stat server.
+//! Minimal cluster of an activator: an API server with Services and EndpointSlices, and a stat server.
 //!
-//! Both live in this process and do nothing while load runs.
+//! Both live in this process and are idle while load runs.
 
 use crate::client::Connection;
 use crate::process::{self, Process};
@@ -25,17 +25,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-/// Longest wait for a state that is a matter of a moment.
+/// Maximum time to wait for a state that is usually reached within moments.
 const SOON: Duration = Duration::from_secs(20);
 
 /// Upstream's port for metrics.
 pub(crate) const METRICS_PORT: u16 = 9090;
 
-/// Time without an answer after which a request counts as held. Longer than the time within which the end of a client's
-/// side does not mean that it has left (`HALF_CLOSE_MAX` in `activator-net`).
+/// Time without a response after which a request counts as held. It exceeds `HALF_CLOSE_MAX` in `activator-net`, within
+/// which a half-closed connection does not mean that the client has left.
 const SILENCE: Duration = Duration::from_millis(700);
 
-/// Requests that may be held for one revision.
+/// Maximum number of held requests of one revision.
 const HELD_MAX: u32 = 20_000;
 
 pub(crate) struct Plane {
@@ -50,23 +50,23 @@ pub(crate) struct Plane {
     _files: tempfile::TempDir,
 }
 
-/// The name of a revision of which the stat server has heard, and when.
+/// Name of a revision in a received stat, and the time of arrival.
 pub(crate) type Heard = (String, Instant);
 
-/// Stats that wait to be read, by whoever does.
+/// Maximum number of stats that wait for a receiver.
 const STATS_WAITING: usize = 4096;
 
 impl Plane {
-    /// The namespace of what is made.
+    /// Namespace of all objects.
     pub(crate) const NAMESPACE: &str = NAMESPACE;
 
-    /// Starts all of it, and waits until the activator serves.
+    /// Starts the cluster and the activator, and waits until the activator serves.
     pub(crate) async fn start(settings: &Settings) -> anyhow::Result<Self> {
         let (plane, _) = Self::start_beside(settings, async |_| Ok(())).await?;
         Ok(plane)
     }
 
-    /// The same beside what `create` makes before. Says also how long the activator took.
+    /// Starts like `Self::start`, after `create` has created objects. Also returns the time that the activator took.
     pub(crate) async fn start_beside(
         settings: &Settings,
         create: impl AsyncFnOnce(&kube::Client) -> anyhow::Result<()>,
@@ -136,17 +136,17 @@ impl Plane {
         Ok(())
     }
 
-    /// There is a ZeroScaler of this name and uid.
+    /// Registers a ZeroScaler with this name and uid.
     pub(crate) fn is_known_as(&self, name: &str, uid: String) {
         self.scalers.lock().expect("no panic").insert(name.to_owned(), uid);
     }
 
-    /// What the stat server hears from now on.
+    /// Returns the stats that arrive at the stat server from now on.
     pub(crate) fn stats(&self) -> broadcast::Receiver<Heard> {
         self.stats.subscribe()
     }
 
-    /// Has the revision's pods be at `addresses`, which share a port, from now on.
+    /// Replaces the revision's pods by `addresses`, which share a port.
     pub(crate) async fn pods(&self, name: &str, protocol: Protocol, addresses: &[SocketAddr]) -> anyhow::Result<()> {
         let port = addresses.first().map_or(80, SocketAddr::port);
         let endpoints: Vec<_> = addresses.iter().map(|a| json!({"addresses": [a.ip().to_string()]})).collect();
@@ -170,7 +170,7 @@ impl Plane {
         Ok(())
     }
 
-    /// Creates a revision with one pod, and waits until it answers over HTTP/1.1.
+    /// Creates a revision with one pod, and waits until it responds over HTTP/1.1.
     pub(crate) async fn warm(&self, name: &str, protocol: Protocol, pod: SocketAddr) -> anyhow::Result<()> {
         self.revision(name, protocol).await?;
         self.pods(name, protocol, &[pod]).await?;
@@ -189,13 +189,13 @@ impl Plane {
         self.until_held(name, 0).await
     }
 
-    /// Takes away the revision's pods.
+    /// Removes the revision's pods.
     pub(crate) async fn asleep(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
         self.pods(name, protocol, &[]).await?;
         self.until_known(name).await
     }
 
-    /// Waits until so many of the revision's requests are held.
+    /// Waits until `n` requests of the revision are held.
     pub(crate) async fn until_held(&self, name: &str, n: usize) -> anyhow::Result<()> {
         let series =
             format!("kn_revision_request_queued{{k8s_namespace_name=\"{NAMESPACE}\",kn_revision_name=\"{name}\"}} ");
@@ -208,7 +208,7 @@ impl Plane {
         until("connections to be closed", async || self.gauge(open).await.is_ok_and(|open| open == 0)).await
     }
 
-    /// What the activator's metrics say of a series, which is given with its labels and the space after them.
+    /// Reads a series of the activator's metrics. `series` contains the labels and the space after them.
     async fn gauge(&self, series: &str) -> anyhow::Result<usize> {
         let admin = SocketAddr::new(self.http1.ip(), METRICS_PORT);
         let metrics = get(admin, "metrics", "/metrics").await?;
@@ -219,7 +219,7 @@ impl Plane {
 
 const NAMESPACE: &str = "bench";
 
-/// The host that leads to a revision.
+/// Returns the host of a revision.
 pub(crate) fn host(name: &str) -> String {
     format!("{name}.{NAMESPACE}")
 }
@@ -237,7 +237,7 @@ fn octets(settings: &Settings) -> IpOctets {
     }
 }
 
-/// A whole answer, head and body.
+/// Returns a whole response, head and body.
 pub(crate) async fn get(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes()).await?;
@@ -246,14 +246,14 @@ pub(crate) async fn get(address: SocketAddr, host: &str, path: &str) -> anyhow::
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// The status that `GET /` gets.
+/// Returns the status of the response to `GET /`.
 async fn status(address: SocketAddr, host: &str) -> anyhow::Result<u16> {
     let answer = get(address, host, "/").await?;
     let code = answer.split(' ').nth(1).context("no status line")?;
     Ok(code.parse()?)
 }
 
-/// Waits for a state that nobody announces.
+/// Polls until a state is reached.
 pub(crate) async fn until(what: &str, reached: impl AsyncFn() -> bool) -> anyhow::Result<()> {
     let deadline = Instant::now() + SOON;
     while !reached().await {
@@ -263,7 +263,7 @@ pub(crate) async fn until(what: &str, reached: impl AsyncFn() -> bool) -> anyhow
     Ok(())
 }
 
-/// A stat server that hears everything and says nothing.
+/// Serves as a stat server that receives stats and sends nothing.
 async fn hear(listener: TcpListener, heard: broadcast::Sender<Heard>) {
     while let Ok((stream, _)) = listener.accept().await {
         let heard = heard.clone();
@@ -273,7 +273,7 @@ async fn hear(listener: TcpListener, heard: broadcast::Sender<Heard>) {
                 let now = Instant::now();
                 let Ok(frame) = common::wire::decode(&message.into_data()) else { continue };
                 for message in frame.messages.into_iter().filter(|message| message.stat.is_some()) {
-                    let _ = heard.send((message.name, now)); // Nobody may listen.
+                    let _ = heard.send((message.name, now)); // There may be no receiver.
                 }
             }
         });

@@ -1,13 +1,13 @@
-//! What a plane keeps resident while nothing happens, with some sleeping revisions: a row that both planes have.
+//! Resident memory of an idle plane with some sleeping revisions. Both planes have this row.
 
 use crate::process::Process;
 use crate::report::{Figures, Good, MEDIAN, Row};
 use std::time::Duration;
 
-/// Revisions that sleep meanwhile.
+/// Number of sleeping revisions.
 pub(crate) const REVISIONS: usize = 100;
 
-/// Until start-up's own memory has been given back, which takes jemalloc ten seconds.
+/// Time until the memory of the start has been released, which takes jemalloc ten seconds.
 pub(crate) const SETTLE: Duration = Duration::from_secs(12);
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -22,8 +22,9 @@ pub(crate) const ROW: Row = Row {
     aim: 12.0,
 };
 
-/// The row's figure, once the process has settled; beside it, how much of that is the process's own, and how much
-/// pages of files, the program above all, which all processes of an image share and the kernel can drop at any time.
+/// Measures the row after the process has settled. Context figures split it into anonymous memory and file pages. The
+/// latter are mostly the program itself; all processes of an image share them, and the kernel can drop them at any
+/// time.
 pub(crate) async fn settled(process: &Process) -> anyhow::Result<Figures> {
     tokio::time::sleep(SETTLE).await;
     let (resident, anonymous) = (process.resident()? as f64 / MIB, process.anonymous()? as f64 / MIB);

@@ -1,18 +1,18 @@
-//! `cargo run --profile dist -p bench -- activator|autoscaler [--row NAME]... [--quick]` prints the rows of "how fast
-//! is fast".
+//! `cargo run --profile dist -p bench -- activator|autoscaler [--row NAME]... [--quick]` prints performance figures,
+//! one row each.
 //!
-//! Every row is a ratio to a peer that does the same work on the same machine in the same run, or a figure that no
-//! machine changes much (bytes). Peers and the plane under test take turns, repetition by repetition, so that what the
-//! machine does meanwhile falls on all of them; a row shows the least, the median and the greatest of the repetitions.
-//! Nothing here is a test: no figure fails a build.
+//! Every row is a ratio to a peer that does the same work on the same machine in the same run, or a figure that depends
+//! little on the machine (bytes). Peers and the plane under test take turns in each repetition, so that other activity
+//! of the machine affects all of them. A row shows the minimum, median and maximum of the repetitions. Nothing here is
+//! a test: no figure fails a build.
 //!
-//! `report` keeps what it finds in the target directory and writes a page of all of it, so that rows can be measured in
-//! pieces ([`report`]); `stand` starts what profilers look at.
+//! `report` stores figures in the target directory and writes a page with all of them, so rows can be measured
+//! separately ([`report`]). `stand` starts processes for profilers.
 //!
-//! The planes are the binaries of the same profile (`dist` is what images hold; `release` builds sooner and costs a
-//! tenth more), started as a cluster starts them. The activator's API server lives in this process and does nothing
-//! while load runs; the autoscaler's, and its pods, are processes of their own, since they work while it does
-//! ([`fleet`]). Peers are Debian's packages ([`tools`]), and ours that do the least ([`role`]).
+//! The planes are the binaries of the same profile (`dist` is the one of the images; `release` builds sooner and is a
+//! tenth slower), started as in a cluster. The activator's API server lives in this process and is idle while load
+//! runs. The autoscaler's API server and pods are separate processes, since they work at the same time ([`fleet`]).
+//! Peers are Debian packages ([`tools`]), and minimal programs of our own ([`role`]).
 //!
 //! A measurement is one file with its [`report::Row`]s and one function ([`report::Measurement`]).
 
@@ -46,15 +46,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Rows of a single activator.
+    /// Measures rows of a single activator.
     Activator(Selection),
-    /// Rows of a single autoscaler.
+    /// Measures rows of a single autoscaler.
     Autoscaler(Selection),
-    /// Measures rows of both planes, and writes the pages of all that was found, in this run and earlier ones.
+    /// Measures rows of both planes, and writes pages with all figures of this run and earlier ones.
     Report(ReportArguments),
-    /// Starts an activator and its peers, says where they are, and waits: for profilers.
+    /// Starts an activator and its peers for profilers, prints their addresses, and waits.
     Stand {
-        /// HTTP/2 on both sides, in place of HTTP/1.1.
+        /// HTTP/2 on both sides, instead of HTTP/1.1.
         #[arg(long)]
         h2c: bool,
     },
@@ -65,15 +65,15 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Selection {
-    /// Only rows whose names begin so; may be given several times.
+    /// Only rows whose names begin with NAME; repeatable.
     #[arg(long = "row", value_name = "NAME")]
     rows: Vec<String>,
-    /// Few and short repetitions: a first impression.
+    /// Few and short repetitions, for a first impression.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
     sizes: Sizes,
-    /// Names the rows and ends.
+    /// Lists the rows without measuring.
     #[arg(long)]
     list: bool,
 }
@@ -82,10 +82,10 @@ struct Selection {
 struct ReportArguments {
     #[command(flatten)]
     selection: Selection,
-    /// Only rows of which there are no figures of this commit yet.
+    /// Only rows without figures of this commit.
     #[arg(long)]
     missing: bool,
-    /// Measures nothing: writes the pages of what there is.
+    /// Only writes the pages, without measuring.
     #[arg(long)]
     render: bool,
     /// Folder of the short page and its plots.
@@ -113,13 +113,13 @@ fn run(running: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> 
     tokio::runtime::Runtime::new()?.block_on(interruptible(running))
 }
 
-/// Starts what profilers look at.
+/// Starts the processes for profilers.
 async fn stand(h2c: bool) -> anyhow::Result<()> {
     process::build(&["activator"])?;
     stand::run(&Settings::new(true, &Sizes::default()), h2c).await
 }
 
-/// Measures what was selected of both planes, and writes the page of all that was ever found.
+/// Measures the selected rows of both planes, and writes the page of all stored figures.
 async fn write_report(arguments: &ReportArguments) -> anyhow::Result<()> {
     let planes = [ACTIVATOR, AUTOSCALER];
     let mut report = Some(Report::open(arguments.missing)?);
@@ -132,7 +132,7 @@ async fn write_report(arguments: &ReportArguments) -> anyhow::Result<()> {
     }
 }
 
-/// Runs what was selected, and has `report` keep what was found, measurement by measurement.
+/// Measures the selected rows. `report` stores the figures after each measurement.
 async fn measure(planes: &[Plane], selection: &Selection, report: &mut Option<Report>) -> anyhow::Result<()> {
     let wanted = |plane: &str, measurement: &Measurement| {
         let is_named = |row: &report::Row| selection.rows.iter().any(|name| row.name.starts_with(name.as_str()));
@@ -147,7 +147,7 @@ async fn measure(planes: &[Plane], selection: &Selection, report: &mut Option<Re
     }
     anyhow::ensure!(!chosen.is_empty(), "no row is named so; --list names them");
     let settings = Settings::new(selection.quick, &selection.sizes);
-    // Rows of the autoscaler need both.
+    // Rows of the autoscaler need both planes.
     let both = chosen.iter().any(|(plane, _)| *plane == AUTOSCALER.0);
     process::build(if both { &["activator", "autoscaler"] } else { &["activator"] })?;
     report::print_title(&settings);
@@ -161,7 +161,7 @@ async fn measure(planes: &[Plane], selection: &Selection, report: &mut Option<Re
     Ok(())
 }
 
-/// Every process that `running` has started ends with it, also when we are asked to end.
+/// Runs `running` until it ends or the process is asked to end. In both cases, every process that it started ends, too.
 async fn interruptible(running: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {

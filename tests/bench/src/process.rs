@@ -1,7 +1,7 @@
-//! Processes that are measured, and what the kernel says of them.
+//! Processes under measurement, and the kernel's figures of them.
 //!
-//! Each is started through [`crate::role::Role::Exec`], which has the kernel end it when this process ends, however
-//! that happens.
+//! Each process is started through [`crate::role::Role::Exec`]. So the kernel ends it when this process ends, for
+//! whatever reason.
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,13 +12,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// A process; killed when dropped, with the children that it had then.
+/// A process. It is killed when dropped, together with its children at that time.
 pub(crate) struct Process {
     child: Child,
 }
 
 impl Process {
-    /// Starts `program`, without input. Its output goes nowhere, what it complains of to ours.
+    /// Starts `program` without input. Its output is discarded; its errors go to ours.
     pub(crate) fn start<A: AsRef<OsStr>>(
         program: impl AsRef<OsStr>,
         args: impl IntoIterator<Item = A>,
@@ -30,13 +30,13 @@ impl Process {
         Ok(Self { child })
     }
 
-    /// Starts this program in one of its other roles, and waits for the line that it says when it is ready.
+    /// Starts this program in another role, and waits for the line that it prints when it is ready.
     pub(crate) fn role(args: &[&str]) -> anyhow::Result<(Self, String)> {
         let (process, line, _) = Self::start_role(args)?;
         Ok((process, line))
     }
 
-    /// The same with a role that goes on talking: what it says after the first line.
+    /// Starts like `Self::role`, for a role that continues to print. Returns the lines after the first one.
     pub(crate) fn talking_role(args: &[&str]) -> anyhow::Result<(Self, UnboundedReceiver<String>)> {
         let (process, _, output) = Self::start_role(args)?;
         let (said, heard) = unbounded_channel();
@@ -62,13 +62,13 @@ impl Process {
         Ok((process, line.trim().to_owned(), output))
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("its id")?;
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Asks it to end in order, and waits until it has.
+    /// Asks the process to end gracefully, and waits until it has.
     pub(crate) fn end(mut self) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
         let status = self.child.wait()?;
@@ -76,22 +76,22 @@ impl Process {
         Ok(())
     }
 
-    /// Its id.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// CPU time that it and its children have used.
+    /// Returns the CPU time used by the process and its children.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         self.all().iter().map(|pid| cpu_of(*pid)).sum()
     }
 
-    /// Its resident memory in bytes, children not counted.
+    /// Returns the resident memory in bytes, without children.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
         self.mapped("Rss:")
     }
 
-    /// What of that is no file's.
+    /// Returns the anonymous part of the resident memory in bytes.
     pub(crate) fn anonymous(&self) -> anyhow::Result<u64> {
         self.mapped("Anonymous:")
     }
@@ -104,7 +104,7 @@ impl Process {
         Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
     }
 
-    /// Its id and those of its children.
+    /// Returns the ids of the process and its children.
     fn all(&self) -> Vec<u32> {
         let mut all = vec![self.child.id()];
         let path = format!("/proc/{0}/task/{0}/children", self.child.id());
@@ -116,7 +116,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Children first: a parent that is killed does not end them.
+        // Children first: a killed parent does not end them.
         for pid in self.all().into_iter().rev() {
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::KILL);
@@ -132,7 +132,7 @@ fn through_exec<A: AsRef<OsStr>>(program: &OsStr, args: impl IntoIterator<Item =
     Ok(command)
 }
 
-/// The scheduler's own account of all threads, in nanoseconds.
+/// Returns the scheduler's own account of the CPU time of all threads.
 fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
     let folder = format!("/proc/{pid}/task");
     let mut nanos = 0;
@@ -144,11 +144,11 @@ fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Builds the planes where cargo runs us, in our own profile, so that what is measured is what is written.
+/// Builds the planes in this program's profile if cargo runs it, so that the figures belong to the current source.
 pub(crate) fn build(planes: &[&str]) -> anyhow::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     let us = std::env::current_exe()?;
-    // Cargo names a profile's folder after it, but for `dev`.
+    // Cargo names the folder of a profile after it, except for `dev`.
     let folder = us.parent().and_then(Path::file_name).context("a folder")?;
     let profile = if folder == "debug" { "dev".as_ref() } else { folder };
     let mut command = Command::new(cargo);
@@ -160,7 +160,7 @@ pub(crate) fn build(planes: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where cargo has put a plane's program.
+/// Returns the path of a plane's program in cargo's target directory.
 pub(crate) fn program(plane: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.parent().map(|folder| folder.join(plane)).context("a folder")?;
     ensure!(Path::is_file(&path), "{} is missing: build {plane} in the same profile", path.display());

@@ -1,4 +1,4 @@
-//! The peers: each passes everything on to one backend, over kept-alive connections, in one protocol on both sides.
+//! Peers: each relays all requests to one backend over kept-alive connections, with one protocol on both sides.
 //!
 //! All use two threads, as the activator does on two cores, and write no log.
 
@@ -12,12 +12,12 @@ use tempfile::TempDir;
 
 const REVISION: &str = "warm";
 
-/// Something that requests are sent to.
+/// Destination of a load.
 pub(crate) struct Target {
-    /// For people.
+    /// Name for display.
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
-    /// Who is charged; nobody for the backend itself.
+    /// Process whose CPU time counts. `None` for the backend itself.
     process: Option<Owner>,
     _files: Option<TempDir>,
 }
@@ -35,12 +35,12 @@ impl Target {
         })
     }
 
-    /// The host that all are asked for. Only the activator looks at it.
+    /// Returns the host of all requests. Only the activator reads it.
     pub(crate) fn host() -> String {
         cluster::host(REVISION)
     }
 
-    /// The backend without anybody between.
+    /// Returns the backend itself, without a proxy.
     pub(crate) fn direct(address: SocketAddr) -> Self {
         Self { name: "direct", address, process: None, _files: None }
     }
@@ -56,7 +56,7 @@ impl Target {
         Ok(Self { name: "activator", address, process: Some(Owner::Plane(Box::new(plane))), _files: None })
     }
 
-    /// HAProxy.
+    /// Starts HAProxy.
     pub(crate) async fn haproxy(protocol: Protocol, backend: SocketAddr) -> anyhow::Result<Self> {
         let address = free()?;
         let proto = if protocol == Protocol::H2c { "proto h2" } else { "" };
@@ -70,7 +70,7 @@ impl Target {
         Self::listening("haproxy", address, process, Some(files)).await
     }
 
-    /// HAProxy that looks at no byte: it copies them, or has the kernel move them.
+    /// Starts HAProxy in TCP mode. It copies bytes, or with `splices` lets the kernel move them.
     pub(crate) async fn haproxy_tcp(splices: bool, backend: SocketAddr) -> anyhow::Result<Self> {
         let address = free()?;
         let (name, option) = if splices { ("haproxy, spliced", "option splice-auto") } else { ("haproxy", "") };
@@ -84,13 +84,13 @@ impl Target {
         Self::listening(name, address, process, Some(files)).await
     }
 
-    /// The activator's parts in a process that has a port of a workload's own.
+    /// Starts the activator's parts in a process with a port of a workload's own.
     pub(crate) async fn activator_tcp(backend: SocketAddr) -> anyhow::Result<Self> {
         let (process, address) = Process::role(&["tcp-activator", &backend.to_string()])?;
         Self::listening("activator", address.parse()?, process, None).await
     }
 
-    /// nginx, HTTP/1.1 alone: it speaks no HTTP/2 to backends.
+    /// Starts nginx, for HTTP/1.1 only: it does not use HTTP/2 to backends.
     pub(crate) async fn nginx(backend: SocketAddr) -> anyhow::Result<Self> {
         let address = free()?;
         let text = format!(
@@ -108,7 +108,7 @@ impl Target {
         Self::listening("nginx", address, process, Some(files)).await
     }
 
-    /// hyper's server and hyper's pooled client, and nothing between.
+    /// Starts hyper's server and its pooled client, with nothing in between.
     pub(crate) async fn bare(protocol: Protocol, backend: SocketAddr) -> anyhow::Result<Self> {
         let role = if protocol == Protocol::H2c { "bare-http2" } else { "bare-http1" };
         let (process, address) = Process::role(&[role, &backend.to_string()])?;
@@ -126,10 +126,10 @@ impl Target {
     }
 }
 
-/// Threads of each peer.
+/// Number of threads of each peer.
 const THREADS: usize = 2;
 
-/// An address that was free a moment ago.
+/// Returns an address that was just free.
 fn free() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

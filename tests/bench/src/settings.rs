@@ -1,43 +1,43 @@
-//! Settings of one run: how long, how often, and addresses that no other run uses.
+//! Settings of one run: durations, repetitions, and addresses that no other run uses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 pub(crate) struct Settings {
-    /// Repetitions of what is measured by repetitions.
+    /// Number of repetitions.
     pub(crate) repetitions: usize,
     /// Length of one repetition under load.
     pub(crate) span: Duration,
-    /// Length of what is one long run under a steady load.
+    /// Length of a single long run under a steady load.
     pub(crate) steady: Duration,
-    /// Revisions of a large autoscaler.
+    /// Number of revisions of a large autoscaler.
     pub(crate) revisions: usize,
-    /// Busy ones beside them, where some are.
+    /// Number of additional busy revisions, if a row has them.
     pub(crate) busy: usize,
 }
 
-/// How much, as a command line says it.
+/// Sizes from the command line.
 #[derive(Default, clap::Args)]
 pub(crate) struct Sizes {
-    /// Repetitions of what is measured by repetitions.
+    /// Number of repetitions.
     #[arg(long, value_name = "N")]
     repetitions: Option<usize>,
-    /// Length of runs under a steady load; 60, or 10 of a quick one, unless it is said.
+    /// Length of runs under a steady load; default 60, or 10 with --quick.
     #[arg(long, value_name = "SECONDS")]
     steady: Option<u64>,
-    /// Revisions of a large autoscaler; 10 000, or 1 000 of a quick one, unless it is said.
+    /// Revisions of a large autoscaler; default 10 000, or 1 000 with --quick.
     #[arg(long, value_name = "N")]
     revisions: Option<usize>,
-    /// Busy ones beside them in `many`; a fifth of that, at most 2 000, unless it is said.
+    /// Additional busy revisions in `many`; default a fifth of the others, at most 2 000.
     #[arg(long, value_name = "N")]
     busy: Option<usize>,
 }
 
-/// Most busy ones, unless it is said.
+/// Default maximum of busy revisions.
 const BUSY_MAX: usize = 2_000;
 
 impl Settings {
-    /// What `sizes` says, and what is usual, for a whole run or a quick one, where it says nothing.
+    /// Returns the settings from `sizes`, with the defaults of a whole run or a quick one.
     pub(crate) fn new(quick: bool, sizes: &Sizes) -> Self {
         let (usual, seconds, long, many) = if quick { (3, 1, 10, 1_000) } else { (7, 2, 60, 10_000) };
         let revisions = sizes.revisions.unwrap_or(many).max(1);
@@ -50,17 +50,17 @@ impl Settings {
         }
     }
 
-    /// A loopback address that no other run uses, the same for the whole run.
+    /// Returns a loopback address that no other run uses. It is the same for the whole run.
     pub(crate) fn ip(&self) -> IpAddr {
         own_ip(1)
     }
 
-    /// Another one, for a second plane with the same ports.
+    /// Returns another such address, for a second plane with the same ports.
     pub(crate) fn second_ip(&self) -> IpAddr {
         own_ip(2)
     }
 
-    /// That address with a port.
+    /// Returns the address of `Self::ip` with a port.
     pub(crate) fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.ip(), port)
     }
@@ -71,7 +71,8 @@ fn own_ip(number: u8) -> IpAddr {
     IpAddr::from([127, 64 + high % 64, low, number])
 }
 
-/// The value that `part` of all are not above: 0.5 for the median, 0.99 for the 99th percentile. NaN of nothing.
+/// Returns a quantile of `values`, which is one of them: 0.5 is the median, 0.99 the 99th percentile. Returns NaN if
+/// there are no values.
 pub(crate) fn quantile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,10 +1,11 @@
-//! Detects when the machine itself stood still, so that figures of such moments are put aside.
+//! Detects stalls of the machine itself, so that figures from such moments can be discarded.
 //!
-//! The host of a virtual machine takes a processor away for milliseconds and longer, and says so late, in hundredths
-//! of a second, or not at all. A thread on each processor, before which no ordinary thread is run, sleeps for moments:
-//! where it sleeps on past [`USUAL`], nobody ran there. Our own processes cannot make it late.
+//! The host of a virtual machine may take a processor away for milliseconds and longer. It reports that late, in
+//! hundredths of a second, or not at all. On each processor, a thread with a higher priority than all ordinary threads
+//! sleeps for short moments. If it oversleeps by more than [`USUAL`], no thread ran there. Our own processes cannot
+//! delay it.
 //!
-//! Where that is not permitted (it takes `CAP_SYS_NICE`), no stall is detected and every figure counts.
+//! If the process lacks the permission (`CAP_SYS_NICE`), no stall is detected and every figure counts.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -13,12 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long a thread sleeps.
+/// Duration of a thread's sleep.
 const MOMENT: Duration = Duration::from_millis(1);
-/// What a sleep may take longer where nothing is wrong.
+/// Normal oversleep.
 const USUAL: Duration = Duration::from_millis(1);
 
-/// Detects stalls from its creation on. Its threads end with it.
+/// Detects stalls from its creation on. Its threads end when it is dropped.
 pub(crate) struct StallDetector {
     watchers: Vec<Arc<Watcher>>,
     over: Arc<AtomicBool>,
@@ -28,12 +29,12 @@ struct Watcher(Mutex<Seen>);
 
 struct Seen {
     latest: Instant,
-    /// From the last look before to the first after.
+    /// Each gap lasts from before a sleep until after it.
     gaps: Vec<(Instant, Instant)>,
 }
 
 impl StallDetector {
-    /// On each processor that we may use; on none if that is not permitted.
+    /// Starts a thread on each usable processor, or on none without the permission.
     pub(crate) fn new() -> Self {
         let over = Arc::<AtomicBool>::default();
         let usable = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
@@ -42,12 +43,12 @@ impl StallDetector {
         Self { watchers: watchers.collect(), over }
     }
 
-    /// Whether stalls are detected at all.
+    /// Reports whether stalls are detected at all.
     pub(crate) fn is_active(&self) -> bool {
         !self.watchers.is_empty()
     }
 
-    /// Whether a processor stood still at any time between the two.
+    /// Reports whether a processor stalled at any time between `from` and `to`.
     pub(crate) async fn stalled_between(&self, from: Instant, to: Instant) -> bool {
         let mut saw = false;
         for watcher in &self.watchers {
@@ -74,7 +75,7 @@ impl Watcher {
         std::thread::spawn(move || {
             let placed = place(cpu);
             let watches = placed.is_ok();
-            let _ = said.send(placed); // It is waited for below.
+            let _ = said.send(placed); // The receiver waits below.
             while watches && !over.load(Ordering::Relaxed) {
                 let before = Instant::now();
                 std::thread::sleep(MOMENT);
@@ -95,7 +96,7 @@ impl Watcher {
     }
 }
 
-/// Has the calling thread run on this processor alone, and before every ordinary one.
+/// Binds the calling thread to this processor, with a higher priority than all ordinary threads.
 fn place(cpu: usize) -> io::Result<()> {
     let mut alone = CpuSet::new();
     alone.set(cpu);
@@ -123,12 +124,12 @@ mod tests {
         }
     }
 
-    /// Goal: whoever asks hears only once every thread has looked again, and they go on looking.
+    /// Goal: `stalled_between` returns only after every thread has measured again, and the threads continue to measure.
     #[tokio::test]
     async fn what_was_seen_until_now_can_be_asked() {
         let stalls = StallDetector::new();
         let now = Instant::now();
-        let _ = stalls.stalled_between(now, now).await; // What is seen is up to the machine.
+        let _ = stalls.stalled_between(now, now).await; // The result depends on the machine.
         assert!(stalls.watchers.iter().all(|watcher| watcher.seen(|seen| seen.latest) > now));
     }
 }

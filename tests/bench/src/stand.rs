@@ -1,13 +1,13 @@
-//! The activator and its peers before one backend, for as long as somebody looks at them: with `perf`, with
-//! `valgrind --tool=callgrind`, or with a load of another kind.
+//! The activator and its peers before one backend, for `perf`, for `valgrind --tool=callgrind`, or for another kind of
+//! load.
 
 use crate::process::Process;
 use crate::proxy::Target;
 use crate::settings::Settings;
 use common::backend::Protocol;
 
-/// Starts them, says where each listens and which process it is, and waits to be ended. `h2c` is spoken on both sides of
-/// each, or else HTTP/1.1.
+/// Starts the processes, prints the address and process id of each, and waits until it is ended. With `h2c`, both sides
+/// of each use HTTP/2, otherwise HTTP/1.1.
 pub(crate) async fn run(settings: &Settings, h2c: bool) -> anyhow::Result<()> {
     let (role, protocol) = if h2c { ("http2-backend", Protocol::H2c) } else { ("http1-backend", Protocol::Http1) };
     let (_backend, address) = Process::role(&[role])?;

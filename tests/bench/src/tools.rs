@@ -1,10 +1,10 @@
-//! Peers and load generators: Debian's packages, installed when they are missing and we may.
+//! Peers and load generators: Debian packages, installed if they are missing and the process has the permission.
 
 use anyhow::{Context, ensure};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A program and the package that brings it.
+/// A program, and the package that contains it.
 #[derive(Clone, Copy)]
 pub(crate) struct Tool {
     program: &'static str,
@@ -17,10 +17,10 @@ pub(crate) const WRK: Tool = Tool { program: "wrk", package: "wrk" };
 pub(crate) const H2LOAD: Tool = Tool { program: "h2load", package: "nghttp2-client" };
 
 impl Tool {
-    /// Where it is.
+    /// Returns the path of the program.
     ///
     /// # Errors
-    /// It is not installed and cannot be.
+    /// Fails if the program is not installed and cannot be.
     pub(crate) fn path(self) -> anyhow::Result<PathBuf> {
         if let Some(path) = self.find() {
             return Ok(path);

@@ -75,7 +75,7 @@ impl Rig {
     /// Removes all pods, and waits until none is in use.
     ///
     /// # Errors
-    /// Fails if the activator has ended, or if a pod is still in use after [`PATIENCE`].
+    /// Fails if the activator has ended, or if a pod is still in use after `PATIENCE`.
     pub async fn sleep(&self) -> anyhow::Result<()> {
         self.tell(Event::Pods { key: key(), listing: Listing::default() }).await?;
         self.until("the revision is closed", |load| load.capacity == Capacity::CLOSED).await

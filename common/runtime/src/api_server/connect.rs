@@ -36,7 +36,7 @@ const IDLE_FOR: Duration = Duration::from_secs(90);
 /// Largest buffer of a connection, and largest head of a response: two TLS records.
 const BUFFER_MAX: usize = 32 * 1024;
 
-/// Idle time before the first keepalive probe. Further probes follow each [`ASKED_AGAIN_AFTER`]. After [`ASKED`] probes
+/// Idle time before the first keepalive probe. Further probes follow each `ASKED_AGAIN_AFTER`. After [`ASKED`] probes
 /// without a reply the connection is closed.
 const ASKED_AFTER: Duration = Duration::from_secs(10);
 const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! Large bodies, down and up, one and many at once: bytes a second, and CPU time for a MiB, beside HAProxy's. Client, proxy
-//! and backend share all cores.
+//! Large bodies, downloaded and uploaded, one at a time and many at once: bytes per second, and CPU time per MiB,
+//! relative to HAProxy. Client, proxy and backend share all cores.
 
 use super::interleaved::{self, of, ratio};
 use crate::load::bodies::{self, Bodies, Way};
@@ -15,7 +15,7 @@ const LARGE: u64 = 1 << 30;
 const MANY: usize = 64;
 
 const fn rate(name: &'static str, what: &'static str) -> Row {
-    // The inverse of what is demanded of the CPU time.
+    // The bounds are the inverse of those for CPU time.
     Row { name, what, unit: "", good: Good::Large, judged: MEDIAN, must: 0.91, aim: 1.0 }
 }
 
@@ -23,7 +23,7 @@ const fn cpu(name: &'static str) -> Row {
     Row::small(name, "CPU for a MiB ÷ HAProxy's", "", 1.1, 1.0)
 }
 
-/// A load, and its two rows.
+/// A load, and the names of its two rows.
 type Case = (Way, u64, usize, [&'static str; 2]);
 
 const HTTP1_CASES: [Case; 8] = [
@@ -48,7 +48,7 @@ const H2C_CASES: [Case; 8] = [
     (Way::Up, LARGE, MANY, ["body-h2c-up-1g-64", "body-h2c-up-1g-64-cpu"]),
 ];
 
-/// Two rows of each case.
+/// Returns two rows for each case.
 const fn rows(cases: &[Case; 8]) -> [Row; 16] {
     let mut rows = [const { cpu("") }; 16];
     let mut n = 0;
@@ -89,7 +89,7 @@ async fn run(settings: &Settings, protocol: Protocol, cases: &[Case]) -> anyhow:
     let mut figures = Figures::default();
     for (way, size, number, [of_rate, of_cpu]) in cases {
         let bodies = Bodies { protocol, way: *way, size: *size, number: *number };
-        // Of zeros, which take no room.
+        // A sparse file of zeros, which takes no space.
         let file = folder.path().join(size.to_string());
         std::fs::File::create(&file)?.set_len(*size)?;
         let load =

@@ -1,7 +1,9 @@
-//! 5 000 requests at once to a revision without a hard limit, onto an idle backend: from the first answer's first byte
-//! to the last's. Held ones, on connections that stand, released together; and ones to pods that are there, each on a
-//! connection that is opened with it. The latter also straight to the backend, which says what client and kernel need for it
-//! alone, and through HAProxy.
+//! 5 000 concurrent requests to a revision without a hard limit and an idle backend: the time from the first byte of
+//! the first response to the first byte of the last one.
+//!
+//! One row measures held requests on open connections, which are released together. Another measures requests to
+//! running pods, each on a new connection. The latter are also sent directly to the backend, which shows the share of
+//! client and kernel, and through HAProxy.
 
 use super::interleaved::ratio;
 use crate::client;
@@ -59,7 +61,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         let (connections, answered) = reading.await??;
         spans.extend(span(&answered));
         drop(connections);
-        plane.until_left().await?; // Else the next burst pays for their end.
+        plane.until_left().await?; // Otherwise the next burst pays for closing these connections.
         fresh.extend(span(&client::burst(plane.http1, &cluster::host(&name), REQUESTS).await?));
         plane.until_left().await?;
         for (peer, spans) in peers.iter().zip(&mut beside) {
@@ -77,7 +79,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-/// Seconds from the first to the last.
+/// Returns the seconds from the first response to the last.
 fn span(answered: &[Instant]) -> Option<f64> {
     let (first, last) = (answered.iter().min()?, answered.iter().max()?);
     Some((*last - *first).as_secs_f64())

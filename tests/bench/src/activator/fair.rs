@@ -1,11 +1,12 @@
-//! Several activators before five pods that run one request at a time, each for 50 ms, at 80 requests a second in all: four
-//! fifths of what the pods can run. Activators are processes; pods and clients are tasks of this one.
+//! Several activators before five pods that run one request at a time, each for 50 ms. The load is 80 requests per
+//! second in total: four fifths of the pods' capacity. Activators are processes; pods and clients are tasks of this
+//! one.
 //!
-//! - *even*: two activators, each asked at equal distances.
-//! - *poisson*: one, two or five, asked at random. Beside it one ideal queue before the same pods, simulated on the instants at
-//!   which requests were sent: with a request that waits for nobody it takes as long as one alone that goes straight to a pod.
-//! - *killed*: one of two is killed in mid-run, and its clients go to the other one, as a Service that lists it no longer leads
-//!   them. What it carried then is lost, and nothing else may be.
+//! - *even*: two activators, with requests at equal intervals.
+//! - *poisson*: one, two or five activators, with random arrivals. For comparison, one ideal queue before the same pods
+//!   is simulated with the actual send times; its service time is that of a single request sent directly to a pod.
+//! - *killed*: one of two activators is killed in mid-run, and its clients switch to the other one, as if the Service
+//!   no longer listed it. The requests in the killed activator are lost; no others may be.
 
 use crate::process::{self, Process};
 use crate::report::{Figures, GREATEST, Good, LEAST, MEDIAN, Measurement, Row};
@@ -26,11 +27,11 @@ use tokio::time::Instant;
 
 const PODS: u32 = 5;
 const WORK: Duration = Duration::from_millis(50);
-/// Requests a second, of all activators together.
+/// Requests per second, of all activators together.
 const RATE: f64 = 80.0;
-/// Of arrivals at random.
+/// Seed of random arrivals.
 const SEED: u64 = 7;
-/// Requests alone, of which the median is the base.
+/// Number of single requests, whose median is the base.
 const ALONE: usize = 20;
 
 const fn ratio(name: &'static str, what: &'static str) -> Row {
@@ -187,7 +188,7 @@ async fn killed(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-/// Pods, and activators that keep one limit before them.
+/// Pods, and activators that share one limit before them.
 struct Stand {
     several: Several,
     pods: CountingPods,
@@ -195,13 +196,13 @@ struct Stand {
     loads: Vec<Load>,
 }
 
-/// What became of a request.
+/// Result of a request.
 struct Sent {
-    /// Of which activator it was asked.
+    /// Activator to which the request was sent.
     by: usize,
-    /// When it was sent, in ms from the start of the load.
+    /// Time at which the request was sent, in ms from the start of the load.
     at: f64,
-    /// How long it took.
+    /// Duration of the request, in ms.
     ms: f64,
     is_answered: bool,
 }
@@ -224,13 +225,13 @@ impl Stand {
         let loads: Vec<Load> = (0..activators).map(|n| several.load(n)).collect();
         for (n, load) in loads.iter().enumerate() {
             several.until_standing(n, if activators == 1 { "alone" } else { "shared" }).await?;
-            // Until pods that were there before are held.
+            // The first request is held until the activator knows the pods, which existed before it.
             ensure!(load.get("/").await?.status == 200, "activator {n}");
         }
         Ok(Self { several, pods, activators: running, loads })
     }
 
-    /// One request after the other.
+    /// Sends requests one after the other.
     async fn alone(&self) -> anyhow::Result<Alone> {
         let straight = Load::new(self.pods.addresses()[0], "app.ns");
         let mut alone = Alone { straight: Vec::new(), through: Vec::new() };
@@ -242,7 +243,8 @@ impl Stand {
         Ok(alone)
     }
 
-    /// Sends requests at these times, each to the activator that `to` names then, whatever became of those before.
+    /// Sends requests at `arrivals`, each to the activator that `to` returns at that time, regardless of earlier
+    /// responses.
     async fn drive(&self, start: Instant, arrivals: Vec<Duration>, to: impl Fn() -> usize) -> Vec<Sent> {
         let mut running = JoinSet::new();
         for arrival in arrivals {
@@ -260,7 +262,7 @@ impl Stand {
     }
 }
 
-/// How long requests take, in ms, that meet no other.
+/// Durations of requests without concurrent requests, in ms.
 struct Alone {
     straight: Vec<f64>,
     through: Vec<f64>,
@@ -271,20 +273,20 @@ impl Alone {
         quantile(&self.straight, MEDIAN)
     }
 
-    /// `of`: whose stand it was.
+    /// Adds the durations as context figures. `of` is the suffix that names their setup.
     fn beside(self, of: &str, figures: &mut Figures) {
         figures.beside(format!("straight to a pod{of}: ms of one request alone"), self.straight);
         figures.beside(format!("through an activator{of}: ms of one request alone"), self.through);
     }
 }
 
-/// `per_second` at equal distances, for so long, from `offset` seconds on.
+/// Returns arrivals at equal intervals: `per_second` during `span`, from `offset` seconds on.
 fn evenly(per_second: f64, span: Duration, offset: f64) -> Vec<Duration> {
     let count = (span.as_secs_f64() * per_second) as u32;
     (0..count).map(|n| Duration::from_secs_f64(offset + f64::from(n) / per_second)).collect()
 }
 
-/// `per_second` of a Poisson process, for so long.
+/// Returns the arrivals of a Poisson process with rate `per_second` during `span`.
 fn at_random(per_second: f64, span: Duration, chance: &mut StdRng) -> Vec<Duration> {
     let mut at = 0.0;
     let next = std::iter::from_fn(|| {
@@ -294,7 +296,8 @@ fn at_random(per_second: f64, span: Duration, chance: &mut StdRng) -> Vec<Durati
     next.take_while(|at| *at < span).collect()
 }
 
-/// How long requests take, in ms, in one queue before `servers` that each need `work` ms for one; `arrivals` in order, in ms.
+/// Returns the durations of requests in ms, in one queue before `servers` that take `work` ms for each. `arrivals` are
+/// ordered, in ms.
 fn ideal(arrivals: &[f64], servers: usize, work: f64) -> Vec<f64> {
     let micros = |ms: f64| (ms * 1e3) as u64;
     let mut free: BinaryHeap<Reverse<u64>> = (0..servers).map(|_| Reverse(0)).collect();
@@ -312,7 +315,7 @@ fn millis(all: &[Sent]) -> Vec<f64> {
     all.iter().map(|sent| sent.ms).collect()
 }
 
-/// Of requests that all were answered.
+/// Returns the 99th percentile. Fails if a request was lost.
 fn p99(all: &[Sent]) -> anyhow::Result<f64> {
     let lost = all.iter().filter(|sent| !sent.is_answered).count();
     ensure!(lost == 0, "{lost} of {} requests were lost", all.len());

@@ -1,10 +1,12 @@
-//! What a held request costs in memory: the activator's resident memory, divided by the requests that it holds.
+//! Memory cost of a held request: the activator's resident memory, divided by the number of requests that it holds.
 //!
-//! 1. Connections are opened, and each sends its first request, to a revision without pods: *fresh*.
-//! 2. The revision gets a pod, all are answered, the pod goes, and each sends a second request: *again*.
-//! 3. The pod comes back, all are answered and close; 30 s later what is still there of the peak is *left*.
+//! 1. Connections are opened, and each sends its first request to a revision without pods: *fresh*.
+//! 2. The revision gets a pod, all requests are answered, the pod disappears, and each connection sends a second
+//!    request: *again*.
+//! 3. The pod returns, all requests are answered, and the connections close. 30 s later, the remaining part of the peak
+//!    is *left*.
 //!
-//! Sockets' buffers are the kernel's and not counted, here as for the peers.
+//! Socket buffers belong to the kernel and are not counted, neither here nor for the peers.
 
 use crate::client;
 use crate::cluster::{self, Plane};
@@ -16,10 +18,10 @@ use futures::FutureExt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Until what is left is looked at.
+/// Time from the release until the remaining memory is measured.
 const AFTER_RELEASE: Duration = Duration::from_secs(30);
 
-/// For buffers to be where they will be.
+/// Time for buffers to reach their final size.
 const SETTLE: Duration = Duration::from_millis(500);
 
 const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {

@@ -1,6 +1,6 @@
-//! A warm HTTP/1.1 request: CPU time, and how many get through, 64 connections and a body of 36 bytes.
+//! Warm HTTP/1.1 requests: CPU time and throughput, with 64 connections and a body of 36 bytes.
 //!
-//! Client, proxy and backend share all cores, so requests/s also show what a proxy costs its neighbours.
+//! Client, proxy and backend share all cores, so requests/s also show how much a proxy slows its neighbors.
 
 use super::interleaved::{self, of, ratio};
 use crate::load::wrk;

@@ -1,4 +1,4 @@
-//! A warm HTTP/2 request, and a unary gRPC call: CPU time beside peers that speak HTTP/2 on both sides as well.
+//! Warm HTTP/2 requests and unary gRPC calls: CPU time relative to peers that also use HTTP/2 on both sides.
 
 use super::interleaved::{self, of, ratio};
 use crate::load::h2load;
@@ -10,10 +10,10 @@ use common::backend::Protocol;
 use futures::FutureExt;
 use std::path::Path;
 
-/// Connections, and requests at once on each.
+/// Number of connections, and of concurrent requests on each.
 const CLIENTS: (usize, usize) = (8, 8);
 
-/// A message of 36 bytes and gRPC's prefix.
+/// Message of 36 bytes, with gRPC's prefix.
 const MESSAGE: &[u8] = b"\0\0\0\0\x240123456789abcdefghijklmnopqrstuvwxyz";
 
 pub(super) const H2C: Measurement = Measurement {

@@ -1,4 +1,4 @@
-//! What an activator keeps resident with 100 sleeping revisions.
+//! Resident memory of an activator with 100 sleeping revisions.
 
 use crate::cluster::Plane;
 use crate::idle::{REVISIONS, ROW, settled};

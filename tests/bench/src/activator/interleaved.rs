@@ -1,20 +1,20 @@
-//! The same load on several targets, one after the other in each repetition.
+//! The same load on several targets, which take turns in each repetition.
 
 use crate::load::Done;
 use crate::proxy::Target;
 use crate::report::Figures;
 use crate::settings::Settings;
 
-/// What one target did, repetition by repetition.
+/// Figures of one target, by repetition.
 pub(super) struct Series {
     name: &'static str,
-    /// CPU time of the target for each request, in microseconds; nothing for the backend itself.
+    /// CPU time of the target per request, in microseconds. Empty for the backend itself.
     pub(super) cpu: Vec<f64>,
-    /// Requests a second.
+    /// Requests per second.
     pub(super) rate: Vec<f64>,
 }
 
-/// Loads every target once to warm up, and then all of them one after the other.
+/// Applies the load to every target once to warm up, and then to all targets in turn for each repetition.
 pub(super) async fn run(
     settings: &Settings,
     targets: &[Target],
@@ -38,22 +38,22 @@ pub(super) async fn run(
     Ok(all)
 }
 
-/// One series by its target's name.
+/// Returns the series of the target with this name.
 pub(super) fn of<'a>(all: &'a [Series], name: &str) -> anyhow::Result<&'a Series> {
     all.iter().find(|series| series.name == name).ok_or_else(|| anyhow::anyhow!("{name} was not measured"))
 }
 
-/// Element by element: what stood in the same repetition.
+/// Returns the ratios of the figures of each repetition.
 pub(super) fn ratio(above: &[f64], below: &[f64]) -> Vec<f64> {
     above.iter().zip(below).map(|(a, b)| a / b).collect()
 }
 
-/// The absolute figures; `unit` is what was counted.
+/// Adds the absolute figures as context. `unit` names the counted event.
 pub(super) fn beside(figures: &mut Figures, all: &[Series], unit: &str) {
     beside_as(figures, all, &format!("µs of CPU for a {unit}"), &format!("{unit}s/s"));
 }
 
-/// The same, in these words.
+/// Adds the absolute figures as context, with these descriptions.
 pub(super) fn beside_as(figures: &mut Figures, all: &[Series], cpu: &str, rate: &str) {
     for series in all.iter().filter(|series| !series.cpu.is_empty()) {
         figures.beside(format!("{}: {cpu}", series.name), series.cpu.clone());

@@ -1,5 +1,5 @@
-//! What a proxy adds to the 99th percentile when the machine is half loaded: the same steady rate for all, half of what
-//! HAProxy gets through on these cores.
+//! Latency that a proxy adds to the 99th percentile on a half loaded machine: the same steady rate for all targets,
+//! half of HAProxy's maximum on these cores.
 
 use super::interleaved::ratio;
 use crate::load::wrk;
@@ -51,12 +51,12 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-/// The 99th percentile in milliseconds, as a process of its own says it.
+/// Measures the 99th percentile in milliseconds, in a separate process.
 async fn steady(target: &Target, host: &str, rate: f64, span: Duration) -> anyhow::Result<f64> {
     let (address, rate) = (target.address.to_string(), rate.to_string());
     let seconds = span.as_secs_f64().to_string();
     let args = [address, host.to_owned(), rate, seconds];
-    // Its one line comes when it is done.
+    // The process prints its only line at its end.
     let done = tokio::task::spawn_blocking(move || {
         Process::role(&["steady", &args[0], &args[1], &args[2], &args[3]]).map(|(_, line)| line)
     });

@@ -1,4 +1,4 @@
-//! The rows of a single activator.
+//! Rows of a single activator.
 
 mod bodies;
 mod breaker;
@@ -16,7 +16,7 @@ mod wake;
 
 use crate::report::Measurement;
 
-/// All of them, in the table's order.
+/// All measurements, in the order of the table.
 pub(crate) const MEASUREMENTS: &[Measurement] = &[
     http1::MEASUREMENT,
     http2::H2C,

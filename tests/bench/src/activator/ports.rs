@@ -1,5 +1,5 @@
-//! Many workloads that sleep, each with a port of its own: how soon an activator that starts is ready, how much more it
-//! keeps resident than with [`FEW`], and whether one of many is woken as soon as one of few.
+//! Many sleeping workloads with a port of their own: how soon a starting activator is ready, how much more memory it
+//! needs than with [`FEW`], and whether one of many workloads wakes as soon as one of few.
 
 use crate::client::Connection;
 use crate::cluster::{Heard, Plane};
@@ -22,17 +22,18 @@ use std::time::Duration;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::time::{Instant, timeout};
 
-/// What is compared with.
+/// Number of workloads in the comparison.
 const FEW: usize = 100;
-/// Workloads that are called, one after the other, and then given a pod.
+/// Number of workloads that receive a request, one after the other, and then a pod.
 const WOKEN: usize = 100;
-/// Few and many in turns: what one of a hundred microseconds takes differs from minute to minute.
+/// Number of measurements with few and with many workloads, in turn. Operations of about 100 µs vary from minute to
+/// minute.
 const TURNS: usize = 5;
-/// Longest wait for the stat of a call.
+/// Maximum time to wait for the stat of a request.
 const SOON: Duration = Duration::from_secs(5);
-/// The first number.
+/// First port number.
 const FIRST: u16 = 20_000;
-/// Objects that are made at once.
+/// Number of objects created concurrently.
 const AT_ONCE: usize = 16;
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -107,11 +108,11 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
 }
 
 struct Measured {
-    /// From the start.
+    /// Time from the activator's start until it is ready.
     ready: Duration,
-    /// Bytes, once it has settled.
+    /// Resident memory in bytes, after it has settled.
     resident: f64,
-    /// Milliseconds from a request to its stat, and from a pod's address to the answer.
+    /// Milliseconds from a request to its stat, and from a pod's address to the response.
     pokes: Vec<f64>,
     wakes: Vec<f64>,
 }
@@ -149,7 +150,7 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
     Ok(Measured { ready, resident, pokes, wakes })
 }
 
-/// When the first stat of `name` is heard.
+/// Waits for the first stat of `name`, and returns the time of its arrival.
 async fn stat_of(name: &str, stats: &mut broadcast::Receiver<Heard>) -> anyhow::Result<Instant> {
     loop {
         match stats.recv().await {
@@ -160,8 +161,8 @@ async fn stat_of(name: &str, stats: &mut broadcast::Receiver<Heard>) -> anyhow::
     }
 }
 
-/// What the autoscaler makes for workloads that sleep: for each a ZeroScaler with its status, the Service that selects its
-/// pods, and a slice with activators; and the ledger of their numbers. Returns the uids.
+/// Creates what an autoscaler creates for sleeping workloads: for each a ZeroScaler with its status, the Service that
+/// selects its pods, and a slice with activators, and the ledger of their port numbers. Returns the uids.
 async fn create(client: &Client, workloads: usize) -> anyhow::Result<Vec<String>> {
     let uids: Vec<String> =
         stream::iter(0..workloads).map(|n| workload(client, n)).buffered(AT_ONCE).try_collect().await?;
@@ -181,7 +182,7 @@ async fn create(client: &Client, workloads: usize) -> anyhow::Result<Vec<String>
     Ok(uids)
 }
 
-/// One workload; its uid.
+/// Creates one workload and returns its uid.
 async fn workload(client: &Client, n: usize) -> anyhow::Result<String> {
     let (name, number) = (name(n), number(n)?);
     let backend = json!({"probe": {"type": "Tcp"}, "timeoutMs": 300_000, "maxHeld": 10_000});

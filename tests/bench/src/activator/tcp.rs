@@ -1,7 +1,7 @@
-//! Connections that are passed on as bytes: a stream of them, small exchanges, and new connections.
+//! Relayed TCP connections: bulk streams, small exchanges, and new connections.
 //!
-//! HAProxy copies, unless it is told to splice; both are shown, and the rows are held against the first, which is what it
-//! does by itself. Client, proxy and backend share all cores.
+//! HAProxy copies bytes unless it is configured to splice. Both modes are shown; the rows use the first one, which is
+//! its default. Client, proxy and backend share all cores.
 
 use super::interleaved::{self, Series, of, ratio};
 use crate::load::tcp::{self, Unit};
@@ -11,12 +11,12 @@ use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
 use crate::settings::Settings;
 use futures::FutureExt;
 
-/// Connections of each load.
+/// Number of connections of each load.
 const STREAMS: usize = 4;
 const EXCHANGES: usize = 64;
 const CONNECTS: usize = 16;
 
-/// Bytes of a small exchange: a query, or a row.
+/// Bytes of a small exchange, such as a query or a row.
 const SMALL: usize = 100;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {

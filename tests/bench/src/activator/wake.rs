@@ -1,9 +1,10 @@
-//! How soon a pod's first accept becomes the first byte of a held request, for plain pods that take various times.
+//! Time from a pod's first accept to the first byte of a held request's response, for plain pods with various start
+//! times.
 //!
-//! The pod's address is known from the start; its program listens after T. Only probing tells the activator, at a pace
-//! in proportion to how long it has waited, so the bound grows with T.
+//! The pod's address is known from the start; its program listens after T. The activator learns this only by probing.
+//! Its probe interval is proportional to the time that it has waited, so the bound grows with T.
 //!
-//! A wake during which the machine itself stood still is put aside and done again; all of them are printed beside.
+//! A wake during a stall of the machine itself is discarded and repeated. The context figures show all wakes.
 
 use crate::client::Connection;
 use crate::cluster::{self, Plane};
@@ -24,14 +25,14 @@ const fn row(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row
     Row { name, what, unit: "ms", good: Good::Small, judged: P99, must, aim }
 }
 
-/// How long programs take to start, and the rows.
+/// Names of the rows, with the start time of the pod's program.
 const CASES: [(&str, Duration); 3] = [
     ("wake-20ms", Duration::from_millis(20)),
     ("wake-200ms", Duration::from_millis(200)),
     ("wake-2s", Duration::from_secs(2)),
 ];
 
-/// Wakes for each one that is to count, at most.
+/// Maximum number of attempts per wake that counts.
 const ATTEMPTS: usize = 4;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
@@ -54,7 +55,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         while delays.len() < rounds {
             ensure!(all.len() < rounds * ATTEMPTS, "{row}: the machine stood still during most of {} wakes", all.len());
             let name = format!("{row}-{}", all.len());
-            // A little more each time, so that no beat between start and probing is hit or missed every time.
+            // The start time grows slightly with each wake, so that the phase between start and probing varies.
             let wake = one(&plane, &name, pod, start + start * delays.len() as u32 / 100).await?;
             all.push(wake.millis());
             if !stalls.stalled_between(wake.accepting, wake.first).await {
@@ -71,9 +72,9 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
 }
 
 struct Wake {
-    /// Connections are taken.
+    /// Time at which the pod accepts connections.
     accepting: Instant,
-    /// The held request's answer begins.
+    /// Time at which the response to the held request begins.
     first: Instant,
 }
 
@@ -98,14 +99,14 @@ async fn one(plane: &Plane, name: &str, pod: SocketAddr, start: Duration) -> any
     });
     let first = client.answer().await?;
     let (accepting, pod) = starting.await??;
-    // The next round's pod takes its place.
+    // Frees the address for the next round's pod.
     pod.abort();
     let _ = pod.await;
     plane.pods(name, Protocol::Http1, &[]).await?;
     Ok(Wake { accepting, first })
 }
 
-/// A pod's program; dropped, it closes its port and every connection.
+/// Serves as a pod's program. When dropped, it closes its port and every connection.
 async fn pod_on(listener: TcpListener) {
     let mut serving = JoinSet::new();
     let answer = answer();

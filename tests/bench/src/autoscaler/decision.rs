@@ -1,9 +1,9 @@
-//! What one decision costs, windows included.
+//! Cost of one decision, windows included.
 //!
-//! Many revisions take turns, as they do on the wheel, so that their state comes from memory and not from a cache that
-//! only a benchmark of a single revision would enjoy. Each turn is one tick: two stats recorded (one a second), the
-//! load averaged, the decision made, explained in the history and compared with the last one. Recording is not counted
-//! in the rows; what it costs stands beside them.
+//! Many revisions take turns, as they do on the timer wheel, so their state comes from memory and not from a cache that
+//! only a benchmark of a single revision would benefit from. Each turn is one tick: two stats are recorded (one per
+//! second), the load is averaged, and the decision is made, recorded in the history, and compared with the previous
+//! one. The rows exclude the recording of stats; a context figure shows its cost.
 #![allow(clippy::disallowed_methods, reason = "tokio's clock costs more than what is measured")]
 
 use crate::report::{Figures, Measurement, Row};
@@ -50,7 +50,7 @@ fn run(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-/// Nanoseconds of a decision, and of a stat's record, repetition by repetition.
+/// Returns the nanoseconds of a decision and of recording a stat, by repetition.
 fn series(settings: &Settings, aggregation: Aggregation, silent_secs: u64) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
     let all: anyhow::Result<Vec<_>> = (0..settings.repetitions).map(|_| measure(aggregation, silent_secs)).collect();
     Ok(all?.into_iter().unzip())
@@ -111,13 +111,13 @@ impl Revision {
     }
 }
 
-/// A load that wavers, differently for each revision.
+/// Returns a stat with a load that fluctuates, differently for each revision.
 fn stat(revision: i64, second: i64) -> Stat {
     let load = 200.0 + ((revision * 31 + second * 7) % 40) as f64;
     Stat { average_concurrent_requests: load, request_count: load, ..Stat::default() }
 }
 
-/// That of a revision without annotations.
+/// Returns the spec of a revision without annotations.
 fn spec(aggregation: Aggregation) -> DeciderSpec {
     let defaults = annotations::decider_spec(&Annotations::new(), &AutoscalerConfig::default(), 0, true);
     DeciderSpec { aggregation, ..defaults }

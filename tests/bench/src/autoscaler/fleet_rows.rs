@@ -1,13 +1,13 @@
-//! What a revision costs an autoscaler that has thousands of them, and what they cost each other.
+//! Cost of a revision for an autoscaler with thousands of them, and their effect on each other.
 //!
-//! - *Scraped*, drop-in: each has one pod, which is asked once a second over a kept connection; each is decided on
-//!   every two seconds. Also how late those ticks are, and how long a sleeper waits for its patch meanwhile (as in
-//!   [`super::wake`]).
-//! - *Asleep*, drop-in, and in standalone, where the autoscaler also keeps Services and EndpointSlices: nobody is
-//!   asked.
+//! - *Scraped*, drop-in: each revision has one pod, which is scraped once per second over a kept-alive connection, and
+//!   a decision every two seconds. Also the lateness of those ticks, and the time that a sleeping revision waits for
+//!   its patch meanwhile (as in [`super::wake`]).
+//! - *Asleep*, drop-in, and in standalone, where the autoscaler also maintains Services and EndpointSlices: no pod is
+//!   scraped.
 //!
-//! Memory is the process's resident memory beyond that of one without revisions, for each of them, once everything has
-//! been reconciled. CPU is the process's own; API server and pods are processes besides.
+//! Memory is the process's resident memory beyond that of an autoscaler without revisions, divided by their number,
+//! after everything has been reconciled. CPU is that of the process alone; API server and pods are separate processes.
 
 use super::wake::{SLEEPERS, wakes};
 use crate::fleet::{Autoscaler, Fleet, Rules, State};
@@ -81,7 +81,7 @@ async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
     fleet.until_scraped().await?;
     tokio::time::sleep(SETTLE).await;
 
-    // Before anybody asks for the metrics: their text takes memory, too.
+    // Measured before the first scrape of the autoscaler's metrics, because their text takes memory, too.
     let resident = autoscaler.process.resident()?;
     let early = autoscaler.lateness().await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -121,7 +121,8 @@ async fn asleep(settings: &Settings, rules: Rules, row: &'static str) -> anyhow:
     Ok(figures)
 }
 
-/// Bytes resident of an autoscaler without revisions. It ends in order, so that its leases are free.
+/// Returns the resident bytes of an autoscaler without revisions. It shuts down gracefully, so that its leases are
+/// free.
 async fn empty(fleet: &Fleet) -> anyhow::Result<u64> {
     let autoscaler = fleet.autoscaler().await?;
     tokio::time::sleep(SETTLE).await;
@@ -130,12 +131,12 @@ async fn empty(fleet: &Fleet) -> anyhow::Result<u64> {
     Ok(resident)
 }
 
-/// KiB for each revision.
+/// Returns the KiB per revision.
 fn for_each(resident: u64, empty: u64, revisions: usize) -> f64 {
     (resident as f64 - empty as f64) / 1024.0 / revisions as f64
 }
 
-/// Microseconds of CPU for each revision and second, reading by reading.
+/// Returns the microseconds of CPU per revision and second, by reading.
 pub(super) async fn cpu(settings: &Settings, autoscaler: &Autoscaler, revisions: usize) -> anyhow::Result<Vec<f64>> {
     let mut readings = Vec::with_capacity(settings.repetitions);
     for _ in 0..settings.repetitions {
@@ -147,7 +148,7 @@ pub(super) async fn cpu(settings: &Settings, autoscaler: &Autoscaler, revisions:
     Ok(readings)
 }
 
-/// The bound of the bucket in which the quantile of what came between two readings lies.
+/// Returns the bound of the bucket that contains a quantile of the values between two readings.
 fn quantile_since(before: &[(f64, f64)], after: &[(f64, f64)], part: f64) -> f64 {
     let between: Vec<_> = after.iter().zip(before).map(|((bound, now), (_, then))| (*bound, now - then)).collect();
     let all = between.last().map_or(0.0, |(_, count)| *count);

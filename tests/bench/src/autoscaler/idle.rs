@@ -1,4 +1,4 @@
-//! What an autoscaler keeps resident with 100 sleeping revisions, in standalone, where it does most by itself.
+//! Resident memory of an autoscaler with 100 sleeping revisions in standalone, where it does the most work itself.
 
 use crate::fleet::{Fleet, Rules, State};
 use crate::idle::{REVISIONS, ROW, settled};

@@ -1,9 +1,9 @@
-//! What a stat costs on its way in: from the WebSocket over decoding, the owner's lookup and the windows of its
-//! revision to the look whether it wakes anybody.
+//! Cost of an incoming stat: WebSocket, decoding, the lookup of its owner, the windows of its revision, and the check
+//! whether it wakes a revision.
 //!
-//! One connection, so one core at a time; frames of 100 stats, each of another of 1 000 awake revisions. Beside it the
-//! same frames to a [floor](crate::role::Role::StatFloor) that only reads and decodes them. A ping after the last frame
-//! is answered when all before it has been read.
+//! There is one connection, so one core works at a time. Frames contain 100 stats, each for a different one of 1 000
+//! awake revisions. The peer is a [floor](crate::role::Role::StatFloor) that only reads and decodes the same frames. A
+//! ping after the last frame is answered after all frames before it have been read.
 
 use super::wake::{send_all, stat_socket};
 use crate::fleet::{self, Fleet, NAMESPACE, Rules, State};
@@ -58,9 +58,9 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
 /// Repetitions of one reader.
 #[derive(Default)]
 struct Series {
-    /// Seconds for a million stats.
+    /// Seconds of CPU per million stats.
     cpu: Vec<f64>,
-    /// Thousands a second.
+    /// Thousands of stats per second.
     rate: Vec<f64>,
 }
 
@@ -68,7 +68,7 @@ impl Series {
     async fn measure(&mut self, reader: &Process, address: SocketAddr) -> anyhow::Result<()> {
         let frames = frames();
         let mut socket = stat_socket(address).await?;
-        send_all(&mut socket, frames.iter().cloned()).await?; // Each revision has its window.
+        send_all(&mut socket, frames.iter().cloned()).await?; // Warm-up: each revision gets its window.
         let (cpu, begin) = (reader.cpu()?, Instant::now());
         let all = frames.iter().cycle().take((STATS / STATS_IN_FRAME) as usize);
         send_all(&mut socket, all.cloned()).await?;

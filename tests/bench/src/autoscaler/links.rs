@@ -1,5 +1,5 @@
-//! 500 activators that come back at once after a restart: from the moment when the autoscaler listens to the last one's
-//! first answered ping, which says that its stats are read.
+//! 500 activators that reconnect at once after a restart of the autoscaler: from the first connection to the last
+//! activator's first pong, which shows that its stats are read.
 
 use super::wake::{Socket, stat_socket};
 use crate::fleet::{Fleet, Rules};
@@ -16,7 +16,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 const ACTIVATORS: usize = 500;
 
-/// Between two tries of one that found nobody.
+/// Time between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(20);
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     for _ in 0..settings.repetitions {
         let address = autoscaler.stats;
         drop(autoscaler);
-        // They try again from now on, while it starts.
+        // The links try to connect from now on, while the autoscaler starts.
         let links = try_join_all((0..ACTIVATORS).map(|_| link(address)));
         let (links, restarted) = tokio::join!(timeout(PATIENCE, links), fleet.autoscaler());
         autoscaler = restarted?;
@@ -55,7 +55,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-/// An activator's link, kept until all are there.
+/// An activator's link. It stays open until all links exist.
 struct Link {
     connected: Instant,
     heard: Instant,

@@ -1,7 +1,7 @@
-//! The rows of a single autoscaler.
+//! Rows of a single autoscaler.
 //!
-//! What has no bound in the project's table has one of ours, beside which a change for the worse is seen: what a stat
-//! may cost beside its [floor](ingest), and how late a tick may be (phases are 10 ms apart).
+//! Rows without a bound in the project's table have a bound of our own, which shows regressions: the cost of a stat
+//! relative to its [floor](ingest), and the lateness of a tick (phases are 10 ms apart).
 
 mod decision;
 mod fleet_rows;
@@ -15,7 +15,7 @@ mod wake;
 
 use crate::report::Measurement;
 
-/// All of them, in the table's order.
+/// All measurements, in the order of the table.
 pub(crate) const MEASUREMENTS: &[Measurement] = &[
     decision::MEASUREMENT,
     ingest::MEASUREMENT,

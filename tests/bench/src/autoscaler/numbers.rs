@@ -1,8 +1,8 @@
-//! Thousands of sleeping workloads with a port of their own, all planes there: from the start until each has its number
-//! and nothing is left to write, what that costs the autoscaler, what its next start costs, and whether one of many is
-//! woken as soon as one of [`FEW`].
+//! Thousands of sleeping workloads with a port of their own, in a complete setup: the time from the start until each
+//! has its number and no write is left, its cost for the autoscaler, the cost of the next start, and whether one of
+//! many workloads wakes as soon as one of [`FEW`].
 //!
-//! The activator is the real one; it binds all numbers and is asked for each.
+//! The activator is the real one. It binds all numbers, and the autoscaler queries it for each.
 
 use super::wake::{PAUSE, SLEEPERS, SOON, activator};
 use crate::client::Connection;
@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is compared with: as many as are woken.
+/// Number of workloads in the comparison: the number of those that are woken.
 const FEW: usize = SLEEPERS;
 
 const PREFIX: &str = "asleep";
@@ -68,17 +68,17 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
 }
 
 struct Measured {
-    /// From the autoscaler's start: until all have a number, and until the last write.
+    /// Time from the autoscaler's start until all workloads have a number, and until the last write.
     numbered: Duration,
     settled: Duration,
-    /// The autoscaler's own until then.
+    /// CPU time of the autoscaler until the last write.
     cpu: Duration,
-    /// The same of one that starts with all of it in place.
+    /// Time until the last write, and CPU time, of an autoscaler that starts when all numbers exist.
     restart: Duration,
     restart_cpu: Duration,
-    /// Of both.
+    /// Number of writes of both starts.
     writes: [u64; 2],
-    /// Microseconds of CPU for each workload and second, nothing happening.
+    /// Microseconds of CPU per workload and second at rest.
     rest: f64,
     /// Milliseconds from a request to the patch.
     wakes: Vec<f64>,
@@ -117,8 +117,8 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
     })
 }
 
-/// Waits until nothing is left to write. How long after `begin` the last write was, the CPU that the autoscaler has used
-/// so far, and all writes so far.
+/// Waits until no write is left. Returns the time of the last write after `begin`, the CPU time of the autoscaler so
+/// far, and the number of all writes so far.
 async fn rested(
     fleet: &mut Fleet,
     autoscaler: &Autoscaler,
@@ -128,7 +128,8 @@ async fn rested(
     Ok((last.saturating_duration_since(begin), autoscaler.process.cpu()?, writes))
 }
 
-/// Milliseconds from a request at its port to the patch, of [`SLEEPERS`] from all over.
+/// Returns the milliseconds from a request at a workload's port to the patch, for [`SLEEPERS`] workloads spread over
+/// all.
 async fn wakes(
     fleet: &mut Fleet,
     http1: SocketAddr,

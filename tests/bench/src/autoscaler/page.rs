@@ -1,8 +1,8 @@
-//! The live page with thousands of workloads, in a real Chromium: how long until all are there, and whether its list is
-//! scrolled as smoothly as one of [`FEW`], while rows change.
+//! The live page with thousands of workloads in a real Chromium: how long until it shows all of them, and whether its
+//! list scrolls as smoothly as with [`FEW`], while rows change.
 //!
-//! The list jumps by a screen with every frame, which is further than a hand scrolls: each frame paints nothing but new
-//! rows. A frame that is missed makes the next one come late, by at least a sixtieth of a second.
+//! The list jumps by a screen with every frame, further than a user scrolls, so each frame paints only new rows. A
+//! missed frame delays the next one by at least a sixtieth of a second.
 
 use crate::fleet::{self, Fleet, Rules, State};
 use crate::report::{Figures, Measurement, Row};
@@ -17,18 +17,18 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// What is compared with.
+/// Number of workloads in the comparison.
 const FEW: usize = 100;
 
 const PREFIX: &str = "asleep";
 
-/// From one row that changes to the next.
+/// Interval between two changes of rows.
 const CHANGE_EVERY: Duration = Duration::from_millis(20);
 
 /// Frames of one reading: ten seconds.
 const FRAMES: usize = 600;
 
-/// Most rows that there are as elements, on a screen that shows fifteen.
+/// Maximum number of row elements in the document, on a screen that shows fifteen rows.
 const ELEMENTS_MAX: u64 = 60;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
@@ -66,7 +66,7 @@ struct Measured {
     /// Milliseconds from each frame to the next.
     frames: Vec<f64>,
     elements: u64,
-    /// Mebibytes.
+    /// Heap of the page in mebibytes.
     heap: f64,
 }
 
@@ -82,7 +82,7 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
     tab.screen(1280, 900, false, "light").await?;
     let begin = Instant::now();
     tab.go(&format!("http://{}/", autoscaler.dashboard)).await?;
-    // The heads are a row, too.
+    // The header is a row, too.
     let all = format!("document.getElementById('grid').getAttribute('aria-rowcount') === '{}'", workloads + 1);
     tab.until(&all).await?;
     tab.until("document.querySelector('.row:not([hidden])') !== null").await?;
@@ -118,7 +118,7 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
     Ok(Measured { open, frames, elements, heap })
 }
 
-/// Pauses and resumes one workload after the other, until it fails.
+/// Pauses and resumes one workload after the other, until a request fails.
 async fn change(fleet: &Fleet, workloads: usize) -> anyhow::Result<()> {
     let scalers: Api<ZeroScaler> = Api::namespaced(fleet.client(), fleet::NAMESPACE);
     let mut ticks = interval(CHANGE_EVERY);

@@ -1,8 +1,9 @@
-//! From a request to the patch of the replicas: of an idle autoscaler, and with the real activator in front of it.
+//! Time from a request to the patch of the replicas: of an idle autoscaler, and with the real activator in front of it.
 //!
-//! Each sleeping revision is woken once. `wake-idle` begins when an activator's first stat is put on the WebSocket, and
-//! ends when the API server has read the head of the patch; `wake-request` begins when a client has written its request
-//! to an activator, so it is all of "first request read → patch sent", and the way from client to activator besides.
+//! Each sleeping revision is woken once. `wake-idle` begins when an activator's first stat is written to the WebSocket,
+//! and ends when the API server has read the head of the patch. `wake-request` begins when a client has written its
+//! request to an activator, so it includes the whole path from "first request read" to "patch sent", and the way from
+//! client to activator.
 
 use crate::client::Connection;
 use crate::cluster;
@@ -20,14 +21,14 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-/// Revisions that are woken, at least as many as a 99th percentile needs.
+/// Number of revisions that are woken: at least as many as a 99th percentile needs.
 pub(super) const SLEEPERS: usize = 120;
 
-/// Longest wait for a patch.
+/// Maximum time to wait for a patch.
 pub(super) const SOON: Duration = Duration::from_secs(5);
 
-/// Between two wakes, so that what the first has left to write does not meet the second; a prime, so that no beat is
-/// met.
+/// Pause between two wakes, so that the remaining writes of one do not overlap with the next. It is a prime number, so
+/// that it is not in phase with a timer.
 pub(super) const PAUSE: Duration = Duration::from_millis(97);
 
 const fn row(name: &'static str, what: &'static str) -> Row {
@@ -54,7 +55,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-/// Milliseconds from stat to patch, of each sleeper whose name begins with `prefix`.
+/// Returns the milliseconds from stat to patch, for each sleeping revision whose name begins with `prefix`.
 pub(super) async fn wakes(fleet: &mut Fleet, autoscaler: &Autoscaler, prefix: &str) -> anyhow::Result<Vec<f64>> {
     let mut socket = stat_socket(autoscaler.stats).await?;
     let mut delays = Vec::with_capacity(SLEEPERS);
@@ -78,7 +79,7 @@ pub(super) async fn wakes(fleet: &mut Fleet, autoscaler: &Autoscaler, prefix: &s
 
 pub(super) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// A connection as an activator's.
+/// Opens a stat connection like an activator's.
 pub(super) async fn stat_socket(address: SocketAddr) -> anyhow::Result<Socket> {
     let (socket, _) = connect_async(format!("ws://{address}")).await?;
     if let MaybeTlsStream::Plain(stream) = socket.get_ref() {
@@ -87,7 +88,7 @@ pub(super) async fn stat_socket(address: SocketAddr) -> anyhow::Result<Socket> {
     Ok(socket)
 }
 
-/// The same with an activator that gets the requests.
+/// Returns the milliseconds from request to patch, with an activator that receives the requests.
 async fn requests(settings: &Settings) -> anyhow::Result<Vec<f64>> {
     let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
     fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
@@ -107,7 +108,7 @@ async fn requests(settings: &Settings) -> anyhow::Result<Vec<f64>> {
     Ok(delays)
 }
 
-/// Starts an activator beside the autoscaler, and waits until it serves.
+/// Starts an activator next to the autoscaler, and waits until it serves.
 pub(super) async fn activator(
     settings: &Settings,
     fleet: &Fleet,
@@ -130,7 +131,7 @@ pub(super) async fn activator(
     Ok((process, http1))
 }
 
-/// Sends `frames` and waits until they have been read: the pong comes after all that was sent before the ping.
+/// Sends `frames`, and waits until they have been read: the pong follows everything that was sent before the ping.
 pub(super) async fn send_all(socket: &mut Socket, frames: impl Iterator<Item = bytes::Bytes>) -> anyhow::Result<()> {
     for frame in frames {
         socket.feed(Message::Binary(frame)).await?;

@@ -1,11 +1,11 @@
-//! A whole control plane around autoscalers in standalone: an API server, the controllers that make pods and slices of
-//! Deployments and Services, and a node that says that pods run.
+//! A whole control plane around autoscalers in standalone: an API server, the controllers that create pods and slices
+//! for Deployments and Services, and a node that reports pods as running.
 //!
-//! The API server is the embedded one, and the controllers are ours, unless [`KUBECONFIG`] names a cluster: it has to be
-//! a new one, with controllers and without nodes of its own, and [`POD_CIDR`] has to name addresses that are local to this
-//! machine and no loopback, which a real API server refuses. The planes take its first, the pods what follows.
+//! The API server is embedded and the controllers are ours, unless [`KUBECONFIG`] names a cluster. It must be a new
+//! one, with controllers and without nodes. Then [`POD_CIDR`] must contain addresses that are local to this machine but
+//! not loopback, which a real API server refuses. The planes use its first addresses, the pods those after them.
 //!
-//! Autoscalers get the settings that are deployed, as far as they matter here.
+//! Autoscalers get the settings of a deployment, as far as they matter here.
 
 use super::objects::{self, NAMESPACE, Rules, State};
 use super::{Autoscaler, CREATING, LOOK_EVERY, Launch, NUMBERS, RECONCILED_WITHIN, name};
@@ -29,47 +29,49 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Variable that names the kubeconfig of a cluster to measure on.
+/// Variable with the kubeconfig of a cluster to measure on.
 const KUBECONFIG: &str = "BENCH_KUBECONFIG";
-/// Variable with addresses for planes and pods there, such as `10.244.128.0/17`.
+/// Variable with the address range of planes and pods on that cluster, such as `10.244.128.0/17`.
 const POD_CIDR: &str = "BENCH_POD_CIDR";
 
-/// Namespaces of workloads: Kubernetes' controllers compare each Deployment with all ReplicaSets of its namespace.
+/// Number of namespaces for workloads. Kubernetes' controllers compare each Deployment with all ReplicaSets of its
+/// namespace, so one namespace would be slow.
 const NAMESPACES: u32 = 16;
 
-/// Addresses of planes before those of pods.
+/// Number of addresses reserved for planes, before those of pods.
 const PLANES: u32 = 256;
 
-/// Services created at once: Kubernetes gives out their addresses one by one, and whoever waits too long gets none.
+/// Number of Services created concurrently. Kubernetes allocates their addresses one by one, and a request that waits
+/// too long fails.
 const CREATING_SERVICES: usize = 4;
 
-/// Longest wait for our resources to be served.
+/// Maximum time to wait until our resources are served.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Workloads for which the numbers are enough that there are where nobody says how many.
+/// Maximum number of workloads for which the default range of port numbers suffices.
 const NUMBERED: usize = 9_000;
 
-/// Where an activator stands.
+/// State of an activator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Ready,
-    /// On its way out, and serving.
+    /// Terminating, but still serving.
     Terminating,
 }
 
 pub(crate) struct ControlPlane {
     pub(crate) client: Client,
     kubeconfig: PathBuf,
-    /// Address before the first of the planes.
+    /// Address before the first plane.
     network: Ipv4Addr,
-    /// The API server, if it is ours, and what it says, which must not go nowhere.
+    /// Embedded API server and its output, which must have a reader. `None` on a real cluster.
     api: Option<(Process, UnboundedReceiver<String>)>,
     _kubelet: Process,
     _files: tempfile::TempDir,
 }
 
 impl ControlPlane {
-    /// Starts it, with the namespaces, definitions and settings that are installed, for so many workloads.
+    /// Starts a control plane for `workloads`, with the namespaces, definitions and settings of an installation.
     pub(crate) async fn start(settings: &Settings, workloads: usize) -> anyhow::Result<Self> {
         let files = tempfile::tempdir()?;
         let (kubeconfig, network, api) = match std::env::var_os(KUBECONFIG) {
@@ -111,17 +113,17 @@ impl ControlPlane {
         Ok(Self { client, kubeconfig, network, api, _kubelet: kubelet, _files: files })
     }
 
-    /// Whether the API server is a real one.
+    /// Reports whether the API server is a real one.
     pub(crate) fn is_real(&self) -> bool {
         self.api.is_none()
     }
 
-    /// The address of a plane, from 0 on.
+    /// Returns the address of a plane. Numbers start at 0.
     pub(crate) fn plane(&self, number: u32) -> IpAddr {
         Ipv4Addr::from(u32::from(self.network) + 1 + number).into()
     }
 
-    /// Creates sleeping workloads of these numbers, with Services, as users have them.
+    /// Creates sleeping workloads with these numbers, with Services, as users create them.
     pub(crate) async fn fill(&self, prefix: &str, numbers: Range<u32>) -> anyhow::Result<()> {
         let services = stream::iter(numbers.clone()).map(|n| async move {
             let name = name(prefix, n);
@@ -140,12 +142,12 @@ impl ControlPlane {
         created.buffer_unordered(CREATING).try_collect().await
     }
 
-    /// Creates a Deployment without pods, and nothing beside it.
+    /// Creates a Deployment without pods, and nothing else.
     pub(crate) async fn bare(&self, name: &str) -> anyhow::Result<()> {
         objects::create_target(&self.client, &namespace_of(name), name).await.with_context(|| name.to_owned())
     }
 
-    /// Asks for so many pods of a Deployment, as an autoscaler does.
+    /// Sets the replicas of a Deployment, as an autoscaler does.
     pub(crate) async fn scale(&self, name: &str, replicas: i32) -> anyhow::Result<()> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), &namespace_of(name));
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
@@ -153,15 +155,15 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Starts the autoscaler of a number, at that plane's address, and waits until it answers. `is_paced`: it writes no
-    /// faster than one that is deployed.
+    /// Starts the autoscaler `number` at the address of that plane, and waits until it responds. With `is_paced`, it
+    /// writes no faster than a deployed one.
     pub(crate) async fn autoscaler(&self, number: u32, is_paced: bool) -> anyhow::Result<Autoscaler> {
         let (kubeconfig, ip) = (self.kubeconfig.display().to_string(), self.plane(number));
         let name = format!("autoscaler-{number}");
         Launch { kubeconfig, rules: Rules::Standalone, name: &name, ip, is_paced }.start().await
     }
 
-    /// Waits until the autoscaler of a number leads some of the workloads: it has listed everything.
+    /// Waits until the autoscaler `number` leads some of the workloads, so it has listed everything.
     pub(crate) async fn until_it_leads(&self, number: u32) -> anyhow::Result<()> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
         let name = format!("autoscaler-{number}_");
@@ -177,7 +179,7 @@ impl ControlPlane {
         }
     }
 
-    /// Says of activators that they are there, as Kubernetes does; of no others.
+    /// Publishes exactly these activators, as Kubernetes does.
     pub(crate) async fn publish(&self, activators: &[(IpAddr, Standing)]) -> anyhow::Result<()> {
         let endpoint = |(address, standing): &(IpAddr, Standing)| {
             let ready = *standing == Standing::Ready;
@@ -197,7 +199,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Ends every watch, and has whoever watched list again; whether this API server can be told to.
+    /// Ends every watch, and forces the watchers to list again. Returns whether this API server supports that.
     pub(crate) fn forget_history(&self) -> anyhow::Result<bool> {
         self.api.as_ref().map(|(api, _)| api.signal(Signal::USR1)).transpose().map(|told| told.is_some())
     }
@@ -207,7 +209,7 @@ fn namespace(number: u32) -> String {
     format!("{NAMESPACE}-{number:02}")
 }
 
-/// Namespace of a workload, by the number that its name ends with.
+/// Returns the namespace of a workload, which follows from the number at the end of its name.
 pub(crate) fn namespace_of(workload: &str) -> String {
     let number = workload.rsplit('-').next().and_then(|number| number.parse().ok());
     namespace(number.unwrap_or(0) % NAMESPACES)

@@ -1,7 +1,7 @@
-//! A large cluster around one autoscaler: an API server and pods, in processes of their own, and the objects of
-//! thousands of revisions, concurrently created.
+//! A large cluster around one autoscaler: an API server and pods in separate processes, and the objects of thousands of
+//! revisions, created concurrently.
 //!
-//! Nothing else runs: in [`Rules::Knative`] the objects are as Knative's controllers leave them ([`objects`]), in
+//! Nothing else runs. In [`Rules::Knative`] the objects are as Knative's controllers leave them ([`objects`]), in
 //! [`Rules::Standalone`] as users write them. A [`ControlPlane`] also has the controllers, and a node for their pods.
 
 mod control_plane;
@@ -31,29 +31,29 @@ use tokio::time::{Instant, timeout};
 pub(crate) use control_plane::{ControlPlane, Standing, namespace_of};
 pub(crate) use objects::{NAMESPACE, Rules, State};
 
-/// Objects created at once.
+/// Number of objects created concurrently.
 const CREATING: usize = 48;
 
-/// Port numbers for more workloads of one namespace than the default range has: it gets no more than nine in ten.
+/// Range of port numbers. It is larger than the default one, because one namespace gets at most nine tenths of it.
 const NUMBERS: &str = "10000-64999";
 
-/// Of autoscalers, by default.
+/// Default port of autoscalers' dashboards.
 const DASHBOARD_PORT: u16 = 8090;
 
-/// Pods of one process: each has a listener and a connection.
+/// Number of pods in one process. Each has a listener and a connection.
 const PODS_OF_ONE: u32 = 2_500;
 
-/// No write for so long: everything has been reconciled.
+/// Time without a write after which everything counts as reconciled.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Between two looks at what nobody tells of, such as the ledger of numbers, which is some megabytes.
+/// Interval of polls of a state without events, such as the ledger of port numbers, which has some megabytes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Longest wait for an autoscaler to answer, and from one look to the next.
+/// Maximum time to wait until an autoscaler responds, and the interval of polls.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const READY_AGAIN: Duration = Duration::from_millis(5);
 
-/// Longest wait for what has to be reconciled, or listed.
+/// Maximum time to wait for reconciliations or lists.
 const RECONCILED_WITHIN: Duration = Duration::from_secs(240);
 
 pub(crate) struct Fleet {
@@ -61,7 +61,7 @@ pub(crate) struct Fleet {
     ip: IpAddr,
     client: Client,
     api: UnboundedReceiver<String>,
-    /// Pods of each process, and what it says.
+    /// Number of pods in each process, and the output of that process.
     pods: Vec<(u32, UnboundedReceiver<String>)>,
     network: Ipv4Addr,
     kubeconfig: PathBuf,
@@ -81,7 +81,7 @@ impl Fleet {
         let files = tempfile::tempdir()?;
         let kubeconfig = files.path().join("kubeconfig");
         let path = kubeconfig.display().to_string();
-        // Addresses of Services are only told, never used.
+        // Addresses of Services are only reported, never used.
         let (process, api) = Process::talking_role(&["api", &path, "127.128.0.0/14"])?;
         let client = e2e::space::client(&kubeconfig).await?;
         for name in [e2e::bare::SYSTEM, NAMESPACE] {
@@ -122,20 +122,21 @@ impl Fleet {
         created.buffer_unordered(CREATING).try_collect().await
     }
 
-    /// Starts the autoscaler, and waits until it answers.
+    /// Starts the autoscaler, and waits until it responds.
     pub(crate) async fn autoscaler(&self) -> anyhow::Result<Autoscaler> {
         let kubeconfig = self.kubeconfig();
         Launch { kubeconfig, rules: self.rules, name: "autoscaler-0", ip: self.ip, is_paced: false }.start().await
     }
 
-    /// Waits until the autoscaler has written at least `least` times and then nothing for a while.
+    /// Waits until the autoscaler has written at least `least` times, and then nothing for `QUIET`.
     pub(crate) async fn until_reconciled(&mut self, least: usize) -> anyhow::Result<()> {
         let begin = self.writes().await?;
         self.until_quiet_beyond(begin + least as u64).await?;
         Ok(())
     }
 
-    /// Waits until nothing has been written for a while: when the last write was, and how many there were in all.
+    /// Waits until nothing has been written for `QUIET`. Returns the time of the last write and the number of all
+    /// writes.
     pub(crate) async fn until_quiet(&mut self) -> anyhow::Result<(Instant, u64)> {
         self.until_quiet_beyond(0).await
     }
@@ -153,7 +154,7 @@ impl Fleet {
         Ok((since, last))
     }
 
-    /// Activators are ready at these addresses, as Kubernetes says it.
+    /// Publishes ready activators at these addresses, as Kubernetes does.
     pub(crate) async fn activators(&self, addresses: &[IpAddr]) -> anyhow::Result<()> {
         let ready = json!({"ready": true, "serving": true, "terminating": false});
         let endpoints: Vec<_> =
@@ -171,7 +172,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Waits until the ledger has a number for each of so many workloads.
+    /// Waits until the ledger has a number for each of `workloads`.
     pub(crate) async fn until_numbered(&self, workloads: usize) -> anyhow::Result<HashMap<RevisionKey, u16>> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
         let wanted = ListParams::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
@@ -191,16 +192,16 @@ impl Fleet {
         }
     }
 
-    /// Waits until all pods are asked once a second.
+    /// Waits until all pods are scraped once per second.
     pub(crate) async fn until_scraped(&mut self) -> anyhow::Result<()> {
         for (count, pods) in &mut self.pods {
-            while pods.try_recv().is_ok() {} // Of before.
+            while pods.try_recv().is_ok() {} // Skip earlier reports.
             let mut before = None;
             let asked = async {
                 loop {
                     let answered: u64 = pods.recv().await.context("the pods have gone")?.parse()?;
                     let asked = before.replace(answered).map_or(0, |before| answered - before);
-                    // Some are asked a moment later than a second after the last time.
+                    // Some scrapes come slightly later than a second after the previous one.
                     if asked * 10 >= u64::from(*count) * 9 {
                         return anyhow::Ok(());
                     }
@@ -211,17 +212,17 @@ impl Fleet {
         Ok(())
     }
 
-    /// The answers of all pods so far.
+    /// Returns the number of responses of all pods so far.
     pub(crate) async fn scrapes(&mut self) -> anyhow::Result<u64> {
         let mut sum = 0;
         for (_, pods) in &mut self.pods {
-            while pods.try_recv().is_ok() {} // Of before.
+            while pods.try_recv().is_ok() {} // Skip earlier reports.
             sum += pods.recv().await.context("the pods have gone")?.parse::<u64>()?;
         }
         Ok(sum)
     }
 
-    /// Waits for a patch of the revision's replicas. When it came in, on the monotonic clock.
+    /// Waits for a patch of the revision's replicas. Returns its time of arrival on the monotonic clock.
     pub(crate) async fn patched(&mut self, revision: &str, within: Duration) -> anyhow::Result<i128> {
         let wanted = format!("scale {} ", objects::target(revision));
         let patch = async {
@@ -243,7 +244,7 @@ impl Fleet {
         self.kubeconfig.display().to_string()
     }
 
-    /// Writes so far, renewals of leases aside.
+    /// Returns the number of writes so far, except renewals of leases.
     pub(crate) async fn writes(&mut self) -> anyhow::Result<u64> {
         loop {
             let line = self.api.recv().await.context("the API server has gone")?;
@@ -254,18 +255,18 @@ impl Fleet {
     }
 }
 
-/// How an autoscaler is started.
+/// Start parameters of an autoscaler.
 struct Launch<'a> {
     kubeconfig: String,
     rules: Rules,
     name: &'a str,
     ip: IpAddr,
-    /// It writes no faster than it does where nobody says how fast: filling a cluster takes half an hour so.
+    /// Set if the autoscaler writes at its default rate. Then it takes half an hour to fill a cluster.
     is_paced: bool,
 }
 
 impl Launch<'_> {
-    /// Starts it, and waits until it answers.
+    /// Starts the autoscaler, and waits until it responds.
     async fn start(self) -> anyhow::Result<Autoscaler> {
         let Self { kubeconfig, rules, name, ip, is_paced } = self;
         let mode = if rules == Rules::Knative { "knative" } else { "standalone" };
@@ -280,7 +281,7 @@ impl Launch<'_> {
             ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
             ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
         ];
-        // Dashboards are on loopback, and two of them cannot be on the same address.
+        // Dashboards listen on loopback, and two of them cannot share an address.
         let own = match ip {
             IpAddr::V4(ip) if !ip.is_loopback() => IpAddr::from([127, 0, 0, ip.octets()[3]]),
             _ => ip,
@@ -302,7 +303,7 @@ impl Launch<'_> {
 }
 
 impl Autoscaler {
-    /// Writes to the API server since it has started, whatever came of them.
+    /// Returns the number of writes to the API server since the start, whatever their outcome.
     pub(crate) async fn writes(&self) -> anyhow::Result<f64> {
         let metrics = cluster::get(self.admin, "metrics", "/metrics").await?;
         let counts =
@@ -312,7 +313,7 @@ impl Autoscaler {
         Ok(counts.iter().sum())
     }
 
-    /// How many ticks were at most so many seconds late, bucket by bucket; the last has no bound.
+    /// Returns the cumulative buckets of tick lateness in seconds. The last bucket has no bound.
     pub(crate) async fn lateness(&self) -> anyhow::Result<Vec<(f64, f64)>> {
         let metrics = cluster::get(self.admin, "metrics", "/metrics").await?;
         let buckets = metrics.lines().filter_map(|line| {
@@ -326,12 +327,12 @@ impl Autoscaler {
     }
 }
 
-/// Now, on the clock of [`Fleet::patched`].
+/// Returns the current time on the clock of [`Fleet::patched`].
 pub(crate) fn now_nanos() -> i128 {
     monotonic_nanos()
 }
 
-/// Whose scale target it is.
+/// Returns the revision of a scale target.
 pub(crate) fn revision_of(target: &str) -> &str {
     target.strip_suffix(objects::TARGET).unwrap_or(target)
 }

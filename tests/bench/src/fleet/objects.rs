@@ -1,8 +1,8 @@
-//! The objects of one revision.
+//! Objects of one revision.
 //!
-//! A revision that is not new: its PodAutoscaler and ServerlessService carry the status that Knative's controllers and
-//! an earlier autoscaler have left, so that nothing is scaled for having just been made. They have no owners: there are
-//! no Revisions here, and what is owned by nothing that exists is collected.
+//! The revision is not new: its PodAutoscaler and ServerlessService have the status that Knative's controllers and an
+//! earlier autoscaler have written, so nothing is scaled merely because it was just created. The objects have no
+//! owners: no Revisions exist here, and objects whose owner does not exist are garbage-collected.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
@@ -13,18 +13,18 @@ use std::net::Ipv4Addr;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rules {
-    /// Those of the drop-in.
+    /// Rules of the drop-in.
     Knative,
-    /// Our own.
+    /// Rules of standalone.
     Standalone,
 }
 
-/// What revisions are like.
+/// Kind of revision.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// One pod, which is asked for its stats.
+    /// One pod, which is scraped for its stats.
     Scraped,
-    /// One replica, of whose pod nothing is known yet.
+    /// One replica, whose pod is not known yet.
     Unscraped,
     /// No pod.
     Asleep,
@@ -32,18 +32,18 @@ pub(crate) enum State {
 
 pub(crate) const NAMESPACE: &str = "fleet";
 
-/// Long ago.
+/// Time long ago.
 const SINCE: &str = "2026-01-01T00:00:00Z";
 
-/// What the name of a revision's scale target ends with.
+/// Suffix of a revision's scale target.
 pub(super) const TARGET: &str = "-deployment";
 
-/// Name of a revision's scale target.
+/// Returns the name of a revision's scale target.
 pub(super) fn target(revision: &str) -> String {
     format!("{revision}{TARGET}")
 }
 
-/// Creates all that there is of a revision; of a plain workload, all but its Service.
+/// Creates all objects of a revision. For a plain workload, the Service is left out.
 pub(super) async fn create(
     client: &Client,
     namespace: &str,
@@ -67,21 +67,21 @@ pub(super) async fn create(
     Ok(())
 }
 
-/// Creates what a plain workload would scale, asleep, and nothing beside it.
+/// Creates the sleeping Deployment of a plain workload, and nothing else.
 pub(super) async fn create_target(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
     put(client, namespace, plain_deployment(name, 0)).await?;
     Ok(())
 }
 
-/// Creates the Service through which a plain workload is called, unless there is one: a real API server takes the longer over
-/// each the more there are, so somebody may make tens of thousands by other means.
+/// Creates the Service of a plain workload unless it exists. A real API server takes longer for each Service the more
+/// there are, so tens of thousands of them may have been created by other means.
 pub(super) async fn create_service(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     if services.get_opt(name).await?.is_some() {
         return Ok(());
     }
     match put(client, namespace, plain_service(name)).await {
-        Err(error) if is_there(&error) => Ok(()), // Made in between.
+        Err(error) if is_there(&error) => Ok(()), // Created in the meantime.
         made => made.map(drop),
     }
 }
@@ -90,7 +90,7 @@ fn is_there(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409)
 }
 
-/// Creates an object, with its status. Its uid.
+/// Creates an object with its status. Returns its uid.
 async fn put(client: &Client, namespace: &str, object: Value) -> anyhow::Result<String> {
     let object: DynamicObject = serde_json::from_value(object)?;
     let types = object.types.clone().unwrap_or_default();
@@ -195,7 +195,7 @@ fn serverless_service(name: &str, owner_uid: &str) -> Value {
     })
 }
 
-/// As Knative's controller makes it: two containers, and all that a queue-proxy is told.
+/// Returns the Deployment that Knative's controller creates: two containers, and all settings of a queue-proxy.
 fn deployment(name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
@@ -298,7 +298,7 @@ fn running_pod(name: &str, address: Ipv4Addr) -> Value {
     })
 }
 
-/// On port 80, so that a Service made for it has that port alone, and each workload one number.
+/// Returns a Deployment with port 80 only, so a Service created for it has that one port, and each workload one number.
 fn plain_deployment(name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": target(name), "labels": {"app": name}},
@@ -328,7 +328,7 @@ fn plain_service(name: &str) -> Value {
     })
 }
 
-/// Whose Service is made if there is none.
+/// Returns a ZeroScaler whose Service is created if there is none.
 fn plain_scaler(name: &str) -> Value {
     json!({
         "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},

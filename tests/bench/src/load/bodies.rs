@@ -1,8 +1,8 @@
-//! Bodies of one size, one after the other on each connection or stream, as many of their bytes as get through.
+//! Bodies of one size, one after the other on each connection or stream, at maximum throughput.
 //!
-//! Over HTTP/1.1 each connection has a thread, which waits in the kernel; what comes is thrown away there. Over HTTP/2
-//! it is h2load. Bytes that go up are counted by who gets them ([`crate::role::Role::BodyBackend`]): what has only left
-//! the client may lie in buffers on the way.
+//! Over HTTP/1.1 each connection has a thread, which blocks in the kernel; the kernel discards received bytes. Over
+//! HTTP/2 the generator is h2load. The receiver ([`crate::role::Role::BodyBackend`]) counts uploaded bytes: bytes that
+//! have left the client may still be in buffers.
 
 use super::Done;
 use crate::cluster;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::Instant;
 
-/// Which way bodies go.
+/// Direction of the bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Down,
@@ -25,7 +25,7 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// For people.
+    /// Returns the name of the direction for display.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Down => "down",
@@ -39,21 +39,22 @@ impl Way {
 pub(crate) struct Bodies {
     pub(crate) protocol: Protocol,
     pub(crate) way: Way,
-    /// Bytes of each.
+    /// Bytes of each body.
     pub(crate) size: u64,
-    /// At once.
+    /// Number of concurrent bodies.
     pub(crate) number: usize,
 }
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Bytes that are taken or given at once.
+/// Bytes read or written at once.
 const PIECE: usize = 256 * 1024;
 
-/// Streams of each HTTP/2 connection, where there are several.
+/// Number of streams of each HTTP/2 connection, if there are several.
 const STREAMS: usize = 8;
 
-/// MiB that get through in `span`. `backend` is who counts what comes, `file` has the bytes of a body that goes up.
+/// Returns the MiB transferred in `span`. `backend` counts uploaded bytes, `file` contains the bytes of an uploaded
+/// body.
 pub(crate) async fn run(
     bodies: Bodies,
     address: SocketAddr,
@@ -74,7 +75,7 @@ pub(crate) async fn run(
     Ok(Done { requests: bytes / MIB, took })
 }
 
-/// Bytes that the backend has counted so far; none where nobody asks.
+/// Returns the number of bytes that the backend has received so far. Returns 0 for downloads.
 async fn received(bodies: Bodies, backend: SocketAddr) -> anyhow::Result<f64> {
     match (bodies.way, bodies.protocol) {
         (Way::Down, _) => Ok(0.0),
@@ -100,7 +101,7 @@ async fn threads(bodies: Bodies, address: SocketAddr, host: &str, span: Duration
     joined.await?
 }
 
-/// Bytes that came down one connection.
+/// Returns the number of bytes downloaded on one connection.
 fn drive(bodies: Bodies, address: SocketAddr, host: &str, until: Instant) -> anyhow::Result<f64> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -118,7 +119,7 @@ fn drive(bodies: Bodies, address: SocketAddr, host: &str, until: Instant) -> any
             left -= length as u64;
         }
         if bodies.way == Way::Up && left > 0 {
-            break; // Its time is over.
+            break; // The time is over.
         }
         left = head_of_answer(&mut stream)?;
         while left > 0 && Instant::now() < until {
@@ -135,7 +136,7 @@ fn drive(bodies: Bodies, address: SocketAddr, host: &str, until: Instant) -> any
     Ok(bytes as f64)
 }
 
-/// Reads an answer's head and no byte more, and says how long its body is.
+/// Reads the head of a response and no byte more. Returns the length of its body.
 fn head_of_answer(stream: &mut TcpStream) -> anyhow::Result<u64> {
     let (mut head, mut peeked) = (Vec::new(), [0; 1024]);
     loop {
@@ -173,7 +174,8 @@ async fn h2load(bodies: Bodies, address: SocketAddr, host: &str, file: &Path, sp
     traffic(&text).with_context(|| format!("h2load: {text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// `traffic: 1.00GB (1073741824) total, 12.00KB (12288) headers (space savings 90.00%), 1.00GB (1073729536) data`.
+/// Parses `traffic: 1.00GB (1073741824) total, 12.00KB (12288) headers (space savings 90.00%), 1.00GB (1073729536)
+/// data`.
 fn traffic(text: &str) -> anyhow::Result<f64> {
     super::h2load::none_failed(text)?;
     let line = text.lines().find_map(|line| line.strip_prefix("traffic: ")).context("no traffic")?;

@@ -1,4 +1,4 @@
-//! h2load: HTTP/2 by prior knowledge in a closed loop, plain or as unary gRPC calls.
+//! h2load: HTTP/2 with prior knowledge in a closed loop, with plain requests or unary gRPC calls.
 
 use super::Done;
 use crate::tools;
@@ -8,7 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// As many requests as `clients` connections of `streams` get through. With `body` each is a gRPC call that carries it.
+/// Sends as many requests as possible on `clients` connections with `streams` each. With `body`, each request is a gRPC
+/// call that carries it.
 pub(crate) async fn run(
     address: SocketAddr,
     host: &str,
@@ -36,13 +37,13 @@ fn parse(text: &str) -> anyhow::Result<f64> {
     count(text, " succeeded")
 }
 
-/// An error if some requests failed.
+/// Fails if some requests failed.
 pub(super) fn none_failed(text: &str) -> anyhow::Result<()> {
     ensure!(count(text, " failed")? == 0.0, "some requests failed");
     Ok(())
 }
 
-/// `requests: 12 total, 12 started, 12 done, 12 succeeded, 0 failed, 0 errored, 0 timeout`.
+/// Parses `requests: 12 total, 12 started, 12 done, 12 succeeded, 0 failed, 0 errored, 0 timeout`.
 fn count(text: &str, what: &str) -> anyhow::Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("requests: ")).context("no summary")?;
     let part = line.split(", ").find_map(|part| part.strip_suffix(what)).with_context(|| format!("no {what}"))?;

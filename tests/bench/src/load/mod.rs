@@ -1,4 +1,4 @@
-//! Load generators, the same for every target: programs of their own, and for TCP threads of this one.
+//! Load generators, the same for every target: separate programs, and for TCP threads of this one.
 
 pub(crate) mod bodies;
 pub(crate) mod h2load;
@@ -7,11 +7,11 @@ pub(crate) mod wrk;
 
 use std::time::Duration;
 
-/// What one run of a generator did.
+/// Result of one run of a generator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Done {
-    /// Requests that were answered well. Others are an error.
+    /// Number of successful requests. Failed requests are an error of the run.
     pub(crate) requests: f64,
-    /// In this time.
+    /// Duration of the run.
     pub(crate) took: Duration,
 }

@@ -1,6 +1,6 @@
-//! TCP connections: as many bytes as they bring, as many exchanges as they make, as many of them as can be made.
+//! TCP load at maximum throughput: bytes, exchanges, or new connections.
 //!
-//! Each connection has a thread, which waits in the kernel. The bytes of a stream are thrown away there.
+//! Each connection has a thread, which blocks in the kernel. The kernel discards the bytes of a stream.
 
 use super::Done;
 use crate::role::tcp_backend::{ECHO, STREAM};
@@ -11,21 +11,21 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What counts as one.
+/// Counted event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unit {
-    /// A MiB that the backend has sent.
+    /// A MiB sent by the backend.
     Mebibyte,
-    /// So many bytes that went there and back on a connection that stays.
+    /// A round trip of this many bytes on a persistent connection.
     Exchange(usize),
-    /// A connection with one byte there and back.
+    /// A connection with a round trip of one byte.
     Connection,
 }
 
-/// Bytes that are taken at once.
+/// Bytes read at once.
 const PIECE: usize = 256 * 1024;
 
-/// As much as `connections` get through in `span`.
+/// Runs `connections` for `span`, at maximum throughput.
 pub(crate) async fn run(address: SocketAddr, unit: Unit, connections: usize, span: Duration) -> anyhow::Result<Done> {
     let threads: Vec<_> = (0..connections).map(|_| std::thread::spawn(move || drive(address, unit, span))).collect();
     let joined = tokio::task::spawn_blocking(move || {

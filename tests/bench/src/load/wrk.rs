@@ -1,4 +1,4 @@
-//! wrk: HTTP/1.1 in a closed loop, one thread.
+//! wrk: HTTP/1.1 in a closed loop, with one thread.
 
 use super::Done;
 use crate::tools;
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// As many requests as `connections` get through, one after the other on each.
+/// Sends as many requests as possible on `connections`, one after the other on each.
 pub(crate) async fn run(address: SocketAddr, host: &str, connections: usize, span: Duration) -> anyhow::Result<Done> {
     let output = Command::new(tools::WRK.path()?)
         .args(["-t1", &format!("-c{connections}"), &format!("-d{}s", span.as_secs().max(1))])
@@ -19,7 +19,7 @@ pub(crate) async fn run(address: SocketAddr, host: &str, connections: usize, spa
     parse(&text).with_context(|| format!("wrk: {text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// `123 requests in 2.00s, 1.00MB read`.
+/// Parses `123 requests in 2.00s, 1.00MB read`.
 fn parse(text: &str) -> anyhow::Result<Done> {
     ensure!(!text.contains("Non-2xx") && !text.contains("Socket errors"), "some requests failed");
     let line = text.lines().find(|line| line.contains(" requests in ")).context("no summary")?;

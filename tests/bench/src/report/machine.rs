@@ -1,29 +1,29 @@
-//! Where and of what figures are.
+//! Machine and code of the figures.
 
 use crate::tools::{self, Tool};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
 
-/// The code that was measured.
+/// Code under measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Code {
-    /// Its commit; with a plus if files had been changed since.
+    /// Commit, with a plus if files have changed since.
     pub(super) commit: String,
-    /// The day of that.
+    /// Date of the commit.
     pub(super) date: String,
     /// Cargo's profile.
     pub(super) profile: String,
 }
 
 impl Code {
-    /// This program's, as the working directory has it.
+    /// Returns the code of this program, according to the working directory.
     pub(super) fn here() -> Self {
         let (commit, date) = match first_line("git", &["log", "-1", "--format=%h %cs"]).split_once(' ') {
             Some((commit, date)) => (commit.to_owned(), date.to_owned()),
             None => ("unknown".to_owned(), String::new()),
         };
-        // The page itself is no code.
+        // The page itself is not code.
         let changes = ["status", "--porcelain", "--untracked-files=no", "--", ".", ":!deploy/docs"];
         let changed = if first_line("git", &changes).is_empty() { "" } else { "+" };
         let own = std::env::current_exe().ok();
@@ -32,7 +32,7 @@ impl Code {
     }
 }
 
-/// What the figures depend on: a name and what it is.
+/// Returns properties of the machine that affect the figures, as pairs of name and value.
 pub(super) fn facts() -> Vec<(&'static str, String)> {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let processor = field("/proc/cpuinfo", "model name");
@@ -52,14 +52,15 @@ pub(super) fn facts() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What a file like `/proc/meminfo` says under a name.
+/// Returns the value of a field of a file like `/proc/meminfo`.
 fn field(path: &str, name: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'));
     line.unwrap_or_default().trim().to_owned()
 }
 
-/// The first line that a program says, on whichever of its outputs; nothing if it does not run.
+/// Returns the first line of a program's output, standard or error. Returns an empty string if the program does not
+/// run.
 fn first_line(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> String {
     let Ok(output) = Command::new(program).args(args).output() else { return String::new() };
     let said = [output.stdout, output.stderr].concat();

@@ -1,4 +1,4 @@
-//! Rows, their bounds, and how they are printed; what was found is kept ([`store`]), and makes a page ([`page`]).
+//! Rows, their bounds, and their output. Figures are stored ([`store`]) and written to pages ([`page`]).
 
 mod machine;
 mod page;
@@ -13,53 +13,53 @@ use std::path::Path;
 use store::{Found, Store};
 
 pub(crate) struct Row {
-    /// By which it is selected.
+    /// Name by which the row is selected.
     pub(crate) name: &'static str,
-    /// What is measured.
+    /// Description of the measured value.
     pub(crate) what: &'static str,
-    /// Of what; empty for a ratio.
+    /// Unit; empty for a ratio.
     pub(crate) unit: &'static str,
     pub(crate) good: Good,
-    /// Which of the repetitions is held against the bounds: [`MEDIAN`], [`P99`], [`LEAST`] or [`GREATEST`].
+    /// Quantile of the repetitions that the bounds apply to: [`MEDIAN`], [`P99`], [`LEAST`] or [`GREATEST`].
     pub(crate) judged: f64,
-    /// What is demanded.
+    /// Required bound.
     pub(crate) must: f64,
-    /// What is hoped for.
+    /// Desired bound.
     pub(crate) aim: f64,
 }
 
 impl Row {
-    /// Of which the smaller is the better, by the median; no `unit`: a ratio.
+    /// Creates a row whose smaller values are better, judged by the median. An empty `unit` means a ratio.
     pub(crate) const fn small(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Self {
         Self { name, what, unit, good: Good::Small, judged: MEDIAN, must, aim }
     }
 }
 
-/// Half of the repetitions are better.
+/// Median of the repetitions.
 pub(crate) const MEDIAN: f64 = 0.5;
-/// For rows whose repetitions are single events.
+/// 99th percentile, for rows whose repetitions are single events.
 pub(crate) const P99: f64 = 0.99;
-/// For rows whose samples are all to keep to a bound.
+/// Minimum and maximum, for rows whose samples must all keep to a bound.
 pub(crate) const LEAST: f64 = 0.0;
 pub(crate) const GREATEST: f64 = 1.0;
 
-/// Which side of a bound is good.
+/// Good side of a bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Good {
-    /// The smaller, the better.
+    /// Smaller is better.
     Small,
-    /// The larger, the better.
+    /// Larger is better.
     Large,
 }
 
-/// Rows that come out of one experiment.
+/// Rows of one experiment.
 pub(crate) struct Measurement {
-    /// What it fills in.
+    /// Rows that the experiment fills in.
     pub(crate) rows: &'static [Row],
     pub(crate) run: for<'a> fn(&'a Settings) -> LocalBoxFuture<'a, anyhow::Result<Figures>>,
 }
 
-/// What an experiment found.
+/// Result of an experiment.
 #[derive(Default)]
 pub(crate) struct Figures {
     samples: Vec<(&'static str, Vec<f64>)>,
@@ -71,13 +71,13 @@ impl Figures {
         self.samples.push((name, samples));
     }
 
-    /// An absolute figure, for orientation.
+    /// Adds an absolute figure as context.
     pub(crate) fn beside(&mut self, what: impl Into<String>, samples: Vec<f64>) {
         self.beside.push((what.into(), samples));
     }
 }
 
-/// What runs have found so far, of which a page is made.
+/// Stored figures of all runs, for the pages.
 pub(crate) struct Report {
     store: Store,
     code: Code,
@@ -85,18 +85,18 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// With what is there. `only_missing`: what was found of just this code is not measured again.
+    /// Opens the stored figures. With `only_missing`, measurements with figures of exactly this code are skipped.
     pub(crate) fn open(only_missing: bool) -> anyhow::Result<Self> {
         Ok(Self { store: Store::open()?, code: Code::here(), only_missing })
     }
 
-    /// Whether a measurement is not wanted.
+    /// Reports whether a measurement is skipped.
     pub(crate) fn passes_over(&self, plane: &str, measurement: &Measurement) -> bool {
         let found = || self.store.latest(plane, page::first(measurement));
         self.only_missing && found().is_some_and(|found| found.code == self.code)
     }
 
-    /// Keeps what was found.
+    /// Stores the figures of a measurement.
     pub(crate) fn keep(
         &mut self,
         plane: &str,
@@ -123,7 +123,7 @@ pub(crate) fn print_title(settings: &Settings) {
     println!("{:24} {:>8} {:>8} {:>8} {:>7} {:>7}  verdict", "row", "min", "median", "max", "must", "aim");
 }
 
-/// One experiment's rows, and what is good to know beside them.
+/// Prints the rows of one experiment, and its context figures.
 pub(crate) fn print(measurement: &Measurement, figures: &Figures) {
     for row in measurement.rows {
         let Some((_, samples)) = figures.samples.iter().find(|(name, _)| *name == row.name) else {
@@ -168,7 +168,7 @@ fn verdict(row: &Row, value: f64) -> &'static str {
     }
 }
 
-/// Three significant digits, or whole.
+/// Formats a value with three significant digits, or as a whole number if it is larger.
 fn short(value: f64) -> String {
     match value.abs() {
         small if small < 10.0 => format!("{value:.2}"),

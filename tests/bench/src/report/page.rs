@@ -1,5 +1,5 @@
-//! Two pages: a short one for the manual, with the figures that a user wants to know, and one of all rows, which CI keeps as
-//! an artifact.
+//! Two pages: a short one for the manual with the figures that matter to users, and one with all rows, which CI keeps
+//! as an artifact.
 
 use super::store::{Found, Store};
 use super::{Good, Measurement, Row, machine, plot, short, spread, verdict};
@@ -8,7 +8,7 @@ use anyhow::Context;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Name of either page, and the beginning of its plots' names.
+/// Name of either page, and prefix of the names of its plots.
 const PAGE: &str = "performance.md";
 const PLOT: &str = "performance-";
 /// Rows of the short page.
@@ -38,7 +38,7 @@ const BRIEF: [&str; 24] = [
     "many-resync",
     "page-open",
 ];
-/// Measurement of the short page whose absolute figures are plotted beside those of peers, by its first row.
+/// Measurement whose absolute figures the short page plots next to those of peers, named by its first row.
 const PEERS: &str = "http1-cpu-haproxy";
 
 const BRIEF_TITLE: &str = "# Performance
@@ -60,10 +60,10 @@ single events the 99th percentile (marked), or the one that is worst (marked). F
 orientation: least, median and greatest of the repetitions.
 ";
 
-/// A plane's measurements.
+/// Name of a plane, and its measurements.
 pub(crate) type Plane = (&'static str, &'static [Measurement]);
 
-/// Writes the short page and its three plots into `folder`, in place of those that are there.
+/// Writes the short page and its three plots into `folder`, and replaces existing ones.
 pub(super) fn write_brief(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::Result<()> {
     clear(folder)?;
     let mut page = BRIEF_TITLE.to_owned();
@@ -89,7 +89,7 @@ pub(super) fn write_brief(folder: &Path, planes: &[Plane], store: &Store) -> any
     Ok(std::fs::write(folder.join(PAGE), page)?)
 }
 
-/// Writes the page of all rows and its plots into `folder`, in place of those that are there.
+/// Writes the page of all rows and its plots into `folder`, and replaces existing ones.
 pub(super) fn write_whole(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::Result<()> {
     clear(folder)?;
     let mut page = TITLE.to_owned();
@@ -151,7 +151,7 @@ fn bars(page: &mut String, folder: &Path, plane: &str, of: &str, peers: &Peers<'
     Ok(writeln!(page, "\n![The same beside peers, in absolute figures]({name})")?)
 }
 
-/// By which a measurement is known.
+/// Returns the name of a measurement's first row, which identifies it.
 pub(super) fn first(measurement: &Measurement) -> &'static str {
     measurement.rows.first().map_or("", |row| row.name)
 }
@@ -201,7 +201,7 @@ fn beside(page: &mut String, beside: &[(String, Vec<f64>)]) -> std::fmt::Result 
     Ok(())
 }
 
-/// Figures of the same kind of several who were measured: `who: what`.
+/// Figures of the same kind for several targets, from labels of the form `who: what`.
 struct Peers<'a> {
     groups: Vec<plot::Group<'a>>,
 }

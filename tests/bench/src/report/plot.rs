@@ -1,14 +1,14 @@
-//! Plots as SVG: rows beside their bounds, and absolute figures beside those of peers.
+//! Plots as SVG: rows relative to their bounds, and absolute figures next to those of peers.
 
 use super::{Good, Row, short, spread};
 use crate::settings::quantile;
 use std::fmt::Write;
 
 const WIDTH: f64 = 860.0;
-/// Where texts end and the plot begins.
+/// Coordinate at which texts end and the plot begins.
 const LEFT: f64 = 260.0;
 const LINE: f64 = 22.0;
-/// How many times its bound a row may be and still be in the plot.
+/// Right end of the plot, as a multiple of the bound.
 const MOST: f64 = 2.0;
 
 const OURS: &str = "#2a6fb0";
@@ -16,10 +16,10 @@ const OTHERS: &str = "#9aa5b1";
 const SHORT: &str = "#c0392b";
 const TEXT: &str = "#333";
 
-/// A row as a part of what is demanded: 1 is just enough, and less is better.
+/// A row relative to its required bound: 1 is just sufficient, and less is better.
 pub(super) struct Dot {
     name: &'static str,
-    /// Best, judged and worst.
+    /// Values at the minimum, at the judged quantile and at the maximum.
     parts: [f64; 3],
     aim: f64,
 }
@@ -36,7 +36,7 @@ impl Dot {
     }
 }
 
-/// One line for each: its spread, its judged value, the bound at 1 and the aim.
+/// Draws one line per row: its spread, its judged value, the bound at 1, and the aim.
 pub(super) fn dots(dots: &[Dot]) -> String {
     let at = |part: f64| LEFT + (WIDTH - LEFT - 20.0) * part.clamp(0.0, MOST) / MOST;
     let height = 40.0 + LINE * dots.len() as f64;
@@ -55,7 +55,7 @@ pub(super) fn dots(dots: &[Dot]) -> String {
     svg + "</svg>\n"
 }
 
-/// Who was measured, and its least, median and greatest figure.
+/// Name of a target, and its minimum, median and maximum.
 pub(super) struct Bar<'a> {
     pub(super) who: &'a str,
     pub(super) spread: [f64; 3],
@@ -67,7 +67,7 @@ pub(super) struct Group<'a> {
     pub(super) bars: Vec<Bar<'a>>,
 }
 
-/// The groups below each other, each with an axis of its own that begins at 0.
+/// Draws the groups below each other, each with its own axis that begins at 0.
 pub(super) fn bars(groups: &[Group<'_>]) -> String {
     let lines: usize = groups.iter().map(|group| group.bars.len() + 2).sum();
     let mut svg = begin(10.0 + LINE * lines as f64);

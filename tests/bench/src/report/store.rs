@@ -1,5 +1,5 @@
-//! What measurements have found, as JSON lines in the target directory: one for each, appended as soon as it is done.
-//! The last one counts, so that rows can be measured in pieces, and again.
+//! Stored figures as JSON lines in the target directory, one line per measurement, appended as soon as it is complete.
+//! The last line of a measurement counts, so rows can be measured separately and repeatedly.
 
 use super::Figures;
 use super::machine::Code;
@@ -10,14 +10,14 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// What one measurement has found.
+/// Figures of one measurement.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Found {
-    /// Whose rows.
+    /// Plane of the measurement.
     pub(super) plane: String,
-    /// The name of the first of them.
+    /// Name of its first row.
     pub(super) first: String,
-    /// Of what.
+    /// Code under measurement.
     pub(super) code: Code,
     pub(super) repetitions: usize,
     pub(super) seconds: u64,
@@ -28,7 +28,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Of a measurement whose first row is `first`.
+    /// Creates the record of a measurement whose first row is `first`.
     pub(super) fn new(plane: &str, first: &str, code: &Code, settings: &Settings, figures: Figures) -> Self {
         Self {
             plane: plane.to_owned(),
@@ -41,20 +41,20 @@ impl Found {
         }
     }
 
-    /// The samples of a row.
+    /// Returns the samples of a row.
     pub(super) fn row(&self, name: &str) -> Option<&[f64]> {
         self.rows.iter().find_map(|(of, samples)| (of == name).then_some(samples.as_slice()))
     }
 }
 
-/// The file of all of them.
+/// File with all records.
 pub(super) struct Store {
     path: PathBuf,
     all: Vec<Found>,
 }
 
 impl Store {
-    /// With what is there. Lines that an older form of this program wrote are passed over.
+    /// Opens the file with its records. Lines in an older format are ignored.
     pub(super) fn open() -> anyhow::Result<Self> {
         let own = std::env::current_exe()?;
         let target = own.parent().and_then(std::path::Path::parent).context("a target directory")?;
@@ -64,7 +64,7 @@ impl Store {
         Ok(Self { path, all })
     }
 
-    /// Adds one.
+    /// Appends a record.
     pub(super) fn add(&mut self, found: Found) -> anyhow::Result<()> {
         let mut line = serde_json::to_vec(&found)?;
         line.push(b'\n');
@@ -73,7 +73,7 @@ impl Store {
         Ok(())
     }
 
-    /// The latest of a measurement, by its first row.
+    /// Returns the latest record of a measurement, by the name of its first row.
     pub(super) fn latest(&self, plane: &str, first: &str) -> Option<&Found> {
         self.all.iter().rfind(|found| found.plane == plane && found.first == first)
     }

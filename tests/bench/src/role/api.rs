@@ -1,13 +1,13 @@
-//! The API server of a large autoscaler's cluster, in a process of its own, and what is written to it.
+//! API server of a large autoscaler's cluster in its own process, which reports writes.
 //!
-//! It says `ready` once the kubeconfig is there. From then on, one line for each:
+//! It prints `ready` once the kubeconfig exists. After that, it prints one line for each event:
 //!
-//! - `scale NAME NANOS`: a patch of the replicas of NAME has come in, at that time of the monotonic clock, which all
-//!   processes of a machine share. It is read where the server has read the request's head and asks whether it is
-//!   allowed;
-//! - `writes N`: so many writes in all, renewals of leases aside; every [`TOLD`].
+//! - `scale NAME NANOS`: a patch of the replicas of NAME arrived at that time of the monotonic clock, which all
+//!   processes of a machine share. The time is taken when the server has read the request's head and checks its
+//!   authorization;
+//! - `writes N`: the total number of writes, except renewals of leases; every [`TOLD`].
 //!
-//! On SIGUSR1 it forgets its history, so that whoever watches has to list again.
+//! On SIGUSR1 it forgets its history, so that watchers must list again.
 
 use super::announce::say;
 use local::api::{ApiOptions, ApiServer, Audit};
@@ -19,29 +19,29 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
 
-/// Between two counts of writes.
+/// Interval between two reports of the number of writes.
 const TOLD: Duration = Duration::from_millis(250);
 
-/// Nanoseconds of the monotonic clock.
+/// Returns the nanoseconds of the monotonic clock.
 pub(crate) fn monotonic_nanos() -> i128 {
     let now = clock_gettime(ClockId::Monotonic);
     i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
 }
 
-/// Serves for ever.
+/// Serves forever.
 pub(super) async fn run(kubeconfig: &Path, range: &str) -> anyhow::Result<()> {
     let (scaled, mut patches) = unbounded_channel();
     let writes = Arc::new(AtomicU64::new(0));
     let counted = writes.clone();
     let audit = Audit::new(move |_, access, _| {
         if access.verb == "patch" && access.resource.ends_with("/scale") {
-            let _ = scaled.send((access.name.clone(), monotonic_nanos())); // Nobody listens at the end.
+            let _ = scaled.send((access.name.clone(), monotonic_nanos())); // At the end there is no receiver.
         }
         if !["get", "list", "watch"].contains(&access.verb.as_str()) && access.resource != "leases" {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    // More changes than objects of a kind: a watch that is behind must not lead to another list.
+    // The history has more changes than there are objects of a kind, so that a slow watch does not cause another list.
     let options = ApiOptions { audit: Some(audit), history: 65_536, ..ApiOptions::new(range.parse()?) };
     let server = ApiServer::start(options).await?;
     std::fs::write(kubeconfig, server.kubeconfig())?;

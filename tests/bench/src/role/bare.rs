@@ -1,4 +1,4 @@
-//! A proxy of hyper's parts alone: its server, its pooled client, and a changed target between them.
+//! A proxy that consists of hyper only: its server, its pooled client, and a changed target in between.
 
 use super::announce::listen;
 use http::uri::{Authority, Scheme};
@@ -11,7 +11,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
 
-/// HTTP/1.1 on both sides.
+/// Serves HTTP/1.1 on both sides.
 pub(crate) async fn http1(backend: SocketAddr) -> anyhow::Result<()> {
     let (listener, authority) = (listen()?, Authority::try_from(backend.to_string())?);
     let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).build(connector());
@@ -26,7 +26,7 @@ pub(crate) async fn http1(backend: SocketAddr) -> anyhow::Result<()> {
     }
 }
 
-/// HTTP/2 on both sides.
+/// Serves HTTP/2 on both sides.
 pub(crate) async fn http2(backend: SocketAddr) -> anyhow::Result<()> {
     let (listener, authority) = (listen()?, Authority::try_from(backend.to_string())?);
     let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).http2_only(true).build(connector());

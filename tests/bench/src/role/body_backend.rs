@@ -1,5 +1,5 @@
-//! The backend of the rows of bodies: `GET /N` is answered with N bytes, a body that comes is thrown away, and
-//! `GET /received` says how many bytes of bodies have come so far.
+//! Backend of the rows of bodies. It responds to `GET /N` with N bytes, discards the bodies of requests, and responds
+//! to `GET /received` with the number of body bytes received so far.
 
 use super::announce::listen;
 use bytes::Bytes;
@@ -15,16 +15,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-/// Bytes that are handed on at once.
+/// Bytes passed on at once.
 const PIECE: u64 = 64 * 1024;
 
 static ZEROS: [u8; PIECE as usize] = [0; PIECE as usize];
 
-/// Windows that stop nobody.
+/// Windows that are too large to limit a load.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 256 << 20;
 
-/// Serves for ever: HTTP/2, or HTTP/1.1.
+/// Serves forever, with HTTP/2 or HTTP/1.1.
 pub(super) async fn run(h2c: bool) -> anyhow::Result<()> {
     let listener = listen()?;
     let received = Arc::new(AtomicU64::new(0));
@@ -35,7 +35,7 @@ pub(super) async fn run(h2c: bool) -> anyhow::Result<()> {
         let service = service_fn(move |request| answer(request, received.clone()));
         let stream = TokioIo::new(stream);
         tokio::spawn(async move {
-            // An error says that the client has gone.
+            // An error means that the client has gone.
             if h2c {
                 let mut builder = http2::Builder::new(TokioExecutor::new());
                 builder.initial_stream_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
@@ -63,7 +63,7 @@ async fn answer(
     Ok(Response::new(Either::Left(Full::from(received.load(Ordering::Relaxed).to_string()))))
 }
 
-/// So many bytes.
+/// Body with this number of bytes.
 struct Zeros {
     left: u64,
 }
@@ -75,7 +75,7 @@ impl Body for Zeros {
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let length = self.left.min(PIECE);
         self.left -= length;
-        let data = Bytes::from_static(&ZEROS[..length as usize]); // At most a piece.
+        let data = Bytes::from_static(&ZEROS[..length as usize]); // At most one piece.
         Poll::Ready((length > 0).then_some(Ok(Frame::data(data))))
     }
 

@@ -1,4 +1,4 @@
-//! Another program in place of this process, bound to the life of whoever started us.
+//! Replacement of this process by another program, which ends when the process that started us ends.
 
 use anyhow::{Context, bail};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -6,7 +6,8 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Never returns but with an error. The kernel keeps the order for the end across the change of programs.
+/// Runs `command` in place of this process. Returns only on errors. The kernel keeps the death signal when the program
+/// changes.
 pub(crate) fn run(command: &[OsString]) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM)).context("the kernel takes no order for our end")?;
     let (program, args) = command.split_first().context("no program")?;

@@ -1,12 +1,12 @@
-//! The backend of the HTTP/1.1 rows: reads heads, writes the same answer, and costs little beside a proxy.
+//! Backend of the HTTP/1.1 rows. It reads heads, writes the same response, and costs little relative to a proxy.
 //!
-//! Requests have no bodies; that is up to the load generators.
+//! Requests must not have bodies.
 
 use super::announce::{BODY, listen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Serves for ever.
+/// Serves forever.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let listener = listen()?;
     let answer: &'static str = Box::leak(answer().into_boxed_str());
@@ -18,7 +18,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     }
 }
 
-/// One whole response, with the fields that every server sends.
+/// Returns one whole response, with the fields that every server sends.
 pub(crate) fn answer() -> String {
     format!(
         "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ndate: Thu, 01 Jan 2026 00:00:00 GMT\r\ncontent-length: {}\r\n\r\n{BODY}",
@@ -26,7 +26,7 @@ pub(crate) fn answer() -> String {
     )
 }
 
-/// Answers each head on one connection.
+/// Responds to each head on one connection.
 pub(crate) async fn serve(mut stream: TcpStream, answer: &[u8]) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = [0; 8192];
@@ -50,7 +50,7 @@ pub(crate) async fn serve(mut stream: TcpStream, answer: &[u8]) -> std::io::Resu
     }
 }
 
-/// Bytes up to and with the empty line.
+/// Returns the number of bytes up to and including the empty line.
 pub(super) fn head_length(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }

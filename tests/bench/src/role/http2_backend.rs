@@ -1,4 +1,4 @@
-//! The backend of the HTTP/2 rows. A gRPC call is answered with its body's length of data and a status in trailers.
+//! Backend of the HTTP/2 rows. It responds to a gRPC call with a message of fixed length, and a status in trailers.
 
 use super::announce::{BODY, listen};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
 
-/// Serves for ever.
+/// Serves forever.
 pub(crate) async fn run() -> anyhow::Result<()> {
     let listener = listen()?;
     loop {

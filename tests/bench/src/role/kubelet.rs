@@ -1,7 +1,7 @@
-//! A node that says of every pod that it runs, and runs none: what a control plane sees of a kubelet.
+//! A node that reports every pod as running, but runs none: a kubelet from the perspective of a control plane.
 //!
-//! A pod is bound, and told to be ready at once, with an address of its own at which nobody listens; one that is deleted
-//! is gone at once. Where the API server is ours, this process is the controllers as well: of ours there are none in it.
+//! It binds each pod and reports it as ready at once, with its own address, at which no program listens. It removes
+//! deleted pods at once. On the embedded API server, which runs no controllers, this process also runs ours.
 
 use super::announce::say;
 use super::queue_proxies::address;
@@ -21,17 +21,17 @@ use tokio_util::sync::CancellationToken;
 
 const NODE: &str = "bench";
 
-/// Pods that are written to at once.
+/// Maximum number of pods that are written concurrently.
 const WRITING: usize = 32;
 
-/// How far a pod has been brought.
+/// Last state that the node has reported for a pod.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Started,
     Ended,
 }
 
-/// Serves for ever.
+/// Serves forever.
 pub(super) async fn run(kubeconfig: &Path, first: Ipv4Addr, controllers: bool) -> anyhow::Result<()> {
     let client = e2e::space::client(kubeconfig).await?;
     if controllers {
@@ -67,7 +67,7 @@ pub(super) async fn run(kubeconfig: &Path, first: Ipv4Addr, controllers: bool) -
                 Stage::Ended => end(&pods, &pod).await,
             };
             match done {
-                // Gone, or replaced, meanwhile.
+                // The pod has been deleted or replaced in the meantime.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => eprintln!("pod {}: {error}", pod.name_any()),
                 Ok(()) => {}

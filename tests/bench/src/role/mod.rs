@@ -1,4 +1,4 @@
-//! What this program is when a measurement starts it again: a backend, a bare proxy, or the launcher of another
+//! Roles of this program when a measurement starts it again: a backend, a bare proxy, or the launcher of another
 //! program.
 
 mod announce;
@@ -24,78 +24,78 @@ use std::path::PathBuf;
 pub(crate) enum Role {
     /// Becomes another program, which ends when our parent does.
     Exec {
-        /// The program and its arguments.
+        /// Program and its arguments.
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
-    /// Answers HTTP/1.1 requests without bodies, as cheaply as can be.
+    /// Responds to HTTP/1.1 requests without bodies, as cheaply as possible.
     Http1Backend,
-    /// Answers HTTP/2 requests; gRPC calls with trailers.
+    /// Responds to HTTP/2 requests, and to gRPC calls with trailers.
     Http2Backend,
-    /// Answers with bodies of the size that is asked for, and takes those that come.
+    /// Responds with bodies of the requested size, and accepts uploaded ones.
     BodyBackend {
-        /// HTTP/2, in place of HTTP/1.1.
+        /// HTTP/2, instead of HTTP/1.1.
         #[arg(long)]
         h2c: bool,
     },
-    /// Passes on HTTP/1.1.
+    /// Relays HTTP/1.1.
     BareHttp1 {
-        /// To whom.
+        /// Address of the backend.
         backend: SocketAddr,
     },
-    /// Passes on HTTP/2.
+    /// Relays HTTP/2.
     BareHttp2 {
-        /// To whom.
+        /// Address of the backend.
         backend: SocketAddr,
     },
-    /// Streams bytes without end, or echoes, as the first byte asks.
+    /// Streams bytes without end, or echoes, depending on the first byte.
     TcpBackend,
-    /// Is an activator with one port of a workload's own, which carries TCP to one pod.
+    /// Runs an activator with one port of a workload's own, which relays TCP to one pod.
     TcpActivator {
-        /// The pod.
+        /// Address of the pod.
         backend: SocketAddr,
     },
-    /// Is an API server, and says what is written to it.
+    /// Runs an API server, and reports writes to it.
     Api {
-        /// Where to put a kubeconfig for it.
+        /// Path for its kubeconfig.
         kubeconfig: PathBuf,
-        /// Where Services get their addresses.
+        /// Address range of Services.
         range: String,
     },
-    /// Is the node of all pods: says that they run, as soon as they are there.
+    /// Simulates the node of all pods: reports each as running at once.
     Kubelet {
-        /// Of the API server.
+        /// Kubeconfig of the API server.
         kubeconfig: PathBuf,
         /// Address of the first pod.
         first: Ipv4Addr,
-        /// Does also what the controllers of Deployments, ReplicaSets and EndpointSlices do.
+        /// Also runs the controllers of Deployments, ReplicaSets and EndpointSlices.
         #[arg(long)]
         controllers: bool,
     },
-    /// Is many pods, each with the metrics of a queue-proxy.
+    /// Simulates many pods, each with the metrics of a queue-proxy.
     QueueProxies {
-        /// Address of the first.
+        /// Address of the first pod.
         first: Ipv4Addr,
-        /// How many.
+        /// Number of pods.
         count: u32,
     },
-    /// Reads stat frames and counts what is in them.
+    /// Reads and decodes stat frames.
     StatFloor,
-    /// Sends HTTP/1.1 requests at a steady rate, and says the 99th percentile of the answers' times.
+    /// Sends HTTP/1.1 requests at a steady rate, and prints the 99th percentile of the response times.
     Steady {
-        /// To whom.
+        /// Address of the server.
         address: SocketAddr,
-        /// For whom.
+        /// Host of the requests.
         host: String,
-        /// Requests a second.
+        /// Requests per second.
         rate: f64,
-        /// For how long.
+        /// Duration in seconds.
         seconds: f64,
     },
 }
 
 impl Role {
-    /// Plays it until the end of the process.
+    /// Runs the role until the end of the process.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Exec { command } => exec::run(&command),

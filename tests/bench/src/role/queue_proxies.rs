@@ -1,7 +1,7 @@
-//! Many pods in one process, each with an address of its own and the metrics of a queue-proxy at port 9090.
+//! Many pods in one process, each with its own address and the metrics of a queue-proxy at port 9090.
 //!
-//! The load that they tell wavers and never asks for a second pod. Once a second the process says how many questions it
-//! has answered so far.
+//! The load that they report fluctuates, but never requires a second pod. Once per second, the process prints the
+//! number of scrapes that it has answered so far.
 
 use super::announce::say;
 use super::http1_backend::head_length;
@@ -19,16 +19,16 @@ use tokio::task::{LocalSet, spawn_local};
 /// Upstream's port for stats.
 const PORT: u16 = 9090;
 
-/// Pods of one third part of an address.
+/// Number of pods in one network of 256 addresses.
 const IN_ONE: u32 = 250;
 
-/// The address of pod `n`, `first` being that of pod 0; of each network of 256 addresses the first 250 after the
-/// zeroth.
+/// Returns the address of pod `n`, where `first` is that of pod 0. Each network of 256 addresses has 250 pods, from its
+/// second address on.
 pub(crate) fn address(first: Ipv4Addr, n: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(first) + n / IN_ONE * 256 + n % IN_ONE)
 }
 
-/// Serves for ever.
+/// Serves forever.
 pub(super) async fn run(first: Ipv4Addr, count: u32) -> anyhow::Result<()> {
     let answered = Rc::new(Cell::new(0_u64));
     LocalSet::new()
@@ -75,7 +75,7 @@ async fn serve(mut stream: TcpStream, n: u32, answered: &Cell<u64>) -> std::io::
     }
 }
 
-/// What a queue-proxy answers.
+/// Returns the response of a queue-proxy.
 fn answer(n: u32, turn: u64) -> Vec<u8> {
     let load = 20.0 + ((u64::from(n) * 31 + turn * 7) % 40) as f64;
     let stat = Stat {

@@ -1,11 +1,10 @@
-//! The least that a reader of stats can do: a WebSocket server of the same library that decodes each frame, and answers
-//! pings as that does.
+//! Minimal reader of stats: a WebSocket server with the same library, which decodes each frame and answers pings.
 
 use super::announce::listen;
 use futures::StreamExt;
 use tokio_tungstenite::tungstenite::Message;
 
-/// Serves for ever.
+/// Serves forever.
 pub(super) async fn run() -> anyhow::Result<()> {
     let listener = listen()?;
     loop {

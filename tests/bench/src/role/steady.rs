@@ -1,9 +1,9 @@
-//! A steady load: 64 connections that send by the clock, whether or not the answers come in time.
+//! Steady load: 64 connections that send at fixed times, whether or not responses arrive in time.
 //!
-//! One thread for all of them, which costs about what wrk does, so that half of what wrk gets through is half a load
-//! here too. A thread for each connection would cost more than a proxy, and fill the machine. The connections' beats
-//! are spread evenly, and kept by the kernel's timer. A request that could not be sent in time, since the answer
-//! before it was late, counts from when it should have been sent.
+//! All share one thread, which costs about as much as wrk does, so that half of wrk's throughput is half load here,
+//! too. A thread for each connection would cost more than a proxy and saturate the machine. The send times of the
+//! connections are evenly spread, and kept by a kernel timer. If a late response delays the next request, that
+//! request's time counts from when it should have been sent.
 #![allow(clippy::disallowed_methods, reason = "a thread of its own reads the clock for itself")]
 
 use super::http1_backend::head_length;
@@ -22,19 +22,20 @@ use std::time::{Duration, Instant};
 
 const CONNECTIONS: u32 = 64;
 
-/// Longest wait for any answer.
+/// Maximum time to wait for any response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The timer's; connections have their numbers.
+/// Token of the timer. The tokens of connections are their numbers.
 const TIMER: Token = Token(usize::MAX);
 
-/// Sends `rate` requests a second for `seconds`, and prints the 99th percentile of the answers' times in microseconds.
+/// Sends `rate` requests per second for `seconds`, and prints the 99th percentile of the response times in
+/// microseconds.
 pub(crate) fn run(address: SocketAddr, host: &str, rate: f64, seconds: f64) -> anyhow::Result<()> {
     println!("{}", quantile(&measure(address, host, rate, seconds)?, 0.99));
     Ok(())
 }
 
-/// The answers' times in microseconds.
+/// Returns the response times in microseconds.
 fn measure(address: SocketAddr, host: &str, rate: f64, seconds: f64) -> anyhow::Result<Vec<f64>> {
     let period = Duration::from_secs_f64(f64::from(CONNECTIONS) / rate);
     let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
@@ -77,7 +78,7 @@ fn measure(address: SocketAddr, host: &str, rate: f64, seconds: f64) -> anyhow::
         }
         ensure!(!events.is_empty(), "no answer came for {PATIENCE:?}");
         for event in &events {
-            let Some(connection) = connections.get_mut(event.token().0) else { continue }; // The timer's.
+            let Some(connection) = connections.get_mut(event.token().0) else { continue }; // The event is the timer's.
             if let Some(took) = connection.read_answer()? {
                 times.push(took.as_secs_f64() * 1e6);
                 connection.go_on(period);
@@ -86,7 +87,8 @@ fn measure(address: SocketAddr, host: &str, rate: f64, seconds: f64) -> anyhow::
     }
 }
 
-/// A timer to wait for beside sockets, finer than the milliseconds that waiting itself knows.
+/// A timer that can be polled together with sockets. It is more precise than the poll's timeout, which has
+/// milliseconds.
 struct Alarm {
     fd: OwnedFd,
     at: Option<Instant>,
@@ -98,7 +100,7 @@ impl Alarm {
         Ok(Self { fd, at: None })
     }
 
-    /// Sets it to `at`, or to nothing.
+    /// Sets the timer to `at`, or disarms it.
     fn set(&mut self, at: Option<Instant>, now: Instant) -> anyhow::Result<()> {
         if self.at != at {
             let left = at.map(|at| at.saturating_duration_since(now).max(Duration::from_nanos(1)));
@@ -113,11 +115,11 @@ impl Alarm {
 
 struct Connection {
     stream: TcpStream,
-    /// When its next request is to be sent.
+    /// Time at which the next request is due.
     due: Instant,
-    /// It could not be, since the answer before it was late.
+    /// Set if the next request could not be sent in time because the previous response was late.
     overdue: bool,
-    /// From when the one under way counts.
+    /// Time from which the request in flight counts.
     since: Option<Instant>,
     buffer: [u8; 2048],
     filled: usize,
@@ -137,20 +139,21 @@ impl Connection {
     }
 
     fn send(&mut self, now: Instant, request: &[u8]) -> anyhow::Result<()> {
-        // What this thread itself sends late counts from now.
+        // If this thread itself is late, the request counts from now.
         self.since = Some(if self.overdue { self.due } else { now });
         self.filled = 0;
         ensure!(self.stream.write(request)? == request.len(), "a small request found no room");
         Ok(())
     }
 
-    /// The answer has come: the next request is due a period after the one before.
+    /// Schedules the next request after a response: one period after the previous one was due.
     fn go_on(&mut self, period: Duration) {
         self.due += period;
         self.overdue = self.due <= Instant::now();
     }
 
-    /// How long the answer took, once it is complete: one of the backend's, or the same with other fields.
+    /// Reads a response. Returns its duration once it is complete. The response is the backend's, possibly with other
+    /// header fields.
     fn read_answer(&mut self) -> anyhow::Result<Option<Duration>> {
         loop {
             match self.stream.read(&mut self.buffer[self.filled..]) {
@@ -175,8 +178,9 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Goal: every beat is a request, and a late answer makes the next one overdue, which counts from its beat.
-    /// Method: a server that answers the first request of each connection after four beats, and all others at once.
+    /// Goal: every beat is a request. A late response makes the next request overdue, and that request counts from its
+    /// beat. Method: a server responds to the first request of each connection after four beats, and to all others at
+    /// once.
     #[test]
     fn every_beat_is_sent_and_lateness_counts() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -203,7 +207,8 @@ mod tests {
         let times = measure(address, "a", rate, beat.as_secs_f64() * f64::from(beats)).expect("answered");
         serving.join().expect("no panic");
         assert_eq!(times.len() as u32, CONNECTIONS * beats);
-        // The first waits four beats; the three behind it were due one, two and three beats before they could be sent.
+        // The first request waits four beats. The three behind it were due one, two and three beats before they could
+        // be sent.
         for (behind, least) in [(0, 4), (1, 3), (2, 2), (3, 1)] {
             let late = times.iter().filter(|took| **took >= (beat * least).as_secs_f64() * 1e6).count();
             assert!(late >= (CONNECTIONS * (behind + 1)) as usize, "{late} took {least} beats");

@@ -1,5 +1,5 @@
-//! An activator with one port of a workload's own. Its cluster is a stream of events, and nobody hears its stats: none
-//! of that is on the way of a byte.
+//! An activator with one port of a workload's own. Its cluster is a stream of events, and no server receives its stats:
+//! none of that is on the path of a byte.
 
 use super::announce::say;
 use activator::discovery::{Event, Listing, Port, Spec};
@@ -19,7 +19,7 @@ const NAMESPACE: &str = "bench";
 const NAME: &str = "warm";
 const UID: &str = "warm-uid";
 
-/// Serves for ever, and says where once the pod is in use.
+/// Serves forever. Prints the address once the pod is in use.
 pub(super) fn run(pod: SocketAddr) -> anyhow::Result<()> {
     let workers = WorkerRuntimes::for_cores(std::thread::available_parallelism()?)?;
     super::all_cores()?.block_on(serve(workers, pod))
@@ -29,10 +29,10 @@ async fn serve(workers: WorkerRuntimes, pod: SocketAddr) -> anyhow::Result<()> {
     let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
     (options.http1, options.h2c, options.workers) = (free, free, Some(workers));
-    options.stat_url = "ws://127.0.0.1:9".to_owned(); // Where nobody listens.
+    options.stat_url = "ws://127.0.0.1:9".to_owned(); // No server listens there.
     let (events, receiver) = mpsc::channel(4);
     let _activator = activator::start(options, receiver, Arc::new(Dns), Configs::default()).await?;
-    let address = TcpListener::bind(free).await?.local_addr()?; // Free, since it is closed again.
+    let address = TcpListener::bind(free).await?.local_addr()?; // The port is free, since the listener is closed again.
     let (key, id) = (RevisionKey::new(NAMESPACE, NAME), PortId { name: String::new(), port: 80 });
     let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None };
     let spec =

@@ -1,19 +1,19 @@
-//! The backend of the TCP rows. A connection's first byte says what is wanted of it.
+//! Backend of the TCP rows. A connection's first byte selects its behavior.
 
 use super::announce::listen;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Asks for bytes without end.
+/// Requests bytes without end.
 pub(crate) const STREAM: u8 = b'S';
 
-/// Asks for every byte to come back, the first included.
+/// Requests an echo of every byte, the first included.
 pub(crate) const ECHO: u8 = b'E';
 
-/// Bytes that are written at once.
+/// Bytes written at once.
 const PIECE: usize = 256 * 1024;
 
-/// Serves for ever.
+/// Serves forever.
 pub(super) async fn run() -> anyhow::Result<()> {
     let listener = listen()?;
     let piece: &'static [u8] = Box::leak(vec![0; PIECE].into());

@@ -37,7 +37,7 @@ impl Tally {
         count_way(&mut count.ways, &error);
     }
 
-    /// Records that no pod's end explains a failure, which is also added by [`Tally::add`].
+    /// Records that no pod's end explains a failure, which is also added by `Tally::add`.
     pub(super) fn unexplained(&self, kind: &'static str, error: &anyhow::Error) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         count_way(&mut counts.entry(kind).or_default().unexplained, error);

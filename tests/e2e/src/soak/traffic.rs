@@ -34,7 +34,7 @@ const MESSAGES: usize = 60;
 const SHARED: usize = 100;
 /// Time after which a client gives up.
 const GIVES_UP: Duration = Duration::from_millis(300);
-/// Size of an upload's part in bytes; an upload has [`PARTS`] parts.
+/// Size of an upload's part in bytes; an upload has `PARTS` parts.
 const PART: usize = 16 * 1024;
 const PARTS: usize = 64;
 const CHUNKED: &str = "transfer-encoding: chunked";

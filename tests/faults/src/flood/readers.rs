@@ -30,7 +30,7 @@ pub(super) enum Pace {
 }
 
 impl Pace {
-    /// Reads until the connection ends. A client that reads nothing waits for [`AGAIN`] instead.
+    /// Reads until the connection ends. A client that reads nothing waits for `AGAIN` instead.
     pub(super) async fn read(self, mut stream: TcpStream) -> anyhow::Result<()> {
         match self {
             Self::None => tokio::time::sleep(AGAIN).await,

@@ -1,9 +1,9 @@
-//! What a place in the breaker costs: taking it and giving it back, on one thread and on two that share one breaker.
+//! Cost of a permit of the breaker: acquire and release, on one thread and on two threads that share one breaker.
 //!
-//! Rounds are short, so that some run undisturbed on a busy machine; a row's repetition is the lower quartile of its
-//! rounds, which is what the code costs, not what the machine was doing. It is held against upstream's breaker
-//! ([`upstream`]), measured in turn. Beside them two bare atomics, the least that any breaker can cost, and the same
-//! through a throttler, pod included.
+//! Rounds are short, so that some run undisturbed on a busy machine. A row's repetition is the lower quartile of its
+//! rounds: the cost of the code, not of the machine's other work. The peer is upstream's breaker ([`upstream`]),
+//! measured in turn. For orientation, the same is measured with two bare atomics, the minimum for any breaker, and with
+//! a throttler, pod included.
 #![allow(clippy::disallowed_methods, reason = "tokio's clock costs more than what is measured")]
 
 mod upstream;
@@ -89,16 +89,16 @@ fn poll<F: Future + Unpin>(mut future: F) -> Poll<F::Output> {
     Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Wall time of one pair on each thread, in nanoseconds: the lower quartile of the rounds in which all threads ran at
-/// the same time. NaN if the machine was too busy for any.
+/// Returns the wall time of one pair on each thread, in nanoseconds: the lower quartile of the rounds in which all
+/// threads ran at the same time. Returns NaN if the machine was too busy for any such round.
 fn measure(threads: u32, pair: &(impl Fn() + Sync)) -> f64 {
     let rounds: Vec<f64> = (0..ROUNDS).filter_map(|_| round(threads, pair)).collect();
     quantile(&rounds, 0.25)
 }
 
-/// One round, unless the threads ran one after the other.
+/// Runs one round. Returns `None` if the threads ran one after the other.
 fn round(threads: u32, pair: &(impl Fn() + Sync)) -> Option<f64> {
-    // Spun, not slept on: all threads are on a core when they pass.
+    // The threads spin here instead of sleeping, so that each is on a core when it passes.
     let here = AtomicU32::new(0);
     let run = || {
         here.fetch_add(1, Ordering::AcqRel);

@@ -1,15 +1,15 @@
-//! Upstream's breaker in Rust, as far as a request goes through it that finds a place free and nobody waiting: the same
-//! atomics in the same order (`pkg/queue/breaker.go`). Go's has the cost of closures and interfaces beside it, so this
-//! is the harder peer.
+//! Upstream's breaker in Rust, limited to the path of a request that finds a free place and an empty queue: the same
+//! atomics in the same order (`pkg/queue/breaker.go`). The Go version additionally pays for closures and interfaces, so
+//! this is the harder peer.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
 pub(super) struct Breaker {
-    /// Requests that run or wait.
+    /// Number of requests that run or wait.
     in_flight: AtomicI64,
-    /// How many of them there may be.
+    /// Maximum number of requests that run or wait.
     total: i64,
-    /// Capacity in the high half, what runs in the low half.
+    /// Capacity in the high half, number of running requests in the low half.
     state: AtomicU64,
 }
 
@@ -19,7 +19,7 @@ impl Breaker {
         Self { in_flight: AtomicI64::new(0), total, state: AtomicU64::new(u64::from(capacity) << 32) }
     }
 
-    /// `Reserve`.
+    /// Corresponds to `Reserve`.
     pub(super) fn reserve(&self) -> bool {
         let room = |in_flight| (in_flight != self.total).then_some(in_flight + 1);
         let free = |state: u64| (state as u32 as u64) < state >> 32;
@@ -33,9 +33,9 @@ impl Breaker {
         acquired
     }
 
-    /// What `Reserve` hands back. Nobody waits, so nobody is told.
+    /// Corresponds to the function that `Reserve` returns. No request waits, so none is notified.
     pub(super) fn release(&self) {
-        let _ = self.state.fetch_update(SeqCst, SeqCst, |state| Some(state - 1)); // It cannot fail.
+        let _ = self.state.fetch_update(SeqCst, SeqCst, |state| Some(state - 1)); // Cannot fail.
         self.in_flight.fetch_sub(1, SeqCst);
     }
 }

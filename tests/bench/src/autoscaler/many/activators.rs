@@ -1,9 +1,9 @@
-//! Activators as an autoscaler sees them, and no more: they say which numbers they have bound, and send stats. So there can
-//! be thirty thousand workloads where a process may not have a descriptor for each.
+//! Minimal activators as an autoscaler sees them: they report which port numbers they have bound, and send stats. So
+//! thirty thousand workloads are possible even if a process may not have a descriptor for each.
 //!
-//! Each takes the numbers of the ledger as they are written, and those that there are when it starts one after another
-//! within [`BINDING`]. Once a second it attests that it is there, and tells the load of the busy workloads that are led to
-//! it, and of those that somebody waits for.
+//! Each activator binds the numbers of the ledger as they are written. When it starts, it binds the existing ones one
+//! after the other within [`BINDING`]. Once per second it attests its presence, and reports the load of the busy
+//! workloads that are routed to it, and of those with waiting requests.
 
 use super::super::wake::stat_socket;
 use super::BUSY;
@@ -31,36 +31,36 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tokio_tungstenite::tungstenite::Message;
 
-/// From an activator's start until it has bound the last number.
+/// Time from an activator's start until it has bound the last number.
 const BINDING: Duration = Duration::from_secs(1);
 
-/// From one frame of an activator to the next.
+/// Interval between two frames of an activator.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// From one try to connect to the next.
+/// Time between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// First signals that wait to be sent.
+/// Maximum number of first signals that wait to be sent.
 const SIGNALS: usize = 256;
 
-/// Requests in flight that an activator tells of a workload: all of them together ask for one pod.
+/// Requests in flight that an activator reports for a workload. The sum over all activators requires one pod.
 const LOAD: f64 = 1.0;
 
-/// Who listens where.
+/// Listening activators, with their start times.
 #[derive(Default)]
 pub(super) struct Listeners {
     since: Mutex<BTreeMap<IpAddr, Instant>>,
 }
 
 impl Listeners {
-    /// Whether an activator at `address` has bound a number that the ledger has.
+    /// Reports whether an activator at `address` has bound a number of the ledger.
     pub(super) fn is_bound(&self, address: IpAddr, number: u16, now: Instant) -> bool {
         let since = self.since.lock().expect("no panic").get(&address).copied();
         since.is_some_and(|since| now.saturating_duration_since(since) >= turn(number))
     }
 }
 
-/// When a number is bound after the start, in no order.
+/// Returns the delay after the start at which a number is bound. Consecutive numbers are scattered.
 fn turn(number: u16) -> Duration {
     BINDING * u32::from(number.wrapping_mul(40_503)) / 0x1_0000
 }
@@ -68,20 +68,20 @@ fn turn(number: u16) -> Duration {
 pub(super) struct Activators {
     shared: Arc<Shared>,
     running: BTreeMap<IpAddr, JoinSet<()>>,
-    /// Of all that were ever started.
+    /// Number of activators ever started.
     started: u32,
 }
 
 struct Shared {
     watched: Arc<Watched>,
     listeners: Arc<Listeners>,
-    /// The autoscaler that stats are sent to.
+    /// Autoscaler to which stats are sent.
     stats: watch::Sender<Option<SocketAddr>>,
-    /// A workload that somebody begins to wait for, at an activator.
+    /// Signals that a workload has its first waiting request at an activator.
     signals: broadcast::Sender<(IpAddr, String)>,
-    /// All of those.
+    /// All workloads with waiting requests, and their activators.
     waited_for: Mutex<BTreeSet<(IpAddr, String)>>,
-    /// Workloads below this number are busy.
+    /// Upper limit of the busy workloads' numbers that receive load.
     busy: watch::Sender<u32>,
 }
 
@@ -98,7 +98,7 @@ impl Activators {
         Self { shared: Arc::new(shared), running: BTreeMap::new(), started: 0 }
     }
 
-    /// Starts one.
+    /// Starts an activator.
     pub(super) async fn start(&mut self, address: IpAddr) -> anyhow::Result<()> {
         let at = SocketAddr::new(address, names::ACTIVATOR_HTTP1_PORT);
         let listener = TcpListener::bind(at).await.with_context(|| at.to_string())?;
@@ -112,40 +112,41 @@ impl Activators {
         Ok(())
     }
 
-    /// Ends one, with all of its connections.
+    /// Ends an activator with all of its connections.
     pub(super) fn end(&mut self, address: IpAddr) {
         self.running.remove(&address);
         self.shared.listeners.since.lock().expect("no panic").remove(&address);
     }
 
-    /// Has all send their stats to this autoscaler from now on.
+    /// Makes all activators send their stats to `autoscaler` from now on.
     pub(super) fn report_to(&self, autoscaler: SocketAddr) {
         self.shared.stats.send_replace(Some(autoscaler));
     }
 
-    /// Has the busy workloads below a number be called from now on.
+    /// Gives load to the busy workloads with a number below `below` from now on.
     pub(super) fn call(&self, below: u32) {
         self.shared.busy.send_replace(below);
     }
 
-    /// Somebody begins to wait for a sleeping workload, at an activator that it is led to. When the signal was given.
+    /// Lets a request wait for a sleeping workload, at an activator to which the workload is routed. Returns the time
+    /// of the signal.
     pub(super) fn wait_for(&self, workload: &str) -> anyhow::Result<Instant> {
         let led = self.shared.watched.now().led_of(workload);
         let at = led.into_iter().next().with_context(|| format!("{workload} is led to nobody"))?;
         self.shared.waited_for.lock().expect("no panic").insert((at, workload.to_owned()));
         let begin = Instant::now();
-        // One that is not connected tells it as soon as it is.
+        // An activator without a link reports the request once it is connected.
         let _ = self.shared.signals.send((at, workload.to_owned()));
         Ok(begin)
     }
 
-    /// Nobody waits for anything any more.
+    /// Ends all waiting requests.
     pub(super) fn wait_no_more(&self) {
         self.shared.waited_for.lock().expect("no panic").clear();
     }
 }
 
-/// Answers probes and questions for ever.
+/// Responds to probes and port queries, forever.
 async fn answer(listener: TcpListener, address: IpAddr, name: String, instance: String, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
@@ -166,7 +167,7 @@ async fn answer(listener: TcpListener, address: IpAddr, name: String, instance: 
 }
 
 impl Shared {
-    /// What is said to a question about numbers; nothing to anything else.
+    /// Returns the response to a port query, or an empty one to other requests.
     fn bound(&self, address: IpAddr, pod: &str, instance: &str, request: &Request<Incoming>) -> Bytes {
         let question = request.headers().get(QUESTION).and_then(|value| Question::parse(value.to_str().ok()?).ok());
         let Some(question) = question else { return Bytes::new() };
@@ -190,7 +191,7 @@ impl Shared {
         serde_json::to_vec(&ports).unwrap_or_default().into()
     }
 
-    /// One second's frame of the activator at `address`.
+    /// Returns the frame that the activator at `address` sends once per second.
     fn frame(&self, address: IpAddr) -> Bytes {
         let below = *self.busy.borrow();
         let calls = |workload: &str| {
@@ -198,7 +199,7 @@ impl Shared {
             number.is_some_and(|number| number < below)
         };
         let mut messages = vec![common::wire::attestation(e2e::bare::SYSTEM, &address.to_string())];
-        // Entries are made when nobody waits for what is watched any more.
+        // The entries are created after the lock on the watched state is released.
         let called: Vec<String> =
             self.watched.now().led_to(address).filter(|name| calls(name)).map(str::to_owned).collect();
         messages.extend(called.iter().map(|name| entry(address, name)));
@@ -219,21 +220,21 @@ fn entry(address: IpAddr, workload: &str) -> WireStatMessage {
     WireStatMessage { namespace, name, stat: Some(stat), ..WireStatMessage::default() }
 }
 
-/// Sends stats for ever, to whichever autoscaler it is to be.
+/// Sends stats forever, to the current autoscaler.
 async fn report(address: IpAddr, shared: Arc<Shared>) {
     let mut stats = shared.stats.subscribe();
     loop {
         let to = *stats.borrow_and_update();
         tokio::select! {
             _ = stats.changed() => {}
-            // Whoever ends, or is not there yet, is tried again.
+            // If the autoscaler is gone or not there yet, the link is retried.
             _ = link(address, to, &shared) => sleep(AGAIN).await,
         }
     }
 }
 
-/// When within a second an activator sends its frames: each at a time of its own, as processes that were started one
-/// after another.
+/// Returns the time within a second at which an activator sends its frames. It differs between activators, as for
+/// processes that started at different times.
 fn beat(address: IpAddr) -> Duration {
     let last = match address {
         IpAddr::V4(ip) => ip.octets()[3],
@@ -242,7 +243,7 @@ fn beat(address: IpAddr) -> Duration {
     SECOND / 4 * u32::from(last % 4)
 }
 
-/// Sends stats as long as they are taken.
+/// Sends stats until the connection ends.
 async fn link(address: IpAddr, to: Option<SocketAddr>, shared: &Shared) -> anyhow::Result<()> {
     let mut signals = shared.signals.subscribe();
     let mut socket = stat_socket(to.context("nobody")?).await?;
@@ -267,7 +268,7 @@ async fn link(address: IpAddr, to: Option<SocketAddr>, shared: &Shared) -> anyho
 mod tests {
     use super::*;
 
-    /// Goal: an activator that has just started is led to only where it says that it listens.
+    /// Goal: an activator that has just started counts as bound only for the numbers that it reports.
     #[test]
     fn numbers_are_bound_one_after_another() {
         let (listeners, address, start) = (Listeners::default(), IpAddr::from([127, 0, 0, 9]), Instant::now());

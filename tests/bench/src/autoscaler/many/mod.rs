@@ -1,21 +1,23 @@
-//! One autoscaler with a whole cluster's workloads, most of them asleep and some busy: how soon it is ready, what they cost,
-//! how soon one of them is woken, and what it takes when it loses its watches, dies, or an activator comes and goes.
+//! One autoscaler with a whole cluster's workloads, most asleep and some busy: how soon it is ready, the cost of the
+//! workloads, how soon one of them wakes, and the cost of lost watches, of a killed autoscaler, and of an activator that
+//! leaves and returns.
 //!
-//! A control plane does its part ([`ControlPlane`]), embedded or real; objects are made as users make them, pods are said
-//! to run, and activators are heard and asked ([`activators`]), but nobody carries a request: what that costs is another
-//! matter. The same is measured first with [`FEW`] asleep and a fifth of that busy, on the same API server.
+//! The control plane ([`ControlPlane`]) is embedded or real. Objects are created as users create them, pods are
+//! reported as running, and activators ([`activators`]) send stats and respond to queries, but none relays a request:
+//! other rows measure that. The same is measured first with [`FEW`] sleeping workloads and a fifth of that busy, on the
+//! same API server.
 //!
 //! | row | from | to |
 //! |---|---|---|
-//! | start | the process's start, somebody waiting and all busy ones called | who waits is woken |
-//! | patch | a first stat is sent | the watch of Deployments tells of replicas |
-//! | resync | every watch ends with 410 | a workload that was made meanwhile is led to activators |
-//! | takeover | one of two that share the workloads is killed | the last of [`WAITING`] sleepers is woken |
-//! | slices | an activator is on its way out, then is back | the last write to a slice |
+//! | start | the process starts; a request waits, busy workloads have load | its workload is woken |
+//! | patch | a first stat is sent | the watch of Deployments reports replicas |
+//! | resync | every watch ends with 410 | a workload that was created meanwhile is routed to activators |
+//! | takeover | one of two autoscalers that share the workloads is killed | the last of [`WAITING`] sleepers is woken |
+//! | slices | an activator terminates, then returns | the last write to a slice |
 //!
-//! The autoscaler writes as fast as it does where nobody says how fast. The first filling alone is not paced, and that on the
-//! embedded API server alone: a real one, which shares its processors with all the rest here, would leave renewals of leases
-//! unanswered.
+//! The autoscaler writes at its default rate. Only the first fill is not rate-limited, and only on the embedded API
+//! server: a real one shares its processors with everything else here, and would not respond to renewals of leases in
+//! time.
 
 mod activators;
 mod troubles;
@@ -38,31 +40,31 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use watched::Watched;
 
-/// Starts of which the median counts; each has a sleeper of its own that is waited for.
+/// Number of starts, whose median counts. A request waits for a different sleeping workload at each.
 const STARTS: u32 = 3;
 
-/// What is compared with: so many sleep, and about a fifth of that is busy.
+/// Number of sleeping and of busy workloads in the comparison.
 const FEW: u32 = SLEEPERS as u32 + STARTS;
 const FEW_BUSY: u32 = FEW / 5;
 
 const ASLEEP: &str = "asleep";
 const BUSY: &str = "busy";
-/// A Deployment that no autoscaler knows: what a patch of it takes is the API server's own part.
+/// Deployment that no autoscaler knows. The time of its patch is the API server's own share.
 const BARE: &str = "bare";
 
-/// One more than a sleeping workload's slices name.
+/// Number of activators: one more than the slices of a sleeping workload contain.
 const ACTIVATORS: u32 = 4;
-/// The first of their addresses; before it are those of autoscalers.
+/// Number of the first activator's address. The addresses before it belong to autoscalers.
 const FIRST_ACTIVATOR: u32 = 2;
 
-/// Sleepers of all buckets that somebody waits for when an autoscaler is killed.
+/// Number of sleeping workloads, from all buckets, with a waiting request when an autoscaler is killed.
 const WAITING: u32 = 24;
 
-/// Processor time for each second of an autoscaler that has nothing to do, however much there is to look at.
+/// Maximum processor time per second of an idle autoscaler, whatever the number of its objects.
 const CALM: Duration = Duration::from_millis(100);
-/// And for each busy workload, as much as its row allows.
+/// Additional maximum per busy workload: the bound of its row.
 const BUSY_MOST: Duration = Duration::from_micros(60);
-/// Longest wait for that.
+/// Maximum time to wait for an idle autoscaler.
 const CALM_WITHIN: Duration = Duration::from_secs(300);
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
@@ -128,17 +130,17 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         beside("ms from stat to replicas", part.patches);
         beside("ms from a patch to replicas where no autoscaler is between, turn by turn with those", part.bare);
     }
-    // Those that were woken sleep again: what that costs is no part of what follows.
+    // The woken workloads go to sleep again. That cost is not part of the following figures.
     bench.watched.until("all others to sleep", |now| (now.ready_pods(ASLEEP) == 0).then_some(())).await?;
-    // What was found is worth minutes: it is kept, whatever comes.
+    // The figures so far took minutes, so they are kept even if the rest fails.
     if let Err(error) = bench.troubles(autoscaler, asleep, asleep + busy, &mut figures).await {
         eprintln!("{error:#}");
     }
     Ok(figures)
 }
 
-/// Waits until autoscalers, with so many busy workloads, are done with all else there is, as far as their processors tell:
-/// no write may be left, and yet everything be looked at. Not for ever: what they take then is what is found.
+/// Waits until the autoscalers' processor time shows that they are idle except for `busy` workloads. Writes may have
+/// ended while an autoscaler still processes objects. The wait is limited; after it, the measurement proceeds anyway.
 async fn until_calm(autoscalers: &[&Autoscaler], busy: u32) -> anyhow::Result<()> {
     let most = CALM + BUSY_MOST * busy;
     let begin = Instant::now();
@@ -162,7 +164,7 @@ async fn until_calm(autoscalers: &[&Autoscaler], busy: u32) -> anyhow::Result<()
     Ok(())
 }
 
-/// What is found with some of the workloads.
+/// Figures with some of the workloads.
 struct Part {
     filled: f64,
     starts: Vec<f64>,
@@ -198,7 +200,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// All activators, the last one as is said; none: it is not there.
+    /// Returns all activators, the last one with state `last`. Without it, the last one is absent.
     fn standing_with(&self, last: Option<Standing>) -> Vec<(IpAddr, Standing)> {
         let ready = (0..ACTIVATORS - 1).map(|number| (self.plane.plane(FIRST_ACTIVATOR + number), Standing::Ready));
         ready.chain(last.map(|standing| (self.last(), standing))).collect()
@@ -208,14 +210,14 @@ impl Bench {
         self.plane.plane(FIRST_ACTIVATOR + ACTIVATORS - 1)
     }
 
-    /// Starts an autoscaler that writes at its usual pace, and has it told of all load.
+    /// Starts an autoscaler that writes at its default rate, and directs all stats to it.
     async fn autoscaler(&self, number: u32) -> anyhow::Result<Autoscaler> {
         let autoscaler = self.plane.autoscaler(number, true).await?;
         self.activators.report_to(autoscaler.stats);
         Ok(autoscaler)
     }
 
-    /// Makes these workloads, which are the next ones, and measures what can be with all there are.
+    /// Creates these workloads, which are the next ones, and measures with all workloads that exist.
     async fn part(
         &self,
         settings: &Settings,
@@ -227,7 +229,8 @@ impl Bench {
         self.plane.fill(ASLEEP, asleep.clone()).await?;
         self.plane.fill(BUSY, busy.clone()).await?;
         progress("made");
-        // What Kubernetes' controllers do for new objects, the bare one among them, is no part of what follows.
+        // The work of Kubernetes' controllers for new objects, including the bare one, is not part of the following
+        // figures.
         self.watched.until("controllers", |now| (now.observed() > all as usize).then_some(())).await?;
         progress("seen by controllers");
         let begin = Instant::now();
@@ -272,7 +275,7 @@ impl Bench {
             starts.push((woken - begin).as_secs_f64());
         }
         self.watched.until_quiet(Instant::now()).await?;
-        // The rest takes minutes, and may fail.
+        // The rest takes minutes and may fail.
         let (mib, [cpu_us, patch_ms, start_s]) =
             (resident >> 20, [(&cpu, MEDIAN), (&patches, P99), (&starts, MEDIAN)].map(|(all, q)| quantile(all, q)));
         progress(&format!(
@@ -282,9 +285,9 @@ impl Bench {
         Ok((Part { filled, starts, ready, resident, written, rest, cpu, woken, pods, patches, bare }, autoscaler))
     }
 
-    /// Milliseconds from a first stat to the replicas, of [`SLEEPERS`] of these from all over; and as many times, between
-    /// those, from a patch of our own to the replicas of [`BARE`]. A stall of the machine puts a figure aside, and a wake
-    /// is over before the next one begins.
+    /// Returns the milliseconds from a first stat to the replicas, for [`SLEEPERS`] workloads spread over the range,
+    /// and from our own patch to the replicas of [`BARE`], measured in turn. A figure during a stall of the machine is
+    /// discarded. Each wake is complete before the next one begins.
     async fn patches(&self, asleep: Range<u32>) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
         let stalls = StallDetector::new();
         let (mut delays, mut bare) = (Vec::with_capacity(SLEEPERS), Vec::with_capacity(SLEEPERS));
@@ -312,7 +315,8 @@ impl Bench {
         Ok((delays, bare))
     }
 
-    /// Gives [`BARE`] a pod, and takes it away again. When the pod was asked for, and when a watcher was told.
+    /// Gives [`BARE`] a pod, and removes it again. Returns the time of the patch, and the time at which the watch
+    /// reported it.
     async fn wake_bare(&self) -> anyhow::Result<(Instant, Instant)> {
         let asked = Instant::now();
         self.plane.scale(BARE, 1).await?;

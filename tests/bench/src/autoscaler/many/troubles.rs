@@ -1,4 +1,4 @@
-//! What befalls an autoscaler that has all of the workloads.
+//! Faults of an autoscaler with all of the workloads.
 
 use super::{ASLEEP, Bench, WAITING, until_calm};
 use crate::fleet::{self, Autoscaler, Standing};
@@ -9,20 +9,20 @@ use common::write_rate::Rate;
 use futures::future::try_join_all;
 use tokio::time::{Instant, sleep};
 
-/// Name of what is made while the watches are down.
+/// Name of the workload that is created while the watches are down.
 const FRESH: &str = "fresh";
 
-/// How an activator goes, and what came of it.
+/// Effect of a change of an activator.
 struct Change {
-    /// Seconds until the last write to a slice, and how many there were.
+    /// Seconds until the last write to a slice, and the number of writes.
     seconds: f64,
     writes: u64,
-    /// Of those, such as lead to where nobody listens.
+    /// Number of those writes that lead to an activator that does not listen.
     misled: u64,
 }
 
 impl Bench {
-    /// One after another.
+    /// Runs the faults one after the other.
     pub(super) async fn troubles(
         &mut self,
         autoscaler: Autoscaler,
@@ -35,7 +35,7 @@ impl Bench {
         self.slices(figures).await
     }
 
-    /// Every watch ends, and nobody may go on where it was.
+    /// Ends every watch, so that none can resume.
     async fn resync(&self, autoscaler: &Autoscaler, workloads: u32, figures: &mut Figures) -> anyhow::Result<()> {
         let (before, begin) = (autoscaler.process.cpu()?, Instant::now());
         sleep(SETTLE).await;
@@ -43,7 +43,7 @@ impl Bench {
 
         let (before, begin) = (autoscaler.process.cpu()?, Instant::now());
         if !self.plane.forget_history()? {
-            return Ok(()); // A real API server keeps it for as long as it wants to.
+            return Ok(()); // A real API server decides itself how long it keeps its history.
         }
         self.plane.fill(FRESH, 0..1).await?;
         let name = fleet::name(FRESH, 0);
@@ -56,7 +56,7 @@ impl Bench {
         Ok(())
     }
 
-    /// One of two is killed. The other one.
+    /// Kills one of two autoscalers, and returns the other one.
     async fn takeover(
         &self,
         first: Autoscaler,
@@ -66,7 +66,7 @@ impl Bench {
     ) -> anyhow::Result<Autoscaler> {
         let second = self.plane.autoscaler(1, true).await?;
         self.plane.until_it_leads(1).await?;
-        until_calm(&[&second, &first], busy).await?; // They share the leases evenly.
+        until_calm(&[&second, &first], busy).await?; // Wait until they share the leases evenly.
         let names: Vec<_> =
             (0..WAITING).map(|n| fleet::name(ASLEEP, asleep - 1 - n * (asleep / 2) / WAITING)).collect();
         let begin = Instant::now();
@@ -86,7 +86,7 @@ impl Bench {
         Ok(second)
     }
 
-    /// An activator ends in order and comes back; then it dies, and comes back.
+    /// Terminates an activator gracefully and restarts it; then kills it and restarts it.
     async fn slices(&mut self, figures: &mut Figures) -> anyhow::Result<()> {
         let last = self.last();
         let named = self.watched.now().led_to(last).count();
@@ -116,13 +116,13 @@ impl Bench {
         Ok(())
     }
 
-    /// It is started anew, and is said to be ready before it has bound everything.
+    /// Starts the last activator again. It is published as ready before it has bound all numbers.
     async fn comes_back(&mut self) -> anyhow::Result<Change> {
         self.activators.start(self.last()).await?;
         self.change(Some(Standing::Ready)).await
     }
 
-    /// Says so of the last activator, and waits until nothing is left to write.
+    /// Publishes the state of the last activator, and waits until no writes follow.
     async fn change(&self, standing: Option<Standing>) -> anyhow::Result<Change> {
         let read = || {
             let now = self.watched.now();

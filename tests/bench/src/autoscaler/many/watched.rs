@@ -1,5 +1,5 @@
-//! What is known of the workloads at each moment, by watches: where their slices lead, how many pods they have, and which
-//! number belongs to whom. What is written to the slices is counted here, event by event, on any API server.
+//! Current state of the workloads from watches: the targets of their slices, the number of their pods, and the owner of
+//! each port number. It counts writes to slices by their events, so it works on any API server.
 
 use super::activators::Listeners;
 use anyhow::Context;
@@ -21,16 +21,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// No slice is written for so long: everything is right.
+/// Time without a write to a slice after which everything counts as reconciled.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Between two looks at all of it, which is thousands of objects; what is timed has its own time, that of the event.
+/// Time between two evaluations of the state, which covers thousands of objects. Measured times come from the events
+/// themselves.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Longest wait for a state.
+/// Maximum time to wait for a state.
 const PATIENCE: Duration = Duration::from_secs(2_400);
 
-/// Activators that a workload's slices name, those that take requests.
+/// Activators that a workload's slices list as ready.
 pub(super) type Led = BTreeMap<String, BTreeSet<IpAddr>>;
 
 pub(super) struct Watched {
@@ -43,14 +44,14 @@ pub(super) struct Watched {
 pub(super) struct State {
     slices: HashMap<String, Slice>,
     scales: HashMap<String, Scale>,
-    /// Of which it is said that they are served.
+    /// Workloads whose status reports that they are served.
     served: HashSet<String>,
-    /// Whose a number is, by its uid.
+    /// Uid of the owner of each port number.
     numbers: BTreeMap<Block, BTreeMap<u16, Arc<str>>>,
     writes: u64,
-    /// The last of them.
+    /// Time of the last write.
     written: Option<Instant>,
-    /// Times that a slice was written which leads to where nobody listens.
+    /// Number of writes of slices that lead to an activator that does not listen.
     misled: u64,
 }
 
@@ -59,51 +60,51 @@ struct Slice {
     leads_to: Vec<(IpAddr, u16)>,
 }
 
-/// Of a Deployment.
+/// State of a Deployment.
 #[derive(Clone, Copy, Default)]
 struct Scale {
     replicas: i32,
     ready: i32,
-    /// Kubernetes' controllers have seen it as it is.
+    /// Set if Kubernetes' controllers have observed the current generation.
     observed: bool,
-    /// When it was last given its first pod.
+    /// Time at which the Deployment last got its first pod.
     woken: Option<Instant>,
 }
 
 impl State {
-    /// Pods of workloads whose names begin so.
+    /// Returns the number of ready pods of workloads whose names begin with `prefix`.
     pub(super) fn ready_pods(&self, prefix: &str) -> usize {
         let of = self.scales.iter().filter(|(name, _)| name.starts_with(prefix));
         of.map(|(_, scale)| usize::try_from(scale.ready).unwrap_or(0)).sum()
     }
 
-    /// Deployments that Kubernetes' controllers have seen as they are.
+    /// Returns the number of Deployments whose current generation Kubernetes' controllers have observed.
     pub(super) fn observed(&self) -> usize {
         self.scales.values().filter(|scale| scale.observed).count()
     }
 
-    /// When a workload that is awake was woken.
+    /// Returns the time at which an awake workload was woken.
     pub(super) fn woken(&self, workload: &str) -> Option<Instant> {
         self.scales.get(workload).filter(|scale| scale.replicas > 0)?.woken
     }
 
-    /// Activators that a workload is led to.
+    /// Returns the activators to which a workload is routed.
     pub(super) fn led_of(&self, workload: &str) -> BTreeSet<IpAddr> {
         let of = self.slices.values().filter(|slice| slice.workload == workload);
         of.flat_map(|slice| &slice.leads_to).map(|(address, _)| *address).collect()
     }
 
-    /// Workloads of which their status says that they are served.
+    /// Returns the number of workloads whose status reports that they are served.
     pub(super) fn count_served(&self) -> usize {
         self.served.len()
     }
 
-    /// How many workloads are led to somebody, each having one slice.
+    /// Returns the number of workloads that are routed to activators. Each has one slice.
     pub(super) fn count_led(&self) -> usize {
         self.slices.values().filter(|slice| !slice.leads_to.is_empty()).count()
     }
 
-    /// Where all of them are led.
+    /// Returns the activators of all workloads.
     pub(super) fn led(&self) -> Led {
         let mut led = Led::new();
         for slice in self.slices.values().filter(|slice| !slice.leads_to.is_empty()) {
@@ -112,35 +113,35 @@ impl State {
         led
     }
 
-    /// Workloads that are led to an activator.
+    /// Returns the workloads that are routed to an activator.
     pub(super) fn led_to(&self, address: IpAddr) -> impl Iterator<Item = &str> {
         let leads = move |slice: &&Slice| slice.leads_to.iter().any(|(at, _)| *at == address);
         self.slices.values().filter(leads).map(|slice| slice.workload.as_str())
     }
 
-    /// All numbers that activators are to listen on, and whose each is.
+    /// Returns all port numbers on which activators should listen, with their owners.
     pub(super) fn numbers(&self) -> impl Iterator<Item = (u16, &Arc<str>)> {
         self.numbers.values().flatten().map(|(number, uid)| (*number, uid))
     }
 
-    /// Whose a number is that activators are to listen on.
+    /// Returns the owner of a port number on which activators should listen.
     pub(super) fn owner(&self, number: u16) -> Option<&Arc<str>> {
         self.numbers.get(&Block::of(number))?.get(&number)
     }
 
-    /// Writes to slices so far.
+    /// Returns the number of writes to slices so far.
     pub(super) fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// Times so far that a slice was written which leads to where nobody listens.
+    /// Returns the number of writes so far of slices that lead to an activator that does not listen.
     pub(super) fn misled(&self) -> u64 {
         self.misled
     }
 }
 
 impl Watched {
-    /// Watches from now on, until this process ends.
+    /// Starts the watches, which run until this process ends.
     pub(super) fn start(client: &Client, listeners: Arc<Listeners>) -> Arc<Self> {
         let watched = Arc::new(Self { state: Mutex::default(), changed: Notify::new(), listeners });
         let ours = format!("endpointslice.kubernetes.io/managed-by={}", names::MANAGED_BY);
@@ -168,12 +169,12 @@ impl Watched {
         watched
     }
 
-    /// What is known now.
+    /// Returns the current state.
     pub(super) fn now(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic")
     }
 
-    /// Waits for a state, and what is read of it then.
+    /// Waits until `read` returns a value for the state, and returns it.
     pub(super) async fn until<T>(&self, what: &str, mut read: impl FnMut(&State) -> Option<T>) -> anyhow::Result<T> {
         let reached = async {
             loop {
@@ -190,8 +191,8 @@ impl Watched {
         timeout(PATIENCE, reached).await.with_context(|| format!("waited {PATIENCE:?} for {what}"))
     }
 
-    /// Waits until slices have not been written for a while; none since `begin` counts from there. When the last write
-    /// was.
+    /// Waits until no slice has been written for `QUIET`, counted from `begin` if there was no write since. Returns
+    /// the time of the last write.
     pub(super) async fn until_quiet(&self, begin: Instant) -> anyhow::Result<Instant> {
         let quiet = async {
             loop {
