@@ -34,7 +34,7 @@ pub struct DeciderSpec {
     pub initial_scale: i32,
     /// Minimum scale when scaling from zero; below 2: off.
     pub activation_scale: i32,
-    /// Reports whether a route can send traffic to the revision.
+    /// Set if a route can send traffic to the revision.
     pub reachable: bool,
     /// Averaging method of the windows.
     pub aggregation: Aggregation,

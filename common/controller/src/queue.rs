@@ -180,7 +180,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
         self.add_with_after(key, Priority::Normal, delay);
     }
 
-    /// Does the same with a priority; of several requests for one timer, the highest priority counts.
+    /// Does the same as `add_after` with a priority. Of several requests for one timer, the highest priority counts.
     pub fn add_with_after(&self, key: K, priority: Priority, delay: Duration) {
         if delay.is_zero() {
             return self.add(key, priority);

@@ -61,7 +61,7 @@ const FAULTS: &[(&str, &[Change])] = &[
     ("ZeroscaleProcessDown", &[Gone("a2")]),
     ("ZeroscaleProcessRestarts", &[Restarts("s1")]),
     (
-        // The activator's token is invalid: it is refused, and stats that nobody attests do not count.
+        // The activator's token is invalid: it is refused, and stats without attestation do not count.
         "ZeroscaleAutoscalerUnreachable",
         &[
             CUT_OFF,

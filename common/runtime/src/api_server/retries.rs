@@ -1,8 +1,9 @@
 //! Requests that the client repeats itself, after 429 (Too Many Requests), 503 and 504: a few times in quick
 //! succession.
 //!
-//! kube's own policy makes 15 tries over minutes, with pauses that double or that the server requests. After the server
-//! is back, a watch would observe nothing for as long. A write would be sent without a check that it is still wanted.
+//! kube's own policy makes 15 tries over minutes, with pauses that double or that the server requests. So a watch could
+//! observe nothing for minutes after the server is back, and a write would be sent without a check that it is still
+//! wanted.
 //!
 //! If the response contains Retry-After (in whole seconds), an overloaded server would reject all of these quick tries.
 //! A read-only request then waits for that time, once, if it is at most a second. All other requests are left to the

@@ -2,7 +2,7 @@
 //!
 //! A mounted Secret changes when a symbolic link is swapped. So the files are read again every few seconds, which is
 //! cheap, and compared. An incomplete change (a certificate whose key has not been written yet) does not match. It is
-//! rejected, and the next check mends it.
+//! rejected, and a later check adopts the complete change.
 
 use super::{Identity, PemError, Roots, pem, roots};
 use crate::failure_log::FailureLog;
