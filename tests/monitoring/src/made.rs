@@ -24,13 +24,16 @@ spec:
 const PAGE_HEAD: &str = "<!-- Generated: cargo run -p monitoring -->
 # Alerts
 
-What [the rules](../kubernetes/monitoring/rules.yaml) find, and what to do about it. One fault fires one alert. `critical`:
-workloads do not wake, or nobody decides for them. `warning`: requests are lost or late, or soon will be. `info`: as it was
-asked for, and perhaps not as it was meant.
+This page lists [the alert rules](../kubernetes/monitoring/rules.yaml), and what to do about each. One fault fires one
+alert.
 
-Ours alone are meant, by the metric `zeroscale_build_info`: what of Knative's is scraped beside them fires no alert and hides none.
-Where one of Knative's components is replaced and another is not, nobody misses one of ours there, since none has answered within a
-day.
+- `critical`: workloads do not start, or no autoscaler decides about them.
+- `warning`: requests are lost or late, or soon will be.
+- `info`: it works as configured, which may not be what you want.
+
+The rules cover processes of Zeroscale only, which they recognize by the metric `zeroscale_build_info`. Knative's
+processes fire no alert and hide none. If you have replaced only some of Knative's components, the others are not
+reported as missing, because they have not exported that metric within a day.
 
 | fault | alert | severity | after | what to do |
 |---|---|---|---|---|

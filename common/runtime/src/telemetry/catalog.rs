@@ -55,59 +55,59 @@ catalog! {
     REQUEST_CONCURRENCY = Instrument::new(Gauge, "kn.revision.request.concurrency",
         "Requests in flight, as last reported to the autoscaler").in_unit("{request}").by(WHOLE).of(Activator);
     REQUEST_QUEUED = Instrument::new(UpDownCounter, "kn.revision.request.queued",
-        "Requests that are held").in_unit("{request}").by(ONE).of(Activator);
+        "Held requests").in_unit("{request}").by(ONE).of(Activator);
     REQUEST_ACTIVE = Instrument::new(UpDownCounter, "kn.revision.request.active",
         "Requests at a pod").in_unit("{request}").by(ONE).of(Activator);
     SERVER_DURATION = Instrument::new(Histogram, "http.server.request.duration",
-        "From a request's head to the end of its response, holding included").in_unit("s").by(EXCHANGE).of(Activator);
+        "Time from a request's head to the end of its response, holding included").in_unit("s").by(EXCHANGE).of(Activator);
     SERVER_REQUEST_SIZE = Instrument::new(Histogram, "http.server.request.body.size",
-        "Bodies of requests, as far as they were passed on").in_unit("By").by(EXCHANGE).of(Activator);
+        "Size of request bodies, as far as they were forwarded").in_unit("By").by(EXCHANGE).of(Activator);
     SERVER_RESPONSE_SIZE = Instrument::new(Histogram, "http.server.response.body.size",
-        "Bodies of responses, as far as they were passed on").in_unit("By").by(EXCHANGE).of(Activator);
+        "Size of response bodies, as far as they were forwarded").in_unit("By").by(EXCHANGE).of(Activator);
     CLIENT_DURATION = Instrument::new(Histogram, "http.client.request.duration",
-        "From the hand-over to a pod to its response's head").in_unit("s").by(EXCHANGE).of(Activator);
+        "Time from the start of sending to a pod to its response's head").in_unit("s").by(EXCHANGE).of(Activator);
     CLIENT_REQUEST_SIZE = Instrument::new(Histogram, "http.client.request.body.size",
-        "Bodies of requests to pods, of a length that was told").in_unit("By").by(EXCHANGE).of(Activator);
+        "Size of request bodies to pods with a declared length").in_unit("By").by(EXCHANGE).of(Activator);
     STATS_REACHABLE = Instrument::new(Gauge, "kn.activator.stats.conn.reachable",
-        "1 while the connection to the autoscaler is up, else 0").in_unit("{reachable}").by(&["peer"]).of(Activator);
+        "1 while the connection to the autoscaler is up, otherwise 0").in_unit("{reachable}").by(&["peer"]).of(Activator);
     STATS_ERRORS = Instrument::new(Counter, "kn.activator.stats.conn.errors",
         "Lost connections to the autoscaler").in_unit("{error}").by(&["peer"]).of(Activator);
     HELD = Instrument::new(Histogram, "zeroscale.held",
-        "How long requests waited for a place").in_unit("s").by(ONE).of(Activator);
+        "Time that requests waited for a slot").in_unit("s").by(ONE).of(Activator);
     COLD_START = Instrument::new(Histogram, "zeroscale.cold_start",
-        "Requests that found no capacity: from the head read to the response's head").in_unit("s").by(ONE)
+        "Time from a request's head to its response's head, for requests that found no capacity").in_unit("s").by(ONE)
         .of(Activator);
     COLD_START_PHASE = Instrument::new(Histogram, "zeroscale.cold_start_phase",
-        "What cold starts are made of; the phases add up to the whole").in_unit("s")
+        "Phases of cold starts; they add up to the total time").in_unit("s")
         .by(&[NAMESPACE, REVISION, "phase"]).saying(values::PHASES).of(Activator);
     REFUSED = Instrument::new(Counter, "zeroscale.refused",
-        "Requests that the activator answered itself, and connections that it reset instead of passing them on")
+        "Requests that the activator refused itself, and connections that it reset instead of forwarding them")
         .in_unit("{request}").by(REASON).saying(values::REFUSALS).of(Activator);
     ANSWERED = Instrument::new(Counter, "zeroscale.answered",
-        "Requests that were answered without a pod, as their workload asks for it").in_unit("{request}").by(&["kind"])
+        "Requests that got a response without a pod, as configured by their workload").in_unit("{request}").by(&["kind"])
         .saying(values::ANSWERS).of(Activator);
     TCP_ENDED = Instrument::new(Counter, "zeroscale.tcp.connections_ended",
-        "Connections that were passed on as bytes, by how they ended").in_unit("{connection}")
+        "Connections that were forwarded as bytes, by the reason of their end").in_unit("{connection}")
         .by(&[NAMESPACE, REVISION, "reason"]).saying(values::TCP_ENDS).of(Activator);
     RELAYED = Instrument::new(Counter, "zeroscale.relayed",
-        "Requests and connections that were relayed to the activator that holds their workload").in_unit("{request}")
+        "Requests and connections relayed to the activator that holds their workload").in_unit("{request}")
         .of(Activator);
     POD_SHARING = Instrument::new(Gauge, "zeroscale.pod_sharing",
-        "How pods with a hard limit are used: 1 for what holds, else 0").by(&["standing"]).saying(values::STANDINGS)
+        "Use of pods with a hard limit: 1 for the current state, 0 for the others").by(&["standing"]).saying(values::STANDINGS)
         .of(Activator);
     CLIENT_CONNECTIONS = Instrument::new(Gauge, "zeroscale.client.connections",
-        "Connections and tunnels of clients that are open").in_unit("{connection}").of(Activator);
+        "Open connections and tunnels of clients").in_unit("{connection}").of(Activator);
     CLIENT_CONNECTIONS_ENDED = Instrument::new(Counter, "zeroscale.client.connections_ended",
-        "Connections of clients that the activator refused or ended").in_unit("{connection}").by(REASON)
+        "Client connections that the activator refused or closed").in_unit("{connection}").by(REASON)
         .saying(values::CLIENT_ENDS).of(Activator);
 
     PODS_DESIRED = Instrument::new(Gauge, "kn.revision.pods.desired",
-        "Pods that the autoscaler wants, min and max scale aside").in_unit("{item}").by(WHOLE).of(Autoscaler);
+        "Pods that the autoscaler recommends, before minimum and maximum are applied").in_unit("{item}").by(WHOLE).of(Autoscaler);
     CAPACITY_EXCESS = Instrument::new(Gauge, "kn.revision.capacity.excess",
-        "Excess burst capacity; negative: activators are in the path").in_unit("{concurrency}").by(WHOLE)
+        "Excess burst capacity; if negative, activators are in the path").in_unit("{concurrency}").by(WHOLE)
         .of(Autoscaler);
     PANIC_MODE = Instrument::new(Gauge, "kn.revision.panic.mode",
-        "1 while the autoscaler panics, else 0").by(WHOLE).of(Autoscaler);
+        "1 in panic mode, otherwise 0").by(WHOLE).of(Autoscaler);
     CONCURRENCY_STABLE = Instrument::new(Gauge, "kn.revision.concurrency.stable",
         "Requests in flight of the whole revision, averaged over the stable window").in_unit("{concurrency}").by(WHOLE)
         .of(Autoscaler);
@@ -115,104 +115,103 @@ catalog! {
         "Requests in flight of the whole revision, averaged over the panic window").in_unit("{concurrency}").by(WHOLE)
         .of(Autoscaler);
     CONCURRENCY_TARGET = Instrument::new(Gauge, "kn.revision.concurrency.target",
-        "Requests in flight that one pod should see").in_unit("{concurrency}").by(WHOLE).of(Autoscaler);
+        "Target of requests in flight per pod").in_unit("{concurrency}").by(WHOLE).of(Autoscaler);
     RPS_STABLE = Instrument::new(Gauge, "kn.revision.rps.stable",
-        "Requests a second of the whole revision, averaged over the stable window").in_unit("{request}/s").by(WHOLE)
+        "Requests per second of the whole revision, averaged over the stable window").in_unit("{request}/s").by(WHOLE)
         .of(Autoscaler);
     RPS_PANIC = Instrument::new(Gauge, "kn.revision.rps.panic",
-        "Requests a second of the whole revision, averaged over the panic window").in_unit("{request}/s").by(WHOLE)
+        "Requests per second of the whole revision, averaged over the panic window").in_unit("{request}/s").by(WHOLE)
         .of(Autoscaler);
     RPS_TARGET = Instrument::new(Gauge, "kn.revision.rps.target",
-        "Requests a second that one pod should see").in_unit("{request}/s").by(WHOLE).of(Autoscaler);
+        "Target of requests per second and pod").in_unit("{request}/s").by(WHOLE).of(Autoscaler);
     PODS_REQUESTED = Instrument::new(Gauge, "kn.revision.pods.requested",
-        "Pods asked of the target, bounds and grace periods applied").in_unit("{pod}").by(WHOLE).of(Autoscaler);
+        "Pods requested from the target, with bounds and grace periods applied").in_unit("{pod}").by(WHOLE).of(Autoscaler);
     PODS_COUNT = Instrument::new(Gauge, "kn.revision.pods.count", "Ready pods").in_unit("{pod}").by(WHOLE)
         .of(Autoscaler);
     PODS_NOT_READY = Instrument::new(Gauge, "kn.revision.pods.not_ready.count", "Pods that are not ready")
         .in_unit("{pod}").by(WHOLE).of(Autoscaler);
     PODS_PENDING = Instrument::new(Gauge, "kn.revision.pods.pending.count", "Pods that have not started yet")
         .in_unit("{pod}").by(WHOLE).of(Autoscaler);
-    PODS_TERMINATING = Instrument::new(Gauge, "kn.revision.pods.terminating.count", "Pods on their way out")
+    PODS_TERMINATING = Instrument::new(Gauge, "kn.revision.pods.terminating.count", "Terminating pods")
         .in_unit("{pod}").by(WHOLE).of(Autoscaler);
     SCRAPE_DURATION = Instrument::new(Histogram, "kn.autoscaler.scrape.duration",
-        "How long it took to ask the pods of one revision").in_unit("s").by(&[NAMESPACE, SERVICE, CONFIGURATION])
+        "Time to scrape the pods of one revision").in_unit("s").by(&[NAMESPACE, SERVICE, CONFIGURATION])
         .of(Autoscaler);
     SCALE_FROM_ZERO = Instrument::new(Histogram, "zeroscale.scale_from_zero",
-        "From the stat that asked for a pod to the API server's answer to the patch").in_unit("s").by(ONE)
+        "Time from the stat that requested a pod to the API server's response to the patch").in_unit("s").by(ONE)
         .of(Autoscaler);
     TICK_LATENESS = Instrument::new(Histogram, "zeroscale.tick.lateness",
-        "From when a phase of revisions was due until the last of them was decided").in_unit("s").of(Autoscaler);
+        "Delay from the due time of a group of revisions to the decision about the last of them").in_unit("s").of(Autoscaler);
     WAKES = Instrument::new(Counter, "zeroscale.wakes",
-        "Times that a workload without pods was asked for some, by what became of it").in_unit("{wake}")
+        "Scales from zero, by their result").in_unit("{wake}")
         .by(&[NAMESPACE, REVISION, "outcome"]).saying(values::WAKES).of(Autoscaler);
     POD_TIME = Instrument::new(Counter, "zeroscale.pod.time",
-        "Time that pods ran, ready or not, and time that they did not have to").in_unit("s")
+        "Time that pods ran, ready or not, and time that was saved").in_unit("s")
         .by(&[NAMESPACE, REVISION, "state"]).saying(values::POD_TIMES).of(Autoscaler);
-    DECISIONS = Instrument::new(Counter, "zeroscale.decisions", "Evaluations of load, by what they came to")
+    DECISIONS = Instrument::new(Counter, "zeroscale.decisions", "Evaluations of load, by their result")
         .in_unit("{decision}").by(&["outcome"]).saying(values::DECISIONS).of(Autoscaler);
     LEASE_HELD = Instrument::new(Gauge, "zeroscale.lease.held",
-        "1 while this process decides for the workloads of the lease, else 0").by(&["lease"]).of(Autoscaler);
+        "1 while this process decides about the workloads of the lease, otherwise 0").by(&["lease"]).of(Autoscaler);
     LEASE_OWNED = Instrument::new(Gauge, "zeroscale.lease.owned",
-        "1 while this process sees that somebody decides for the workloads of the lease: itself, or another, of whatever \
-         make; else 0").by(&["lease"]).of(Autoscaler);
+        "1 while this process or another, also Knative's, decides about the workloads of the lease, as far as this process sees; \
+         otherwise 0").by(&["lease"]).of(Autoscaler);
     API_WRITES = Instrument::new(Counter, "zeroscale.api.writes",
-        "Writes to the API server by urgency (`wake`: replicas from zero; `scale`: other changes of replicas and of where \
-         traffic goes; `object`: objects and statuses) and by what became of them; of Events only those that a ZeroScaler's \
-         status waits for are among them")
+        "Writes to the API server by class (`wake`: replicas from zero; `scale`: other changes of replicas and of the \
+         path; `object`: objects and statuses) and by result; of Events only those that a ZeroScaler's status waits for")
         .in_unit("{write}").by(&["class", "outcome"]).saying(values::WRITES).of(Autoscaler);
     API_WAITING = Instrument::new(Gauge, "zeroscale.api.writes_waiting",
-        "Writes that wait, since the process may write only so fast").in_unit("{write}").of(Autoscaler);
+        "Writes that wait for the rate limit").in_unit("{write}").of(Autoscaler);
     STAT_CONNECTIONS = Instrument::new(Gauge, "zeroscale.stat.connections", "Open stat connections")
         .in_unit("{connection}").of(Autoscaler);
     STAT_FRAMES = Instrument::new(Counter, "zeroscale.stat.frames", "Binary frames read from stat connections")
         .in_unit("{frame}").of(Autoscaler);
-    STAT_BAD_FRAMES = Instrument::new(Counter, "zeroscale.stat.bad_frames", "Frames that hold no stats")
+    STAT_BAD_FRAMES = Instrument::new(Counter, "zeroscale.stat.bad_frames", "Frames without valid stats")
         .in_unit("{frame}").by(REASON).saying(values::BAD_FRAMES).of(Autoscaler);
     STAT_TLS_REFUSALS = Instrument::new(Counter, "zeroscale.stat.tls_refusals",
-        "Stat connections refused for want of TLS").in_unit("{connection}").of(Autoscaler);
+        "Stat connections refused because they do not use TLS").in_unit("{connection}").of(Autoscaler);
     STAT_REFUSALS = Instrument::new(Counter, "zeroscale.stat.refusals",
-        "Handshakes for stats that were refused for want of a good token").in_unit("{connection}").of(Autoscaler);
+        "Stat handshakes refused because they have no valid token").in_unit("{connection}").of(Autoscaler);
     STATS_RECORDED = Instrument::new(Counter, "zeroscale.stats.recorded",
-        "Stats that count in a window of this process").in_unit("{stat}").of(Autoscaler);
+        "Stats recorded in a window of this process").in_unit("{stat}").of(Autoscaler);
     STATS_FORWARDED = Instrument::new(Counter, "zeroscale.stats.forwarded",
-        "Stats sent on to the instance that owns them").in_unit("{stat}").of(Autoscaler);
-    STATS_DROPPED = Instrument::new(Counter, "zeroscale.stats.dropped", "Stats that count nowhere").in_unit("{stat}")
+        "Stats forwarded to the instance that owns them").in_unit("{stat}").of(Autoscaler);
+    STATS_DROPPED = Instrument::new(Counter, "zeroscale.stats.dropped", "Dropped stats").in_unit("{stat}")
         .by(REASON).saying(values::DROPPED).of(Autoscaler);
 
     HPA_RECONCILIATIONS = Instrument::new(Counter, "horizontal_pod_autoscaler_controller.reconciliations",
         "Reconciliations").by(PASS).of(Hpa);
     HPA_RECONCILIATION_DURATION = Instrument::new(Histogram,
-        "horizontal_pod_autoscaler_controller.reconciliation_duration", "How long a reconciliation took").in_unit("s")
+        "horizontal_pod_autoscaler_controller.reconciliation_duration", "Duration of a reconciliation").in_unit("s")
         .by(PASS).of(Hpa);
     HPA_COMPUTATIONS = Instrument::new(Counter, "horizontal_pod_autoscaler_controller.metric_computation",
         "Computations of one metric").by(COMPUTATION).of(Hpa);
     HPA_COMPUTATION_DURATION = Instrument::new(Histogram,
-        "horizontal_pod_autoscaler_controller.metric_computation_duration", "How long it took to read one metric")
+        "horizontal_pod_autoscaler_controller.metric_computation_duration", "Time to read one metric")
         .in_unit("s").by(COMPUTATION).of(Hpa);
     HPA_OBJECTS = Instrument::new(Gauge, "horizontal_pod_autoscaler_controller.num_horizontal_pod_autoscalers",
         "HorizontalPodAutoscalers").of(Hpa);
     HPA_DESIRED = Instrument::new(Gauge, "horizontal_pod_autoscaler_controller.desired_replicas",
-        "Replicas decided on").by(OBJECT).of(Hpa);
+        "Desired replicas").by(OBJECT).of(Hpa);
     HPA_FOREIGN = Instrument::new(Gauge, "zeroscale.hpa.foreign_manager",
-        "1 where nothing is done because another manager writes the status").by(OBJECT).of(Hpa);
+        "1 if the object is left alone because another manager writes its status").by(OBJECT).of(Hpa);
     HPA_PANICS = Instrument::new(Counter, "zeroscale.hpa.panics",
-        "Reconciliations that ended by a fault of the program").of(Hpa);
+        "Reconciliations that ended with an internal error").of(Hpa);
 
     CONFIG_REFUSED = Instrument::new(Gauge, "zeroscale.config.refused",
-        "1 while a ConfigMap breaks a rule and what was before it, or the default, is in force").by(&["config_map"]);
-    BUILD = Instrument::new(Gauge, "zeroscale.build.info", "1; the attributes say what runs")
+        "1 while a ConfigMap breaks a rule and its previous values, or the defaults, are in force").by(&["config_map"]);
+    BUILD = Instrument::new(Gauge, "zeroscale.build.info", "Always 1; the attributes identify the build")
         .by(&["component", "version", "architecture"]);
-    PROCESS_CPU = Instrument::new(Counter, "process.cpu.time", "Time on a processor, in user mode and in the kernel")
+    PROCESS_CPU = Instrument::new(Counter, "process.cpu.time", "CPU time in user mode and in the kernel")
         .in_unit("s").shown_as("process_cpu");
-    PROCESS_RESIDENT = Instrument::new(UpDownCounter, "process.memory.usage", "Memory that is resident").in_unit("By")
+    PROCESS_RESIDENT = Instrument::new(UpDownCounter, "process.memory.usage", "Resident memory").in_unit("By")
         .shown_as("process_resident_memory");
-    PROCESS_VIRTUAL = Instrument::new(UpDownCounter, "process.memory.virtual", "Memory that is addressed").in_unit("By")
+    PROCESS_VIRTUAL = Instrument::new(UpDownCounter, "process.memory.virtual", "Virtual memory").in_unit("By")
         .shown_as("process_virtual_memory");
     PROCESS_OPEN = Instrument::new(UpDownCounter, "process.unix.file_descriptor.count", "Open file descriptors")
         .in_unit("{file_descriptor}").shown_as("process_open_fds");
-    PROCESS_OPEN_MAX = Instrument::new(Gauge, "process.unix.file_descriptor.limit", "Most open file descriptors")
+    PROCESS_OPEN_MAX = Instrument::new(Gauge, "process.unix.file_descriptor.limit", "Maximum number of open file descriptors")
         .in_unit("{file_descriptor}").shown_as("process_max_fds");
-    PROCESS_STARTED = Instrument::new(Gauge, "process.start_time", "When it was started, since 1970").in_unit("s");
+    PROCESS_STARTED = Instrument::new(Gauge, "process.start_time", "Start time in seconds since 1970").in_unit("s");
 }
 
 /// Returns the instrument of a family in Prometheus's text.

@@ -6,46 +6,46 @@ type Values = &'static [(&'static str, &'static str)];
 
 /// Reasons why the activator itself responded to a request. Also the values of `error_type` and `x-zeroscale-reason`.
 pub const REFUSALS: Values = &[
-    ("no-revision", "nobody answers to its host, or name (404)"),
-    ("not-served", "the workload of its port is not known, or no more (503)"),
-    ("not-synced", "the activator has not learnt the workloads yet (503)"),
-    ("max-held", "as many requests are held for the workload as may be (503)"),
-    ("memory", "clients use as much memory as they may, and those who give way have not gone (503)"),
-    ("memory-share", "of that memory this workload uses most (503)"),
-    ("answer-memory", "the share has no room for the head of the pod's answer (502)"),
-    ("max-connections", "clients have all connections, and most of them are this workload's or this client's (503)"),
+    ("no-revision", "its host or name leads to no workload (404)"),
+    ("not-served", "the workload of its port is unknown or no longer served (503)"),
+    ("not-synced", "the activator does not know the workloads yet (503)"),
+    ("max-held", "the maximum number of requests is held for the workload (503)"),
+    ("memory", "the memory for clients is used up, and those that give way are not closed yet (503)"),
+    ("memory-share", "that memory is used up, and this workload uses most of it (503)"),
+    ("answer-memory", "the share has no room for the head of the pod's response (502)"),
+    ("max-connections", "all connections are used, most of them by this workload or this client (503)"),
     (
         "timeout",
-        "no pod was ready in the workload's time for that; in the drop-in, the request took longer than its time (504)",
+        "no pod was ready within the workload's wake timeout; in the drop-in, the request took longer than its timeout (504)",
     ),
-    ("response-start-timeout", "no response began in the workload's time for that (504)"),
-    ("idle-timeout", "nothing moved for the workload's time for that (504)"),
-    ("request-timeout", "the exchange with a pod took longer than the workload's time for that (504)"),
-    ("failing", "the workload's pods crash, or cannot start (503)"),
-    ("paused", "the workload is paused, and has no pods (503)"),
-    ("fallback", "the workload did not wake in time, and its fallback did not answer (502)"),
-    ("deleted", "the workload was deleted meanwhile (503)"),
+    ("response-start-timeout", "no response began within the workload's timeout (504)"),
+    ("idle-timeout", "no data was transferred within the workload's idle timeout (504)"),
+    ("request-timeout", "the exchange with a pod took longer than the workload's request timeout (504)"),
+    ("failing", "the workload's pods crash or cannot start (503)"),
+    ("paused", "the workload is paused and has no pods (503)"),
+    ("fallback", "the workload did not wake in time, and its fallback did not respond (502)"),
+    ("deleted", "the workload was deleted while the request waited (503)"),
     ("elsewhere", "the activator that holds the workload could not be reached (503)"),
-    ("pod", "a pod did not answer, and the request could not be sent to another (502)"),
-    ("client-gone", "the client went away before there was an answer"),
-    ("malformed", "it can be understood in two ways, or not at all (400)"),
-    ("unsupported", "it asks for what is not offered (such as 417)"),
+    ("pod", "a pod did not respond, and the request could not be sent to another (502)"),
+    ("client-gone", "the client disconnected before the response"),
+    ("malformed", "the request is ambiguous or invalid (400)"),
+    ("unsupported", "the request needs something that is not supported (such as 417)"),
 ];
 
 /// Kinds of responses that need no pod.
 pub const ANSWERS: Values = &[
-    ("page", "the page of a workload that wakes"),
-    ("page-paused", "the page of a workload that is paused, and has no pods"),
-    ("page-events", "the stream of events by which a page waits"),
-    ("page-events-full", "such a stream was refused: too many are open (503)"),
-    ("placeholder", "what `wake.placeholder` says"),
-    ("static", "what `wake.static` says"),
-    ("fallback", "the answer of the Service that `wake.fallback` names"),
+    ("page", "the page of a workload that is starting"),
+    ("page-paused", "the page of a workload that is paused and has no pods"),
+    ("page-events", "the event stream of a page"),
+    ("page-events-full", "such a stream was refused: the workload's share of memory is used up (503)"),
+    ("placeholder", "the response of `wake.placeholder`"),
+    ("static", "the response of `wake.static`"),
+    ("fallback", "the response of the Service in `wake.fallback`"),
 ];
 
 /// Phases of a cold start.
 pub const PHASES: Values = &[
-    ("signal", "until the autoscaler is told"),
+    ("signal", "until the autoscaler has the report"),
     ("pod", "until the address of a pod is known"),
     ("probe", "until a probe of it passes"),
     ("forward", "until the head of its response"),
@@ -53,82 +53,77 @@ pub const PHASES: Values = &[
 
 /// Ends of relayed connections.
 pub const TCP_ENDS: Values = &[
-    ("closed", "both sides had closed it"),
-    ("client", "the client broke it off"),
-    ("pod", "the pod broke it off"),
-    ("request", "the client sent what a pod could read as an HTTP request that is not in order"),
-    ("idle-timeout", "nothing moved for the workload's time for that"),
-    ("drain", "the activator ended"),
+    ("closed", "both sides closed it"),
+    ("client", "the client reset it"),
+    ("pod", "the pod reset it"),
+    ("request", "the client sent bytes that a pod could read as an invalid HTTP request"),
+    ("idle-timeout", "no data was transferred within the workload's idle timeout"),
+    ("drain", "the activator shut down"),
 ];
 
 /// Ends of client connections that the activator refuses or closes.
 pub const CLIENT_ENDS: Values = &[
-    ("limit", "refused: there are as many as may be"),
-    ("room", "ended: others needed its place"),
-    ("idle", "ended: nothing happened on it"),
+    ("limit", "refused: the maximum number is reached"),
+    ("room", "closed to make room for others"),
+    ("idle", "closed because it was idle"),
 ];
 
 /// Ways of using pods with a hard limit.
 pub const STANDINGS: Values = &[
-    ("undecided", "the process has just begun: requests for them wait"),
-    ("alone", "there is one activator, and all are its own"),
-    ("divided", "each activator sends to its part, by Knative's assignment"),
-    ("shared", "each workload has a holder, to which the others relay, under one limit"),
+    ("undecided", "the process has just started: requests for these pods wait"),
+    ("alone", "there is one activator, which uses all pods"),
+    ("divided", "each activator sends to its subset, as in Knative"),
+    ("shared", "each workload has a holder, to which the other activators relay"),
 ];
 
 /// Outcomes of a wake.
 pub const WAKES: Values = &[
     ("ready", "a pod became ready"),
-    ("failed", "pods were asked for, and none was ready before nobody asked any more"),
-    ("refused", "the API server accepted no change of the replicas before nobody asked any more"),
+    ("failed", "pods were requested, and none was ready before the requests ended"),
+    ("refused", "the API server rejected the change of the replicas until the requests ended"),
 ];
 
 /// States of pod time: running or saved.
-pub const POD_TIMES: Values = &[
-    ("run", "pods of the workload existed, each counted"),
-    ("saved", "the workload slept: counted as one pod, however many would have run"),
-];
+pub const POD_TIMES: Values =
+    &[("run", "pods of the workload existed; each counts"), ("saved", "the workload was at zero; counts as one pod")];
 
 /// Outcomes of an evaluation.
 pub const DECISIONS: Values = &[
-    ("scale", "so many pods"),
-    ("pods", "nothing: pods could not be counted"),
-    ("not-collecting", "nothing: no metrics are collected for the workload"),
-    ("no-data", "nothing: its pods are asked, and none has answered for a stable window"),
-    (
-        "not-attested",
-        "nothing: an activator is ready and was not heard, and what the others carry asks for no more pods",
-    ),
+    ("scale", "a desired number of pods"),
+    ("pods", "none: pods could not be counted"),
+    ("not-collecting", "none: no metrics are collected for the workload"),
+    ("no-data", "none: its pods are scraped, and none has responded for a stable window"),
+    ("not-attested", "none: a ready activator does not report, and the load of the others needs no more pods"),
 ];
 
 /// Outcomes of a write to the API server.
 pub const WRITES: Values = &[
     ("ok", "done"),
-    ("conflict", "somebody else wrote first (409)"),
-    ("refused", "the API server refused it (another 4xx)"),
-    ("failed", "the API server failed, or could not be reached"),
-    ("unanswered", "no answer came in time; it may have been carried out"),
-    ("not-sent", "the lease was about to end, or it was outdated when it had its token"),
+    ("conflict", "another writer was first (409)"),
+    ("refused", "the API server rejected it (another 4xx)"),
+    ("failed", "the API server failed or could not be reached"),
+    ("unanswered", "no response in time; the write may have been carried out"),
+    ("not-sent", "the lease was about to end, or the write was outdated when it got its token"),
 ];
 
 /// Reasons why a frame of a stat connection was dropped.
 pub const BAD_FRAMES: Values = &[
-    ("NotBinary", "it was text"),
-    ("Undecodable", "it held no batch of stats"),
-    ("TooLarge", "it had more than 8 MiB; the connection was closed"),
+    ("NotBinary", "the frame was text"),
+    ("Undecodable", "the frame contained no batch of stats"),
+    ("TooLarge", "the frame had more than 8 MiB; the connection was closed"),
     ("Forbidden", "the WebSocket protocol forbids it; the connection was closed"),
-    ("Unfinished", "its end did not come in time; the connection was closed"),
+    ("Unfinished", "the frame was not complete in time; the connection was closed"),
 ];
 
 /// Reasons why a stat was dropped.
 pub const DROPPED: Values = &[
     ("UnknownRevision", "no revision of that name is collected here"),
-    ("NotFinite", "one of its numbers is none"),
+    ("NotFinite", "one of its numbers is not finite"),
     ("Negative", "one of its numbers is below zero"),
     ("TooLarge", "one of its numbers is beyond anything that a pod can see"),
-    ("Future", "its time stamp is far ahead"),
-    ("Misrouted", "two hops between autoscalers have not brought it to its owner"),
+    ("Future", "its timestamp is far in the future"),
+    ("Misrouted", "it did not reach its owner within two hops"),
     ("Expired", "its owner could not be reached in time, or there was none"),
-    ("QueueFull", "too many waited for its owner"),
-    ("Impostor", "its sender has proven to be another pod"),
+    ("QueueFull", "too many stats waited for its owner"),
+    ("Impostor", "its sender is another pod"),
 ];

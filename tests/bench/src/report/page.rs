@@ -43,21 +43,21 @@ const PEERS: &str = "http1-cpu-haproxy";
 
 const BRIEF_TITLE: &str = "# Performance
 
-`cargo run --profile dist -p bench -- report` writes this page. CI keeps the page of all rows, with their spread and plots, as
-the artifact `performance` of the workflow `bench`.
+`cargo run --profile dist -p bench -- report` writes this page. The CI workflow `bench` stores a page with all rows,
+their spread and plots as the artifact `performance`.
 
-A figure with ÷ is a ratio to a peer that did the same work on the same machine in the same run; client, proxy and backend
-share all cores. Such ratios hold on other machines, too. Figures with a unit are for orientation. A release must keep to the
-bound.
+A figure with ÷ is a ratio to a peer that did the same work on the same machine in the same run. Client, proxy and
+backend share all cores. Such ratios also hold on other machines. Figures with a unit are for orientation. A release
+must meet the bound.
 ";
 
 const TITLE: &str = "# Performance: all rows
 
-Most rows are ratios to a peer that did the same work on the same machine in the same run, turn by turn, so that what the
-machine did meanwhile fell on all of them. Client, proxy and backend share all cores. Rows with a unit are figures that no
-machine changes much. *Must* is what is demanded, *aim* what is hoped for; judged is the median, or where repetitions are
-single events the 99th percentile (marked), or the one that is worst (marked). Figures beside a row's are absolute, for
-orientation: least, median and greatest of the repetitions.
+Most rows are ratios to a peer that did the same work on the same machine in the same run, in turns, so that other load
+of the machine affected both. Client, proxy and backend share all cores. Rows with a unit hardly depend on the machine.
+*must* is the bound, *aim* the goal. The median is judged, or, where repetitions are single events, the 99th percentile
+(marked) or the worst (marked). Figures next to a row are absolute, for orientation: minimum, median and maximum of the
+repetitions.
 ";
 
 /// Name of a plane, and its measurements.
