@@ -9,11 +9,10 @@
 use super::adoption::Adoption;
 use super::cluster::{Cluster, held};
 use super::finalizer::{adopted_replicas, adopted_target, has_finalizer};
-use super::hosts::LostHost;
 use super::hpa::Hpa;
 use super::path_proof::PathByPort;
 use super::reasons::{
-    HORIZONTAL_CONFLICT, HOST_CONFLICT, HOST_REFUSED, INVALID, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_CHANGES,
+    HORIZONTAL_CONFLICT, HOST_CONFLICT, INVALID, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_CHANGES,
     TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
 };
 use super::scalers::findings::{Finding, Findings};
@@ -23,7 +22,6 @@ use super::serverless::adopt::{self, Claimant, Standing, standing};
 use super::serverless::numbered::ServedPort;
 use super::serverless::{backend, services};
 use super::service_ports::{ports_of, tcp_ports};
-use super::settings::{PortReference, Settings};
 use super::validation::{Accepted, Validation};
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
@@ -126,7 +124,7 @@ impl Admission {
     /// # Errors
     /// Returns a refusal, or an error if something is not known yet.
     pub(super) fn read(&self, key: &Key, object: &Arc<ZeroScaler>, findings: &Findings) -> Result<Admitted, Stop> {
-        let newest = self.validation.newest(key, object);
+        let newest = self.validation.newest(object);
         let looked = match &newest {
             Ok(newest) => self.look(key, object, findings, newest, None),
             Err(errors) => Err(invalid(errors.to_string())),
@@ -293,8 +291,8 @@ impl Admission {
             return Err(refused(SERVICE_NOT_FOUND, Obstacle::ServicePending, message));
         };
         let (name, services): (_, Vec<_>) = (&asked.name, choice.names.iter().map_while(find).collect());
-        let settings = &settings_beside(original, &services, target);
-        let port = backend::port(target, settings, translation::protocol(original))
+        let leads_to = traffic_port(original, &services, target);
+        let port = backend::port(target, leads_to.as_ref(), translation::protocol(original))
             .map_err(|error| invalid(format!("Service {name:?}: {error}")))?;
         let unfit = service.as_deref().and_then(adopt::unfit);
         let unfit = unfit.map(|why| at(SERVICES, format!("Service {name:?} cannot be adopted: {why}")));
@@ -306,9 +304,9 @@ impl Admission {
             (Standing::Ours, Some(why)) => return Err(invalid(why)),
             (Standing::Foreign(why), _) => return Err(not_owned(at(SERVICES, why), Afterwards::LetGo)),
             (standing @ (Standing::Adoptable | Standing::Adopted), _) => {
-                let ports = service.as_deref().map(|service| services::check_adoptable(service, &port, target));
-                if let Some(Err(error)) = ports {
-                    let message = at(SERVICES, format!("{error}: it cannot be adopted"));
+                let why_not = |service| services::why_not_adoptable(service, &port, target);
+                if let Some(why) = service.as_deref().and_then(why_not) {
+                    let message = at(SERVICES, format!("{why}: it cannot be adopted"));
                     // A Service that we already have stays adopted.
                     let is_ours = standing == Standing::Adopted;
                     return Err(if is_ours { invalid(message) } else { not_owned(message, Afterwards::LetGo) });
@@ -374,10 +372,10 @@ impl Admission {
     fn lost_hosts(&self, key: &Key, original: &ZeroScaler) -> Option<Finding> {
         let hosts = original.spec.host_patterns();
         let lost: Vec<_> = hosts.iter().filter_map(|host| self.cluster.hosts.lost(key, host)).collect();
-        let is_conflict = lost.iter().any(|lost| matches!(lost, LostHost::Taken { .. }));
-        let words: Vec<_> = lost.iter().map(ToString::to_string).collect();
-        let reason = if is_conflict { HOST_CONFLICT } else { HOST_REFUSED };
-        (!lost.is_empty()).then(|| Finding::new(reason, words.join("; ")))
+        // A conflict with another ZeroScaler comes first.
+        let reason = lost.iter().map(|(reason, _)| *reason).max_by_key(|reason| *reason == HOST_CONFLICT)?;
+        let messages: Vec<_> = lost.into_iter().map(|(_, message)| message).collect();
+        Some(Finding::new(reason, messages.join("; ")))
     }
 }
 
@@ -445,17 +443,9 @@ fn has(object: &ZeroScaler, target: &TargetKey) -> bool {
     is_taken_up && TargetKey::of(target.object.namespace(), &held()).is_ok_and(|held| held == *target)
 }
 
-/// Returns the settings apart from the scale. The traffic port of the pods follows from the Services.
-pub(crate) fn settings_beside(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Settings {
-    translation::settings(original, traffic_port(original, services, target))
-}
-
 /// Returns the pod port of the first port in precedence.
-fn traffic_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Option<PortReference> {
-    match tcp_ports(original, services, Some(target)).into_iter().next()?.target {
-        IntOrString::Int(number) => u16::try_from(number).ok().map(PortReference::Number),
-        IntOrString::String(name) => Some(PortReference::Name(name)),
-    }
+pub(crate) fn traffic_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Option<IntOrString> {
+    tcp_ports(original, services, Some(target)).into_iter().next().map(|port| port.target)
 }
 
 /// Returns the error message about a port that the ZeroScaler names and no Service has.

@@ -11,6 +11,7 @@
 //! A Service that another ZeroScaler serves, or that has another ZeroScaler's name, belongs to that ZeroScaler. It is
 //! direct, and reported as a conflict if it would be served otherwise.
 
+use super::multi_map::MultiMap;
 use super::serverless::adopt::{Claimant, Standing, noted_selector, standing, unfit};
 use super::service_ports::{is_tcp, leads_alike, ports_of, target_of};
 use crate::cluster::facts::{Labels, Target};
@@ -65,48 +66,38 @@ pub(crate) struct Inputs<'a> {
 /// Applies the table above.
 pub(crate) fn choose(inputs: &Inputs<'_>) -> Choice {
     let Inputs { original, target, services, .. } = inputs;
-    let spec = &original.spec;
+    let asked = &original.spec.services;
+    let find = |name: &str| services.iter().find(|service| service.name_any() == name);
     let selects = |service: &&Arc<Service>| is_selected(service, &target.labels);
-    let first = match spec.services.first() {
-        Some(first) => services.iter().find(|service| service.name_any() == first.name),
+    let first = match asked.first() {
+        Some(first) => find(&first.name),
         None => main(inputs),
     };
-    let mut choice = Choice::default();
-    match (spec.services.first(), first) {
-        (Some(asked), _) => choice.names.push(asked.clone()),
-        (None, Some(first)) => choice.names.push(ServiceChoice { name: first.name_any(), create: false }),
-        (None, None) => {}
-    }
-    let mut conflicts = Vec::new();
-    let mut further =
-        |name: &str, service: Option<&Arc<Service>>, create: bool| match inputs.why_not(name, service, create) {
-            None => choice.names.push(ServiceChoice { name: name.to_owned(), create }),
-            Some(why) => {
-                if let Some(service) = service.filter(selects) {
-                    choice.direct.push(direct(service, &why));
-                }
-                conflicts.push(why);
-            }
-        };
-    for asked in spec.services.iter().skip(1) {
-        let service = services.iter().find(|service| service.name_any() == asked.name);
-        further(&asked.name, service, asked.create);
-    }
-    let mut direct_ones = Vec::new();
-    for service in
-        services.iter().filter(selects).filter(|service| first.is_none_or(|first| !Arc::ptr_eq(first, service)))
-    {
-        let name = service.name_any();
-        match why_direct(spec.services.is_empty(), service, first, target) {
-            _ if spec.services.iter().any(|asked| asked.name == name) => {}
-            Some(why) => direct_ones.push(direct(service, &why)),
-            None => further(&name, Some(service), false),
+    let found = |service: &Arc<Service>| ServiceChoice { name: service.name_any(), create: false };
+    let mut names: Vec<_> = asked.first().cloned().or_else(|| first.map(found)).into_iter().collect();
+    let (mut direct, mut conflicts) = (Vec::new(), Vec::new());
+    let mut further: Vec<_> = asked.iter().skip(1).map(|asked| (asked.clone(), find(&asked.name))).collect();
+    for service in services.iter().filter(selects) {
+        let is_first = first.is_some_and(|first| Arc::ptr_eq(first, service));
+        if is_first || asked.iter().any(|asked| asked.name == service.name_any()) {
+            continue;
+        }
+        match why_direct(asked.is_empty(), service, first, target) {
+            Some(why) => direct.push(direct_status(service, &why)),
+            None => further.push((found(service), Some(service))),
         }
     }
-    choice.direct.append(&mut direct_ones);
-    choice.direct.sort_by(|one, other| one.name.cmp(&other.name));
-    choice.conflict = (!conflicts.is_empty()).then(|| conflicts.join("; "));
-    choice
+    for (choice, service) in further {
+        match inputs.why_not(&choice.name, service, choice.create) {
+            None => names.push(choice),
+            Some(why) => {
+                direct.extend(service.filter(selects).map(|service| direct_status(service, &why)));
+                conflicts.push(why);
+            }
+        }
+    }
+    direct.sort_by(|one, other| one.name.cmp(&other.name));
+    Choice { names, direct, conflict: (!conflicts.is_empty()).then(|| conflicts.join("; ")) }
 }
 
 impl Inputs<'_> {
@@ -157,7 +148,7 @@ fn why_direct(is_default: bool, service: &Service, first: Option<&Arc<Service>>,
     (!is_served).then(|| format!("it leads to no port of the pods that Service {first} leads to"))
 }
 
-fn direct(service: &Service, why: &str) -> ServiceStatus {
+fn direct_status(service: &Service, why: &str) -> ServiceStatus {
     let message = Some(why.to_owned());
     ServiceStatus { name: service.name_any(), path: ServicePath::Direct, on_shared_ports: false, message }
 }
@@ -172,9 +163,6 @@ fn is_selected(service: &Service, pods: &Labels) -> bool {
     noted_or_live(service).is_some_and(|selector| selector.iter().all(|(name, value)| pods.get(name) == Some(value)))
 }
 
-/// Sorted list without duplicates; most have one element.
-type Few<T> = SmallVec<[T; 1]>;
-
 /// Index of Services by selector, of workloads by the labels of their pods, and of served Services. It leads from an
 /// event to the workloads that it concerns. Label pairs are compared by their hashes, so callers check the results in
 /// full.
@@ -186,18 +174,18 @@ pub(crate) struct Selections {
 #[derive(Debug, Default)]
 struct Inner {
     /// Services by one label pair of their selectors.
-    services: HashMap<u64, Few<Key>>,
+    services: MultiMap<u64, Key>,
     /// ZeroScalers by every label pair of their pods.
-    pods: HashMap<u64, Few<Key>>,
+    pods: MultiMap<u64, Key>,
     /// ZeroScalers by the Services that serve them.
-    served: HashMap<Key, Few<Key>>,
+    served: MultiMap<Key, Key>,
     known: HashMap<Key, Known>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Known {
-    pairs: Few<u64>,
-    services: Few<Key>,
+    pairs: SmallVec<[u64; 1]>,
+    services: SmallVec<[Key; 1]>,
 }
 
 impl Selections {
@@ -208,18 +196,11 @@ impl Selections {
         let (before, after) = (selector(old), selector(new));
         let one = |selector: &Labels| pairs(key.namespace(), selector).next();
         let mut inner = self.inner.write();
-        if before != after {
-            if let Some(pair) = before.as_ref().and_then(one) {
-                remove(&mut inner.services, &pair, key);
-            }
-            if let Some(pair) = after.as_ref().and_then(one) {
-                insert(&mut inner.services, pair, key.clone());
-            }
-        }
+        inner.services.relocate(key, before.as_ref().and_then(one).as_ref(), after.as_ref().and_then(one));
         let mut concerned = Vec::new();
         for selector in [before, after].iter().flatten() {
             // Each list contains all matching workloads; the shortest one is enough.
-            let lists = pairs(key.namespace(), selector).map(|pair| inner.pods.get(&pair).map_or(&[][..], |keys| keys));
+            let lists = pairs(key.namespace(), selector).map(|pair| inner.pods.get(&pair));
             concerned.extend(lists.min_by_key(|keys| keys.len()).into_iter().flatten().cloned());
         }
         concerned.sort_unstable();
@@ -230,24 +211,25 @@ impl Selections {
     /// Records the pod labels of a workload. Returns the Services that may select its pods.
     pub(crate) fn selecting(&self, key: &Key, labels: &Labels) -> Vec<Key> {
         let mut inner = self.inner.write();
-        let pairs: Few<u64> = pairs(key.namespace(), labels).collect();
+        let pairs: SmallVec<[u64; 1]> = pairs(key.namespace(), labels).collect();
         let former = inner.known.get(key).cloned().unwrap_or_default();
         if former.pairs != pairs {
-            former.pairs.iter().for_each(|pair| remove(&mut inner.pods, pair, key));
-            pairs.iter().for_each(|pair| insert(&mut inner.pods, *pair, key.clone()));
+            former.pairs.iter().for_each(|pair| inner.pods.remove(pair, key));
+            pairs.iter().for_each(|pair| inner.pods.insert(*pair, key.clone()));
             inner.known.entry(key.clone()).or_default().pairs.clone_from(&pairs);
         }
-        pairs.iter().filter_map(|pair| inner.services.get(pair)).flatten().cloned().collect()
+        pairs.iter().flat_map(|pair| inner.services.get(pair)).cloned().collect()
     }
 
     /// Records the Services that serve a workload.
     pub(crate) fn serve(&self, key: &Key, names: &[ServiceChoice]) {
-        let services: Few<Key> = names.iter().map(|service| Key::new(key.namespace(), service.name.as_str())).collect();
+        let services: SmallVec<[Key; 1]> =
+            names.iter().map(|service| Key::new(key.namespace(), service.name.as_str())).collect();
         let mut inner = self.inner.write();
         let former = inner.known.get(key).map(|known| known.services.clone()).unwrap_or_default();
         if former != services {
-            former.iter().for_each(|service| remove(&mut inner.served, service, key));
-            services.iter().for_each(|service| insert(&mut inner.served, service.clone(), key.clone()));
+            former.iter().for_each(|service| inner.served.remove(service, key));
+            services.iter().for_each(|service| inner.served.insert(service.clone(), key.clone()));
             inner.known.entry(key.clone()).or_default().services = services;
         }
     }
@@ -259,15 +241,15 @@ impl Selections {
 
     /// Returns the workloads that a Service serves.
     pub(crate) fn served_by(&self, service: &Key) -> Vec<Key> {
-        self.inner.read().served.get(service).into_iter().flatten().cloned().collect()
+        self.inner.read().served.get(service).to_vec()
     }
 
     /// Forgets a workload.
     pub(crate) fn forget(&self, key: &Key) {
         let mut inner = self.inner.write();
         if let Some(known) = inner.known.remove(key) {
-            known.pairs.iter().for_each(|pair| remove(&mut inner.pods, pair, key));
-            known.services.iter().for_each(|service| remove(&mut inner.served, service, key));
+            known.pairs.iter().for_each(|pair| inner.pods.remove(pair, key));
+            known.services.iter().for_each(|service| inner.served.remove(service, key));
         }
     }
 }
@@ -278,22 +260,6 @@ fn pairs<'a>(namespace: &'a str, labels: &'a Labels) -> impl Iterator<Item = u64
         (namespace, pair).hash(&mut hasher);
         hasher.finish()
     })
-}
-
-fn insert<K: Eq + Hash>(index: &mut HashMap<K, Few<Key>>, at: K, key: Key) {
-    let keys = index.entry(at).or_default();
-    if let Err(place) = keys.binary_search(&key) {
-        keys.insert(place, key);
-    }
-}
-
-fn remove<K: Eq + Hash>(index: &mut HashMap<K, Few<Key>>, at: &K, key: &Key) {
-    if let Some(keys) = index.get_mut(at) {
-        keys.retain(|other| other != key);
-        if keys.is_empty() {
-            index.remove(at);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //!
 //! The owner of a host is decided in [`super::hosts`].
 
+use super::multi_map::MultiMap;
 use common::RevisionKey as Key;
 use common::host::HostPattern;
 use common::hosts::claims::{Claim, Ledger, Rules, settle};
@@ -10,13 +11,12 @@ use common::hosts::reserved::{Covered, covered};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::collections::HashMap;
-use std::hash::Hash;
 
 /// Services and hosts that one ZeroScaler names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     /// Public Services of the ZeroScaler.
-    pub(crate) services: Few<Key>,
+    pub(crate) services: SmallVec<[Key; 1]>,
     /// Additional hosts that the ZeroScaler claims.
     pub(crate) claim: Claim,
 }
@@ -27,14 +27,11 @@ pub(crate) struct Claims {
     inner: RwLock<Inner>,
 }
 
-/// Sorted list without duplicates; nearly all lists have one element.
-pub(crate) type Few<T> = SmallVec<[T; 1]>;
-
 #[derive(Debug, Default)]
 struct Inner {
     named: HashMap<Key, Named>,
-    by_service: HashMap<Key, Few<Key>>,
-    by_host: HashMap<String, Few<Key>>,
+    by_service: MultiMap<Key, Key>,
+    by_host: MultiMap<String, Key>,
 }
 
 impl Claims {
@@ -46,20 +43,14 @@ impl Claims {
         }
         let old = inner.named.remove(autoscaler);
         if let Some(old) = &old {
-            old.services.iter().for_each(|service| remove(&mut inner.by_service, service, autoscaler));
-            for host in hosts(old) {
-                remove(&mut inner.by_host, &host, autoscaler);
-            }
+            old.services.iter().for_each(|service| inner.by_service.remove(service, autoscaler));
+            hosts(old).for_each(|host| inner.by_host.remove(&host, autoscaler));
         }
         let asks = |named: &Option<Named>| named.as_ref().map(|named| named.claim.clone()).filter(Claim::asks);
         let moves = asks(&old) != asks(&named);
         if let Some(new) = named {
-            for service in &new.services {
-                insert(inner.by_service.entry(service.clone()).or_default(), autoscaler.clone());
-            }
-            for host in hosts(&new) {
-                insert(inner.by_host.entry(host).or_default(), autoscaler.clone());
-            }
+            new.services.iter().for_each(|service| inner.by_service.insert(service.clone(), autoscaler.clone()));
+            hosts(&new).for_each(|host| inner.by_host.insert(host, autoscaler.clone()));
             inner.named.insert(autoscaler.clone(), new);
         }
         moves
@@ -72,12 +63,12 @@ impl Claims {
 
     /// Returns the ZeroScalers that name this Service, or have a target of its name.
     pub(crate) fn of_service(&self, service: &Key) -> Vec<Key> {
-        self.inner.read().by_service.get(service).into_iter().flatten().cloned().collect()
+        self.inner.read().by_service.get(service).to_vec()
     }
 
     /// Returns the ZeroScalers that claim a host.
     pub(crate) fn of_host(&self, host: &str) -> Vec<Key> {
-        self.inner.read().by_host.get(host).into_iter().flatten().cloned().collect()
+        self.inner.read().by_host.get(host).to_vec()
     }
 
     /// Returns all ZeroScalers that claim hosts.
@@ -109,23 +100,6 @@ impl Claims {
 /// Returns the hosts in the notation of the ledger.
 fn hosts(named: &Named) -> impl Iterator<Item = String> {
     named.claim.hosts.iter().flatten().map(ToString::to_string)
-}
-
-fn insert<V: Ord>(set: &mut Few<V>, value: V) {
-    if let Err(index) = set.binary_search(&value) {
-        set.insert(index, value);
-    }
-}
-
-fn remove<K: Eq + Hash, V: Ord>(map: &mut HashMap<K, Few<V>>, key: &K, value: &V) {
-    if let Some(set) = map.get_mut(key) {
-        if let Ok(index) = set.binary_search(value) {
-            set.remove(index);
-        }
-        if set.is_empty() {
-            map.remove(key);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use super::finalizer::{adopted_target, has_finalizer};
 use super::handover::{Addresses, Handovers};
 use super::horizontals::Horizontals;
 use super::hosts::Hosts;
+use super::multi_map::MultiMap;
 use super::paths::{Followed, Paths, Wish};
 use super::policies::Policies;
 use super::ports::Numbers;
@@ -44,26 +45,24 @@ use common::names;
 use common::time::Timestamp;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ServicePath;
-use common_controller::changes::{Change, watch};
+use common_controller::changes::{self, Change};
 use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue, key_of};
 use common_runtime::namespaces::Namespaces;
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher::Config;
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
-use std::collections::{BTreeSet, HashMap};
-use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Stores and indices of the standalone front end.
+/// Stores and indices of the standalone front end. Maps events to the keys of workloads.
 pub(crate) struct Cluster {
+    this: Weak<Self>,
     pub(crate) services: Arc<Store<Service>>,
     pub(crate) slices: Arc<Store<EndpointSlice>>,
     pub(crate) hosts: Arc<Hosts>,
@@ -71,14 +70,9 @@ pub(crate) struct Cluster {
     policies: Arc<Policies>,
     pub(crate) scalers: Arc<Scalers>,
     pub(crate) numbers: Arc<Numbers>,
-    pub(crate) handovers: Arc<Handovers>,
-    routes: Arc<Routes>,
+    pub(crate) handovers: Handovers,
+    /// Watched namespaces.
     namespaces: Namespaces,
-}
-
-/// Maps events to the keys of workloads.
-struct Routes {
-    scalers: Arc<Scalers>,
     /// Key of `activator-service`.
     activators: Key,
     /// Queue of workloads to reconcile.
@@ -87,16 +81,12 @@ struct Routes {
     serverless: WorkQueue<Key>,
     paths: Paths,
     claims: Arc<Claims>,
-    hosts: Arc<Hosts>,
     selections: Selections,
     fallbacks: Fallbacks,
-    handovers: Arc<Handovers>,
-    slices: RwLock<HashMap<Key, BTreeSet<Key>>>,
+    slices_by_service: RwLock<MultiMap<Key, Key>>,
     /// Services by the uid of the ZeroScaler that borrowed them, taken from their annotation. Anyone who can edit a
     /// Service can write that annotation, and the ZeroScaler may be in any namespace.
-    borrowed: RwLock<HashMap<String, BTreeSet<Key>>>,
-    /// Awake workloads.
-    awake: RwLock<BTreeSet<Key>>,
+    borrowed: RwLock<MultiMap<String, Key>>,
 }
 
 impl Cluster {
@@ -104,48 +94,42 @@ impl Cluster {
     pub(crate) fn new(
         system_namespace: &str,
         cluster_domain: &str,
+        namespaces: Namespaces,
         autoscalers: WorkQueue<Key>,
-        numbers: Arc<Numbers>,
         scalers: Arc<Scalers>,
-    ) -> Self {
-        let (claims, handovers) = (Arc::<Claims>::default(), Arc::<Handovers>::default());
-        let hosts = Hosts::new(system_namespace, cluster_domain, claims.clone(), autoscalers.clone());
-        let routes = Arc::new(Routes {
-            scalers: scalers.clone(),
-            activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
-            autoscalers,
-            serverless: numbers.paths(),
-            paths: Paths::default(),
-            claims,
-            hosts: hosts.clone(),
-            selections: Selections::default(),
-            fallbacks: Fallbacks::default(),
-            handovers: handovers.clone(),
-            slices: RwLock::default(),
-            borrowed: RwLock::default(),
-            awake: RwLock::default(),
-        });
-        let (v, e, n) = (routes.clone(), routes.clone(), numbers.clone());
-        Self {
-            services: Arc::new(Store::packing(move |key, old, new| v.service(key, old, new))),
-            slices: Arc::new(Store::packing(move |key, old, new| {
+    ) -> Arc<Self> {
+        let (claims, numbers) = (Arc::<Claims>::default(), scalers.numbers.clone());
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let (v, e, n) = (this.clone(), this.clone(), numbers.clone());
+            let service = move |key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>| {
+                v.upgrade().iter().for_each(|cluster| cluster.service(key, old, new));
+            };
+            let slice = move |key: &Key, old: Option<&Arc<EndpointSlice>>, new: Option<&Arc<EndpointSlice>>| {
                 n.slice(key, new);
-                e.slice(key, old, new);
-            })),
-            hosts,
-            horizontals: Arc::default(),
-            policies: Arc::default(),
-            numbers,
-            scalers,
-            handovers,
-            routes,
-            namespaces: Namespaces::default(),
-        }
-    }
-
-    /// Restricts the watches to some namespaces.
-    pub(crate) fn within(self, namespaces: Namespaces) -> Self {
-        Self { namespaces, ..self }
+                e.upgrade().iter().for_each(|cluster| cluster.slice(key, old, new));
+            };
+            Self {
+                this: this.clone(),
+                services: Arc::new(Store::packing(service)),
+                slices: Arc::new(Store::packing(slice)),
+                hosts: Hosts::new(system_namespace, cluster_domain, claims.clone(), autoscalers.clone()),
+                horizontals: Arc::default(),
+                policies: Arc::default(),
+                handovers: Handovers::default(),
+                namespaces,
+                activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
+                autoscalers,
+                serverless: numbers.paths(),
+                paths: Paths::default(),
+                claims,
+                selections: Selections::default(),
+                fallbacks: Fallbacks::default(),
+                slices_by_service: RwLock::default(),
+                borrowed: RwLock::default(),
+                numbers,
+                scalers,
+            }
+        })
     }
 
     /// Returns the Services that clients of a ZeroScaler call: those that this process or the status lists as served,
@@ -153,7 +137,7 @@ impl Cluster {
     pub(crate) fn public_services(&self, key: &Key) -> Vec<Key> {
         let known = self.scalers.kept(key).or_else(|| self.scalers.get(key));
         let named = Key::new(key.namespace(), known.as_deref().map_or(key.name(), |object| object.spec.service_name()));
-        let mut all = self.routes.selections.services_of(key);
+        let mut all = self.selections.services_of(key);
         let told = known.as_deref().and_then(|object| object.status.as_ref());
         let told =
             told.into_iter().flat_map(|status| status.services.iter().filter(|told| told.path == ServicePath::Served));
@@ -165,7 +149,7 @@ impl Cluster {
 
     /// Chooses the existing Services that serve a version of a ZeroScaler, and records the choice.
     pub(crate) fn choose(&self, original: &ZeroScaler, target: &Target, claimant: Claimant<'_>) -> Choice {
-        let (key, spec, selections) = (original.key(), &original.spec, &self.routes.selections);
+        let (key, spec, selections) = (original.key(), &original.spec, &self.selections);
         let mut keys = selections.selecting(&key, &target.labels);
         let named = spec.services.iter().map(|service| service.name.as_str()).chain([spec.target.name.as_str()]);
         keys.extend(named.map(|name| Key::new(key.namespace(), name)));
@@ -173,7 +157,7 @@ impl Cluster {
         keys.dedup();
         let services: Vec<_> = keys.iter().filter_map(|service| self.services.get(service)).filter(is_public).collect();
         let other = |name: &str| {
-            let naming = self.routes.claims.of_service(&Key::new(key.namespace(), name));
+            let naming = self.claims.of_service(&Key::new(key.namespace(), name));
             naming.first().filter(|_| !naming.contains(&key)).map(|other| other.name().to_owned())
         };
         let inputs = choice::Inputs { original, target, claimant, services: &services, other: &other };
@@ -192,7 +176,7 @@ impl Cluster {
 
     /// Returns the queue of workloads whose path needs reconciling.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
-        self.routes.serverless.clone()
+        self.serverless.clone()
     }
 
     /// Resolves the fallback of this version of an object, or reports the fault in it. Returns `None` if the object has
@@ -200,26 +184,26 @@ impl Cluster {
     pub(crate) fn fallback(&self, object: &ZeroScaler) -> Option<Resolved> {
         let (key, said) = (object.key(), object.spec.wake.fallback.as_ref()?);
         let service = self.services.get(&Key::new(key.namespace(), said.service.as_str()));
-        let circle = self.routes.fallbacks.circle(key.namespace(), object.spec.service_name(), &said.service);
+        let circle = self.fallbacks.circle(key.namespace(), object.spec.service_name(), &said.service);
         Some(fallbacks::resolve(said, service.as_deref(), circle.as_deref()))
     }
 
     /// Returns all slices of a Service, whatever wrote them, sorted by name.
     pub(crate) fn slices_of(&self, service: &Key) -> Vec<Arc<EndpointSlice>> {
-        let keys = self.routes.slices.read().get(service).cloned().unwrap_or_default();
+        let keys = self.slices_by_service.read().get(service).to_vec();
         keys.iter().filter_map(|key| self.slices.get(key)).collect()
     }
 
     /// Records a new slice under its Service, because the next reconcile may run before the watch delivers the slice.
     pub(crate) fn made_slice(&self, slice: &EndpointSlice) {
         let key = key_of(slice);
-        move_between(&self.routes.slices, &key, None, service_of(&key, slice).as_ref());
+        self.slices_by_service.write().relocate(&key, None, service_of(&key, slice));
     }
 
     /// Returns the Services of a namespace that the ZeroScaler with this uid has borrowed, sorted by name. The watch
     /// may lag, so a caller that takes a Service back must check that it is still borrowed.
     pub(crate) fn borrowed_by(&self, namespace: &str, uid: &str) -> Vec<Arc<Service>> {
-        let keys = self.routes.borrowed.read().get(uid).cloned().unwrap_or_default();
+        let keys = self.borrowed.read().get(uid).to_vec();
         let within = keys.iter().filter(|key| key.namespace() == namespace);
         within.filter_map(|key| self.services.get(key)).collect()
     }
@@ -227,7 +211,7 @@ impl Cluster {
     /// Returns the reason why activators certainly cannot reach the pods with these labels. Returns `None` if no known
     /// policy keeps them out.
     pub(crate) fn unreachable(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
-        self.policies.missing(namespace, pods, self.routes.activators.namespace())
+        self.policies.missing(namespace, pods, self.activators.namespace())
     }
 
     /// Applies a NetworkPolicy as the watch would.
@@ -260,40 +244,35 @@ impl Cluster {
 
     /// Returns the slices of `activator-service`.
     pub(crate) fn activators(&self) -> Vec<Arc<EndpointSlice>> {
-        self.slices_of(&self.routes.activators)
+        self.slices_of(&self.activators)
     }
 }
 
 /// Methods for ZeroScalers, their findings and their paths.
 impl Cluster {
-    /// Applies a ZeroScaler as the watch would.
-    #[cfg(test)]
+    /// Applies a ZeroScaler of the watch.
     pub(crate) fn take(&self, index: &Index, object: ZeroScaler) {
-        self.routes.take(index, object);
+        self.scalers.take(object, &|key, old, new| self.changed(index, key, old, new));
     }
 
-    /// Applies the deletion of a ZeroScaler as the watch would.
-    #[cfg(test)]
+    /// Applies the deletion of a ZeroScaler.
     pub(crate) fn gone(&self, index: &Index, key: &Key) {
-        self.routes.gone(index, key);
+        self.scalers.gone(key, &|key, old, new| self.changed(index, key, old, new));
     }
 
     /// Applies the object that the API server returned for one of our writes.
     pub(super) fn answered(&self, index: &Index, object: ZeroScaler) {
-        self.scalers.answered(object, &|key, old, new| self.routes.changed(index, key, old, new));
+        self.scalers.answered(object, &|key, old, new| self.changed(index, key, old, new));
     }
 
     /// Records the findings of a reconcile about the object version that the reconcile read.
     pub(crate) fn found(&self, read: &ZeroScaler, findings: Findings) {
-        self.scalers.found(read, findings, |key, findings| {
-            self.routes.note_awake(key, is_awake(Some(findings)));
-            self.routes.autoscalers.add(key.clone(), Priority::Normal);
-        });
+        self.scalers.found(read, findings, |key| self.autoscalers.add(key.clone(), Priority::Normal));
     }
 
     /// Returns the path of a ZeroScaler, or `None` if no reconcile has requested one.
     pub(crate) fn path(&self, object: &ZeroScaler) -> Option<Followed> {
-        self.routes.paths.get(&object.key(), object.metadata.uid.as_deref().unwrap_or_default())
+        self.paths.get(&object.key(), object.metadata.uid.as_deref().unwrap_or_default())
     }
 
     /// Requests a path.
@@ -301,23 +280,23 @@ impl Cluster {
         let (key, uid) = (object.key(), object.metadata.uid.as_deref().unwrap_or_default());
         let served = object.status.as_ref().and_then(|status| status.service.as_deref()).unwrap_or_default();
         let path = wish.path;
-        if self.routes.paths.ask(&key, uid, wish, served) {
+        if self.paths.ask(&key, uid, wish, served) {
             tracing::info!(revision = %key, ?path, "path");
-            self.routes.path_changed(&key);
+            self.path_changed(&key);
         }
     }
 
     /// Records how far the path in `read` is followed.
     pub(crate) fn report_path(&self, key: &Key, read: &Followed, (service, in_path): (&str, bool), now: Timestamp) {
-        if self.routes.paths.report(key, read, service, in_path, now) {
-            self.routes.path_changed(key);
+        if self.paths.report(key, read, service, in_path, now) {
+            self.path_changed(key);
         }
     }
 
     /// Forgets the path of a workload that was deleted, given back, or moved to another process.
     pub(super) fn forget_path(&self, key: &Key) {
-        if self.routes.paths.forget(key) {
-            self.routes.path_changed(key);
+        if self.paths.forget(key) {
+            self.path_changed(key);
         }
     }
 }
@@ -330,7 +309,16 @@ impl Watches for Cluster {
         shutdown: &'a CancellationToken,
     ) -> BoxFuture<'a, ()> {
         let namespaces = &self.namespaces;
-        self.routes.follow(&stores.index, (client, namespaces), shutdown);
+        self.scalers.enabled.follow((client, namespaces), shutdown);
+        let (cluster, index) = (self.this.clone(), stores.index.clone());
+        changes::follow(namespaces.reach::<ZeroScaler>(client), shutdown, move |change| {
+            let Some(cluster) = cluster.upgrade() else { return };
+            match change {
+                Change::Applied(object) => cluster.take(&index, object),
+                Change::Gone(key) => cluster.gone(&index, &key),
+                Change::Listed => cluster.scalers.objects.listed(),
+            }
+        });
         let index = stores.index.clone();
         let concern = move |target: &TargetKey| index.told(News::Changed(target));
         self.horizontals.follow(client, namespaces, shutdown, concern);
@@ -338,7 +326,7 @@ impl Watches for Cluster {
         self.policies.follow(client, namespaces, shutdown, move |namespace| scalers.look_in(namespace));
         self.services.spawn(namespaces.reach(client), shutdown);
         // This store also holds the activators' own slices.
-        self.slices.spawn(namespaces.and(self.routes.activators.namespace()).reach(client), shutdown);
+        self.slices.spawn(namespaces.and(self.activators.namespace()).reach(client), shutdown);
         self.hosts.follow(client, namespaces, shutdown);
         self.numbers.follow(client, shutdown);
         async {
@@ -353,12 +341,17 @@ impl Watches for Cluster {
 }
 
 impl Beside for Cluster {
+    /// Queues a workload for the path controller. A sleeping workload whose path was never reconciled keeps the
+    /// priority of a new workload, however often it was written since. Otherwise, after a mass creation, all workloads
+    /// would get their Services before the first one has its slices.
     fn look_at_path(&self, key: &Key, priority: Priority) {
-        self.routes.look_at_path(key, priority);
+        let is_new = !self.scalers.is_reached(key) && !self.scalers.is_awake(key);
+        let priority = if is_new { priority.max(Priority::New) } else { priority };
+        self.serverless.add(key.clone(), priority);
     }
 
     fn look_at_path_after(&self, key: &Key, delay: Duration) {
-        self.routes.serverless.add_after(key.clone(), delay);
+        self.serverless.add_after(key.clone(), delay);
     }
 }
 
@@ -369,42 +362,8 @@ fn in_force_before(original: &ZeroScaler) -> Option<ZeroScaler> {
     (written.generation != original.metadata.generation).then(|| written.version_of(original)).flatten()
 }
 
-impl Routes {
-    /// Follows ZeroScalers until `shutdown`, in separate tasks.
-    fn follow(
-        self: &Arc<Self>,
-        index: &Arc<Index>,
-        (client, namespaces): (&Client, &Namespaces),
-        shutdown: &CancellationToken,
-    ) {
-        self.scalers.enabled.follow((client, namespaces), shutdown);
-        let (routes, index) = (self.clone(), index.clone());
-        let (reach, shutdown) = (namespaces.reach::<ZeroScaler>(client), shutdown.clone());
-        tokio::spawn(async move {
-            let mut changes = watch(reach, Config::default());
-            loop {
-                let change = tokio::select! {
-                    change = changes.next() => change,
-                    () = shutdown.cancelled() => None,
-                };
-                match change {
-                    Some(Change::Applied(object)) => routes.take(&index, object),
-                    Some(Change::Gone(key)) => routes.gone(&index, &key),
-                    Some(Change::Listed) => routes.scalers.objects.listed(),
-                    None => return,
-                }
-            }
-        });
-    }
-
-    fn take(&self, index: &Index, object: ZeroScaler) {
-        self.scalers.take(object, &|key, old, new| self.changed(index, key, old, new));
-    }
-
-    fn gone(&self, index: &Index, key: &Key) {
-        self.scalers.gone(key, &|key, old, new| self.changed(index, key, old, new));
-    }
-
+/// Reactions to events.
+impl Cluster {
     /// Updates the indices and queues after a ZeroScaler was added, changed or deleted.
     fn changed(&self, index: &Index, key: &Key, old: Option<&Arc<ZeroScaler>>, new: Option<&Arc<ZeroScaler>>) {
         match new {
@@ -420,7 +379,6 @@ impl Routes {
         for concerned in self.fallbacks.apply(key, new.map(|object| &object.spec)) {
             self.scalers.queue().add(concerned, Priority::Slow);
         }
-        self.note_awake(key, new.is_some_and(|object| is_awake(self.scalers.findings(object).as_ref())));
         let same = |(old, new): (&Arc<ZeroScaler>, &Arc<ZeroScaler>)| {
             old.spec == new.spec && asked(&old.metadata) == asked(&new.metadata)
         };
@@ -432,26 +390,9 @@ impl Routes {
         }
     }
 
-    fn note_awake(&self, key: &Key, is_awake: bool) {
-        let mut awake = self.awake.write();
-        match is_awake {
-            true => awake.insert(key.clone()),
-            false => awake.remove(key),
-        };
-    }
-
     fn path_changed(&self, key: &Key) {
         self.look_at_path(key, Priority::Normal);
         self.autoscalers.add(key.clone(), Priority::Normal);
-    }
-
-    /// Queues a workload for the path controller. A sleeping workload whose path was never reconciled keeps the
-    /// priority of a new workload, however often it was written since. Otherwise, after a mass creation, all workloads
-    /// would get their Services before the first one has its slices.
-    fn look_at_path(&self, key: &Key, priority: Priority) {
-        let is_new = !self.scalers.is_reached(key) && !self.awake.read().contains(key);
-        let priority = if is_new { priority.max(Priority::New) } else { priority };
-        self.serverless.add(key.clone(), priority);
     }
 
     /// Returns the ZeroScalers with this public Service in the newest version or in the version in force.
@@ -466,7 +407,7 @@ impl Routes {
 
     fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
         let borrower = |service: &Arc<Service>| service.annotations().get(ADOPTED_BY).cloned();
-        move_between(&self.borrowed, key, old.and_then(borrower).as_ref(), new.and_then(borrower).as_ref());
+        self.borrowed.write().relocate(key, old.and_then(borrower).as_ref(), new.and_then(borrower));
         let mut concerned = self.of_service(key);
         concerned.extend(self.selections.service(key, old, new).into_iter().filter(|key| self.claims.knows(key)));
         concerned.sort_unstable();
@@ -487,13 +428,12 @@ impl Routes {
     fn slice(&self, key: &Key, old: Option<&Arc<EndpointSlice>>, new: Option<&Arc<EndpointSlice>>) {
         let about = |slice: &Arc<EndpointSlice>| service_of(key, slice);
         let (before, after) = (old.and_then(about), new.and_then(about));
-        move_between(&self.slices, key, before.as_ref(), after.as_ref());
+        self.slices_by_service.write().relocate(key, before.as_ref(), after.clone());
         for service in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after))) {
             if *service == self.activators {
                 // Workloads that get requests now come first.
-                let awake = self.awake.read();
                 for led in self.paths.keys() {
-                    let priority = if awake.contains(&led) { Priority::Normal } else { Priority::Slow };
+                    let priority = if self.scalers.is_awake(&led) { Priority::Normal } else { Priority::Slow };
                     self.serverless.add(led, priority);
                 }
             }
@@ -510,11 +450,6 @@ impl Routes {
             self.serverless.add(Key::new(key.namespace(), name), Priority::Normal);
         }
     }
-}
-
-/// Reports whether a workload is known to be awake.
-fn is_awake(findings: Option<&Findings>) -> bool {
-    findings.and_then(|findings| findings.activity).is_some_and(|activity| activity.is_awake())
 }
 
 /// Returns the targets of a ZeroScaler: the target in its spec, and the target that it adopted and has not given back.
@@ -565,30 +500,6 @@ fn is_public(service: &Arc<Service>) -> bool {
 /// Returns the Service of a slice.
 fn service_of(key: &Key, slice: &EndpointSlice) -> Option<Key> {
     Some(Key::new(key.namespace(), slice.labels().get(SERVICE_NAME)?.as_str()))
-}
-
-/// Moves a key between two sets of an index.
-fn move_between<I: Clone + Eq + Hash>(
-    index: &RwLock<HashMap<I, BTreeSet<Key>>>,
-    key: &Key,
-    before: Option<&I>,
-    after: Option<&I>,
-) {
-    if before == after {
-        return;
-    }
-    let mut index = index.write();
-    if let Some(before) = before
-        && let Some(keys) = index.get_mut(before)
-    {
-        keys.remove(key);
-        if keys.is_empty() {
-            index.remove(before);
-        }
-    }
-    if let Some(after) = after {
-        index.entry(after.clone()).or_default().insert(key.clone());
-    }
 }
 
 /// Returns the metadata fields whose change may change the desired path.

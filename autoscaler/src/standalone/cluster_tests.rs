@@ -24,8 +24,8 @@ impl Fixture {
     fn new() -> Self {
         let queue = WorkQueue::new();
         let numbers = Numbers::new("system", queue.clone());
-        let (domain, scalers) = ("cluster.local", Scalers::new(Arc::new(Alone), numbers.clone()));
-        let cluster = Arc::new(Cluster::new("system", domain, queue.clone(), numbers, scalers));
+        let scalers = Scalers::new(Arc::new(Alone), numbers);
+        let cluster = Cluster::new("system", "cluster.local", Namespaces::ALL, queue.clone(), scalers);
         let (service, _handle) =
             tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
         let (client, beside) = (Client::new(service, "default"), (cluster.clone() as Arc<dyn Beside>, Namespaces::ALL));
@@ -132,8 +132,13 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
     f.stores.index.reconcile_now(&key("first"));
     assert_eq!([next(), next()], ["first", "second"]);
     f.stores.index.reconcile_now(&key("second"));
-    f.cluster.routes.awake.write().insert(key("fourth"));
-    f.stores.index.reconcile_now(&key("fourth"));
+    let awake = json!({
+        "type": "Active", "status": "True", "reason": "Awake", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    f.take(json!({
+        "metadata": {"name": "fourth", "namespace": "ns", "uid": "fourth"},
+        "spec": {"target": {"name": "fourth"}}, "status": {"conditions": [awake]},
+    }));
     assert_eq!([next(), next(), next()], ["fourth", "third", "second"]);
 
     f.stores.index.reconcile_now(&key("third"));
@@ -201,7 +206,7 @@ async fn borrowed_services_are_found_by_who_has_them() {
     take(watcher::Event::InitApply(nobody));
     take(watcher::Event::InitDone);
     assert_eq!(borrowed("v"), none, "the list does not name it");
-    assert!(f.cluster.routes.borrowed.read().is_empty(), "nothing is left of what has gone");
+    assert!(f.cluster.borrowed.read().is_empty(), "nothing is left of what has gone");
 }
 
 /// Goal: while a former version is in force, events of its Service concern the ZeroScaler, whatever the newest version
@@ -247,7 +252,7 @@ async fn hosts_move_with_the_version_that_is_in_force() {
         f.take(versions(generation, in_force, hosts));
         for host in [old, new] {
             let expected = if host == asked { vec![Key::new("ns", "a")] } else { vec![] };
-            assert_eq!(f.cluster.routes.claims.of_host(host), expected, "{host}, {generation}, {in_force}");
+            assert_eq!(f.cluster.claims.of_host(host), expected, "{host}, {generation}, {in_force}");
         }
     }
 }

@@ -10,12 +10,10 @@ use common_api::ObjectReference;
 use common_controller::changes::{self, Change};
 use common_controller::key_of;
 use common_runtime::namespaces::Namespaces;
-use futures::StreamExt;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::Client;
-use kube::runtime::watcher;
 use parking_lot::RwLock;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -23,20 +21,15 @@ use tokio_util::sync::CancellationToken;
 /// All HorizontalPodAutoscalers of the cluster.
 #[derive(Debug)]
 pub(crate) struct Horizontals {
-    inner: RwLock<Inner>,
+    /// Target of each, in order of namespaces and names.
+    targets: RwLock<BTreeMap<Key, TargetKey>>,
     listed: watch::Sender<bool>,
 }
 
 impl Default for Horizontals {
     fn default() -> Self {
-        Self { inner: RwLock::default(), listed: watch::Sender::new(false) }
+        Self { targets: RwLock::default(), listed: watch::Sender::new(false) }
     }
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    targets: HashMap<Key, TargetKey>,
-    by_target: HashMap<TargetKey, BTreeSet<Key>>,
 }
 
 impl Horizontals {
@@ -48,31 +41,20 @@ impl Horizontals {
 
     /// Returns the first HorizontalPodAutoscaler, by name, that scales a target.
     pub(crate) fn of(&self, target: &TargetKey) -> Option<Key> {
-        self.inner.read().by_target.get(target)?.first().cloned()
+        let (targets, namespace) = (self.targets.read(), target.object.namespace());
+        let mut within = targets.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace() == namespace);
+        within.find(|(_, of)| *of == target).map(|(key, _)| key.clone())
     }
 
     /// Records the target of a HorizontalPodAutoscaler; `None` if it has no readable target or is deleted. Returns the
     /// affected targets.
     pub(crate) fn apply(&self, key: &Key, target: Option<TargetKey>) -> Vec<TargetKey> {
-        let mut inner = self.inner.write();
-        let before = inner.targets.get(key).cloned();
-        if before == target {
-            return Vec::new();
-        }
-        if let Some(before) = &before {
-            inner.targets.remove(key);
-            if let Some(naming) = inner.by_target.get_mut(before) {
-                naming.remove(key);
-                if naming.is_empty() {
-                    inner.by_target.remove(before);
-                }
-            }
-        }
-        if let Some(target) = &target {
-            inner.targets.insert(key.clone(), target.clone());
-            inner.by_target.entry(target.clone()).or_default().insert(key.clone());
-        }
-        before.into_iter().chain(target).collect()
+        let mut targets = self.targets.write();
+        let before = match target.clone() {
+            Some(target) => targets.insert(key.clone(), target),
+            None => targets.remove(key),
+        };
+        if before == target { Vec::new() } else { before.into_iter().chain(target).collect() }
     }
 
     /// Follows HorizontalPodAutoscalers until `shutdown` in a separate task. Calls `concern` for each target that gains
@@ -84,26 +66,17 @@ impl Horizontals {
         shutdown: &CancellationToken,
         concern: impl Fn(&TargetKey) + Send + 'static,
     ) {
-        let (horizontals, shutdown) = (self.clone(), shutdown.clone());
-        let mut changes =
-            changes::watch(namespaces.reach::<HorizontalPodAutoscaler>(client), watcher::Config::default());
-        tokio::spawn(async move {
-            loop {
-                let change = tokio::select! {
-                    change = changes.next() => change,
-                    () = shutdown.cancelled() => None,
-                };
-                let concerned = match change {
-                    Some(Change::Applied(object)) => horizontals.apply(&key_of(&object), target(&object)),
-                    Some(Change::Gone(key)) => horizontals.apply(&key, None),
-                    Some(Change::Listed) => {
-                        horizontals.listed.send_replace(true);
-                        Vec::new()
-                    }
-                    None => return,
-                };
-                concerned.iter().for_each(&concern);
-            }
+        let horizontals = self.clone();
+        changes::follow(namespaces.reach::<HorizontalPodAutoscaler>(client), shutdown, move |change| {
+            let concerned = match change {
+                Change::Applied(object) => horizontals.apply(&key_of(&object), target(&object)),
+                Change::Gone(key) => horizontals.apply(&key, None),
+                Change::Listed => {
+                    horizontals.listed.send_replace(true);
+                    Vec::new()
+                }
+            };
+            concerned.iter().for_each(&concern);
         });
     }
 }

@@ -15,9 +15,10 @@
 
 use super::claims::Claims;
 use super::confinements;
+use super::reasons::{HOST_CONFLICT, HOST_REFUSED};
 use common::RevisionKey as Key;
 use common::host::HostPattern;
-use common::hosts::claims::{Confinement, Ledger, Refusal, Rules};
+use common::hosts::claims::{Confinement, Ledger, Rules};
 use common::hosts::ledger::{self, Grants};
 use common::names;
 use common_controller::{Priority, Store, WorkQueue, trimmed};
@@ -27,45 +28,22 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Interval within which events are merged into one reconcile, which reads every claim and the whole ledger.
 pub(super) const MERGED_WITHIN: Duration = Duration::from_millis(100);
 
-/// Host that a ZeroScaler claims and does not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LostHost {
-    /// Another ZeroScaler has the host.
-    Taken { host: String, owner: Key },
-    /// The namespace may not have the host.
-    Refused { host: String, why: Refusal },
-}
-
-impl fmt::Display for LostHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Taken { host, owner } => write!(f, "{host} belongs to {owner}, which had it first"),
-            Self::Refused { host, why } => write!(f, "{host} cannot be had: {why}"),
-        }
-    }
-}
-
 /// Namespaces, the ledger, and the owners of hosts.
 pub(crate) struct Hosts {
     pub(crate) namespaces: Store<Confinement>,
     pub(crate) ledger: Store<ConfigMap>,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     system_namespace: String,
     cluster_domain: String,
     claims: Arc<Claims>,
-    namespaces: RwLock<BTreeMap<String, Confinement>>,
+    confinements: RwLock<BTreeMap<String, Confinement>>,
     /// Set if everything has been listed and all claimants have been queued.
     is_listed: AtomicBool,
     /// Owners of hosts according to the ledger.
@@ -86,46 +64,49 @@ impl Hosts {
         claims: Arc<Claims>,
         autoscalers: WorkQueue<Key>,
     ) -> Arc<Self> {
-        let shared = Arc::new(Shared {
-            system_namespace: system_namespace.to_owned(),
-            cluster_domain: cluster_domain.to_owned(),
-            claims,
-            namespaces: RwLock::default(),
-            is_listed: AtomicBool::new(false),
-            owners: RwLock::default(),
-            mapped: RwLock::default(),
-            queue: WorkQueue::new(),
-            autoscalers,
-        });
-        let (n, l) = (shared.clone(), shared.clone());
-        Arc::new(Self {
-            namespaces: Store::new(move |key, old: Option<&Arc<Confinement>>, new| {
-                if old != new {
-                    n.namespace(key.name(), new.map(|confinement| Confinement::clone(confinement)));
-                }
-            }),
-            ledger: Store::new(move |key, old, new| l.map(key, old, new)),
-            shared,
+        Arc::new_cyclic(|hosts: &Weak<Self>| {
+            let (n, l) = (hosts.clone(), hosts.clone());
+            Self {
+                namespaces: Store::new(move |key, old: Option<&Arc<Confinement>>, new| {
+                    if let Some(hosts) = n.upgrade().filter(|_| old != new) {
+                        hosts.namespace(key.name(), new.map(|confinement| Confinement::clone(confinement)));
+                    }
+                }),
+                ledger: Store::new(move |key, old, new| {
+                    if let Some(hosts) = l.upgrade() {
+                        hosts.map(key, old, new);
+                    }
+                }),
+                system_namespace: system_namespace.to_owned(),
+                cluster_domain: cluster_domain.to_owned(),
+                claims,
+                confinements: RwLock::default(),
+                is_listed: AtomicBool::new(false),
+                owners: RwLock::default(),
+                mapped: RwLock::default(),
+                queue: WorkQueue::new(),
+                autoscalers,
+            }
         })
     }
 
     /// Returns the queue of reconciles of the ledger.
     pub(crate) fn queue(&self) -> WorkQueue<Key> {
-        self.shared.queue.clone()
+        self.queue.clone()
     }
 
     /// Follows namespaces and ledger until `shutdown`, in separate tasks.
     pub(crate) fn follow(self: &Arc<Self>, client: &Client, namespaces: &Namespaces, shutdown: &CancellationToken) {
         let (client, namespaces) = (client.clone(), namespaces.clone());
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.shared.system_namespace);
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.system_namespace);
         let labelled = format!("{}={}", names::LEDGER, names::LEDGER_OF_HOSTS);
         let (hosts, shutdown) = (self.clone(), shutdown.clone());
         tokio::spawn(async move {
             let listed = async {
                 hosts.namespaces.synced().await;
                 hosts.ledger.synced().await;
-                hosts.shared.is_listed.store(true, Ordering::Relaxed);
-                hosts.shared.look_at(hosts.shared.claims.asking());
+                hosts.is_listed.store(true, Ordering::Relaxed);
+                hosts.look_at(hosts.claims.asking());
                 std::future::pending().await
             };
             tokio::select! {
@@ -139,26 +120,28 @@ impl Hosts {
 
     /// Queues a reconcile of the ledger.
     pub(crate) fn look(&self) {
-        self.shared.look();
+        // There is only one ledger, so one constant key is enough.
+        let key = Key::new(self.system_namespace.as_str(), names::LEDGER_OF_HOSTS);
+        self.queue.add_after(key, MERGED_WITHIN);
     }
 
-    /// Returns the reason why a ZeroScaler does not have a host that it claims. Returns `None` if it has the host, or
-    /// nothing is known yet.
-    pub(crate) fn lost(&self, autoscaler: &Key, host: &HostPattern) -> Option<LostHost> {
+    /// Returns the reason why a ZeroScaler does not have a host that it claims, as a word and a sentence. Returns `None`
+    /// if it has the host, or nothing is known yet.
+    pub(crate) fn lost(&self, autoscaler: &Key, host: &HostPattern) -> Option<(&'static str, String)> {
         if !self.namespaces.is_synced() {
             return None;
         }
-        if let Some(why) = self.shared.rules(|rules| rules.refuse(autoscaler.namespace(), host)) {
-            return Some(LostHost::Refused { host: host.to_string(), why });
+        if let Some(why) = self.rules(|rules| rules.refuse(autoscaler.namespace(), host)) {
+            return Some((HOST_REFUSED, format!("{host} cannot be had: {why}")));
         }
-        let (owners, host) = (self.shared.owners.read(), host.to_string());
-        let owner = owners.get(&host).filter(|owner| *owner != autoscaler)?.clone();
-        Some(LostHost::Taken { host, owner })
+        let owners = self.owners.read();
+        let owner = owners.get(&host.to_string()).filter(|owner| *owner != autoscaler)?;
+        Some((HOST_CONFLICT, format!("{host} belongs to {owner}, which had it first")))
     }
 
     /// Reports whether a host leads to a workload according to the ledger.
     pub(crate) fn has(&self, workload: &Key, host: &HostPattern) -> bool {
-        self.shared.owners.read().get(&host.to_string()) == Some(workload)
+        self.owners.read().get(&host.to_string()) == Some(workload)
     }
 
     /// Returns the present and the intended ledger, or `None` until everything has been listed.
@@ -166,13 +149,13 @@ impl Hosts {
         if !(self.namespaces.is_synced() && self.ledger.is_synced()) {
             return None;
         }
-        let namespaces = self.shared.mapped.read().clone();
+        let namespaces = self.mapped.read().clone();
         let held = namespaces.into_iter().filter_map(|namespace| {
-            let map = self.ledger.get(&self.shared.map_key(&namespace))?;
+            let map = self.ledger.get(&self.map_key(&namespace))?;
             Some((namespace, read(&map)))
         });
         let held: Ledger = held.collect();
-        let wanted = self.shared.rules(|rules| self.shared.claims.settle(&held, rules));
+        let wanted = self.rules(|rules| self.claims.settle(&held, rules));
         Some((held, wanted))
     }
 
@@ -181,25 +164,17 @@ impl Hosts {
         let granted = held.iter().flat_map(|(namespace, grants)| {
             grants.iter().map(move |(name, grant)| (Key::new(namespace, name), grant.uid.clone()))
         });
-        granted.filter(|(key, _)| !self.shared.claims.knows(key)).collect()
+        granted.filter(|(key, _)| !self.claims.knows(key)).collect()
     }
 
     /// Returns the key of a namespace's map.
     pub(super) fn map_key(&self, namespace: &str) -> Key {
-        self.shared.map_key(namespace)
+        Key::new(self.system_namespace.as_str(), ledger::map_name(namespace))
     }
 
     /// Records that a namespace was given a map, before the watch reports it.
     pub(super) fn note_map(&self, namespace: &str) {
-        self.shared.mapped.write().insert(namespace.to_owned());
-    }
-}
-
-impl Shared {
-    fn look(&self) {
-        // There is only one ledger, so one constant key is enough.
-        let key = Key::new(self.system_namespace.as_str(), names::LEDGER_OF_HOSTS);
-        self.queue.add_after(key, MERGED_WITHIN);
+        self.mapped.write().insert(namespace.to_owned());
     }
 
     fn look_at(&self, autoscalers: Vec<Key>) {
@@ -210,18 +185,14 @@ impl Shared {
     }
 
     fn rules<T>(&self, apply: impl FnOnce(Rules<'_>) -> T) -> T {
-        let namespaces = self.namespaces.read();
+        let namespaces = self.confinements.read();
         apply(Rules { cluster_domain: &self.cluster_domain, namespaces: &namespaces })
-    }
-
-    fn map_key(&self, namespace: &str) -> Key {
-        Key::new(self.system_namespace.as_str(), ledger::map_name(namespace))
     }
 
     fn namespace(&self, name: &str, confinement: Option<Confinement>) {
         match confinement {
-            Some(confinement) => self.namespaces.write().insert(name.to_owned(), confinement),
-            None => self.namespaces.write().remove(name),
+            Some(confinement) => self.confinements.write().insert(name.to_owned(), confinement),
+            None => self.confinements.write().remove(name),
         };
         if self.is_listed.load(Ordering::Relaxed) {
             self.look_at(self.claims.concerned_by(name, &self.cluster_domain));
@@ -306,7 +277,7 @@ mod tests {
             claims.apply(&key, Some(Named { services: [key.clone()].into(), claim }));
         }
         let hosts = Hosts::new("system", "cluster.local", claims, autoscalers.clone());
-        hosts.shared.is_listed.store(true, Ordering::Relaxed);
+        hosts.is_listed.store(true, Ordering::Relaxed);
         let confined = Confinement::To(Vec::new());
         for (version, confinement) in [("1", Some(Confinement::Free)), ("2", Some(confined)), ("", None)] {
             hosts.namespaces.apply(&Key::new("", "shop"), version, confinement);

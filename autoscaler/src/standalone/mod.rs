@@ -26,6 +26,7 @@ pub(crate) mod horizontals;
 mod hosts;
 mod hpa;
 pub(crate) mod ledger;
+mod multi_map;
 mod path_proof;
 pub(crate) mod paths;
 mod policies;
@@ -37,8 +38,6 @@ pub(crate) mod scalers;
 mod schedules;
 pub(crate) mod serverless;
 pub(crate) mod service_ports;
-pub(crate) mod settings;
-mod shown;
 pub(crate) mod unread;
 pub(crate) mod validation;
 pub(crate) mod workloads;
@@ -60,7 +59,6 @@ use kube::runtime::watcher;
 use ports::Numbers;
 use scalers::Scalers;
 use scalers::publication::Publisher;
-use shown::Shown;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -120,8 +118,7 @@ impl Decisions for Standalone {
         let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
         let range = wiring.ports_config.clone();
         let (namespace, domain) = (&wiring.system_namespace, &wiring.cluster_domain);
-        let cluster = Cluster::new(namespace, domain, queue.clone(), numbers.clone(), scalers.clone());
-        let cluster = Arc::new(cluster.within(self.namespaces.clone()));
+        let cluster = Cluster::new(namespace, domain, self.namespaces.clone(), queue.clone(), scalers.clone());
         let parts = Parts::new(wiring, queue, (cluster.clone(), self.namespaces.clone()), shutdown);
         let writes = || parts.writes.clone();
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
@@ -143,8 +140,7 @@ impl Decisions for Standalone {
         };
         let ports = passes(allocator, |allocator, key, _| async move { allocator.reconcile(&key).await });
         let publisher = Arc::new(Publisher::new(&parts, scalers.clone(), cluster.clone(), validation));
-        let shown = Arc::new(Shown { scalers: scalers.clone(), publisher: publisher.clone() });
-        let statuses = passes(publisher, |publisher, key, _| async move { publisher.reconcile(&key).await });
+        let statuses = passes(publisher.clone(), |publisher, key, _| async move { publisher.reconcile(&key).await });
         let labels = passes((scalers.clone(), writes()), |labels, key, _| async move {
             let (scalers, writes) = &*labels;
             scalers.enabled.reconcile(&key, scalers, writes).await
@@ -157,7 +153,7 @@ impl Decisions for Standalone {
             own("label zeroscale.dev/enabled", scalers.enabled.queue(), labels),
         ];
         tokio::spawn(look_with_each_leader(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
-        Reconcilers::new(parts, cluster, (Self::PROFILE.kind, workloads), controllers).showing(shown)
+        Reconcilers::new(parts, cluster, (Self::PROFILE.kind, workloads), controllers).showing(publisher)
     }
 }
 
@@ -174,7 +170,7 @@ async fn look_with_each_leader(
             Ok(()) = changes.changed() => {
                 cluster.hosts.look();
                 cluster.numbers.look();
-                cluster.scalers.enabled.look();
+                cluster.scalers.look_at_labels();
             }
             Ok(()) = range.changed() => cluster.numbers.look(),
             () = shutdown.cancelled() => return,

@@ -12,7 +12,7 @@
 //! The time until all nodes follow the slices cannot be proven; the grace period covers it.
 
 use super::cluster::Cluster;
-use super::serverless::slices;
+use super::serverless::{numbered, slices};
 use crate::engine::workload::PathProof;
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
@@ -65,30 +65,21 @@ impl PathByPort {
 
 /// Returns the destinations of the slices of a Service, or `None` if the slices do not lead to activators alone.
 fn leads(slices: &[Arc<EndpointSlice>], uid: &str, carried: &BTreeSet<String>) -> Option<Vec<(IpAddr, u16)>> {
-    let (mut leads, mut covered) = (Vec::new(), BTreeSet::new());
-    for slice in slices {
-        let ready =
-            slice.endpoints.iter().flatten().filter(|endpoint| {
-                endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
-            });
-        let addresses: Vec<IpAddr> =
-            ready.flat_map(|e| e.addresses.iter().filter_map(|address| address.parse().ok())).collect();
+    let leads_elsewhere = |slice: &Arc<EndpointSlice>| {
         let is_own = controller(&slice.metadata).is_some_and(|owner| owner.uid == uid);
         let is_public = slice.metadata.labels.iter().flatten().any(|(name, _)| name == names::SIDE);
-        match () {
-            () if addresses.is_empty() => {}
-            () if is_own && slices::leads_to_activators(slice) => {
-                for port in slice.ports.iter().flatten() {
-                    let number = u16::try_from(port.port?).ok()?;
-                    leads.extend(addresses.iter().map(|address| (*address, number)));
-                    covered.insert(port.name.clone().unwrap_or_default());
-                }
-            }
-            () if is_own && slices::is_ours(slice) && !is_public => {}
-            () => return None,
-        }
+        let is_exempt = slices::leads_to_activators(slice) || slices::is_ours(slice) && !is_public;
+        slices::ready(std::slice::from_ref(slice)) > 0 && !(is_own && is_exempt)
+    };
+    if slices.iter().any(leads_elsewhere) {
+        return None;
     }
-    (!leads.is_empty() && carried.is_subset(&covered)).then_some(leads)
+    let mut listed = numbered::listed(slices.iter().map(|slice| &**slice), uid);
+    listed.values_mut().for_each(|listed| listed.retain(|at| at.ready));
+    let is_covered = |port: &String| listed.get(port).is_some_and(|listed| !listed.is_empty());
+    let is_covered = carried.iter().all(is_covered);
+    let leads: Vec<_> = listed.into_values().flatten().map(|at| (at.address, at.number)).collect();
+    (!leads.is_empty() && is_covered).then_some(leads)
 }
 
 #[cfg(test)]

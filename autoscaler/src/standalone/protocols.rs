@@ -33,35 +33,6 @@ pub(crate) enum Hint {
 const TCP_NUMBERS: [u16; 20] =
     [21, 22, 23, 25, 110, 119, 143, 587, 1433, 1521, 3306, 4222, 5432, 5672, 5900, 6379, 11_211, 27_017, 33_060, 2_525];
 
-/// Port names of protocols other than HTTP.
-const TCP_NAMES: [&str; 25] = [
-    "tcp",
-    "mysql",
-    "mariadb",
-    "postgres",
-    "postgresql",
-    "pgsql",
-    "redis",
-    "mongo",
-    "mongodb",
-    "amqp",
-    "mqtt",
-    "nats",
-    "kafka",
-    "memcache",
-    "memcached",
-    "smtp",
-    "submission",
-    "imap",
-    "pop3",
-    "ssh",
-    "sftp",
-    "ftp",
-    "telnet",
-    "ldap",
-    "vnc",
-];
-
 /// Suffixes that mean HTTP despite the protocol before them, as in `redis-metrics`.
 const BESIDE: [&str; 6] = ["metrics", "exporter", "http", "web", "ui", "admin"];
 
@@ -105,7 +76,13 @@ fn of_name(name: &str) -> Option<Hint> {
         "grpc" | "h2c" | "http2" => Some(Hint::Http(Protocol::H2c)),
         "http" | "http1" | "ws" => Some(Hint::Http(Protocol::Http1)),
         "https" | "tls" | "wss" | "grpcs" => Some(Hint::Unknown),
-        _ if TCP_NAMES.contains(&word) && !BESIDE.contains(&rest) => Some(Hint::Tcp),
+        "tcp" | "mysql" | "mariadb" | "postgres" | "postgresql" | "pgsql" | "redis" | "mongo" | "mongodb" | "amqp"
+        | "mqtt" | "nats" | "kafka" | "memcache" | "memcached" | "smtp" | "submission" | "imap" | "pop3" | "ssh"
+        | "sftp" | "ftp" | "telnet" | "ldap" | "vnc"
+            if !BESIDE.contains(&rest) =>
+        {
+            Some(Hint::Tcp)
+        }
         _ => None,
     }
 }

@@ -68,11 +68,13 @@ impl Unread {
     /// their uids. If a query fails, its namespace is in the result and the error is returned beside it.
     pub(super) async fn among(&self, missing: &BTreeMap<Key, String>) -> (BTreeSet<String>, Result<(), Error>) {
         let mut by_namespace: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
-        for (key, uid) in missing.iter().filter(|(key, _)| self.is_looked_at(key.namespace())) {
+        let is_watched = |key: &Key| self.namespaces.listed().is_some_and(|names| names.contains(key.namespace()));
+        for (key, uid) in missing.iter().filter(|(key, _)| is_watched(key)) {
             by_namespace.entry(key.namespace()).or_default().insert(key.name(), uid);
         }
-        let questions: Vec<_> =
-            by_namespace.iter().map(|(namespace, missing)| self.is_unread(namespace, missing)).collect();
+        let questions = by_namespace
+            .iter()
+            .map(|(namespace, missing)| self.remembered(namespace, self.is_unread(namespace, missing)));
         all_but_denied(by_namespace.keys().copied().zip(join_all(questions).await))
     }
 
@@ -81,54 +83,43 @@ impl Unread {
     pub(super) async fn still_led(&self, missing: &BTreeMap<Key, String>) -> (BTreeSet<String>, Result<(), Error>) {
         let is_unwatched = |namespace: &&str| self.namespaces.listed().is_some_and(|names| !names.contains(*namespace));
         let namespaces: BTreeSet<&str> = missing.keys().map(Key::namespace).filter(is_unwatched).collect();
-        let answers = join_all(namespaces.iter().map(|namespace| self.is_led(namespace))).await;
+        let answers =
+            join_all(namespaces.iter().map(|namespace| self.remembered(namespace, self.is_led(namespace)))).await;
         all_but_denied(namespaces.into_iter().zip(answers))
     }
 
-    async fn is_led(&self, namespace: &str) -> Result<bool, Error> {
-        if self.is_left_alone(namespace) {
-            return Ok(true);
-        }
+    async fn is_led(&self, namespace: &str) -> Result<bool, WriteError> {
         let ours = ListParams::default().labels(&format!("{LEADS_TO}={LEADS_TO_ACTIVATORS}")).limit(1);
         let slices = Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
         let doing = format!("failed to list EndpointSlices of {namespace}");
-        let answer = match answered(doing, slices.list_metadata(&ours)).await {
+        match answered(doing, slices.list_metadata(&ours)).await {
             Ok(list) => Ok(!list.items.is_empty()),
             Err(WriteError::Api { source, .. }) if code(&source) == Some(403) => Ok(false),
             Err(error) => Err(error),
-        };
-        Ok(self.remembered(namespace, answer)?)
+        }
     }
 
-    fn is_looked_at(&self, namespace: &str) -> bool {
-        self.namespaces.listed().is_some_and(|names| names.contains(namespace))
-    }
-
-    fn is_left_alone(&self, namespace: &str) -> bool {
-        self.until.lock().get(namespace).is_some_and(|until| Instant::now() < *until)
-    }
-
-    /// Reports whether one of these ZeroScalers, by name and uid, exists or may not be read. Repeats a positive result
-    /// that is less than [`AGAIN`] old.
-    async fn is_unread(&self, namespace: &str, missing: &BTreeMap<&str, &str>) -> Result<bool, Error> {
-        if self.is_left_alone(namespace) {
+    /// Returns the response to a query about a namespace. Repeats a positive response that is less than [`AGAIN`] old.
+    async fn remembered(
+        &self,
+        namespace: &str,
+        question: impl Future<Output = Result<bool, WriteError>>,
+    ) -> Result<bool, Error> {
+        if self.until.lock().get(namespace).is_some_and(|until| Instant::now() < *until) {
             return Ok(true);
         }
-        let answer = self.ask(namespace, missing).await;
-        Ok(self.remembered(namespace, answer)?)
-    }
-
-    fn remembered(&self, namespace: &str, answer: Result<bool, WriteError>) -> Result<bool, WriteError> {
+        let answer = question.await;
         let mut until = self.until.lock();
         match answer {
             Ok(true) | Err(WriteError::NoAnswer { .. }) => until.insert(namespace.to_owned(), Instant::now() + AGAIN),
             Ok(false) => until.remove(namespace),
             Err(_) => None,
         };
-        answer
+        Ok(answer?)
     }
 
-    async fn ask(&self, namespace: &str, missing: &BTreeMap<&str, &str>) -> Result<bool, WriteError> {
+    /// Reports whether one of these ZeroScalers, by name and uid, exists or may not be read.
+    async fn is_unread(&self, namespace: &str, missing: &BTreeMap<&str, &str>) -> Result<bool, WriteError> {
         let params = match missing.first_key_value() {
             Some((name, _)) if missing.len() == 1 => ListParams::default().fields(&format!("metadata.name={name}")),
             _ => ListParams::default(),

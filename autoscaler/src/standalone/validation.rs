@@ -13,9 +13,8 @@ use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use common::field::FieldErrors;
 use common_api::ZeroScaler;
-use common_controller::packed::{Held, Packer};
-use common_controller::version_of;
-use dashmap::DashMap;
+use common_controller::{Store, version_of};
+use kube::ResourceExt;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -33,22 +32,13 @@ pub(crate) struct Validation {
     hpa: Hpa,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
     scalers: Arc<Scalers>,
-    packer: Packer<ZeroScaler>,
-    served: DashMap<Key, Kept>,
-}
-
-/// Last served version of a ZeroScaler, without its status.
-struct Kept {
-    /// Its resourceVersion.
-    version: u64,
-    /// Configuration with which it was valid.
-    config: Arc<AutoscalerConfig>,
-    held: Held<ZeroScaler>,
+    /// Version of each ZeroScaler that was served last, without its status.
+    served: Store<ZeroScaler>,
 }
 
 impl Validation {
     pub(crate) fn new(hpa: Hpa, config: watch::Receiver<Arc<AutoscalerConfig>>, scalers: Arc<Scalers>) -> Self {
-        Self { hpa, config, scalers, packer: Packer::new(), served: DashMap::new() }
+        Self { hpa, config, scalers, served: Store::packing(|_, _, _| {}) }
     }
 
     /// Returns the version in force: a former version that is kept, or else the newest if it is valid, or else the last
@@ -61,23 +51,21 @@ impl Validation {
         if let Some((original, plan)) = kept.and_then(|kept| self.plan(&kept).ok().map(|plan| (kept, plan))) {
             return Ok(Accepted { plan, original }); // The status reports the fault of the newest version.
         }
-        self.newest(key, original).or_else(|errors| self.former(key, original).ok_or(errors))
+        self.newest(original).or_else(|errors| self.former(key, original).ok_or(errors))
     }
 
     /// Validates the newest version.
     ///
     /// # Errors
     /// Returns the violated rules.
-    pub(super) fn newest(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
-        let config = self.config.borrow().clone();
-        let checked = if self.is_served(key, original, &config) { Ok(()) } else { check(original, &config) };
-        let ((), plan) = all_errors(checked, self.plan(original))?;
+    pub(super) fn newest(&self, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
+        let ((), plan) = all_errors(check(original, &self.config.borrow()), self.plan(original))?;
         Ok(Accepted { plan, original: original.clone() })
     }
 
     /// Returns the version that was served last, if it is known.
     pub(super) fn former(&self, key: &Key, original: &ZeroScaler) -> Option<Accepted> {
-        let former = self.served_last(key).filter(|former| former.metadata.uid == original.metadata.uid);
+        let former = self.served.get(key).filter(|former| former.metadata.uid == original.metadata.uid);
         let former = former.or_else(|| self.written(original))?;
         let plan = self.plan(&former).ok()?;
         Some(Accepted { plan, original: former })
@@ -93,33 +81,18 @@ impl Validation {
 
     /// Returns the version in force, if this process knows it.
     pub(super) fn in_force(&self, key: &Key, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
-        let known = self.scalers.kept(key).or_else(|| self.served_last(key));
+        let known = self.scalers.kept(key).or_else(|| self.served.get(key));
         known.filter(|known| known.metadata.uid == original.metadata.uid)
-    }
-
-    /// Returns the version of a ZeroScaler that this process served last.
-    fn served_last(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
-        let kept = self.served.get(key).map(|kept| kept.held.clone())?;
-        self.packer.take_out(&kept)
     }
 
     /// Records that the newest version is served.
     pub(super) fn serves(&self, key: &Key, original: &Arc<ZeroScaler>) {
         self.scalers.keep(key, None);
-        let config = self.config.borrow().clone();
-        if !self.is_served(key, original, &config) {
+        if self.served.version(key) != Some(version_of(&**original)) {
             // By the time this version is needed, its status belongs to another version.
             let version_alone = ZeroScaler { status: None, ..ZeroScaler::clone(original) };
-            let held = self.packer.pack(Arc::new(version_alone));
-            self.served.insert(key.clone(), Kept { version: version_of(&**original), config, held });
+            self.served.apply(key, &original.resource_version().unwrap_or_default(), Some(version_alone));
         }
-    }
-
-    /// Reports whether exactly this version was served last, with exactly this configuration.
-    fn is_served(&self, key: &Key, object: &ZeroScaler, config: &Arc<AutoscalerConfig>) -> bool {
-        let version = version_of(object);
-        let is_it = |kept: &Kept| version != 0 && kept.version == version && Arc::ptr_eq(&kept.config, config);
-        self.served.get(key).is_some_and(|kept| is_it(&kept))
     }
 
     /// Records that a former version stays in force.
@@ -136,7 +109,7 @@ impl Validation {
 
     /// Forgets a ZeroScaler.
     pub(crate) fn forget(&self, key: &Key) {
-        self.served.remove(key);
+        self.served.apply(key, "", None);
         self.scalers.keep(key, None);
     }
 }

@@ -16,6 +16,7 @@ use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use tokio_util::sync::CancellationToken;
 
 /// Change of one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,6 +79,25 @@ where
 {
     let mut changes = Changes::default();
     watching::watch(reach, config).flat_map(move |event| stream::iter(changes.take(event))).boxed()
+}
+
+/// Passes all changes of the objects of `reach` to `apply` until `shutdown`, in a separate task.
+pub fn follow<K>(
+    reach: impl Into<Reach<K>>,
+    shutdown: &CancellationToken,
+    mut apply: impl FnMut(Change<K>) + Send + 'static,
+) where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let (mut changes, shutdown) = (watch(reach, watcher::Config::default()), shutdown.clone());
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                Some(change) = changes.next() => apply(change),
+                () = shutdown.cancelled() => return,
+            }
+        }
+    });
 }
 
 #[cfg(test)]

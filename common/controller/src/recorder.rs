@@ -103,7 +103,7 @@ impl Recorder {
 }
 
 /// Builds an event about `object`, with a unique name.
-pub fn event<K: Resource<DynamicType = ()>>(
+fn event<K: Resource<DynamicType = ()>>(
     component: &'static str,
     object: &K,
     severity: Severity,

@@ -341,9 +341,8 @@ impl Fixture {
     fn standalone_with(hpa: Hpa, namespaces: Namespaces) -> Self {
         let (fakes, queue) = (Arc::new(Fakes::default()), WorkQueue::new());
         let numbers = Numbers::new("system", queue.clone());
-        let scalers = Scalers::new(fakes.clone(), numbers.clone());
-        let cluster = Cluster::new("system", "cluster.local", queue.clone(), numbers, scalers.clone());
-        let cluster = Arc::new(cluster.within(namespaces.clone()));
+        let scalers = Scalers::new(fakes.clone(), numbers);
+        let cluster = Cluster::new("system", "cluster.local", namespaces.clone(), queue.clone(), scalers.clone());
         Self::with(NOBODY, fakes, queue, (cluster.clone(), namespaces.clone()), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
             let workloads = Arc::new(Workloads::new(parts, hpa, validation.clone(), cluster.clone()));
@@ -483,8 +482,8 @@ impl Fixture {
         self.metrics.now(PODS, 200, pods).now(USAGE, 200, usage);
     }
 
-    /// Returns the messages of the events since the last call. Time is paused.
-    pub(super) async fn said(&mut self) -> Vec<String> {
+    /// Returns reasons and messages of the events since the last call. Time is paused.
+    pub(super) async fn said(&mut self) -> Vec<(String, String)> {
         let mut said = Vec::new();
         // The timeout expires when all tasks are idle.
         while let Ok(Some((request, respond))) =
@@ -492,7 +491,8 @@ impl Fixture {
         {
             let bytes = request.into_body().collect_bytes().await.expect("a body");
             let event: Value = serde_json::from_slice(&bytes).expect("an event");
-            said.push(event["message"].as_str().expect("a message").to_owned());
+            let text = |field: &str| event[field].as_str().expect(field).to_owned();
+            said.push((text("reason"), text("message")));
             respond.send_response(Response::new(Body::from(bytes.to_vec())));
         }
         said

@@ -291,7 +291,7 @@ fn waking() -> Fixture {
 async fn a_wake_is_told_when_it_is_over() {
     let mut f = waking();
     pass(&mut f, vec![patched(1)]).await.expect("replicas first, and nothing else");
-    assert_eq!(f.said().await, [""; 0], "on its way");
+    assert_eq!(f.said().await, [], "on its way");
     tokio::time::advance(Duration::from_millis(1_900)).await;
     f.ready(1);
     let up = put_status().with(|body| {

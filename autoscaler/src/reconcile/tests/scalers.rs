@@ -570,7 +570,7 @@ async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
         (moved["metadata"]["generation"], moved["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
         f.put_scaler(moved);
         let first = settled(&mut f).await;
-        let writes: Vec<_> = lines(&first).into_iter().filter(|line| !line.ends_with("/events")).collect();
+        let writes = lines(&first);
         let scale = "PATCH /apis/apps/v1/namespaces/ns/deployments/old/scale";
         assert!(writes.contains(&scale), "{has_seen}: {writes:?}");
         assert_eq!(first.iter().find(|(_, line, _)| line == scale).expect("the scale").2[0]["value"], 3);
@@ -667,77 +667,41 @@ pub(super) async fn settled(f: &mut Fixture) -> Vec<super::fixture::Asked> {
     asked
 }
 
-/// Returns the events among the requests: reason and message.
-fn events(asked: &[super::fixture::Asked]) -> Vec<(String, String)> {
-    let events = asked.iter().filter(|(_, line, _)| line == "POST /api/v1/namespaces/ns/events");
-    let text = |body: &Value, field: &str| body[field].as_str().unwrap_or_default().to_owned();
-    events.map(|(_, _, body)| (text(body, "reason"), text(body, "message"))).collect()
-}
-
-/// Goal: adoption, errors and conflicts are each reported by one event, before the status, however often it is
-/// reconciled.
-#[tokio::test]
-async fn what_is_new_is_said_once_and_before_the_status() {
+/// Goal: adoption, errors and conflicts are each reported by one event, however often it is reconciled, and only after
+/// the status is written.
+#[tokio::test(start_paused = true)]
+async fn what_is_new_is_said_once() {
     let mut f = Fixture::standalone();
     f.put_scaler(scaler(json!({})));
     f.put_service(service());
     f.put_target(2);
     f.ready(2);
+    let born = f.settle_refused((&format!("PUT {ZS}/status"), 500, "no storage")).await;
+    assert!(lines(&born).contains(&format!("PUT {ZS}/status").as_str()), "{:?}", lines(&born));
+    assert_eq!(f.said().await, [], "it is not written");
     let born = f.settle().await;
     let adopted = "Deployment hello is taken over with 2 replicas, and Service hello with selector app=hello";
-    assert_eq!(events(&born), [("Adopted".to_owned(), adopted.to_owned())]);
-    let position = |asked: &[super::fixture::Asked], end: &str| {
-        asked.iter().position(|(_, line, _)| line.ends_with(end)).unwrap_or_else(|| panic!("{end}: {:?}", lines(asked)))
-    };
-    assert!(position(&born, "/events") < position(&born, "/status"));
+    assert_eq!(f.said().await, [("Adopted".to_owned(), adopted.to_owned())]);
     let mut written = born.last().expect("a status").2.clone();
     written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
     f.put_scaler(written);
-    assert_eq!(events(&f.settle().await), []);
+    f.settle().await;
+    assert_eq!(f.said().await, []);
 
     let mut wrong = asleep(json!({"scale": {"min": 7, "max": 5}}));
     (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
     f.put_scaler(wrong);
     let refused = f.settle().await;
-    let told = events(&refused);
+    let told = f.said().await;
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].0 == "Invalid" && told[0].1.contains("min 7 is above max 5"), "{told:?}");
     let mut written = refused.last().expect("a status").2.clone();
     written["metadata"]["resourceVersion"] = json!("301");
     f.put_scaler(written);
     for _ in 0..3 {
-        assert_eq!(events(&f.settle().await), []);
+        f.settle().await;
+        assert_eq!(f.said().await, []);
     }
-}
-
-/// Goal: a failed write of an event does not keep the status from being written in the same reconcile, and does not
-/// fail the reconcile, which would lengthen the status's back-off. The event is written later, once.
-#[tokio::test(start_paused = true)]
-async fn an_event_that_cannot_be_written_keeps_no_status_back() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(2);
-    f.ready(2);
-    let born = f.settle_refused(("POST /api/v1/namespaces/ns/events", 500, "no storage")).await;
-    let (_, line, status) = born.last().expect("a status");
-    assert_eq!(*line, format!("PUT {ZS}/status"), "{:?}", lines(&born));
-    assert_eq!(condition(status, "Adopted").0, "True", "{status}");
-    let told = events(&born);
-    assert_eq!(told.len(), 1, "{told:?}");
-    let mut written = status.clone();
-    written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
-    f.put_scaler(written);
-    let event = expect("POST /api/v1/namespaces/ns/events").refused(500, "no storage");
-    f.play(vec![event], async |cx, key| cx.publisher().reconcile(key).await).await.expect("the status is written");
-    let queue = f.cx.cluster().scalers.queue();
-    while queue.try_next().is_some() {}
-    tokio::time::advance(Duration::from_secs(9)).await;
-    assert!(queue.try_next().is_none());
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(queue.try_next().is_some(), "it is tried again, and not after ever longer times");
-    assert_eq!(events(&f.settle().await), told, "the same again");
-    assert_eq!(events(&f.settle().await), []);
 }
 
 /// Goal: the deciders can tell which ZeroScalers exist, so that stats of those that are not adopted yet request a
@@ -790,7 +754,7 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
         assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
         let touched = |line: &&str| line.contains("/services") || line.contains("/scale") || line.starts_with("PATCH");
         assert!(!lines(&asked).iter().any(touched), "{words:?}: {:?}", lines(&asked));
-        assert_eq!(events(&asked).len(), 1, "{words:?}");
+        assert_eq!(f.said().await.len(), 1, "{words:?}");
     }
     let mut f = Fixture::standalone();
     f.put_scaler(scaler(json!({})));
@@ -901,7 +865,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         let status = &last_status(&asked)["status"];
         assert_eq!((&status["service"], &status["ports"][0]["name"]), (&json!("hello"), &json!("web")), "{reason}");
         assert!(status["backend"]["wakeRefused"].is_null(), "{reason}: it wakes");
-        let mut touched: Vec<_> = lines(&asked).into_iter().filter(|line| !line.ends_with("/events")).collect();
+        let mut touched = lines(&asked);
         touched.dedup(); // The response to the first is not newer than the edit.
         assert_eq!(touched, [format!("PUT {ZS}/status")], "{reason}: nothing else is touched");
         woken(&mut f, 1).await;
@@ -1005,7 +969,7 @@ async fn activators_are_told_that_the_target_is_away() {
 
 /// Goal: of two ZeroScalers with the same target the one that has adopted it keeps it, else the older one gets it. The
 /// other one reports the conflict, and gets the target when it is free.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn two_that_name_one_target_do_not_share_it() {
     let named = |name: &str, created: &str| {
         let mut value = scaler(json!({}));
@@ -1033,7 +997,7 @@ async fn two_that_name_one_target_do_not_share_it() {
         "{:?}",
         lines(&asked)
     );
-    assert_eq!(events(&asked).len(), 1);
+    assert_eq!(f.said().await.len(), 1);
 
     let queue = f.cx.stores.queue().clone();
     while queue.try_next().is_some() {}
@@ -1060,7 +1024,7 @@ async fn two_that_name_one_target_do_not_share_it() {
 
 /// Goal: in a namespace whose policies admit no activator, Ready and one event report the missing rule. A served
 /// workload stays Ready, because it is not known whether the cluster enforces policies.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_policy_that_lets_no_activator_in_is_named() {
     let mut f = Fixture::standalone();
     f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
@@ -1069,9 +1033,9 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     f.put_target(2);
     f.ready(2);
     f.activators(&[(A, true)]);
-    let told = |asked: &_| events(asked).into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
+    let reasons = |said: Vec<(String, String)>| said.into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
     let born = f.settle().await;
-    assert_eq!(told(&born), ["Adopted"]);
+    assert_eq!(reasons(f.said().await), ["Adopted"]);
     let mut written = born.last().expect("a status").2.clone();
     written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
     f.put_scaler(written);
@@ -1081,7 +1045,7 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     assert_eq!(is, "True");
     let rule = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: system}}, podSelector: {matchLabels: {app: activator}}}";
     assert!(message.starts_with("NetworkPolicy \"deny\"") && message.contains(rule), "{message}");
-    assert_eq!(told(&asked), ["NetworkPolicy"]);
+    assert_eq!(reasons(f.said().await), ["NetworkPolicy"]);
 }
 
 /// Goal: a host of another namespace is refused and reported with the host and the rule; everything else is served.

@@ -17,48 +17,46 @@ use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
 use common::RevisionKey as Key;
 use common_api::{ZeroScaler, ZeroScalerSpec, zeroscaler};
-use common_controller::changes::{Change, watch};
 use common_controller::objects::{controller, controller_reference};
-use common_controller::{Kind, Priority, Severity, WorkQueue, key_of};
+use common_controller::{Kind, Priority, Recorder, Store, WorkQueue};
 use common_runtime::namespaces::{Namespaces, Reach};
-use futures::StreamExt;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::ListParams;
 use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt};
-use parking_lot::RwLock;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Label on a workload that requests a ZeroScaler, and on the ZeroScaler created for it.
 pub(crate) const ENABLED: &str = "zeroscale.dev/enabled";
-/// Number of kinds that may have the label.
-const KINDS: usize = 2;
+/// Delay before the next look at a ZeroScaler whose owner may not be listed yet.
+const LISTED_RECHECK: Duration = Duration::from_secs(1);
+
+/// Workload with the label.
+#[derive(Debug)]
+struct Labelled {
+    workload: OwnerReference,
+    value: String,
+}
 
 /// All workloads with the label.
-#[derive(Debug, Default)]
 pub(crate) struct Enabled {
-    /// Requests by name, then by kind. Of two kinds with the same name, the first kind wins.
-    asking: RwLock<HashMap<Key, BTreeMap<String, OwnerReference>>>,
-    /// Workloads with an unknown label value, by name and kind.
-    strange: RwLock<HashMap<(Key, String), Strange>>,
-    /// ZeroScalers that were created for a label.
-    made: RwLock<BTreeSet<Key>>,
-    /// Number of kinds that have been listed.
-    listed: AtomicUsize,
+    deployments: Arc<Store<Labelled>>,
+    stateful_sets: Arc<Store<Labelled>>,
     queue: WorkQueue<Key>,
 }
 
-/// Unknown value of the label, and the uid of its workload.
-#[derive(Clone, Debug)]
-struct Strange {
-    uid: Option<String>,
-    value: String,
-    /// Set if the event about it was sent.
-    is_told: bool,
+impl Default for Enabled {
+    fn default() -> Self {
+        let queue = WorkQueue::<Key>::new();
+        let store = || {
+            let queue = queue.clone();
+            Arc::new(Store::new(move |key: &Key, _, _| queue.add(key.clone(), Priority::Normal)))
+        };
+        Self { deployments: store(), stateful_sets: store(), queue }
+    }
 }
 
 impl Enabled {
@@ -68,120 +66,23 @@ impl Enabled {
     }
 
     /// Follows labelled workloads until `shutdown`, in separate tasks.
-    pub(crate) fn follow(self: &Arc<Self>, (client, namespaces): (&Client, &Namespaces), shutdown: &CancellationToken) {
-        self.each::<Deployment>(namespaces.reach(client), shutdown);
-        self.each::<StatefulSet>(namespaces.reach(client), shutdown);
-    }
-
-    fn each<K: Kind>(self: &Arc<Self>, reach: Reach<K>, shutdown: &CancellationToken) {
-        let (enabled, shutdown) = (self.clone(), shutdown.clone());
-        let mut changes = watch(reach, Config::default().labels(ENABLED));
-        let mut is_listed = false; // A broken watch lists again, which must not count twice.
-        tokio::spawn(async move {
-            loop {
-                let change = tokio::select! {
-                    change = changes.next() => change,
-                    () = shutdown.cancelled() => return,
-                };
-                match change {
-                    Some(Change::Applied(object)) => {
-                        let value = object.labels().get(ENABLED).map(String::as_str).unwrap_or_default();
-                        enabled.note::<K>(&key_of(&object), &object, value);
-                        if value != "true" {
-                            enabled.tell::<K>(&key_of(&object), None);
-                            continue;
-                        }
-                        // Blocking the owner's deletion would require permissions on owners.
-                        let owner = OwnerReference { block_owner_deletion: None, ..controller_reference(&object) };
-                        enabled.tell::<K>(&key_of(&object), Some(owner));
-                    }
-                    Some(Change::Gone(key)) => {
-                        enabled.strange.write().remove(&(key.clone(), K::kind(&()).into_owned()));
-                        enabled.tell::<K>(&key, None);
-                    }
-                    Some(Change::Listed) => {
-                        if !std::mem::replace(&mut is_listed, true) {
-                            enabled.listed.fetch_add(1, Ordering::AcqRel);
-                        }
-                        enabled.look_at_made();
-                    }
-                    None => return,
-                }
-            }
-        });
-    }
-
-    /// Records an unknown value of a workload's label, or forgets it after a correction.
-    fn note<K: Kind>(&self, key: &Key, object: &K, value: &str) {
-        let (at, uid) = ((key.clone(), K::kind(&()).into_owned()), object.uid());
-        let mut strange = self.strange.write();
-        if value == "true" || value == "false" {
-            strange.remove(&at);
-        } else if strange.get(&at).is_none_or(|known| known.value != value || known.uid != uid) {
-            strange.insert(at, Strange { uid, value: value.to_owned(), is_told: false });
-        }
-    }
-
-    /// Reports an unknown label value by an event, once.
-    fn complain<K: Kind>(&self, key: &Key, writes: &Writes, about: impl FnOnce(ObjectMeta) -> K) {
-        let mut strange = self.strange.write();
-        let at = (key.clone(), K::kind(&()).into_owned());
-        let Some(found) = strange.get_mut(&at).filter(|found| !found.is_told) else { return };
-        found.is_told = true;
-        let message = format!(
-            "label {ENABLED}: {:?} asks for nothing: \"true\" makes a ZeroScaler, \"false\" makes none; set it to one of them",
-            found.value
-        );
-        let (name, namespace) = (Some(key.name().to_owned()), Some(key.namespace().to_owned()));
-        let object = about(ObjectMeta { name, namespace, uid: found.uid.clone(), ..ObjectMeta::default() });
-        writes.recorder.say(COMPONENT, &object, Severity::Warning, "LabelNotUnderstood", message);
-    }
-
-    /// Records the request of a workload, or its end if `reference` is `None`.
-    fn tell<K: Kind>(&self, key: &Key, reference: Option<OwnerReference>) {
-        {
-            let (mut asking, kind) = (self.asking.write(), K::kind(&()).into_owned());
-            match reference {
-                Some(reference) => {
-                    asking.entry(key.clone()).or_default().insert(kind, reference);
-                }
-                None => {
-                    if let Some(kinds) = asking.get_mut(key) {
-                        kinds.remove(&kind);
-                        if kinds.is_empty() {
-                            asking.remove(key);
-                        }
-                    }
-                }
-            }
-        }
-        self.queue.add(key.clone(), Priority::Normal);
+    pub(crate) fn follow(&self, (client, namespaces): (&Client, &Namespaces), shutdown: &CancellationToken) {
+        spawn::<Deployment>(&self.deployments, namespaces.reach(client), shutdown);
+        spawn::<StatefulSet>(&self.stateful_sets, namespaces.reach(client), shutdown);
     }
 
     /// Records the present ZeroScaler of this name; `None` if there is none.
     pub(super) fn take(&self, key: &Key, object: Option<&ZeroScaler>) {
-        let is_made = object.is_some_and(is_made);
-        let mut made = self.made.write();
-        match is_made {
-            true => made.insert(key.clone()),
-            false => made.remove(key),
-        };
-        drop(made);
         // If a requested ZeroScaler is deleted, another must be created.
-        if is_made || object.is_none() {
+        if object.is_none_or(is_made) {
             self.queue.add(key.clone(), Priority::Normal);
         }
     }
 
-    /// Queues all ZeroScalers that were created for a label.
-    fn look_at_made(&self) {
-        let made: Vec<Key> = self.made.read().iter().cloned().collect();
-        made.into_iter().for_each(|key| self.queue.add(key, Priority::Slow));
-    }
-
-    /// Returns the workload that requests a ZeroScaler of this name.
+    /// Returns the workload that requests a ZeroScaler of this name. Of two kinds with the same name, the first wins.
     fn asking(&self, key: &Key) -> Option<OwnerReference> {
-        self.asking.read().get(key)?.values().next().cloned()
+        let mut found = [&self.deployments, &self.stateful_sets].into_iter().filter_map(|store| store.get(key));
+        found.find(|found| found.value == "true").map(|found| found.workload.clone())
     }
 
     /// Reconciles one name.
@@ -192,8 +93,8 @@ impl Enabled {
         if !writes.leadership.owns(key) {
             return Ok(());
         }
-        self.complain(key, writes, |metadata| Deployment { metadata, ..Deployment::default() });
-        self.complain(key, writes, |metadata| StatefulSet { metadata, ..StatefulSet::default() });
+        complain::<Deployment>(&self.deployments, key, &writes.recorder);
+        complain::<StatefulSet>(&self.stateful_sets, key, &writes.recorder);
         match (self.asking(key), scalers.get(key)) {
             (Some(workload), None) => {
                 let made = made_for(key, workload);
@@ -201,9 +102,12 @@ impl Enabled {
             }
             (asking, Some(have)) if is_made(&have) && have.metadata.deletion_timestamp.is_none() => {
                 let owner = controller(&have.metadata).map(|owner| owner.uid.as_str());
-                let is_asked_for = asking.is_some_and(|workload| Some(workload.uid.as_str()) == owner);
-                let is_listed = self.listed.load(Ordering::Acquire) >= KINDS;
-                if is_listed && !is_asked_for && !is_asking(&writes.client, key, &have).await? {
+                if asking.is_some_and(|workload| Some(workload.uid.as_str()) == owner) {
+                    return Ok(());
+                }
+                if !(self.deployments.is_synced() && self.stateful_sets.is_synced()) {
+                    self.queue.add_after(key.clone(), LISTED_RECHECK);
+                } else if !is_asking(&writes.client, key, &have).await? {
                     writes.delete(key, &scalers.objects, key, "failed to delete the ZeroScaler of a label").await?;
                 }
             }
@@ -212,13 +116,41 @@ impl Enabled {
         Ok(())
     }
 
-    /// Queues all labels and created ZeroScalers, because a new leader ignored all events before it became the leader.
-    pub(crate) fn look(&self) {
-        let mut asking: Vec<Key> = self.asking.read().keys().cloned().collect();
-        asking.extend(self.strange.read().keys().map(|(key, _)| key.clone()));
-        asking.into_iter().for_each(|key| self.queue.add(key, Priority::Slow));
-        self.look_at_made();
+    /// Queues all labels and the ZeroScalers of these names, because a new leader ignored all events before it became
+    /// the leader.
+    pub(crate) fn look(&self, scalers: impl IntoIterator<Item = Key>) {
+        let labelled = self.deployments.keys().into_iter().chain(self.stateful_sets.keys());
+        labelled.chain(scalers).for_each(|key| self.queue.add(key, Priority::Slow));
     }
+}
+
+/// Feeds a store with the labelled workloads of one kind until `shutdown`, in a separate task.
+fn spawn<K: Kind>(store: &Arc<Store<Labelled>>, reach: Reach<K>, shutdown: &CancellationToken) {
+    let labelled = |object: K| Labelled {
+        value: object.labels().get(ENABLED).cloned().unwrap_or_default(),
+        // Blocking the owner's deletion would require permissions on owners.
+        workload: OwnerReference { block_owner_deletion: None, ..controller_reference(&object) },
+    };
+    let (store, shutdown) = (store.clone(), shutdown.clone());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = store.follow(reach, Config::default().labels(ENABLED), labelled) => {}
+            () = shutdown.cancelled() => {}
+        }
+    });
+}
+
+/// Reports an unknown value of a workload's label by an event.
+fn complain<K: Kind + Default>(store: &Store<Labelled>, key: &Key, recorder: &Recorder) {
+    let Some(found) = store.get(key).filter(|found| found.value != "true" && found.value != "false") else { return };
+    let message = format!(
+        "label {ENABLED}: {:?} asks for nothing: \"true\" makes a ZeroScaler, \"false\" makes none; set it to one of them",
+        found.value
+    );
+    let mut object = K::default();
+    let (name, namespace) = (Some(key.name().to_owned()), Some(key.namespace().to_owned()));
+    *object.meta_mut() = ObjectMeta { name, namespace, uid: Some(found.workload.uid.clone()), ..ObjectMeta::default() };
+    recorder.complain(COMPONENT, &object, "LabelNotUnderstood", message);
 }
 
 /// Reports whether a ZeroScaler was created for a label.
@@ -267,8 +199,7 @@ mod tests {
     use crate::standalone::ports::Numbers;
     use crate::standalone::unread::ANSWERED_WITHIN;
     use common::write_rate::Rate;
-    use common_controller::Alone;
-    use common_controller::{Recorder, WriteLimiter};
+    use common_controller::{Alone, WriteLimiter};
     use common_runtime::clock::Clock;
     use http::{Request, Response};
     use kube::client::Body;
@@ -282,6 +213,10 @@ mod tests {
         keys
     }
 
+    fn labelled(workload: OwnerReference, value: &str) -> Labelled {
+        Labelled { workload, value: value.to_owned() }
+    }
+
     /// Goal: a new leader looks at every label, also at removed ones, because a process that does not lead ignores
     /// events.
     #[tokio::test]
@@ -292,26 +227,28 @@ mod tests {
         let mut made = made_for(&Key::new("ns", "made"), owner.clone());
         (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
         scalers.take(made, &|_, _, _| {});
-        scalers.enabled.tell::<Deployment>(&Key::new("ns", "asks"), Some(owner));
+        scalers.enabled.deployments.apply(&Key::new("ns", "asks"), "1", Some(labelled(owner, "true")));
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
         assert_eq!(drained(&queue), [""; 0]);
-        scalers.enabled.look();
+        scalers.look_at_labels();
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
     }
 
-    /// Goal: an unknown value is reported once, another unknown value again, and known values never.
+    /// Goal: only the value "true" requests a ZeroScaler, and a Deployment comes before a StatefulSet of its name.
     #[test]
-    fn a_value_that_means_nothing_is_noted_until_it_is_told() {
-        let enabled = Enabled::default();
-        let (key, object) = (Key::new("ns", "a"), Deployment::default());
-        let at = (key.clone(), "Deployment".to_owned());
-        for (value, is_new) in
-            [("yes", true), ("yes", false), ("True", true), ("true", false), ("False", true), ("false", false)]
+    fn only_true_asks() {
+        let (enabled, key) = (Enabled::default(), Key::new("ns", "a"));
+        let owner = |kind: &str| OwnerReference { kind: kind.into(), ..OwnerReference::default() };
+        let asking = || enabled.asking(&key).map(|owner| owner.kind);
+        enabled.stateful_sets.apply(&key, "1", Some(labelled(owner("StatefulSet"), "true")));
+        for (version, value, expected) in
+            [("2", "yes", "StatefulSet"), ("3", "true", "Deployment"), ("4", "false", "StatefulSet")]
         {
-            enabled.note(&key, &object, value);
-            let found = enabled.strange.write().get_mut(&at).map(|found| !std::mem::replace(&mut found.is_told, true));
-            assert_eq!(found.unwrap_or(false), is_new, "{value}");
+            enabled.deployments.apply(&key, version, Some(labelled(owner("Deployment"), value)));
+            assert_eq!(asking().as_deref(), Some(expected), "{value}");
         }
+        enabled.stateful_sets.apply(&key, "", None);
+        assert_eq!(asking(), None);
     }
 
     /// Returns the requests sent by a reconcile of `ns/made`, whose owner this process does not know, and the result.
@@ -340,7 +277,8 @@ mod tests {
         let mut made = made_for(&key, owner);
         (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
         scalers.take(made, &|_, _, _| {});
-        scalers.enabled.listed.store(KINDS, Ordering::Release);
+        scalers.enabled.deployments.listed();
+        scalers.enabled.stateful_sets.listed();
         let mut asked = Vec::new();
         let answering = async {
             let mut unanswered = Vec::new();

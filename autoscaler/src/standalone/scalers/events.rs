@@ -1,10 +1,9 @@
 //! Events of ZeroScalers, as shown by `kubectl describe`, one for each change.
 //!
-//! An event reports a difference between the last written status and the one about to be written. It therefore comes
-//! with the status, after a wake and merged like the status, and not with each reconcile. It is written before the
-//! status, under a name derived from its content and the object's version. If a process dies between both writes, its
-//! successor writes the same event, which the API server already knows. If an event cannot be written, later reconciles
-//! of the same process write it after the status ([`super::untold`]). No event is written twice.
+//! An event reports a difference between the last written status and the one that replaces it. It therefore comes with
+//! the status, after a wake and merged like the status, and not with each reconcile. The recorder sends it in the
+//! background once the status is written, so no event is written twice. An event is lost if the API server rejects it,
+//! or the process ends before it is sent; the condition remains.
 //!
 //! | reason | condition |
 //! |---|---|
@@ -16,7 +15,6 @@
 //! Not here: `ReplicasContested`, which is reported at once, once for each conflict.
 
 use crate::engine::scaler::Scaled;
-use common::time::Timestamp;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ZeroScalerStatus;
 use common_api::zeroscaler::conditions::{
@@ -24,14 +22,6 @@ use common_api::zeroscaler::conditions::{
     PROTOCOLS_DETECTED, READY, find,
 };
 use common_controller::Severity;
-use common_controller::recorder;
-use k8s_openapi::api::core::v1::Event;
-use k8s_openapi::jiff;
-use kube::ResourceExt;
-use std::hash::{DefaultHasher, Hash, Hasher};
-
-/// Maximum length of the object's part in the name of an event.
-const NAME_MAX: usize = 200;
 
 /// Content of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,20 +104,10 @@ fn normal(reason: &str, message: String) -> News {
     News { severity: Severity::Normal, reason: reason.to_owned(), message }
 }
 
-/// Returns the event for `object` in its present version.
-pub(crate) fn event(component: &'static str, object: &ZeroScaler, news: &News, now: Timestamp) -> Event {
-    let mut hasher = DefaultHasher::new();
-    (object.uid(), object.resource_version(), &news.reason, &news.message).hash(&mut hasher);
-    let at = jiff::Timestamp::from_second(now.as_secs()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    let mut event = recorder::event(component, object, news.severity, &news.reason, news.message.clone(), at);
-    let name: String = object.name_any().chars().take(NAME_MAX).collect();
-    event.metadata.name = Some(format!("{}.{:016x}", name.trim_end_matches(['-', '.']), hasher.finish()));
-    event
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::time::Timestamp;
     use common_api::zeroscaler::conditions::{ConditionStatus, Said, set};
     use common_api::zeroscaler::{Adopted, AdoptedService};
 
@@ -196,19 +176,5 @@ mod tests {
         let of = |way: &Scaled| news(&born, &born.status.clone().expect("a status"), Some(way));
         assert_eq!(of(&way(0, 3))[0].message, "Scaled Deployment hello from 0 to 3: load");
         assert_eq!(of(&way(0, 0)), [], "there and back");
-    }
-
-    /// Goal: an event that is written again has the same name; an event of another version has another name.
-    #[test]
-    fn what_is_said_again_of_one_version_has_one_name() {
-        let object = said(1, &[]);
-        let name = |object: &ZeroScaler, message: &str| {
-            event("c", object, &warning("Invalid", message.to_owned()), Timestamp::from_secs(9)).metadata.name
-        };
-        assert_eq!(name(&object, "a"), name(&object, "a"));
-        assert_ne!(name(&object, "a"), name(&object, "b"));
-        let mut newer = object.clone();
-        newer.metadata.resource_version = Some("8".into());
-        assert_ne!(name(&object, "a"), name(&newer, "a"));
     }
 }

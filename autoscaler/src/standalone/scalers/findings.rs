@@ -100,6 +100,11 @@ impl Activity {
 }
 
 impl Findings {
+    /// Reports whether the workload is known to be awake.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.activity.is_some_and(Activity::is_awake)
+    }
+
     /// Returns the findings of the last reconcile in the form of the rules.
     pub(crate) fn previous(&self, now: Timestamp) -> Previous {
         let age = self.activity.map(|activity| now.saturating_since(activity.since)).unwrap_or_default();

@@ -16,6 +16,7 @@
 
 mod allocation;
 mod creation;
+mod display;
 pub(crate) mod enabled;
 mod events;
 pub(crate) mod fault;
@@ -23,7 +24,6 @@ pub(crate) mod findings;
 pub(crate) mod publication;
 pub(crate) mod status;
 pub(crate) mod translation;
-mod untold;
 
 use super::ports::Numbers;
 use crate::engine::scaler::Scaled;
@@ -57,7 +57,7 @@ pub(crate) struct Scalers {
     /// Objects as the API server has them.
     pub(crate) objects: Arc<Store<ZeroScaler>>,
     leadership: Arc<dyn Leadership>,
-    numbers: Arc<Numbers>,
+    pub(super) numbers: Arc<Numbers>,
     /// Held while a version is applied, and while a note about an existing object is recorded.
     turn: Mutex<()>,
     /// Queue of statuses that may have to be written.
@@ -106,14 +106,9 @@ impl Scalers {
         }
     }
 
-    /// Returns the keys of all ZeroScalers.
-    pub(super) fn keys(&self) -> Vec<Key> {
-        self.objects.keys()
-    }
-
-    /// Returns the known version of a ZeroScaler.
-    pub(super) fn version(&self, key: &Key) -> Option<u64> {
-        self.objects.version(key)
+    /// Queues all labels and all ZeroScalers that may have been created for one.
+    pub(super) fn look_at_labels(&self) {
+        self.enabled.look(self.objects.keys());
     }
 
     /// Reports whether a ZeroScaler of this name exists.
@@ -164,11 +159,15 @@ impl Scalers {
         }
     }
 
-    /// Records a note about a ZeroScaler, unless it was deleted: the deletion removes all notes, once.
-    fn note(&self, key: &Key, note: impl FnOnce()) {
-        let _turn = self.turn.lock();
-        if self.has(key) {
-            note();
+    /// Records a note about a ZeroScaler and queues its status if the note is new. Records nothing if the ZeroScaler was
+    /// deleted: the deletion removes all notes, once.
+    fn note<T: PartialEq>(&self, notes: &DashMap<Key, T>, key: &Key, note: T) {
+        if notes.get(key).is_none_or(|have| *have != note) {
+            let _turn = self.turn.lock();
+            if self.has(key) {
+                notes.insert(key.clone(), note);
+                self.publications.add(key.clone(), Priority::Normal);
+            }
         }
     }
 
@@ -203,13 +202,19 @@ impl Scalers {
         held.map(|held| Findings::clone(&held.1)).or_else(|| object.status.as_ref().map(Findings::read))
     }
 
+    /// Reports whether a workload is known to be awake.
+    pub(super) fn is_awake(&self, key: &Key) -> bool {
+        let held = self.findings.get(key).map(|held| held.1.is_awake());
+        held.unwrap_or_else(|| self.get(key).is_some_and(|object| self.findings(&object).is_some_and(|f| f.is_awake())))
+    }
+
     /// Records the findings of a reconcile about the object version that it read. Calls `listener` if they have changed
     /// and the object still exists.
-    pub(super) fn found(&self, read: &ZeroScaler, findings: Findings, listener: impl FnOnce(&Key, &Findings)) {
+    pub(super) fn found(&self, read: &ZeroScaler, findings: Findings, listener: impl FnOnce(&Key)) {
         let (key, _turn) = (key_of(read), self.turn.lock());
         let is_there = self.get(&key).is_some_and(|have| have.metadata.uid == read.metadata.uid);
         if is_there && self.findings(read).as_ref() != Some(&findings) {
-            listener(&key, &findings);
+            listener(&key);
             self.findings.insert(key.clone(), (read.metadata.uid.clone().unwrap_or_default(), Box::new(findings)));
         }
         self.publications.add(key, Priority::Normal);
@@ -218,16 +223,21 @@ impl Scalers {
     /// Records that a former version is in force; `None`: the newest version is.
     pub(super) fn keep(&self, key: &Key, former: Option<Arc<ZeroScaler>>) {
         match former {
-            Some(version) => {
-                self.note(key, || drop(self.kept.insert(key.clone(), Kept { version, is_leaving: false })));
-            }
+            Some(version) => self.hold(key, Kept { version, is_leaving: false }),
             None => drop(self.kept.remove(key)),
         }
     }
 
     /// Records that the target of a former version is being given back, before another one is adopted.
     pub(super) fn leave(&self, key: &Key, version: Arc<ZeroScaler>) {
-        self.note(key, || drop(self.kept.insert(key.clone(), Kept { version, is_leaving: true })));
+        self.hold(key, Kept { version, is_leaving: true });
+    }
+
+    fn hold(&self, key: &Key, kept: Kept) {
+        let _turn = self.turn.lock();
+        if self.has(key) {
+            self.kept.insert(key.clone(), kept);
+        }
     }
 
     /// Reports whether the target of a former version is being given back.
@@ -251,31 +261,18 @@ impl Scalers {
 
     /// Records how activators reach the pods of a workload.
     pub(crate) fn reached(&self, key: &Key, backend: Backend) {
-        if self.backends.get(key).is_none_or(|have| **have != backend) {
-            self.note(key, || {
-                self.backends.insert(key.clone(), Box::new(backend));
-                self.publications.add(key.clone(), Priority::Normal);
-            });
-        }
+        self.note(&self.backends, key, Box::new(backend));
     }
 
     /// Records a change of replicas. Successive changes are merged into one.
     pub(super) fn scaled(&self, key: &Key, scaled: Scaled) {
-        self.note(key, || {
-            let scaled = scaled.after(self.scaled.get(key).as_deref());
-            self.scaled.insert(key.clone(), scaled);
-            self.publications.add(key.clone(), Priority::Normal);
-        });
+        let scaled = scaled.after(self.scaled.get(key).as_deref());
+        self.note(&self.scaled, key, scaled);
     }
 
     /// Records the Services of a workload that lead clients to a ready endpoint.
     pub(crate) fn led(&self, key: &Key, services: Vec<String>) {
-        if self.led.get(key).is_none_or(|led| *led != services) {
-            self.note(key, || {
-                self.led.insert(key.clone(), services);
-                self.publications.add(key.clone(), Priority::Normal);
-            });
-        }
+        self.note(&self.led, key, services);
     }
 
     /// Reports whether all these Services are known to lead clients to a ready endpoint.

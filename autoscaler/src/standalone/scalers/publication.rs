@@ -9,9 +9,7 @@
 //! No change is lost: the status is derived from the state alone, so a later reconcile of this process or of the next
 //! leader writes it.
 //!
-//! Events about changes come before the status. The status waits at most [`EVENT_WITHIN`] for them, because a client
-//! may wait for it. Events that could not be written are retried by later reconciles ([`untold`](super::untold)), and
-//! do not fail the reconcile.
+//! Events about changes follow the status ([`super::events`]); no reconcile waits for them.
 
 use super::super::choice::Choice;
 use super::super::cluster::Cluster;
@@ -25,10 +23,10 @@ use super::super::service_ports::{TcpPort, is_tcp, leads_alike, ports_of, target
 use super::super::validation::Validation;
 use super::allocation::Allocation;
 use super::creation::Creations;
+use super::events::{self, News};
 use super::fault::Found;
 use super::findings::Findings;
-use super::untold::Untold;
-use super::{COMPONENT, Scalers, events, status, translation};
+use super::{COMPONENT, Scalers, status, translation};
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Selector, Target};
@@ -49,15 +47,15 @@ use common_api::zeroscaler::{
     Adopted, AdoptedService, InForce, PodCounts, Port, PortProtocol, PortStatus, ServicePath, ServiceStatus, State,
     ZeroScalerStatus,
 };
-use common_controller::{BoundedApi, WriteError, status as statuses};
+use common_controller::status as statuses;
 use dashmap::DashMap;
-use k8s_openapi::api::core::v1::{Event, Service};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 /// Maximum delay of the status during a wake. A longer wake is worth reporting.
 const WAKING_MAX: Duration = Duration::from_secs(10);
@@ -67,10 +65,6 @@ const FALLING_ASLEEP_MAX: Duration = Duration::from_secs(90);
 const BORN_MAX: Duration = Duration::from_secs(10);
 /// Interval within which changes are merged into one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
-/// Maximum wait for the response to an event. After a failure the next events are not tried.
-const EVENT_WITHIN: Duration = Duration::from_secs(1);
-/// Delay before failed events are retried. If they failed the reconcile, they would lengthen the backoff of the status.
-const EVENTS_AGAIN: Duration = Duration::from_secs(10);
 
 /// Maximum number of Services in a status.
 const SERVICES_MAX: usize = 64;
@@ -80,7 +74,7 @@ const MISSING: [&str; 2] = [TARGET_NOT_FOUND, SERVICE_NOT_FOUND];
 
 /// Writer of the statuses.
 pub(crate) struct Publisher {
-    scalers: Arc<Scalers>,
+    pub(super) scalers: Arc<Scalers>,
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     numbers: Arc<Numbers>,
@@ -91,8 +85,6 @@ pub(crate) struct Publisher {
     config: watch::Receiver<Arc<AutoscalerConfig>>,
     /// Time from which the status of each workload has had unwritten changes.
     since: DashMap<Key, Instant>,
-    /// Events that could not be written.
-    untold: Untold,
     /// Time from which the API server has accepted no pod of each workload.
     refused: DashMap<Key, Instant>,
     /// Reasons for that, if only events show them.
@@ -119,7 +111,6 @@ impl Publisher {
             writes: parts.writes.clone(),
             config: parts.configs.autoscaler.clone(),
             since: DashMap::new(),
-            untold: Untold::default(),
             refused: DashMap::new(),
             creations: Creations::new(parts.writes.client.clone()),
         }
@@ -132,7 +123,6 @@ impl Publisher {
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let Some(object) = self.scalers.get(key).filter(|_| self.writes.leadership.owns(key)) else {
             self.since.remove(key);
-            self.untold.forget(key);
             self.refused.remove(key);
             self.creations.forget(key);
             return Ok(());
@@ -152,83 +142,27 @@ impl Publisher {
         };
         if object.status.as_ref() == Some(&wanted) {
             self.since.remove(key);
-            self.tell_again(key).await;
             return Ok(());
         }
         let since = *self.since.entry(key.clone()).or_insert_with(Instant::now);
         let left = patience(object.status.as_ref(), &wanted).saturating_sub(since.elapsed());
         if !left.is_zero() {
             self.scalers.queue().add_after(key.clone(), left);
-            self.tell_again(key).await;
             return Ok(());
         }
         let scaled = self.scalers.scaled.get(key).map(|scaled| scaled.clone());
-        let mut due = self.untold.of(key);
-        for news in events::news(&object, &wanted, scaled.as_ref()) {
-            due.push(events::event(COMPONENT, &object, &news, self.writes.clock.now()));
-        }
-        let left = self.tell(key, due).await;
-        let is_said = || drop(self.scalers.scaled.remove_if(key, |_, now| Some(now) == scaled.as_ref()));
-        if left.is_empty() {
-            is_said();
-        }
+        let news = events::news(&object, &wanted, scaled.as_ref());
         statuses::write(self.writes.writer(), &*self.scalers.objects, &object, wanted).await?;
         self.since.remove(key);
-        if !left.is_empty() {
-            is_said(); // From now on the remaining events report it.
+        self.scalers.scaled.remove_if(key, |_, now| Some(now) == scaled.as_ref());
+        for News { severity, reason, message } in news {
+            self.writes.recorder.say(COMPONENT, &*object, severity, &reason, message);
         }
-        self.keep_untold(key, left);
         Ok(())
     }
 
-    /// Retries the events that former reconciles could not write.
-    async fn tell_again(&self, key: &Key) {
-        let left = self.tell(key, self.untold.of(key)).await;
-        self.keep_untold(key, left);
-    }
-
-    /// Keeps the events that could not be written, and queues the key for the retry.
-    fn keep_untold(&self, key: &Key, left: Vec<Event>) {
-        if !left.is_empty() {
-            self.scalers.queue().add_after(key.clone(), EVENTS_AGAIN);
-        }
-        self.untold.keep(key, left);
-    }
-
-    /// Writes events until one fails. Returns that event and those after it.
-    async fn tell(&self, key: &Key, mut due: Vec<Event>) -> Vec<Event> {
-        for written in 0..due.len() {
-            if let Err(error) = self.write_event(key, &due[written]).await {
-                tracing::debug!(revision = %key, %error, "an event could not be written; will be tried again");
-                return due.split_off(written);
-            }
-        }
-        Vec::new()
-    }
-
-    /// Writes an event with the priority of the status, which waits for it. At a lower priority it would delay the
-    /// statuses of many workloads that are created together. A rejected event is not retried.
-    async fn write_event(&self, key: &Key, event: &Event) -> Result<(), WriteError> {
-        let (writer, doing) = (self.writes.writer(), "failed to write an event about");
-        let create = async |api: BoundedApi| {
-            let api = BoundedApi { within: api.within.min(EVENT_WITHIN), ..api };
-            let unanswered = || WriteError::NoAnswer { doing: format!("{doing} {}", key.name()), within: api.within };
-            let created = timeout(api.within, api.create(event)).await.map_err(|_| unanswered())?;
-            created.map(drop).map_err(WriteError::api(format!("{doing} {}", key.name())))
-        };
-        match writer.write(key, doing, create).await {
-            Err(WriteError::Api { source: kube::Error::Api(status), .. })
-                if (400..500).contains(&status.code) && status.code != 429 =>
-            {
-                tracing::debug!(revision = %key, %status, "an event was not accepted");
-                Ok(())
-            }
-            written => written,
-        }
-    }
-
     /// Reports whether the written status is complete, as far as the reconciles know.
-    pub(in super::super) fn is_settled(&self, key: &Key) -> bool {
+    pub(super) fn is_settled(&self, key: &Key) -> bool {
         let counts = self.pods.counts(key);
         !self.since.contains_key(key) && counts.ready + counts.not_ready == 0
     }
@@ -486,23 +420,8 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
         let is_whole = is_numbered && wanted.service.is_some();
         return if is_whole || !is_on_its_way { Duration::ZERO } else { BORN_MAX };
     };
-    let status = |status: &ZeroScalerStatus, type_: &str| {
-        find(&status.conditions, type_).map(|condition| (condition.status.clone(), condition.reason.clone()))
-    };
-    let informs = [HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED, PODS_OWNED];
-    let told = [READY, ADOPTED].iter().chain(&informs).all(|t| status(written, t) == status(wanted, t));
-    let version = |status: &ZeroScalerStatus| status.in_force.as_ref().and_then(|version| version.generation);
-    let same = (written.observed_generation, &written.service, &written.hosts, &written.ports, &written.adopted)
-        == (wanted.observed_generation, &wanted.service, &wanted.hosts, &wanted.ports, &wanted.adopted)
-        && written.services == wanted.services
-        && version(written) == version(wanted);
-    if !told
-        || !same
-        || written.backend != wanted.backend
-        || written.fallback != wanted.fallback
-        || written.request != wanted.request
-    {
-        return Duration::ZERO; // A client may wait for it.
+    if awaited(written) != awaited(wanted) {
+        return Duration::ZERO;
     }
     let is_whole = wanted.pods.is_some_and(|pods| Some(pods.ready) == wanted.desired && pods.actual == pods.ready);
     match wanted.state {
@@ -511,6 +430,25 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
         State::FallingAsleep => FALLING_ASLEEP_MAX,
         State::Awake | State::Asleep | State::Unknown => MERGED_WITHIN,
     }
+}
+
+/// Returns the parts of a status that a client may wait for.
+fn awaited(status: &ZeroScalerStatus) -> impl PartialEq + '_ {
+    let types = [
+        READY,
+        ADOPTED,
+        HOSTS_OWNED,
+        METRICS_MEASURED,
+        PORTS_ALLOCATED,
+        ANSWERS_RESOLVED,
+        PROTOCOLS_DETECTED,
+        PODS_OWNED,
+    ];
+    let conditions = types.map(|type_| find(&status.conditions, type_).map(|found| (&found.status, &found.reason)));
+    let version = status.in_force.as_ref().and_then(|version| version.generation);
+    let ZeroScalerStatus { service, services, hosts, ports, adopted, backend, fallback, request, .. } = status;
+    let served = (service, services, hosts, ports, adopted, backend, fallback, request);
+    (conditions, status.observed_generation, version, served)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Translates a ZeroScaler into its target, the protocol of its pods, settings, and a plan for its metrics.
 
-use super::super::settings::{PortReference, Settings};
 use autoscaler_core::engine::Plan;
 use autoscaler_core::engine::plan::{Written, plan};
 use common::backend::Protocol;
@@ -31,11 +30,6 @@ pub(crate) fn named(reference: &ObjectReference) -> Target {
 /// names. Requests to another port use that port's protocol.
 pub(crate) fn protocol(object: &ZeroScaler) -> Protocol {
     object.spec.ports.first().and_then(|port| port.protocol.http()).unwrap_or_default()
-}
-
-/// Returns the settings apart from the scale. `port` is the pods' port for requests according to the Service.
-pub(crate) fn settings(object: &ZeroScaler, port: Option<PortReference>) -> Settings {
-    Settings { port, ..Settings::new(&object.spec.wake, &object.spec.timeouts) }
 }
 
 /// Returns the plan for the metrics, or `None` if only the load scales the workload.

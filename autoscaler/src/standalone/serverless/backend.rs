@@ -16,9 +16,10 @@
 //! connect to that port replaces it. `wake.probe` overrides all this.
 
 use crate::cluster::facts::Target;
-use crate::standalone::settings::{PortReference, Settings};
+use crate::standalone::scalers::translation;
 use common::backend::{Backend, HttpGet, Probe, Protocol};
 use common::names;
+use common_api::ZeroScaler;
 use common_api::zeroscaler::ProbeChoice;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -60,11 +61,15 @@ pub(crate) fn has_queue_proxy(target: &Target) -> bool {
     ports(target).any(|(_, port)| port.name.as_deref() == Some(AUTOMETRIC_PORT))
 }
 
-/// Finds the port of the pods for requests.
+/// Finds the port of the pods for requests. `leads_to`: the port of the pods that the Services lead to, if one exists.
 ///
 /// # Errors
 /// Returns an error if the rule yields no port, or more than one.
-pub(crate) fn port(target: &Target, settings: &Settings, protocol: Protocol) -> Result<BackendPort, PortError> {
+pub(crate) fn port(
+    target: &Target,
+    leads_to: Option<&IntOrString>,
+    protocol: Protocol,
+) -> Result<BackendPort, PortError> {
     if has_queue_proxy(target) {
         let number = i32::from(activator_port(protocol));
         return Ok(BackendPort { target: IntOrString::Int(number), number });
@@ -77,12 +82,11 @@ pub(crate) fn port(target: &Target, settings: &Settings, protocol: Protocol) -> 
             .map_or(IntOrString::Int(port.container_port), IntOrString::String),
         number: port.container_port,
     };
-    match &settings.port {
-        Some(PortReference::Number(number)) => {
-            let number = i32::from(*number);
-            return Ok(BackendPort { target: IntOrString::Int(number), number });
+    match leads_to {
+        Some(IntOrString::Int(number)) => {
+            return Ok(BackendPort { target: IntOrString::Int(*number), number: *number });
         }
-        Some(PortReference::Name(name)) => {
+        Some(IntOrString::String(name)) => {
             let found = ports(target).find(|(_, port)| port.name.as_deref() == Some(name));
             return found.map(|(_, port)| of(port)).ok_or_else(|| PortError::Unknown(name.clone()));
         }
@@ -111,48 +115,27 @@ pub(crate) fn activator_port(protocol: Protocol) -> u16 {
     }
 }
 
-/// Other inputs of a backend.
-#[derive(Clone, Debug)]
-pub(crate) struct Inputs<'a> {
-    /// Name of the public Service.
-    pub(crate) service: &'a str,
-    /// Protocol of the pods.
-    pub(crate) protocol: Protocol,
-    /// Maximum number of concurrent requests of one pod; 0: no limit.
-    pub(crate) container_concurrency: i64,
-    /// Set if a Service has `sessionAffinity: ClientIP`.
-    pub(crate) client_affinity: bool,
-    /// Settings of the ZeroScaler.
-    pub(crate) settings: &'a Settings,
-    /// Scaled target.
-    pub(crate) target: &'a Target,
-    /// Set if the workload is paused without pods.
-    pub(crate) paused: bool,
-    /// Error of the API server if it rejects the patch that would wake the workload.
-    pub(crate) wake_refused: Option<String>,
-}
-
-/// Returns the backend that reaches `port`.
-pub(crate) fn backend(inputs: Inputs<'_>, port: &BackendPort) -> Backend {
-    let settings = inputs.settings;
-    let queue_proxy = has_queue_proxy(inputs.target);
+/// Returns the backend that reaches `port`, as far as it follows from one version and its target.
+pub(crate) fn backend(original: &ZeroScaler, target: &Target, port: &BackendPort) -> Backend {
+    let (wake, timeouts) = (&original.spec.wake, &original.spec.timeouts);
+    let queue_proxy = has_queue_proxy(target);
     Backend {
-        service: inputs.service.into(),
-        protocol: inputs.protocol,
-        container_concurrency: u32::try_from(inputs.container_concurrency).unwrap_or(0),
+        service: "".into(),
+        protocol: translation::protocol(original),
+        container_concurrency: u32::try_from(original.spec.concurrency).unwrap_or(0),
         queue_proxy,
-        client_affinity: inputs.client_affinity,
-        host_network: inputs.target.host_network,
-        probe: if queue_proxy { Probe::QueueProxy } else { probe(inputs.target, settings, port) },
+        client_affinity: false,
+        host_network: target.host_network,
+        probe: if queue_proxy { Probe::QueueProxy } else { probe(target, &wake.probe(), port) },
         timeout_ms: 0,
-        wake_timeout_ms: millis(settings.wake_timeout),
-        request_timeout_ms: settings.timeouts.request().map_or(0, millis),
-        response_start_timeout_ms: settings.timeouts.response_start().map_or(0, millis),
-        idle_timeout_ms: settings.timeouts.idle().map_or(0, millis),
-        max_held: settings.max_held,
+        wake_timeout_ms: millis(wake.timeout()),
+        request_timeout_ms: timeouts.request().map_or(0, millis),
+        response_start_timeout_ms: timeouts.response_start().map_or(0, millis),
+        idle_timeout_ms: timeouts.idle().map_or(0, millis),
+        max_held: wake.max_held(),
         failing: None, // The status reports it.
-        paused: inputs.paused,
-        wake_refused: inputs.wake_refused.map(Into::into),
+        paused: false,
+        wake_refused: None,
     }
 }
 
@@ -167,8 +150,8 @@ fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn probe(target: &Target, settings: &Settings, port: &BackendPort) -> Probe {
-    match &settings.probe {
+fn probe(target: &Target, choice: &ProbeChoice, port: &BackendPort) -> Probe {
+    match choice {
         ProbeChoice::Tcp => return Probe::Tcp { port: None },
         ProbeChoice::Http(path) => return Probe::Http(HttpGet::path(path).into()),
         ProbeChoice::Kubernetes => return Probe::Kubernetes,

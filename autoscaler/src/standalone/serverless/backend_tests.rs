@@ -3,26 +3,14 @@
 use super::*;
 use common_api::zeroscaler::Wake;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 fn target(containers: Value) -> Target {
     let containers = serde_json::from_value(containers).expect("containers");
     Target { uid: "d".into(), replicas: Some(0), containers, ..Target::default() }
 }
 
-fn settings(pairs: &[(&str, &str)]) -> Settings {
-    let mut settings = Settings::default();
-    for (name, value) in pairs {
-        match *name {
-            "port" => {
-                let name = || PortReference::Name((*value).to_owned());
-                settings.port = Some(value.parse().map_or_else(|_| name(), PortReference::Number));
-            }
-            "probe" => settings.probe = Wake { probe: (*value).to_owned(), ..Wake::default() }.probe(),
-            other => panic!("{other}"),
-        }
-    }
-    settings
+fn choice(probe: &str) -> ProbeChoice {
+    Wake { probe: probe.to_owned(), ..Wake::default() }.probe()
 }
 
 #[test]
@@ -31,28 +19,29 @@ fn the_port_follows_from_the_service_its_name_or_uniqueness() {
         let ports: Vec<_> = names.iter().map(|(name, port)| json!({"name": name, "containerPort": port})).collect();
         target(json!([{"name": "app", "ports": ports}]))
     };
-    let none: &[(&str, &str)] = &[];
+    let name = |name: &str| Some(IntOrString::String(name.to_owned()));
+    let number = |number| Some(IntOrString::Int(number));
     let by_name = |name: &str, number| Ok(BackendPort { target: IntOrString::String(name.into()), number });
     let by_number = |number| Ok(BackendPort { target: IntOrString::Int(number), number });
     let rows = [
-        (named(&[("metrics", 9100), ("http", 8080)]), none, by_name("http", 8080)),
-        (named(&[("metrics", 9100), ("grpc", 50051)]), none, by_name("grpc", 50051)),
-        (named(&[("web", 8080)]), none, by_name("web", 8080)),
-        (named(&[("a", 1), ("b", 2)]), none, Err(PortError::Ambiguous("1, 2".into()))),
-        (named(&[]), none, Err(PortError::None)),
-        (named(&[("a", 1), ("b", 2)]), &[("port", "2")][..], by_number(2)),
-        (named(&[("a", 1), ("b", 2)]), &[("port", "b")][..], by_name("b", 2)),
-        (named(&[("a", 1), ("http", 2)]), &[("port", "7")][..], by_number(7)),
-        (named(&[("a", 1)]), &[("port", "c")][..], Err(PortError::Unknown("c".into()))),
-        (named(&[("http-autometric", 9090), ("http", 8080)]), &[("port", "7")][..], by_number(8012)),
+        (named(&[("metrics", 9100), ("http", 8080)]), None, by_name("http", 8080)),
+        (named(&[("metrics", 9100), ("grpc", 50051)]), None, by_name("grpc", 50051)),
+        (named(&[("web", 8080)]), None, by_name("web", 8080)),
+        (named(&[("a", 1), ("b", 2)]), None, Err(PortError::Ambiguous("1, 2".into()))),
+        (named(&[]), None, Err(PortError::None)),
+        (named(&[("a", 1), ("b", 2)]), number(2), by_number(2)),
+        (named(&[("a", 1), ("b", 2)]), name("b"), by_name("b", 2)),
+        (named(&[("a", 1), ("http", 2)]), number(7), by_number(7)),
+        (named(&[("a", 1)]), name("c"), Err(PortError::Unknown("c".into()))),
+        (named(&[("http-autometric", 9090), ("http", 8080)]), number(7), by_number(8012)),
     ];
-    for (target, annotations, expected) in rows {
-        assert_eq!(port(&target, &settings(annotations), Protocol::Http1), expected, "{annotations:?} {target:?}");
+    for (target, leads_to, expected) in rows {
+        assert_eq!(port(&target, leads_to.as_ref(), Protocol::Http1), expected, "{leads_to:?} {target:?}");
     }
     let udp = target(json!([{"name": "app", "ports": [
         {"containerPort": 53, "protocol": "UDP"}, {"containerPort": 8080, "protocol": "TCP"},
     ]}]));
-    assert_eq!(port(&udp, &settings(none), Protocol::Http1), by_number(8080), "only TCP counts");
+    assert_eq!(port(&udp, None, Protocol::Http1), by_number(8080), "only TCP counts");
 }
 
 #[test]
@@ -88,17 +77,16 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
         (json!({}), "kubernetes", Probe::Kubernetes),
     ];
     for (extra, annotation, expected) in rows {
-        let settings = if annotation.is_empty() { settings(&[]) } else { settings(&[("probe", annotation)]) };
         let target = probed(extra.clone());
-        let port = port(&target, &settings, Protocol::Http1).expect("a port");
-        assert_eq!(probe(&target, &settings, &port), expected, "{extra} {annotation:?}");
+        let port = port(&target, None, Protocol::Http1).expect("a port");
+        assert_eq!(probe(&target, &choice(annotation), &port), expected, "{extra} {annotation:?}");
     }
     let header = json!({"httpGet": {"path": "/", "port": 8080, "httpHeaders": [{"name": "Host", "value": "x"}]}});
     let target = probed(ready(header));
-    let port = port(&target, &settings(&[]), Protocol::Http1).expect("a port");
+    let port = port(&target, None, Protocol::Http1).expect("a port");
     let headers = vec![("Host".to_owned(), "x".to_owned())];
     let get = HttpGet { headers, ..HttpGet::path("/") };
-    assert_eq!(probe(&target, &settings(&[]), &port), Probe::Http(get.into()));
+    assert_eq!(probe(&target, &choice(""), &port), Probe::Http(get.into()));
 }
 
 /// Goal: each container's probe counts, that of the container for requests first. A probe that an activator cannot
@@ -132,9 +120,8 @@ fn a_pod_is_as_ready_as_all_of_its_containers() {
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
             "spec": {"template": {"spec": pod}}});
         let target = Target::from_object(&serde_json::from_value(object).expect("an object"));
-        let settings = settings(&[]);
         let port = BackendPort { target: IntOrString::Int(8080), number: 8080 };
-        assert_eq!(probe(&target, &settings, &port), expected, "{pod}");
+        assert_eq!(probe(&target, &choice(""), &port), expected, "{pod}");
     }
 }
 
@@ -142,25 +129,21 @@ fn a_pod_is_as_ready_as_all_of_its_containers() {
 fn a_backend_says_all_that_an_activator_needs() {
     let target = target(json!([{"name": "app", "ports": [{"containerPort": 8080}]}]));
     let target = Target { host_network: true, ..target };
-    let timeouts = serde_json::from_value(json!({"request": "1m", "idle": "2s"})).expect("timeouts");
-    let settings = Settings { wake_timeout: Duration::from_secs(10), timeouts, max_held: 50, ..Settings::default() };
-    let port = port(&target, &settings, Protocol::H2c).expect("a port");
-    let inputs = Inputs {
-        service: "web",
-        protocol: Protocol::H2c,
-        container_concurrency: 3,
-        client_affinity: true,
-        settings: &settings,
-        target: &target,
-        paused: true,
-        wake_refused: Some("exceeded quota".into()),
-    };
+    let original: ZeroScaler = serde_json::from_value(json!({
+        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "a"},
+        "spec": {
+            "target": {"name": "a"}, "concurrency": 3, "ports": [{"name": "web", "protocol": "h2c"}],
+            "timeouts": {"request": "1m", "idle": "2s"}, "wake": {"timeout": "10s", "maxHeld": 50},
+        },
+    }))
+    .expect("a ZeroScaler");
+    let port = port(&target, None, Protocol::H2c).expect("a port");
     let expected = Backend {
-        service: "web".into(),
+        service: "".into(),
         protocol: Protocol::H2c,
         container_concurrency: 3,
         queue_proxy: false,
-        client_affinity: true,
+        client_affinity: false,
         host_network: true,
         probe: Probe::Tcp { port: None },
         timeout_ms: 0,
@@ -170,8 +153,8 @@ fn a_backend_says_all_that_an_activator_needs() {
         idle_timeout_ms: 2_000,
         max_held: 50,
         failing: None,
-        paused: true,
-        wake_refused: Some("exceeded quota".into()),
+        paused: false,
+        wake_refused: None,
     };
-    assert_eq!(backend(inputs, &port), expected);
+    assert_eq!(backend(&original, &target, &port), expected);
 }

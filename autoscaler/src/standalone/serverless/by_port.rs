@@ -66,12 +66,6 @@ pub(super) struct ByPort<'a> {
     pub(super) led: Option<&'a [Arc<EndpointSlice>]>,
 }
 
-/// Path of the clients of a Service once its slices are written.
-pub(super) struct Path {
-    pub(super) route: Route,
-    pub(super) is_led: bool,
-}
-
 /// Snapshot of the existing and the desired slices.
 struct Look {
     existing: Vec<Arc<EndpointSlice>>,
@@ -87,8 +81,8 @@ struct Look {
 }
 
 impl Pass<'_> {
-    /// Writes the slices. Returns `None` if the present slices stay for now.
-    pub(super) async fn endpoints_by_port(&mut self, of: &ByPort<'_>) -> Result<Option<Path>, Error> {
+    /// Writes the slices and returns their effect. Returns `None` if the present slices stay for now.
+    pub(super) async fn endpoints_by_port(&mut self, of: &ByPort<'_>) -> Result<Option<numbered::Outcome>, Error> {
         let (controller, key) = (self.controller, self.key);
         let waits = (key.clone(), self.public_key(of));
         let look = self.look(of, true);
@@ -132,32 +126,13 @@ impl Pass<'_> {
         }
         let class = if urgency == Urgency::High { WriteClass::Scale } else { WriteClass::Object };
         let still = || self.look(of, false).outcome == *outcome;
-        let (writer, store) = (controller.writes.writer_of(class), &controller.cluster.slices);
-        for write in writes {
-            match write {
-                Write::Update(slice) => {
-                    writer.replace_if(key, store, &*slice, "failed to update public EndpointSlice", still).await?;
-                }
-                Write::Create(slice) => {
-                    writer.create_if(key, store, &*slice, "failed to create public EndpointSlice", still).await?;
-                    controller.cluster.made_slice(&slice);
-                }
-                Write::Delete(slice) => {
-                    if existing.iter().any(|e| e.name_any() == slice && !slices::is_ours(e)) {
-                        self.delete_endpoints(&of.public.service.name_any()).await?;
-                    }
-                    let slice = Key::new(key.namespace(), slice);
-                    controller.writes.delete(key, store, &slice, "failed to delete EndpointSlice").await?;
-                }
-            }
-        }
+        self.write_slices(&of.public.service.name_any(), existing, writes, class, still).await?;
         controller.waiting.remove(&waits);
-        let numbered::Outcome { route, is_led, .. } = *outcome;
-        Ok(Some(Path { route, is_led }))
+        Ok(Some(look.outcome))
     }
 
     /// Reports the paths of all Services, once each of them is known.
-    pub(super) fn led(&mut self, paths: Option<Vec<(String, Path)>>) {
+    pub(super) fn led(&mut self, paths: Option<Vec<(String, numbered::Outcome)>>) {
         let Some(paths) = paths else { return };
         let led = paths.iter().filter(|(_, path)| path.is_led).map(|(name, _)| name.clone()).collect();
         self.controller.scalers.led(self.key, led);
@@ -167,8 +142,7 @@ impl Pass<'_> {
     /// Records the ports of all Services that need numbers. Each Service's slices may reveal the present number of a
     /// port, since another Service may have come first before.
     pub(super) fn want_numbers(&self, services: &[&str], ports: &[Vec<ServedPort>]) {
-        let original = &self.accepted.original;
-        let shown = original.status.iter().flat_map(|status| &status.ports);
+        let shown = self.version.status.iter().flat_map(|status| &status.ports);
         let leads = |(service, ports): (&&str, &Vec<ServedPort>)| {
             let slices = self.controller.cluster.slices_of(&Key::new(self.key.namespace(), *service));
             let listed = numbered::listed(slices.iter().map(|slice| &**slice), self.uid());
@@ -253,9 +227,42 @@ impl Pass<'_> {
         Look { existing, before, outcome, is_asked, priority, is_planned: given.is_some() }
     }
 
+    /// Writes slices of a Service. Each update and creation takes place only if `still` returns true once the write has
+    /// its token.
+    pub(super) async fn write_slices(
+        &self,
+        service: &str,
+        existing: &[Arc<EndpointSlice>],
+        writes: Vec<Write>,
+        class: WriteClass,
+        still: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        let (controller, key) = (self.controller, self.key);
+        let (writer, store) = (controller.writes.writer_of(class), &controller.cluster.slices);
+        for write in writes {
+            match write {
+                Write::Update(slice) => {
+                    writer.replace_if(key, store, &*slice, "failed to update EndpointSlice", &still).await?;
+                }
+                Write::Create(slice) => {
+                    writer.create_if(key, store, &*slice, "failed to create EndpointSlice", &still).await?;
+                    controller.cluster.made_slice(&slice);
+                }
+                Write::Delete(slice) => {
+                    if existing.iter().any(|e| e.name_any() == slice && !slices::is_ours(e)) {
+                        self.delete_endpoints(service).await?;
+                    }
+                    let slice = Key::new(key.namespace(), slice);
+                    controller.writes.delete(key, store, &slice, "failed to delete EndpointSlice").await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes the Endpoints object that Kubernetes left behind of a Service without its selector. Kubernetes writes it
     /// anew once the selector is back.
-    pub(super) async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
+    async fn delete_endpoints(&self, name: &str) -> Result<(), Error> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
         let delete =
             async |api: BoundedApi| api.delete::<Endpoints>(&key, None).await.map_err(WriteError::api(doing.as_str()));

@@ -45,12 +45,11 @@ pub(crate) mod slices;
 #[cfg(test)]
 pub(crate) use by_port::SUCCEEDED_WITHIN;
 
-use super::admission::settings_beside;
+use super::admission::traffic_port;
 use super::cluster::Cluster;
 use super::paths::Followed;
 use super::scalers::{Scalers, translation};
-use super::settings::Settings;
-use super::validation::{Accepted, Validation};
+use super::validation::Validation;
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Labels, Selector, Target};
@@ -63,6 +62,7 @@ use crate::scale::Pods;
 use adopt::{Claimant, Standing, standing};
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
+use common::backend::Backend;
 use common::names;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::{ServiceChoice, ServicePath};
@@ -139,16 +139,14 @@ impl Controller {
         if !self.writes.leadership.owns(key) {
             return Ok(());
         }
-        let (accepted, is_valid) = match self.validation.accepted(key, &object) {
-            Ok(accepted) => (accepted, true),
+        let (version, is_valid) = match self.validation.accepted(key, &object) {
+            Ok(accepted) => (accepted.original, true),
             // Borrowed Services are given back even if the requested settings are unknown.
-            Err(_) if object.metadata.deletion_timestamp.is_some() => {
-                (Accepted { plan: None, original: object.clone() }, false)
-            }
+            Err(_) if object.metadata.deletion_timestamp.is_some() => (object.clone(), false),
             Err(_) => return Ok(()), // The status reports the fault.
         };
         let (service, in_path) = (path.service.clone(), path.in_path_since.is_some());
-        let mut pass = Pass { controller: self, key, object, accepted, path, service, in_path };
+        let mut pass = Pass { controller: self, key, object, version, path, service, in_path };
         let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
         if let Err(error) = &outcome {
             if error.is_early() {
@@ -168,7 +166,7 @@ struct Pass<'a> {
     /// Newest version.
     object: Arc<ZeroScaler>,
     /// Version in force.
-    accepted: Accepted,
+    version: Arc<ZeroScaler>,
     /// Path as it was read.
     path: Followed,
     /// First served public Service in precedence; empty if none is served.
@@ -216,23 +214,20 @@ impl Pass<'_> {
             Err(error) if self.is_retiring() && !matches!(error, TargetError::NotListed(_)) => return Ok(false),
             Err(error) => return Err(error.of_scaler().into()),
         };
-        let protocol = translation::protocol(&self.accepted.original);
+        let protocol = translation::protocol(&self.version);
         let common = self.common();
         let fronts = self.fronts(&target);
         let existing: Vec<_> = fronts.iter().map_while(|(_, existing)| existing.clone()).collect();
-        let settings = settings_beside(&self.accepted.original, &existing, &target);
-        let Ok(port) = backend::port(&target, &settings, protocol) else {
+        let leads_to = traffic_port(&self.version, &existing, &target);
+        let Ok(port) = backend::port(&target, leads_to.as_ref(), protocol) else {
             return Ok(false); // The status reports it.
         };
         let Some((first, found)) = fronts.first() else {
             return Ok(false); // The status reports it.
         };
         let (first, borrowed) = (first.name.clone(), |found: &Option<Arc<Service>>| self.is_borrowed(found.as_deref()));
-        if found
-            .as_deref()
-            .filter(|_| borrowed(found))
-            .is_some_and(|f| services::check_adoptable(f, &port, &target).is_err())
-        {
+        let why_not = |found: &Service| services::why_not_adoptable(found, &port, &target);
+        if found.as_deref().filter(|_| borrowed(found)).and_then(why_not).is_some() {
             return Ok(false); // The status reports it.
         }
         let made = |name: &str| services::public(&common, name, &port);
@@ -241,11 +236,11 @@ impl Pass<'_> {
             _ => Arc::new(made(&asked.name)),
         };
         let as_served: Vec<_> = fronts.iter().map(as_served).collect();
-        let served = services::served_ports(&self.accepted.original, &as_served, &port, &target, protocol);
+        let served = services::served_ports(&self.version, &as_served, &port, &target, protocol);
         let has_affinity = existing.iter().any(|service| {
             service.spec.as_ref().is_some_and(|spec| spec.session_affinity.as_deref() == Some("ClientIP"))
         });
-        self.reach((&first, has_affinity), &settings, &target, &port);
+        self.reach(&first, has_affinity, &target, &port);
         let private_name = names::private_service(self.key.name());
         let selector = selector.filter(|_| self.labels_suffice(&private_name));
         let (traffic, extra) = ((&*served.traffic, &port), &served.extra);
@@ -290,7 +285,7 @@ impl Pass<'_> {
     /// not exist and must not be created. Returns none if the first one is omitted.
     fn fronts(&self, target: &Target) -> Vec<Front> {
         let cluster = &self.controller.cluster;
-        let choice = cluster.choose(&self.accepted.original, target, self.claimant());
+        let choice = cluster.choose(&self.version, target, self.claimant());
         let existing =
             |asked: &ServiceChoice| cluster.services.get(&Key::new(self.key.namespace(), asked.name.as_str()));
         let found = choice.names.into_iter().map(|asked| (existing(&asked), asked));
@@ -305,27 +300,16 @@ impl Pass<'_> {
     }
 
     /// Records how activators reach the pods.
-    fn reach(
-        &self,
-        (service, client_affinity): (&str, bool),
-        settings: &Settings,
-        target: &Target,
-        port: &backend::BackendPort,
-    ) {
+    fn reach(&self, service: &str, client_affinity: bool, target: &Target, port: &backend::BackendPort) {
         let controller = self.controller;
-        // The newest version decides, whichever is in force.
-        let is_paused = self.object.spec.paused;
-        let inputs = backend::Inputs {
-            service,
+        let backend = Backend {
+            service: service.into(),
             client_affinity,
-            protocol: translation::protocol(&self.accepted.original),
-            container_concurrency: i64::from(self.accepted.original.spec.concurrency),
-            settings,
-            target,
-            paused: is_paused && target.current() == 0,
-            wake_refused: controller.refusals.told(self.key).map(|words| words.to_string()),
+            // The newest version decides, whichever is in force.
+            paused: self.object.spec.paused && target.current() == 0,
+            wake_refused: controller.refusals.told(self.key).map(|words| words.to_string().into()),
+            ..backend::backend(&self.version, target, port)
         };
-        let backend = backend::backend(inputs, port);
         controller.pods.prove(self.key, backend::unasked(target, &backend, port));
         controller.scalers.reached(self.key, backend);
     }
@@ -349,13 +333,13 @@ impl Pass<'_> {
     }
 
     fn common(&self) -> Common {
-        let mut labels = self.accepted.original.labels().clone();
+        let mut labels = self.version.labels().clone();
         labels.insert(names::WORKLOAD.to_owned(), self.key.name().to_owned());
         Common {
             namespace: self.key.namespace().to_owned(),
             labels,
             owner: self.owner(),
-            protocol: translation::protocol(&self.accepted.original),
+            protocol: translation::protocol(&self.version),
         }
     }
 
@@ -493,7 +477,7 @@ impl Pass<'_> {
         all.extend(
             cluster.borrowed_by(self.key.namespace(), self.uid()).iter().map(|service| key_of(&service.name_any())),
         );
-        let told = self.accepted.original.status.iter().flat_map(|status| &status.services);
+        let told = self.version.status.iter().flat_map(|status| &status.services);
         all.extend(told.filter(|told| told.path == ServicePath::Served).map(|told| key_of(&told.name)));
         all.retain(|former| !names.contains(&former.name()));
         for former in all {

@@ -80,8 +80,6 @@ pub(crate) struct Inputs<'a> {
 pub(crate) struct Outcome {
     /// Destination of all traffic that activators carry; the pods if some of it goes there.
     pub(crate) route: Route,
-    /// Number of ready pods.
-    pub(crate) pods_ready: usize,
     /// Set if each carried port leads to a ready endpoint. An endpoint that was ready and has no successor counts as
     /// well.
     pub(crate) is_led: bool,
@@ -97,7 +95,6 @@ pub(crate) fn pods_serve(private: &[Arc<EndpointSlice>], mode: PathMode, is_asle
 
 /// Applies the table above.
 pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
-    let pods_ready = ready(inputs.private);
     let pods_serve = pods_serve(inputs.private, inputs.mode, inputs.is_asleep);
     // An activator of another address family is out of reach for the Service's clients.
     let counts = |at: &&Listed| {
@@ -126,7 +123,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
         let endpoints = slice.addresses.iter().map(|(address, ready)| activator(inputs.activators, *address, *ready));
         made.add(Kind::Activators, family, ports.collect(), endpoints.collect());
     }
-    let no_pods = inputs.is_asleep && inputs.mode == PathMode::Proxy && pods_ready > 0;
+    let no_pods = inputs.is_asleep && inputs.mode == PathMode::Proxy && ready(inputs.private) > 0;
     for (kind, is_kind) in [(Kind::Pods, true), (Kind::Other, false)] {
         let of_kind = |(port, listed): &&(ServedPort, Vec<Listed>)| match is_kind {
             true => port.is_carried && !to_activators(listed) && !no_pods,
@@ -150,7 +147,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
         }
     }
     let is_led = carried().all(|(port, listed)| is_led(port, listed));
-    Outcome { route, pods_ready, is_led, slices: made.slices }
+    Outcome { route, is_led, slices: made.slices }
 }
 
 /// Returns the name of an address family as in slices and Services.

@@ -13,7 +13,7 @@
 
 use super::super::service_ports::{number_of, target_of};
 use super::services::Common;
-use super::slices::{self, ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, Write};
+use super::slices::{self, ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY};
 use super::{Controller, Pass};
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Labels, Target};
@@ -21,6 +21,7 @@ use crate::scale::PodAddress;
 use common::RevisionKey as Key;
 use common::names;
 use common::pod_names::PodNames;
+use common::write_rate::WriteClass;
 use common_controller::objects::controller_reference;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
@@ -60,7 +61,6 @@ impl Pass<'_> {
         target: &Target,
     ) -> Result<Option<Vec<Arc<EndpointSlice>>>, Error> {
         let (controller, key) = (self.controller, self.key);
-        let store = &controller.cluster.slices;
         let mut existing = controller.cluster.slices_of(&Key::new(key.namespace(), private.name_any()));
         let selects = private.spec.as_ref().is_some_and(|spec| spec.selector.is_some());
         let desired = if selects {
@@ -70,24 +70,8 @@ impl Pass<'_> {
             let pods = controller.pods.addresses(key);
             desired(private, common.labels_of(names::SERVICE_TYPE_PRIVATE), target, &pods)
         };
-        for write in slices::writes(&existing, desired.clone()) {
-            match write {
-                Write::Update(slice) => {
-                    controller.writes.replace(key, store, &*slice, "failed to update private EndpointSlice").await?;
-                }
-                Write::Create(slice) => {
-                    controller.writes.create(key, store, &*slice, "failed to create private EndpointSlice").await?;
-                    controller.cluster.made_slice(&slice);
-                }
-                Write::Delete(slice) => {
-                    if existing.iter().any(|e| e.name_any() == slice && !slices::is_ours(e)) {
-                        self.delete_endpoints(&private.name_any()).await?;
-                    }
-                    let slice = Key::new(key.namespace(), slice);
-                    controller.writes.delete(key, store, &slice, "failed to delete EndpointSlice").await?;
-                }
-            }
-        }
+        let writes = slices::writes(&existing, desired.clone());
+        self.write_slices(&private.name_any(), &existing, writes, WriteClass::Object, || true).await?;
         Ok((!selects).then(|| desired.into_iter().map(Arc::new).collect()))
     }
 }

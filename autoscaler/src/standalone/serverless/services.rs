@@ -10,7 +10,7 @@
 //! activators do not carry always lead to the pods. Each of them has a port of the private Service, so that its number
 //! at the pods is known.
 
-use super::super::service_ports::{TcpPort, is_tcp, leads_alike, number_of, ports_of, target_of, tcp_ports};
+use super::super::service_ports::{TcpPort, is_tcp, leads_alike, ports_of, target_of, tcp_ports};
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
 use super::numbered::ServedPort;
 use crate::cluster::facts::Labels;
@@ -22,6 +22,7 @@ use common_api::ZeroScaler;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -137,31 +138,12 @@ pub(crate) fn public(common: &Common, name: &str, port: &BackendPort) -> Service
     }
 }
 
-/// Error of a Service without a port that leads to the revision's port.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Service {service:?} has no port that leads to port {port} of the pods")]
-pub(crate) struct NoTrafficPort {
-    /// Name of the Service.
-    pub(crate) service: String,
-    /// Pod port that no Service port leads to.
-    pub(crate) port: i32,
-}
-
-/// Checks that a Service can be adopted: some port must lead to the pods' port for requests.
-///
-/// # Errors
-/// Returns an error if no port leads there.
-pub(crate) fn check_adoptable(service: &Service, backend: &BackendPort, target: &Target) -> Result<(), NoTrafficPort> {
-    let mut ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    let leads_there = |port: &ServicePort| {
-        let leads_to = target_of(port);
-        is_tcp(port) && (leads_to == backend.target || number_of(&leads_to, Some(target)) == Some(backend.number))
-    };
-    if ports.any(leads_there) {
-        return Ok(());
-    }
-    let name = service.metadata.name.clone().unwrap_or_default();
-    Err(NoTrafficPort { service: name, port: backend.number })
+/// Returns the reason why a Service cannot be adopted: none of its ports leads to the pods' port for requests.
+pub(crate) fn why_not_adoptable(service: &Service, backend: &BackendPort, target: &Target) -> Option<String> {
+    let leads_there = |port: &ServicePort| is_tcp(port) && leads_alike(&target_of(port), &backend.target, Some(target));
+    let (name, port) = (service.name_any(), backend.number);
+    let leads_elsewhere = !ports_of(service).any(leads_there);
+    leads_elsewhere.then(|| format!("Service {name:?} has no port that leads to port {port} of the pods"))
 }
 
 /// Ports of a ZeroScaler's Services, and the ports that its private Service needs for them.
@@ -336,10 +318,10 @@ mod tests {
         let extra: Vec<_> = all.extra.iter().map(|extra| (extra.name.as_str(), extra.target.clone())).collect();
         assert_eq!(extra, [("metrics", IntOrString::String("metrics".into())), ("dns", IntOrString::Int(53))]);
         for (port, fits) in [(json!({"port": 8080}), true), (json!({"port": 80, "targetPort": 9999}), false)] {
-            assert_eq!(check_adoptable(&service(json!([port])), &web(), &target()).is_ok(), fits, "{port}");
+            assert_eq!(why_not_adoptable(&service(json!([port])), &web(), &target()).is_none(), fits, "{port}");
         }
         let wrong = service(json!([{"port": 80, "targetPort": 9999}]));
-        let error = check_adoptable(&wrong, &web(), &target()).expect_err("no traffic").to_string();
+        let error = why_not_adoptable(&wrong, &web(), &target()).expect("no traffic");
         assert_eq!(error, "Service \"hello\" has no port that leads to port 8080 of the pods");
     }
 

@@ -1,37 +1,29 @@
 //! ZeroScalers for display. The shown status is the one about to be written, because the stored status of a workload in
 //! transition may be seconds old.
 
-use super::scalers::Scalers;
-use super::scalers::publication::Publisher;
+use super::publication::Publisher;
 use crate::reconcile::shown::{Looked, Objects};
 use common::RevisionKey as Key;
 use common_api::condition::to_rfc3339;
 use common_api::zeroscaler::State;
 use common_api::zeroscaler::conditions::{ACTIVE, find};
-use std::sync::Arc;
 
-/// View of all ZeroScalers.
-pub(super) struct Shown {
-    pub(super) scalers: Arc<Scalers>,
-    pub(super) publisher: Arc<Publisher>,
-}
-
-impl Objects for Shown {
+impl Objects for Publisher {
     fn keys(&self) -> Vec<Key> {
-        self.scalers.keys()
+        self.scalers.objects.keys()
     }
 
     fn version(&self, key: &Key) -> Option<u64> {
-        self.scalers.version(key)
+        self.scalers.objects.version(key)
     }
 
     fn look(&self, key: &Key) -> Option<Looked> {
         let object = self.scalers.get(key)?;
         // In a large cluster nearly all workloads sleep, and their written status is current.
         let sleeps = object.status.as_ref().is_some_and(|status| status.state == State::Asleep);
-        let about_to_be = match sleeps && self.publisher.is_settled(key) {
+        let about_to_be = match sleeps && self.is_settled(key) {
             true => None,
-            false => self.publisher.about_to_be(key, &object),
+            false => self.about_to_be(key, &object),
         };
         let Some((findings, status)) = about_to_be else {
             let status = object.status.clone().unwrap_or_default();
