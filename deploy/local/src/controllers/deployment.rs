@@ -13,7 +13,7 @@
 use super::deployment_status::{Outcome, replicas_of, status};
 use super::hash::{POD_TEMPLATE_HASH, template_hash};
 use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by, selects};
-use super::rolling::{Set, bounds, new_replicas, old_replicas};
+use super::rolling::{Set, bounds_of, is_recreate, new_replicas, old_replicas};
 use super::write::Request;
 use common_controller::ObjectKey;
 use jiff::Timestamp;
@@ -26,11 +26,8 @@ use std::sync::Arc;
 
 /// Annotation on Deployments and ReplicaSets with the revision of the template.
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
-const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
-const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
 /// Annotations of a Deployment that are not copied to its ReplicaSets.
-const NOT_COPIED: [&str; 4] =
-    ["kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED_REPLICAS, MAX_REPLICAS];
+const NOT_COPIED: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", REVISION];
 
 /// Plans the writes for the Deployment `key` at `now`.
 pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
@@ -72,7 +69,7 @@ impl Rollout<'_> {
         if self.spec.paused == Some(true) {
             return self.scale_active();
         }
-        if self.is_recreate() {
+        if is_recreate(self.spec) {
             let emptied: Vec<_> = self.old.iter().filter_map(|set| self.scaled(set, 0)).collect();
             if !emptied.is_empty() || self.old_pods_live() {
                 return emptied;
@@ -94,38 +91,25 @@ impl Rollout<'_> {
         writes
     }
 
-    fn is_recreate(&self) -> bool {
-        self.spec.strategy.as_ref().and_then(|s| s.type_.as_deref()) == Some("Recreate")
-    }
-
     fn desired(&self) -> i32 {
         self.spec.replicas.unwrap_or(1)
     }
 
-    fn bounds(&self) -> super::rolling::Bounds {
-        let rolling = self.spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
-        bounds(
-            rolling.and_then(|r| r.max_surge.as_ref()),
-            rolling.and_then(|r| r.max_unavailable.as_ref()),
-            self.desired(),
-        )
-    }
-
     /// Returns the desired replicas of the new set, which has `current` replicas now.
     fn new_replicas(&self, current: i32) -> i32 {
-        if self.is_recreate() {
+        if is_recreate(self.spec) {
             return self.desired();
         }
         // Count pods that an old set still has to delete, or there would be too many for a moment. (Upstream counts the
         // desired replicas of each set.)
         let there = |set: &Arc<ReplicaSet>| replicas_of(set).max(set.status.as_ref().map_or(0, |s| s.replicas));
         let old = self.old.iter().map(there).fold(0, i32::saturating_add);
-        new_replicas(self.desired(), self.bounds(), current, old.saturating_add(current))
+        new_replicas(self.desired(), bounds_of(self.spec), current, old.saturating_add(current))
     }
 
     fn old_replicas(&self, newest: &Arc<ReplicaSet>) -> Vec<i32> {
         let old: Vec<Set> = self.old.iter().map(as_set).collect();
-        old_replicas(self.desired(), self.bounds(), as_set(newest), &old)
+        old_replicas(self.desired(), bounds_of(self.spec), as_set(newest), &old)
     }
 
     /// Reports whether any pod of an old set is still running.
@@ -189,11 +173,7 @@ impl Rollout<'_> {
     /// Returns the annotations of the Deployment for its sets.
     fn annotations(&self) -> BTreeMap<String, String> {
         let own = self.deployment.annotations().iter().filter(|(name, _)| !NOT_COPIED.contains(&name.as_str()));
-        let mut annotations: BTreeMap<_, _> = own.map(|(name, value)| (name.clone(), value.clone())).collect();
-        let surge = if self.is_recreate() { 0 } else { self.bounds().surge };
-        annotations.insert(DESIRED_REPLICAS.into(), self.desired().to_string());
-        annotations.insert(MAX_REPLICAS.into(), self.desired().saturating_add(surge).to_string());
-        annotations
+        own.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// Returns the highest revision of the old sets plus one.
@@ -237,7 +217,6 @@ impl Rollout<'_> {
             return None;
         }
         let mut changed = ReplicaSet::clone(set);
-        changed.annotations_mut().insert(DESIRED_REPLICAS.into(), self.desired().to_string());
         changed.spec.as_mut()?.replicas = Some(replicas);
         Request::update(set.as_ref(), &changed).map(Write::ReplicaSet)
     }
@@ -287,5 +266,4 @@ fn as_set(set: &Arc<ReplicaSet>) -> Set {
 }
 
 #[cfg(test)]
-#[path = "deployment_tests.rs"]
 mod tests;

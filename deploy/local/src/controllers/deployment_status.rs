@@ -9,7 +9,7 @@
 //! The transition time of a condition changes only with its status; its update time also changes with progress of the
 //! roll.
 
-use super::rolling::bounds;
+use super::rolling::{bounds_of, is_recreate};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -72,14 +72,8 @@ pub(crate) fn status(
     };
     let mut conditions = Conditions { held: was.conditions.clone().unwrap_or_default(), now };
 
-    let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
-    let recreate = spec.strategy.as_ref().and_then(|s| s.type_.as_deref()) == Some("Recreate");
-    let unavailable_max = if recreate || desired == 0 {
-        0
-    } else {
-        bounds(rolling.and_then(|r| r.max_surge.as_ref()), rolling.and_then(|r| r.max_unavailable.as_ref()), desired)
-            .unavailable
-    };
+    let is_all_needed = desired == 0 || is_recreate(spec);
+    let unavailable_max = if is_all_needed { 0 } else { bounds_of(spec).unavailable };
     if available >= desired - unavailable_max {
         conditions.set("Available", true, "MinimumReplicasAvailable", "Deployment has minimum availability.");
     } else {
@@ -97,7 +91,7 @@ pub(crate) fn status(
         || status.ready_replicas > was.ready_replicas
         || available > was.available_replicas.unwrap_or(0);
     let again = if spec.paused == Some(true) {
-        conditions.set_progress_paused();
+        conditions.put("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused");
         None
     } else if outcome.created {
         conditions.set("Progressing", true, "NewReplicaSetCreated", "Created a new ReplicaSet");
@@ -168,10 +162,6 @@ impl Conditions {
     /// Sets a condition. Nothing changes if status and reason are the same.
     fn set(&mut self, type_: &str, status: bool, reason: &str, message: &str) {
         self.put(type_, if status { "True" } else { "False" }, reason, message);
-    }
-
-    fn set_progress_paused(&mut self) {
-        self.put("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused");
     }
 
     fn put(&mut self, type_: &str, status: &str, reason: &str, message: &str) {

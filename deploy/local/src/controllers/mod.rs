@@ -23,7 +23,6 @@
 mod deployment;
 mod deployment_status;
 #[cfg(test)]
-#[path = "fixture_tests.rs"]
 mod fixture;
 mod hash;
 pub mod horizontal;

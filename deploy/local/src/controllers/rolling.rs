@@ -11,6 +11,7 @@
 //! There is no proportional scaling: upstream spreads a change of `replicas` during a roll over all sets. Here the new
 //! set grows first, and the old ones shrink as availability allows, within the same bounds.
 
+use k8s_openapi::api::apps::v1::DeploymentSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// Bounds of a rolling update, as numbers of pods.
@@ -20,6 +21,19 @@ pub(crate) struct Bounds {
     pub(crate) surge: i32,
     /// Maximum number of desired pods that may be unavailable.
     pub(crate) unavailable: i32,
+}
+
+/// Returns the bounds of a Deployment with its strategy `RollingUpdate`.
+pub(crate) fn bounds_of(spec: &DeploymentSpec) -> Bounds {
+    let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.as_ref());
+    let (surge, unavailable) =
+        (rolling.and_then(|r| r.max_surge.as_ref()), rolling.and_then(|r| r.max_unavailable.as_ref()));
+    bounds(surge, unavailable, spec.replicas.unwrap_or(1))
+}
+
+/// Reports whether a Deployment ends every old pod before it starts a new one.
+pub(crate) fn is_recreate(spec: &DeploymentSpec) -> bool {
+    spec.strategy.as_ref().and_then(|s| s.type_.as_deref()) == Some("Recreate")
 }
 
 /// Counts of one ReplicaSet.
@@ -32,7 +46,7 @@ pub(crate) struct Set {
 }
 
 /// Resolves both bounds for `desired` replicas. A text that is not a percentage counts as 0.
-pub(crate) fn bounds(surge: Option<&IntOrString>, unavailable: Option<&IntOrString>, desired: i32) -> Bounds {
+fn bounds(surge: Option<&IntOrString>, unavailable: Option<&IntOrString>, desired: i32) -> Bounds {
     let quarter = IntOrString::String("25%".into());
     let surge = resolve(surge.unwrap_or(&quarter), desired, true);
     let unavailable = resolve(unavailable.unwrap_or(&quarter), desired, false);

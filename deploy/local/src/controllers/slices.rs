@@ -148,5 +148,4 @@ fn fill(mut slice: EndpointSlice, service: &Service, (ports, endpoints): Group) 
 }
 
 #[cfg(test)]
-#[path = "slices_tests.rs"]
 mod tests;
