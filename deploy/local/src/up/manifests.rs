@@ -165,33 +165,20 @@ fn strip(types: &TypeMeta, value: &mut Value, is_exported: bool) {
     }
 }
 
+/// Checks a ZeroScaler as the API server does, so that a mistake is reported before anything starts.
 fn check_scaler(value: &Value) -> anyhow::Result<()> {
     let name = value.pointer("/metadata/name").and_then(|n| n.as_str()).unwrap_or_default();
-    let read: Result<ZeroScaler, _> = serde_path_to_error::deserialize(value);
-    let scaler = read.map_err(|error| {
-        // The definition's messages use the type names that users know.
-        let wrong = of_wrong_form(value).join(", ");
-        anyhow::anyhow!("ZeroScaler {name}: {}", if wrong.is_empty() { error.to_string() } else { wrong })
-    })?;
-    let unknown = unknown_fields(value.clone()).join(", ");
-    anyhow::ensure!(unknown.is_empty(), "ZeroScaler {name}: no such field: {unknown}");
+    let (mut unknown, mut causes) = (Vec::new(), Causes::default());
+    for schema in schemas() {
+        schema::prune(&mut value.clone(), &schema, &mut unknown);
+        schema::validate(value, &schema, &Patterns::of(&schema), &mut causes);
+    }
+    anyhow::ensure!(causes.is_empty(), "ZeroScaler {name}: {}", causes.messages().join(", "));
+    anyhow::ensure!(unknown.is_empty(), "ZeroScaler {name}: no such field: {}", unknown.join(", "));
+    let scaler: ZeroScaler = serde_json::from_value(value.clone()).with_context(|| format!("ZeroScaler {name}"))?;
     // The configuration of the cluster may be stricter. The autoscaler reports that in the status.
     let checked = scaler.validate_in(&AutoscalerConfig::default());
     checked.map_err(|errors| anyhow::anyhow!("ZeroScaler {name}: {errors}"))
-}
-
-/// Returns the fields of a ZeroScaler that its definition does not have. An API server would drop them.
-fn unknown_fields(mut value: Value) -> Vec<String> {
-    let mut unknown = Vec::new();
-    schemas().for_each(|schema| schema::prune(&mut value, &schema, &mut unknown));
-    unknown
-}
-
-/// Returns an API server's messages about fields of a ZeroScaler with a wrong type.
-fn of_wrong_form(value: &Value) -> Vec<String> {
-    let mut causes = Causes::default();
-    schemas().for_each(|schema| schema::validate(value, &schema, &Patterns::of(&schema), &mut causes));
-    causes.messages()
 }
 
 /// Returns the schema of each version.

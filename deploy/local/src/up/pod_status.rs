@@ -1,5 +1,5 @@
 //! Status of the planes' Pods: the readiness of each plane, in the form that a kubelet writes. No node runs these Pods
-//! ([`super::pod`]), but users look at `kubectl get pods`.
+//! ([`super::pod`]), but users look at `kubectl get pods`. Restarts of a plane are not counted; the log names them.
 
 use super::planes::NAMESPACE;
 use super::pod;
@@ -12,9 +12,8 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Maximum duration of a write, since the caller has other work to do.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -24,25 +23,11 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Writes the status of the planes' Pods.
 pub(super) struct PodStatuses {
     pods: Api<Pod>,
-    /// Last written status, by Pod name.
-    written: BTreeMap<String, Written>,
+    /// Number and readiness of each plane at the last write, by Pod name.
+    written: BTreeMap<String, (u64, bool)>,
     /// Time of the last failed write, by Pod name.
     failed: BTreeMap<String, Instant>,
     failures: FailureLog,
-}
-
-/// Status of a Pod at the last write.
-#[derive(Clone, Copy)]
-struct Written {
-    /// Number of the plane, which no other plane has.
-    number: u64,
-    /// Written readiness. `None` if no write was confirmed.
-    ready: Option<bool>,
-    /// Start time of the plane.
-    started: Timestamp,
-    /// Start time of the Pod, and the number of planes it had before this one.
-    pod_started: Timestamp,
-    restarts: i32,
 }
 
 impl PodStatuses {
@@ -58,69 +43,43 @@ impl PodStatuses {
     /// Writes the status of plane `number`, which runs as `account`, if it has changed. A later call repeats a failed
     /// write.
     pub(super) async fn show(&mut self, account: &str, number: u64, plane: &Member) {
-        let before = self.written.get(&plane.name).copied().filter(|written| written.number == number);
         let is_too_soon = self.failed.get(&plane.name).is_some_and(|at| at.elapsed() < RETRY);
-        if is_too_soon || before.is_some_and(|before| before.ready == Some(plane.ready)) {
+        if is_too_soon || self.written.get(&plane.name) == Some(&(number, plane.ready)) {
             return;
         }
-        match tokio::time::timeout(WRITE_TIMEOUT, self.write(account, number, plane, before)).await {
-            Ok(Ok(())) => {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(status(account, plane, Timestamp::now())));
+        let failure = match timeout(WRITE_TIMEOUT, self.pods.patch_status(&plane.name, &params, &patch)).await {
+            Ok(Ok(_)) => None,
+            // The Pod is not created yet or was deleted. A missing Pod already counts as not ready.
+            Ok(Err(kube::Error::Api(answer))) if answer.code == 404 && !plane.ready => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(unanswered) => Some(unanswered.to_string()),
+        };
+        match failure {
+            None => {
+                self.written.insert(plane.name.clone(), (number, plane.ready));
                 self.failed.remove(&plane.name);
                 self.failures.recovered();
             }
-            Ok(Err(error)) => self.note_failure(plane, &error),
-            Err(unanswered) => self.note_failure(plane, &unanswered),
+            Some(error) => {
+                self.failed.insert(plane.name.clone(), Instant::now());
+                self.failures.failed(&error);
+            }
         }
-    }
-
-    fn note_failure(&mut self, plane: &Member, error: &impl Display) {
-        self.failed.insert(plane.name.clone(), Instant::now());
-        self.failures.failed(error);
-    }
-
-    async fn write(&mut self, account: &str, number: u64, plane: &Member, before: Option<Written>) -> kube::Result<()> {
-        let now = Timestamp::now();
-        let shown = match before {
-            Some(before) => before,
-            None => self.first(number, &plane.name, now).await?,
-        };
-        // A write may succeed although its response is lost. The next write sends the same values.
-        self.written.insert(plane.name.clone(), shown);
-        let patch = Patch::Merge(status(account, plane, shown, now));
-        match self.pods.patch_status(&plane.name, &PatchParams::default(), &patch).await {
-            // The Pod is not created yet or was deleted. A missing Pod already counts as not ready.
-            Err(kube::Error::Api(answer)) if answer.code == 404 && !plane.ready => {}
-            answer => drop(answer?),
-        }
-        self.written.insert(plane.name.clone(), Written { ready: Some(plane.ready), ..shown });
-        Ok(())
-    }
-
-    /// Returns the first status of a plane that starts now. If the Pod had another plane before, this is a restart.
-    async fn first(&self, number: u64, pod: &str, now: Timestamp) -> kube::Result<Written> {
-        let status = self.pods.get_opt(pod).await?.and_then(|pod| pod.status).unwrap_or_default();
-        let former = status.container_statuses.iter().flatten().next();
-        Ok(Written {
-            number,
-            ready: None,
-            started: now,
-            pod_started: status.start_time.map_or(now, |time| time.0),
-            restarts: former.map_or(0, |former| former.restart_count + 1),
-        })
     }
 }
 
 /// Returns the status of a plane's Pod. Its readiness changes `now`.
-fn status(account: &str, plane: &Member, shown: Written, now: Timestamp) -> Value {
+fn status(account: &str, plane: &Member, now: Timestamp) -> Value {
     let Member { address, ready, .. } = plane;
     let truth = if *ready { "True" } else { "False" };
     let condition = |kind: &str| json!({"type": kind, "status": truth, "lastTransitionTime": Time(now)});
     json!({"status": {
-        "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": Time(shown.pod_started),
+        "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
         "conditions": [condition("Ready"), condition("ContainersReady")],
         "containerStatuses": [{
             "name": account, "image": pod::image(account), "imageID": "", "ready": ready, "started": true,
-            "restartCount": shown.restarts, "state": {"running": {"startedAt": Time(shown.started)}},
+            "restartCount": 0, "state": {"running": {}},
         }],
     }})
 }
@@ -160,9 +119,10 @@ mod tests {
         }
     }
 
-    /// Goal: a Pod counts the planes that it had before; a new Pod has had none.
+    /// Goal: a Pod shows the readiness of each plane that it has, also of one that replaces another, and a new Pod shows
+    /// it again.
     #[tokio::test]
-    async fn restarts_under_one_pod_are_counted() {
+    async fn a_pod_shows_whether_its_plane_is_ready() {
         let server = ApiServer::start(ApiOptions::new("10.96.0.0/16".parse().expect("a range"))).await;
         let server = server.expect("a free port");
         let client = client(&server.url(), server.token());
@@ -170,20 +130,15 @@ mod tests {
         unless_there(&Api::all(client.clone()), &namespace).await.expect("made");
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         let mut statuses = PodStatuses::new(&client);
-        let mut began = None;
-        for (number, is_new, expected) in [(3, true, 0), (4, false, 1), (7, false, 2), (8, true, 0)] {
+        for (number, is_new) in [(3, true), (4, false), (8, true)] {
             if is_new {
                 let _ = pods.delete("activator-0", &DeleteParams::default()).await; // The first time there is none.
-                began = None;
             }
             statuses.show("activator", number, &plane(false)).await;
             PlanePod::make(&client, "activator", "activator-0").await.expect("a Pod");
             statuses.show("activator", number, &plane(true)).await;
             let status = pods.get("activator-0").await.expect("a Pod").status.expect("a status");
-            let containers = status.container_statuses.expect("containers");
-            assert_eq!((containers[0].restart_count, containers[0].ready), (expected, true), "plane {number}");
-            let since = began.get_or_insert(status.start_time.clone());
-            assert_eq!(status.start_time, *since, "plane {number}");
+            assert!(status.container_statuses.expect("containers")[0].ready, "plane {number}");
         }
         server.shutdown().await;
     }
