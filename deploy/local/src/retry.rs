@@ -4,10 +4,38 @@
 //! end it, since the same call would be rejected again.
 
 use common_runtime::failure_log::FailureLog;
+use std::fmt::Display;
 use std::time::Duration;
 
 /// First and longest pause between two attempts.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
+
+/// Attempts at one operation, with growing pauses.
+pub(crate) struct Attempts {
+    failures: FailureLog,
+    pause: Duration,
+}
+
+impl Attempts {
+    /// Starts without a failure. `thing` names the operation in the log, such as `the binding of pod default/a`.
+    pub(crate) fn at(thing: impl Into<String>) -> Self {
+        Self { failures: FailureLog::of(thing), pause: PAUSE.0 }
+    }
+
+    /// Records a failure, and waits before the next attempt. Cancel safe.
+    pub(crate) async fn failed(&mut self, error: &impl Display) {
+        self.failures.failed(error);
+        let pause = self.pause;
+        self.pause = (pause * 2).min(PAUSE.1);
+        tokio::time::sleep(pause).await;
+    }
+
+    /// Records a success.
+    pub(crate) fn succeeded(&mut self) {
+        self.pause = PAUSE.0;
+        self.failures.recovered();
+    }
+}
 
 /// Calls `attempt` until it succeeds or is rejected. `thing` names the attempt in the log, such as `the creation of
 /// accounts`. A failed attempt may have been carried out in part, so it must be safe to repeat.
@@ -18,18 +46,15 @@ pub(crate) async fn until_answered<T, F>(thing: &str, mut attempt: impl FnMut() 
 where
     F: Future<Output = anyhow::Result<T>>,
 {
-    let mut failures = FailureLog::of(thing);
-    let mut pause = PAUSE.0;
+    let mut attempts = Attempts::at(thing);
     loop {
         match attempt().await {
-            Err(error) if is_passing(&error) => failures.failed(&format!("{error:#}")),
+            Err(error) if is_passing(&error) => attempts.failed(&format!("{error:#}")).await,
             outcome => {
-                failures.recovered();
+                attempts.succeeded();
                 return outcome;
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE.1);
     }
 }
 

@@ -13,15 +13,14 @@
 //! is `ContainerCreating`, and its exit is in its last state.
 
 use super::backoff::Restarts;
-use super::child::Exit;
 use super::environment::DownwardFields;
 use super::listeners::{self, Occupant};
-use super::logs::PodLogs;
 use super::prepare::{Prepared, StartError, prepare};
 use super::probe::{self, ProbeOutcome, Purpose};
-use super::process::{self, Process};
+use super::process::{self, Exit, Process};
 use super::state::Node;
 use super::status::{Ended, Phase, View};
+use super::logs::PodLogs;
 use common_controller::Severity;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container as ContainerSpec, Pod};
@@ -173,33 +172,29 @@ impl Container {
         let mut looked = false;
         let mut killed: Option<(&'static str, String)> = None;
         let exit = loop {
-            let next = tokio::select! {
+            tokio::select! {
                 biased;
-                exit = process.wait() => Next::Exited(exit),
-                () = asked(stop) => Next::Stop,
-                Some(outcome) = outcomes.recv() => Next::ProbeOutcome(outcome),
-                () = &mut look, if !looked => Next::Look,
-            };
-            match next {
-                Next::Exited(exit) => break exit,
-                Next::Stop => break stop_within(process, stop).await,
-                Next::ProbeOutcome(ProbeOutcome::Started) => {
-                    self.update(|view| (view.started, view.ready) = (true, !has(Purpose::Readiness)));
-                    launch_probes(false);
-                }
-                Next::ProbeOutcome(ProbeOutcome::Ready(ready, message)) => {
-                    if !ready {
-                        self.warn("Unhealthy", &message);
+                exit = process.wait() => break exit,
+                () = asked(stop) => break stop_within(process, stop, Duration::ZERO).await,
+                Some(outcome) = outcomes.recv() => match outcome {
+                    ProbeOutcome::Started => {
+                        self.update(|view| (view.started, view.ready) = (true, !has(Purpose::Readiness)));
+                        launch_probes(false);
                     }
-                    self.update(|view| view.ready = ready);
-                }
-                Next::ProbeOutcome(ProbeOutcome::Unhealthy(message)) => self.warn("Unhealthy", &message),
-                Next::ProbeOutcome(ProbeOutcome::Dead(message)) => {
-                    self.warn("Unhealthy", &message);
-                    killed = Some(("Error", message));
-                    break self.kill_unless_stopped(process, stop).await;
-                }
-                Next::Look => {
+                    ProbeOutcome::Ready(ready, message) => {
+                        if !ready {
+                            self.warn("Unhealthy", &message);
+                        }
+                        self.update(|view| view.ready = ready);
+                    }
+                    ProbeOutcome::Unhealthy(message) => self.warn("Unhealthy", &message),
+                    ProbeOutcome::Dead(message) => {
+                        self.warn("Unhealthy", &message);
+                        killed = Some(("Error", message));
+                        break self.kill_unless_stopped(process, stop).await;
+                    }
+                },
+                () = &mut look, if !looked => {
                     looked = true;
                     if let Some(message) = self.look(&occupant).await {
                         killed = Some((COLLISION, message));
@@ -237,16 +232,7 @@ impl Container {
     ) -> std::io::Result<Exit> {
         let message = format!("Container {} is ended and will be restarted", self.spec.name);
         self.node.events.say("kubelet", &*self.pod, Severity::Normal, "Killing", message);
-        let grace = grace_of(&self.pod);
-        let ended = tokio::select! {
-            biased;
-            exit = process.stop(grace) => Some(exit),
-            () = asked(stop) => None,
-        };
-        match ended {
-            Some(exit) => exit,
-            None => stop_within(process, stop).await,
-        }
+        stop_within(process, stop, grace_of(&self.pod)).await
     }
 
     /// Checks whether the program listens on every address. Returns the reason to end it, if it shares a port with
@@ -322,15 +308,6 @@ fn backing_off(ended: &Ended, delay: Duration, container: &str, pod: &str) -> Op
     })
 }
 
-/// Next event of a running container.
-enum Next {
-    Exited(std::io::Result<Exit>),
-    Stop,
-    ProbeOutcome(ProbeOutcome),
-    /// Due time of the check of listening addresses.
-    Look,
-}
-
 /// Waits until the pod must stop. Cancel safe.
 async fn asked(stop: &mut watch::Receiver<Option<Duration>>) {
     let _ = stop.wait_for(Option::is_some).await; // Without a sender, the pod is gone.
@@ -345,12 +322,17 @@ async fn pause(delay: Duration, stop: &mut watch::Receiver<Option<Duration>>) ->
     }
 }
 
-/// Stops a process within the grace period in `stop`, which may become shorter meanwhile.
-async fn stop_within(process: &mut Process, stop: &mut watch::Receiver<Option<Duration>>) -> std::io::Result<Exit> {
+/// Stops a process within `grace`, or within the grace period in `stop` as soon as there is one, which may become
+/// shorter meanwhile.
+async fn stop_within(
+    process: &mut Process,
+    stop: &mut watch::Receiver<Option<Duration>>,
+    grace: Duration,
+) -> std::io::Result<Exit> {
     process.terminate();
     let began = Instant::now();
     loop {
-        let grace = stop.borrow_and_update().unwrap_or_default();
+        let grace = stop.borrow_and_update().unwrap_or(grace);
         tokio::select! {
             biased;
             exit = process.wait() => return exit,

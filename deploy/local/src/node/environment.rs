@@ -18,13 +18,18 @@
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 use kube::ResourceExt;
+use regex::{Captures, Regex};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::LazyLock;
 
 /// Variables that a container inherits from the node's process.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR"];
 /// Port of a container that declares none, unless another container of the pod has it.
 const PORT_DEFAULT: u16 = 8080;
+
+/// Environment variables by name.
+pub(crate) type Variables = BTreeMap<String, String>;
 
 /// Data of ConfigMaps or Secrets by name.
 type Objects = BTreeMap<String, BTreeMap<String, String>>;
@@ -86,7 +91,7 @@ pub(crate) fn port_of(pod: &Pod, container: &str) -> u16 {
     PORT_DEFAULT
 }
 
-/// Returns the environment of `container`, in order, with each name once.
+/// Returns the environment of `container`. `services` has the variables of Services.
 ///
 /// # Errors
 /// Fails if a source is missing and not optional, or is not supported. The error is a message for the container's
@@ -96,28 +101,23 @@ pub(crate) fn environment(
     container: &Container,
     downward: &DownwardFields,
     sources: &Sources,
-    links: Vec<(String, String)>,
+    services: &Variables,
     inherited: impl Fn(&str) -> Option<String>,
-) -> Result<Vec<(String, String)>, String> {
-    let services = Variables(links);
-    let mut given = Variables(services.0.clone());
-    for name in INHERITED {
-        if let Some(value) = inherited(name) {
-            given.set(name, value);
-        }
-    }
-    given.set("PORT", port_of(pod, &container.name).to_string());
-    given.set("HOST", downward.pod_ip.to_string());
-    given.set("POD_IP", downward.pod_ip.to_string());
-    given.set("HOSTNAME", pod.name_any());
-    for (name, label) in [
-        ("K_REVISION", common::names::REVISION),
-        ("K_CONFIGURATION", common::names::CONFIGURATION),
-        ("K_SERVICE", common::names::SERVICE),
-    ] {
-        given.set(name, pod.labels().get(label).cloned().unwrap_or_default());
-    }
-    let mut own = Variables::default();
+) -> Result<Variables, String> {
+    let mut given = services.clone();
+    given.extend(INHERITED.into_iter().filter_map(|name| Some((name.to_owned(), inherited(name)?))));
+    let label = |name: &str| pod.labels().get(name).cloned().unwrap_or_default();
+    let known = [
+        ("PORT", port_of(pod, &container.name).to_string()),
+        ("HOST", downward.pod_ip.to_string()),
+        ("POD_IP", downward.pod_ip.to_string()),
+        ("HOSTNAME", pod.name_any()),
+        ("K_REVISION", label(common::names::REVISION)),
+        ("K_CONFIGURATION", label(common::names::CONFIGURATION)),
+        ("K_SERVICE", label(common::names::SERVICE)),
+    ];
+    given.extend(known.map(|(name, value)| (name.to_owned(), value)));
+    let mut own = Variables::new();
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
         let (kind, name, optional, objects) = match (&from.config_map_ref, &from.secret_ref) {
@@ -126,7 +126,7 @@ pub(crate) fn environment(
             (None, None) => continue,
         };
         match objects.get(&name) {
-            Some(data) => data.iter().for_each(|(key, value)| own.set(&format!("{prefix}{key}"), value.clone())),
+            Some(data) => own.extend(data.iter().map(|(key, value)| (format!("{prefix}{key}"), value.clone()))),
             None if optional == Some(true) => {}
             None => {
                 return Err(format!("{kind} \"{name}\" not found, {}", needed_by(&format!("{prefix}*"), container)));
@@ -134,75 +134,38 @@ pub(crate) fn environment(
         }
     }
     for variable in container.env.iter().flatten() {
-        if let Some(value) = value_of(pod, container, downward, sources, variable, [&own, &services])? {
-            own.set(&variable.name, value);
+        if let Some(value) = value_of(pod, container, downward, sources, variable, [&own, services])? {
+            own.insert(variable.name.clone(), value);
         }
     }
-    own.0.into_iter().for_each(|(name, value)| given.set(&name, value));
-    Ok(given.0)
+    given.extend(own);
+    Ok(given)
 }
 
-/// Replaces each `$(NAME)` in `text` with the value from `lookup`.
-pub(crate) fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
-    let mut expanded = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        expanded.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
-            expanded.push('$'); // `$$` is a literal dollar sign.
-            rest = after;
-            continue;
-        }
-        match rest.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
-            Some((name, after)) => {
-                match lookup(name) {
-                    Some(value) => expanded.push_str(&value),
-                    None => {
-                        expanded.push_str("$(");
-                        expanded.push_str(name);
-                        expanded.push(')');
-                    }
-                }
-                rest = after;
-            }
-            None => expanded.push('$'),
-        }
-    }
-    expanded.push_str(rest);
-    expanded
+/// Replaces each `$(NAME)` in `text` with the value from `lookup`. An unknown name stays, and `$$` is a literal dollar
+/// sign.
+pub(crate) fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a String>) -> String {
+    static REFERENCE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\$\$|\$\(([^)]*)\)").ok());
+    let Some(reference) = &*REFERENCE else { return text.to_owned() };
+    let value = |found: &Captures<'_>| match found.get(1) {
+        None => "$".to_owned(),
+        Some(name) => lookup(name.as_str()).map_or_else(|| found[0].to_owned(), String::clone),
+    };
+    reference.replace_all(text, value).into_owned()
 }
 
 /// Returns the command line of `container`: `command` and `args`, expanded.
 ///
 /// # Errors
 /// Fails if there is no command.
-pub(crate) fn command_line(container: &Container, env: &[(String, String)]) -> Result<Vec<String>, String> {
-    let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone());
+pub(crate) fn command_line(container: &Container, env: &Variables) -> Result<Vec<String>, String> {
     let command = container.command.as_deref().filter(|c| !c.is_empty());
     let command = command.ok_or_else(|| {
         let rule = "this node runs pods as processes, so a container needs a command; its image is not used";
         format!("container {:?} has no command: {rule}", container.name)
     })?;
     let words = command.iter().chain(container.args.iter().flatten());
-    Ok(words.map(|word| expand(word, lookup)).collect())
-}
-
-/// Names with values, in the order of their first use.
-#[derive(Debug, Default)]
-struct Variables(Vec<(String, String)>);
-
-impl Variables {
-    fn set(&mut self, name: &str, value: String) {
-        match self.0.iter_mut().find(|(n, _)| n == name) {
-            Some((_, held)) => *held = value,
-            None => self.0.push((name.to_owned(), value)),
-        }
-    }
-
-    fn get(&self, name: &str) -> Option<String> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())
-    }
+    Ok(words.map(|word| expand(word, |name| env.get(name))).collect())
 }
 
 /// Returns the value of a variable, or `None` if its optional source is missing.
@@ -265,5 +228,4 @@ fn field_of(pod: &Pod, downward: &DownwardFields, path: &str) -> Option<String> 
 }
 
 #[cfg(test)]
-#[path = "environment_tests.rs"]
 mod tests;

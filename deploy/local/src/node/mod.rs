@@ -23,11 +23,9 @@
 
 mod backoff;
 mod capacity;
-mod child;
 mod cli;
 mod container;
 mod environment;
-mod exec;
 mod listeners;
 pub mod logs;
 mod options;
@@ -46,11 +44,10 @@ mod unsupported;
 mod usage;
 
 pub use backoff::Backoff;
-pub(crate) use child::kill_all;
 pub use cli::NodeArgs;
 pub(crate) use listeners::anybody_at;
 pub use options::NodeOptions;
-pub use probe::PERIOD_ANNOTATION;
+pub(crate) use process::kill_all;
 pub use state::SCHEDULER_NAME;
 
 use crate::pool::Pool;

@@ -18,12 +18,12 @@
 
 use super::container::{Container, grace, grace_of};
 use super::environment::DownwardFields;
-use super::logs::PodLogs;
 use super::state::Node;
 use super::status::{Home, Phase, View, pod_status};
 use super::unsupported::unsupported;
+use super::logs::PodLogs;
 use crate::merge::merge_patch;
-use common_runtime::failure_log::FailureLog;
+use crate::retry::Attempts;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -43,8 +43,6 @@ const FIRST_STATUS_WITHIN: Duration = Duration::from_millis(20);
 const FORCED_GRACE: Duration = Duration::from_secs(1);
 /// Maximum grace period for containers when the node shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
-/// First and longest pause after a request to the API server failed.
-const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
 
 /// State of a pod in the watch.
 #[derive(Clone, Debug)]
@@ -175,39 +173,28 @@ impl Worker {
         if let Err(why) = bound {
             return (why, written);
         }
-        let mut pause = RETRY.0;
-        let mut failures = FailureLog::of(format!("the status of pod {}", title(&self.pod)));
+        let mut attempts = Attempts::at(format!("the status of pod {}", title(&self.pod)));
         loop {
             let status = self.status(home, &views.borrow_and_update(), Some(&written));
-            let patch = patch(&written, &status);
-            let write = async {
-                match &patch {
-                    Some(patch) => self
-                        .api
-                        .patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(patch))
-                        .await
-                        .map(drop),
-                    None => Ok(()),
+            let outcome = match patch(&written, &status) {
+                Some(patch) => {
+                    let name = self.pod.name_any();
+                    self.api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
                 }
+                None => Ok(()),
             };
-            let outcome = write.await;
-            let retry = match outcome {
+            let failure = match outcome {
                 Ok(()) => {
                     written = status;
-                    pause = RETRY.0;
-                    failures.recovered();
+                    attempts.succeeded();
                     None
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => return (Why::Gone, written),
-                Err(error) => {
-                    failures.failed(&error);
-                    pause = (pause * 2).min(RETRY.1);
-                    Some(pause)
-                }
+                Err(error) => Some(error),
             };
             let again = async {
-                match retry {
-                    Some(pause) => tokio::time::sleep(pause).await,
+                match &failure {
+                    Some(error) => attempts.failed(error).await,
                     None => std::future::pending().await,
                 }
             };
@@ -240,22 +227,21 @@ impl Worker {
                 ..ObjectReference::default()
             },
         };
-        let mut pause = RETRY.0;
-        let mut failures = FailureLog::of(format!("the binding of pod {}", title(&self.pod)));
+        let mut attempts = Attempts::at(format!("the binding of pod {}", title(&self.pod)));
         loop {
             let bound: kube::Result<Value> =
                 self.api.create_subresource("binding", &name, &PostParams::default(), &binding).await;
-            match bound {
+            let error = match bound {
                 Ok(_) => {
-                    failures.recovered();
+                    attempts.succeeded();
                     return Ok(());
                 }
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(Why::Gone),
-                Err(error) => failures.failed(&error),
-            }
+                Err(error) => error,
+            };
             tokio::select! {
                 () = self.shutdown.cancelled() => return Err(Why::Shutdown),
-                () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY.1),
+                () = attempts.failed(&error) => {}
             }
             if matches!(*self.seen.borrow(), Seen::Gone) {
                 return Err(Why::Gone);
@@ -331,17 +317,16 @@ pub(crate) async fn remove(api: &Api<Pod>, pod: &Pod, shutdown: &CancellationTok
         preconditions: Some(Preconditions { uid: pod.uid(), resource_version: None }),
         ..DeleteParams::default()
     };
-    let mut pause = RETRY.0;
-    let mut failures = FailureLog::of(format!("the removal of pod {}", title(pod)));
+    let mut attempts = Attempts::at(format!("the removal of pod {}", title(pod)));
     loop {
-        match api.delete(&pod.name_any(), &params).await {
-            Ok(_) => return failures.recovered(),
+        let error = match api.delete(&pod.name_any(), &params).await {
+            Ok(_) => return attempts.succeeded(),
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
-            Err(error) => failures.failed(&error),
-        }
+            Err(error) => error,
+        };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(RETRY.1),
+            () = attempts.failed(&error) => {}
         }
     }
 }

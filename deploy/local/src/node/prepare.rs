@@ -3,9 +3,9 @@
 //! This is repeated for each run, so that a missing ConfigMap or program is found once it exists.
 
 use super::environment::{DownwardFields, Sources, command_line, environment, port_of, sources_needed};
-use super::exec::Launch;
 use super::probe::check::Handler;
-use super::probe::{self, PERIOD_ANNOTATION, Purpose, Spec};
+use super::probe::{Purpose, Spec};
+use super::process::Launch;
 use super::program;
 use super::state::Node;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, Secret};
@@ -37,15 +37,15 @@ pub(super) async fn prepare(
     let links = pod.spec.as_ref().and_then(|spec| spec.enable_service_links) != Some(false);
     let links = node.options.services.variables(&pod.namespace().unwrap_or_default(), links);
     let env =
-        environment(pod, container, downward, &sources, links, |name| std::env::var(name).ok()).map_err(config)?;
+        environment(pod, container, downward, &sources, &links, |name| std::env::var(name).ok()).map_err(config)?;
     let mut words = command_line(container, &env).map_err(config)?.into_iter();
     let name = words.next().unwrap_or_default();
     let dir = container.working_dir.clone().filter(|d| !d.is_empty()).map(PathBuf::from);
-    let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone()).unwrap_or_default();
+    let path = env.get("PATH").cloned().unwrap_or_default();
     let find = |name: &str| program::find(name, dir.as_deref(), node.beside.as_deref(), &path);
     let program = find(&name).map_err(|message| StartError { reason: "CreateContainerError", message })?;
     let launch = Launch { program, args: words.collect(), env, dir: dir.clone() };
-    let probes = probes(pod, container, downward, &launch, find).map_err(config)?;
+    let probes = probes(container, downward, &launch, find).map_err(config)?;
     let assigned = SocketAddr::new(downward.pod_ip, port_of(pod, &container.name));
     Ok(Prepared { launch, assigned, probes })
 }
@@ -73,13 +73,11 @@ async fn sources(client: &Client, pod: &Pod, container: &Container) -> Result<So
 }
 
 fn probes(
-    pod: &Pod,
     container: &Container,
     downward: &DownwardFields,
     launch: &Launch,
     find: impl Fn(&str) -> Result<PathBuf, String>,
 ) -> Result<Vec<(Spec, Handler)>, String> {
-    let period = probe::period(pod.annotations().get(PERIOD_ANNOTATION).map(String::as_str))?;
     let ports = container.ports.as_deref().unwrap_or_default();
     let declared = [
         (Purpose::Startup, &container.startup_probe),
@@ -92,7 +90,7 @@ fn probes(
         .map(|(purpose, probe)| {
             let handler = Handler::new(probe, downward.pod_ip, ports, launch, &find)
                 .map_err(|error| format!("container {:?}: {error}", container.name))?;
-            Ok((Spec::new(purpose, probe, period), handler))
+            Ok((Spec::new(purpose, probe), handler))
         })
         .collect()
 }

@@ -2,40 +2,102 @@
 //!
 //! - Each process is the leader of its own process group. SIGTERM is sent to the leader, as in a container. SIGKILL is
 //!   sent to the group, and the rest of the group is killed when the leader ends.
-//! - The kernel kills each process when this process ends for any reason (`PR_SET_PDEATHSIG`). That signal depends on
-//!   the *thread* that started the child, so one thread that lives as long as the process starts all children. [`exec`]
-//!   explains the mechanism.
-//! - A pidfd reports the end: no SIGCHLD handler, and no race over reused process ids.
-//! - Dropping a [`Process`] kills it ([`Child`]). At an immediate exit, which drops nothing, [`super::kill_all`] does
-//!   that.
+//! - The kernel kills each process when this process ends for any reason (`PR_SET_PDEATHSIG`). That signal comes when
+//!   the *thread* that started the child ends, so one thread that lives as long as this process starts all children.
+//!   The child requests the signal between `fork` and `execve`, and then checks that its parent is still alive: if the
+//!   parent had ended before, no signal would come.
+//! - The child gets the original limit of descriptors, not the limit that this process raised for itself.
+//! - Dropping a [`Process`] kills its group. At an immediate exit, which drops nothing, [`kill_all`] does that.
 //!
 //! # Limits
 //!
 //! Grandchildren may survive if SIGKILL ends this process: the kernel's signal is not inherited, so `sh -c 'a; b'` may
 //! leave `b` running. Write `exec b`.
 
-use super::child::{Child, Exit};
-use super::exec::{self, Launch};
-use common_runtime::descriptor::registered;
+use common_runtime::descriptor;
+use parking_lot::Mutex;
+use rustix::process::{
+    Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::sync::oneshot;
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
 
-/// Maximum number of starts in the queue. A start takes well under a millisecond, so a longer queue would mean
-/// thousands of simultaneous pod starts. These fail with an error and are retried.
-const STARTS_MAX: usize = 4096;
+/// Maximum number of starts in the queue; further ones wait. A start takes well under a millisecond.
+const STARTS_MAX: usize = 64;
 
+/// Living process groups.
+static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// A program and its surroundings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Launch {
+    /// Absolute path.
+    pub(crate) program: PathBuf,
+    /// Arguments, without the program's name.
+    pub(crate) args: Vec<String>,
+    /// The whole environment; nothing is inherited.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Working directory; that of this process if absent.
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// End of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// The process exited with this status.
+    Code(i32),
+    /// This signal ended the process.
+    Signal(i32),
+}
+
+impl Exit {
+    /// Returns the exit code as a shell and Kubernetes do: 128 + signal.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        status.signal().map_or_else(|| Exit::Code(status.code().unwrap_or(0)), Exit::Signal)
+    }
+}
+
+/// Leader of a process group.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
-    /// Readable once the process has ended.
-    end: AsyncFd<OwnedFd>,
+    pid: Pid,
+    /// The group, until its leader is known to have ended.
+    group: Option<Group>,
+}
+
+/// A process group. Dropping it kills it.
+#[derive(Debug)]
+struct Group(Pid);
+
+impl Group {
+    fn kill(&self) {
+        let _ = kill_process_group(self.0, Signal::KILL); // The group may have just ended.
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+        GROUPS.lock().retain(|group| *group != self.0);
+    }
 }
 
 /// Starts `launch` and sends its output to `output`, or discards it.
@@ -46,82 +108,66 @@ pub(crate) struct Process {
 /// Cancel safe: if the future is dropped, the process is killed.
 pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<Process> {
     let output = output.map(File::try_clone).transpose()?;
-    let launch = launch.clone();
     let (reply, answer) = oneshot::channel();
-    starter()?.try_send(Start { launch, output, reply }).map_err(|error| match error {
-        TrySendError::Full(_) => io::Error::new(io::ErrorKind::WouldBlock, "too many processes are being started"),
-        TrySendError::Disconnected(_) => io::Error::other("the thread that starts processes has ended"),
-    })?;
-    let started = answer.await.map_err(|_| io::Error::other("the thread that starts processes has ended"))??;
-    Process::adopt(started)
+    let start = Start { launch: launch.clone(), output, reply, runtime: Handle::current() };
+    let ended = || io::Error::other("the thread that starts processes has ended");
+    starter()?.send(start).await.map_err(|_| ended())?;
+    answer.await.map_err(|_| ended())?
 }
 
 impl Process {
-    fn adopt(child: Child) -> io::Result<Self> {
-        let end = registered(child.fd().try_clone()?, Interest::READABLE)?;
-        Ok(Self { child, end })
-    }
-
     /// Returns the process id, which is also the group id.
     pub(crate) fn pid(&self) -> i32 {
-        self.child.pid()
+        self.pid.as_raw_nonzero().get()
     }
 
-    /// Waits until the process has ended. Cancel safe.
+    /// Waits until the process has ended, and kills the rest of its group. Cancel safe.
     ///
     /// # Errors
     /// Fails if the system call fails, which does not happen for a child of this process.
     pub(crate) async fn wait(&mut self) -> io::Result<Exit> {
-        loop {
-            if let Some(exit) = self.child.exit() {
-                return Ok(exit);
-            }
-            self.end.readable().await?.retain_ready();
-            if self.child.reap()?.is_none() {
-                // Readable but not ended, which was never observed on Linux. Sleep instead of spinning.
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
-    }
-
-    /// Sends SIGTERM, and kills the group after `grace`.
-    ///
-    /// # Errors
-    /// Fails as [`Process::wait`] does.
-    pub(crate) async fn stop(&mut self, grace: Duration) -> io::Result<Exit> {
-        self.terminate();
-        if let Ok(exit) = tokio::time::timeout(grace, self.wait()).await {
-            return exit;
-        }
-        self.kill();
-        self.wait().await
+        let status = self.child.wait().await?;
+        self.group = None;
+        Ok(status.into())
     }
 
     /// Sends SIGTERM to the process.
     pub(crate) fn terminate(&self) {
-        self.child.terminate();
+        if self.group.is_some() {
+            let _ = kill_process(self.pid, Signal::TERM); // The process may have just ended.
+        }
     }
 
     /// Kills the process group.
     pub(crate) fn kill(&self) {
-        self.child.kill();
+        self.group.iter().for_each(Group::kill);
+    }
+}
+
+/// Kills all process groups, as this process is about to exit.
+pub(crate) fn kill_all() {
+    for group in GROUPS.lock().iter() {
+        let _ = kill_process_group(*group, Signal::KILL); // The group may have just ended.
     }
 }
 
 struct Start {
     launch: Launch,
     output: Option<File>,
-    reply: oneshot::Sender<io::Result<Child>>,
+    reply: oneshot::Sender<io::Result<Process>>,
+    /// Runtime that waits for the process.
+    runtime: Handle,
 }
 
 /// Returns the channel to the thread that starts processes. It is never closed, so the thread never ends.
-fn starter() -> io::Result<&'static SyncSender<Start>> {
-    static STARTER: OnceLock<io::Result<SyncSender<Start>>> = OnceLock::new();
+fn starter() -> io::Result<&'static mpsc::Sender<Start>> {
+    static STARTER: OnceLock<io::Result<mpsc::Sender<Start>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
-        let (sender, receiver) = sync_channel::<Start>(STARTS_MAX);
+        let (sender, mut receiver) = mpsc::channel::<Start>(STARTS_MAX);
         std::thread::Builder::new().name("starter".into()).spawn(move || {
-            for Start { launch, output, reply } in receiver {
-                drop(reply.send(exec::start(&launch, output))); // Without a receiver, the child is dropped and killed.
+            while let Some(Start { launch, output, reply, runtime }) = receiver.blocking_recv() {
+                let _runtime = runtime.enter();
+                drop(reply.send(start(&launch, output))); // Without a receiver, the process is dropped and killed.
             }
         })?;
         Ok(sender)
@@ -129,16 +175,44 @@ fn starter() -> io::Result<&'static SyncSender<Start>> {
     starter.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))
 }
 
+/// Starts `launch` on the calling thread, whose end also ends the child.
+fn start(launch: &Launch, output: Option<File>) -> io::Result<Process> {
+    let mut command = Command::new(&launch.program);
+    command.args(&launch.args).env_clear().envs(&launch.env);
+    if let Some(dir) = &launch.dir {
+        command.current_dir(dir);
+    }
+    let (out, err) = match output {
+        Some(file) => (file.try_clone()?.into(), file.into()),
+        None => (Stdio::null(), Stdio::null()),
+    };
+    command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+    let parent = Some(getpid());
+    let prepare = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        descriptor::give_limit_back()?;
+        if getppid() == parent { Ok(()) } else { Err(io::Error::from(rustix::io::Errno::SRCH)) }
+    };
+    // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated. The
+    // closure makes three system calls, and its errors are numbers.
+    unsafe { command.pre_exec(prepare) };
+    let child = command.spawn()?;
+    let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)).ok_or(io::ErrorKind::InvalidData)?;
+    GROUPS.lock().push(pid);
+    Ok(Process { child, pid, group: Some(Group(pid)) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::time::Duration;
 
     fn shell(script: &str) -> Launch {
         Launch {
             program: "/bin/sh".into(),
             args: vec!["-c".into(), script.into()],
-            env: vec![("GREETING".into(), "hello".into())],
+            env: [("GREETING".into(), "hello".into())].into(),
             dir: None,
         }
     }
@@ -156,24 +230,28 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_is_not_there_is_an_error() {
-        let launch = Launch { program: "/nonexistent/x".into(), args: vec![], env: vec![], dir: None };
+        let launch = Launch { program: "/nonexistent/x".into(), args: vec![], env: BTreeMap::new(), dir: None };
         assert_eq!(spawn(&launch, None).await.map(|_| ()).map_err(|e| e.kind()), Err(io::ErrorKind::NotFound));
     }
 
     #[tokio::test]
-    async fn a_process_that_ignores_sigterm_is_killed_after_its_grace() {
+    async fn a_process_that_ignores_sigterm_can_be_killed() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let output = file.reopen().expect("open");
         let script = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
         let mut process = spawn(&shell(script), Some(&output)).await.expect("started");
         until(|| file.as_file().metadata().is_ok_and(|m| m.len() > 0)).await; // The trap is set.
-        assert_eq!(process.stop(Duration::from_millis(50)).await.expect("an end"), Exit::Signal(9));
+        process.terminate();
+        assert!(tokio::time::timeout(Duration::from_millis(50), process.wait()).await.is_err());
+        process.kill();
+        assert_eq!(process.wait().await.expect("an end"), Exit::Signal(9));
     }
 
     #[tokio::test]
     async fn a_process_that_heeds_sigterm_is_not_killed() {
         let mut process = spawn(&shell("exec sleep 100"), None).await.expect("started");
-        assert_eq!(process.stop(Duration::from_secs(10)).await.expect("an end"), Exit::Signal(15));
+        process.terminate();
+        assert_eq!(process.wait().await.expect("an end"), Exit::Signal(15));
     }
 
     /// Goal: no process of the group outlives the leader or a dropped handle. Method: a background child that would

@@ -4,6 +4,7 @@
 //! every [`RENEW`]. At shutdown the node deletes both objects, so that pods bound to it are removed without waiting.
 
 use super::options::NodeOptions;
+use crate::retry::Attempts;
 use common_runtime::failure_log::FailureLog;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -22,23 +23,20 @@ const NAMESPACE: &str = "kube-node-lease";
 const RENEW: Duration = Duration::from_secs(10);
 /// Duration of a Lease in seconds (Kubernetes: 40 s).
 const LEASE_SECONDS: i32 = 40;
-/// Pause before a failed registration is retried.
-const RETRY: Duration = Duration::from_millis(500);
 /// Maximum duration of the removal at shutdown.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Registers the node and renews its Lease until `shutdown`, then removes both objects.
 pub(crate) async fn run(client: Client, options: &NodeOptions, shutdown: CancellationToken) {
     let nodes: Api<Node> = Api::all(client.clone());
-    let mut failures = FailureLog::of(format!("the registration of node {}", options.name));
+    let mut attempts = Attempts::at(format!("the registration of node {}", options.name));
     while let Err(error) = register(&nodes, options).await {
-        failures.failed(&error);
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(RETRY) => {}
+            () = attempts.failed(&error) => {}
         }
     }
-    failures.recovered();
+    attempts.succeeded();
     let mut failures = FailureLog::of(format!("the renewal of node {}'s lease", options.name));
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
     loop {

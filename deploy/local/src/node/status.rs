@@ -4,7 +4,7 @@
 //! (its startup probe has succeeded, if it has one) and its readiness probe, if it has one, passes. Conditions of other
 //! writers are kept. The transition time of a condition changes only with its status.
 
-use super::child::Exit;
+use super::process::Exit;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, HostIP,

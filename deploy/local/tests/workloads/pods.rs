@@ -149,9 +149,7 @@ async fn a_failing_liveness_probe_restarts_the_container() {
     let mark = cluster.work.path().join("mark").display().to_string();
     let probe = json!({"exec": {"command": ["test", "-e", mark]}, "periodSeconds": 1, "failureThreshold": 2});
     let script = format!("trap 'touch {mark}; exit 1' TERM; while :; do sleep 0.01; done");
-    let mut manifest =
-        pod("p", container("none", json!({"command": ["/bin/sh", "-c", script], "livenessProbe": probe})));
-    manifest["metadata"]["annotations"] = json!({local::node::PERIOD_ANNOTATION: "50"});
+    let manifest = pod("p", container("none", json!({"command": ["/bin/sh", "-c", script], "livenessProbe": probe})));
     cluster.create::<Pod>(manifest).await;
     let restarted = |pods: &[Pod]| {
         let status = pods.first().and_then(|p| p.status.as_ref()?.container_statuses.as_ref()?.first());

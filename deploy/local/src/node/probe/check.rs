@@ -7,14 +7,13 @@
 //!
 //! `httpGet` over HTTPS is rejected with an error when the pod starts.
 
-use crate::node::child::Exit;
-use crate::node::exec::Launch;
-use crate::node::process;
+use crate::node::process::{self, Exit, Launch};
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::{ContainerPort, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use prost::Message as _;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpStream;
@@ -197,21 +196,17 @@ fn grpc_status(headers: &http::HeaderMap) -> Option<String> {
     Some(headers.get("grpc-status")?.to_str().ok()?.to_owned())
 }
 
-/// Encodes a framed `HealthCheckRequest`: not compressed, length, field 1.
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(prost::Message)]
+struct HealthCheckRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// Encodes a framed request: not compressed, length, message.
 fn grpc_request(service: &str) -> Bytes {
-    let mut message = BytesMut::new();
-    if !service.is_empty() {
-        message.put_u8(0x0a);
-        let mut length = service.len();
-        while length >= 0x80 {
-            message.put_u8((length & 0x7f) as u8 | 0x80);
-            length >>= 7;
-        }
-        message.put_u8(length as u8);
-        message.put_slice(service.as_bytes());
-    }
-    let mut frame = BytesMut::with_capacity(5 + message.len());
-    frame.put_u8(0);
+    let message = HealthCheckRequest { service: service.to_owned() }.encode_to_vec();
+    let mut frame = BytesMut::from(&[0][..]);
     frame.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
     frame.put_slice(&message);
     frame.freeze()
@@ -223,5 +218,4 @@ fn is_serving(frame: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-#[path = "check_tests.rs"]
 mod tests;

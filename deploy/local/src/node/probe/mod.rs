@@ -1,11 +1,9 @@
 //! Startup, readiness and liveness probes: their schedule and the meaning of their results.
 //!
-//! Fields have their Kubernetes meaning, with two differences that make wakes fast:
-//!
-//! - A container that is not ready (or not started) yet is probed at once. It is probed again after a twentieth of the
-//!   time since the first attempt, at least [`PACE_MIN`] and at most the period. The `failureThreshold` of a startup
-//!   probe counts elapsed periods instead of attempts, so frequent attempts do not make it fail earlier.
-//! - The pod annotation [`PERIOD_ANNOTATION`] replaces `periodSeconds` of all probes of the pod, in milliseconds.
+//! Fields have their Kubernetes meaning, with one difference that makes wakes fast. A container that is not ready (or
+//! not started) yet is probed at once. It is probed again after a twentieth of the time since the first attempt, at
+//! least [`PACE_MIN`] and at most the period. The `failureThreshold` of a startup probe counts elapsed periods instead
+//! of attempts, so frequent attempts do not make it fail earlier.
 //!
 //! `initialDelaySeconds` is respected. Results and times are arguments of this module; [`check`] makes the attempts.
 
@@ -16,8 +14,6 @@ use k8s_openapi::api::core::v1::Probe;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// Pod annotation with the period of all probes in milliseconds, from 1 to 3 600 000.
-pub const PERIOD_ANNOTATION: &str = "local.zeroscale.dev/probe-period-ms";
 /// Minimum pause between two attempts before the first success.
 const PACE_MIN: Duration = Duration::from_millis(1);
 /// Minimum pause for probes that start a process per attempt.
@@ -66,32 +62,18 @@ pub(crate) struct Spec {
 
 impl Spec {
     /// Builds the parameters from the API's fields. Absent fields and zeros have Kubernetes' defaults.
-    pub(crate) fn new(purpose: Purpose, probe: &Probe, period: Option<Duration>) -> Self {
+    pub(crate) fn new(purpose: Purpose, probe: &Probe) -> Self {
         let count =
             |n: Option<i32>, default: u32| n.and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0).unwrap_or(default);
         let seconds = |n: Option<i32>, default: u32| Duration::from_secs(u64::from(count(n, default)));
         Self {
             purpose,
             initial_delay: seconds(probe.initial_delay_seconds, 0),
-            period: period.unwrap_or_else(|| seconds(probe.period_seconds, 10)),
+            period: seconds(probe.period_seconds, 10),
             timeout: seconds(probe.timeout_seconds, 1),
             success_threshold: count(probe.success_threshold, 1),
             failure_threshold: count(probe.failure_threshold, 3),
             is_exec: probe.exec.is_some(),
-        }
-    }
-}
-
-/// Parses [`PERIOD_ANNOTATION`].
-///
-/// # Errors
-/// Fails if the text is not a number of milliseconds within the bounds.
-pub(crate) fn period(annotation: Option<&str>) -> Result<Option<Duration>, String> {
-    let Some(text) = annotation else { return Ok(None) };
-    match text.parse::<u64>() {
-        Ok(millis @ 1..=3_600_000) => Ok(Some(Duration::from_millis(millis))),
-        _ => {
-            Err(format!("annotation {PERIOD_ANNOTATION} = {text:?} must be a number of milliseconds from 1 to 3600000"))
         }
     }
 }
@@ -218,7 +200,7 @@ mod tests {
     use super::*;
 
     fn spec(purpose: Purpose) -> Spec {
-        Spec { period: Duration::from_secs(1), ..Spec::new(purpose, &Probe::default(), None) }
+        Spec { period: Duration::from_secs(1), ..Spec::new(purpose, &Probe::default()) }
     }
 
     #[allow(clippy::disallowed_methods, reason = "any instant will do as an origin")]
@@ -284,14 +266,5 @@ mod tests {
             assert_eq!(state.record(bad(), start + Duration::from_millis(millis)), None);
         }
         assert!(matches!(state.record(bad(), start + Duration::from_secs(3)), Some(ProbeOutcome::Dead(_))));
-    }
-
-    #[test]
-    fn the_period_annotation_is_checked() {
-        assert_eq!(period(Some("50")), Ok(Some(Duration::from_millis(50))));
-        assert_eq!(period(None), Ok(None));
-        for text in ["0", "x", "-1", "3600001", "1.5"] {
-            assert!(period(Some(text)).expect_err("refused").contains(text));
-        }
     }
 }

@@ -17,7 +17,7 @@ mod resolver;
 mod table;
 
 pub use resolver::ServiceResolver;
-pub use table::{Destination, ServiceTable};
+pub use table::ServiceTable;
 
 use common_controller::Cache;
 use common_runtime::listen;
@@ -116,11 +116,11 @@ impl Proxy {
         }
         let listeners = &self.listeners;
         self.table.replace(wanted.into_iter().filter_map(|(key, wanted)| {
-            let destination = match wanted.address {
-                Some(_) => Destination::Proxy(listeners.get(&key)?.local),
-                None => Destination::Endpoints(wanted.backends),
+            let addresses = match wanted.address {
+                Some(_) => vec![listeners.get(&key)?.local],
+                None => wanted.backends,
             };
-            Some((key, destination))
+            Some((key, addresses))
         }));
     }
 }

@@ -1,6 +1,6 @@
 //! Resolution of Service names without DNS.
 
-use super::table::{Destination, ServiceTable};
+use super::table::ServiceTable;
 use common_runtime::resolve::{Dns, Resolve, service_of};
 use futures::future::BoxFuture;
 use std::io;
@@ -25,10 +25,9 @@ impl ServiceResolver {
 impl Resolve for ServiceResolver {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         let Some((name, namespace)) = service_of(host, &self.cluster_domain) else { return Dns.resolve(host, port) };
-        let found = match self.table.destination(namespace, name, port) {
-            Some(Destination::Proxy(address)) => Ok(vec![address]),
-            Some(Destination::Endpoints(addresses)) if !addresses.is_empty() => Ok(addresses),
-            Some(Destination::Endpoints(_)) => {
+        let found = match self.table.addresses(namespace, name, port) {
+            Some(addresses) if !addresses.is_empty() => Ok(addresses),
+            Some(_) => {
                 let message = format!("Service {namespace}/{name} has no ready endpoint for port {port}");
                 Err(io::Error::new(io::ErrorKind::ConnectionRefused, message))
             }
@@ -56,7 +55,7 @@ mod tests {
         let table = ServiceTable::default();
         let address: SocketAddr = "127.1.128.9:4000".parse().expect("an address");
         let key = PortKey { namespace: "ns".into(), service: "a".into(), port: 80 };
-        table.replace([(key, Destination::Proxy(address))].into_iter());
+        table.replace([(key, vec![address])].into_iter());
         let resolver = ServiceResolver::new(table, "cluster.local");
         for host in ["a.ns", "a.ns.svc", "a.ns.svc.cluster.local", "a.ns.svc.cluster.local."] {
             assert_eq!(resolver.resolve(host, 80).await.expect("known"), [address], "{host}");

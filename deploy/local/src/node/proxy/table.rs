@@ -33,40 +33,30 @@ pub(crate) struct Wanted {
     pub(crate) backends: Vec<SocketAddr>,
 }
 
-/// Destination of a Service port for this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// The proxy's listener: the ClusterIP and port, or a substitute if it cannot listen there.
-    Proxy(SocketAddr),
-    /// The endpoints of a headless Service.
-    Endpoints(Vec<SocketAddr>),
-}
-
 /// Service ports of a cluster, updated by the node. Clones are cheap and share the table.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceTable {
-    destinations: Arc<RwLock<HashMap<PortKey, Destination>>>,
+    /// Addresses of each port for this process: that of the proxy's listener, or, for a headless Service, those of the
+    /// endpoints.
+    destinations: Arc<RwLock<HashMap<PortKey, Vec<SocketAddr>>>>,
     services: Arc<RwLock<Vec<Arc<Service>>>>,
 }
 
 impl ServiceTable {
     /// Returns the address of a Service port. `None` if there is no such port, or a headless Service has no endpoint.
     pub fn lookup(&self, namespace: &str, service: &str, port: u16) -> Option<SocketAddr> {
-        match self.destination(namespace, service, port)? {
-            Destination::Proxy(address) => Some(address),
-            Destination::Endpoints(addresses) => addresses.first().copied(),
-        }
+        self.addresses(namespace, service, port)?.first().copied()
     }
 
-    /// Returns the destination of a Service port, with all addresses of a headless Service.
-    pub fn destination(&self, namespace: &str, service: &str, port: u16) -> Option<Destination> {
+    /// Returns the address of a Service port, or all addresses of a headless Service. `None` if there is no such port.
+    pub(crate) fn addresses(&self, namespace: &str, service: &str, port: u16) -> Option<Vec<SocketAddr>> {
         let key = PortKey { namespace: namespace.to_owned(), service: service.to_owned(), port };
         self.destinations.read().get(&key).cloned()
     }
 
     /// Returns variables for the containers of a namespace: those of its Services if `all` is set, and those of
     /// [`MASTER`].
-    pub(crate) fn variables(&self, namespace: &str, all: bool) -> Vec<(String, String)> {
+    pub(crate) fn variables(&self, namespace: &str, all: bool) -> BTreeMap<String, String> {
         let services = self.services.read();
         let variables = services.iter().flat_map(|service| {
             let (of, name) = (service.namespace().unwrap_or_default(), service.name_any());
@@ -81,7 +71,7 @@ impl ServiceTable {
         *self.services.write() = services;
     }
 
-    pub(crate) fn replace(&self, destinations: impl Iterator<Item = (PortKey, Destination)>) {
+    pub(crate) fn replace(&self, destinations: impl Iterator<Item = (PortKey, Vec<SocketAddr>)>) {
         *self.destinations.write() = destinations.collect();
     }
 }

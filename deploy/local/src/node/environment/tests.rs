@@ -29,15 +29,14 @@ fn sources() -> Sources {
 }
 
 /// Returns variables of a Service, one of which conflicts with `PORT`.
-fn links() -> Vec<(String, String)> {
+fn links() -> Variables {
     [("WEB_SERVICE_HOST", "10.0.0.1"), ("PORT", "nowhere")].map(|(n, v)| (n.to_owned(), v.to_owned())).into()
 }
 
 fn env(container: serde_json::Value) -> Result<BTreeMap<String, String>, String> {
     let pod = pod(container);
     let main = &pod.spec.as_ref().expect("a spec").containers[0];
-    environment(&pod, main, &downward(), &sources(), links(), |name| (name == "PATH").then(|| "/bin".to_owned()))
-        .map(|variables| variables.into_iter().collect())
+    environment(&pod, main, &downward(), &sources(), &links(), |name| (name == "PATH").then(|| "/bin".to_owned()))
 }
 
 #[test]
@@ -114,7 +113,8 @@ fn env_from_takes_every_key_and_env_wins() {
 
 #[test]
 fn references_expand_as_kubernetes_defines_it() {
-    let lookup = |name: &str| (name == "A").then(|| "1".to_owned());
+    let one = "1".to_owned();
+    let lookup = |name: &str| (name == "A").then_some(&one);
     let rows = [
         ("$(A)", "1"),
         ("x$(A)y$(A)", "x1y1"),
@@ -144,14 +144,14 @@ fn a_variable_sees_only_what_came_before_it() {
 #[test]
 fn a_container_without_a_command_is_refused_with_the_rule() {
     let pod = pod(json!({"command": null, "args": ["a"], "image": "i"}));
-    let error = command_line(&pod.spec.expect("a spec").containers[0], &[]).expect_err("refused");
+    let error = command_line(&pod.spec.expect("a spec").containers[0], &Variables::new()).expect_err("refused");
     assert!(error.to_string().contains("needs a command"), "{error}");
 }
 
 #[test]
 fn commands_and_arguments_are_expanded() {
     let pod = pod(json!({"command": ["x", "$(PORT)"], "args": ["--at=$(HOST)"]}));
-    let env = [("PORT".to_owned(), "1".to_owned()), ("HOST".to_owned(), "h".to_owned())];
+    let env = [("PORT".to_owned(), "1".to_owned()), ("HOST".to_owned(), "h".to_owned())].into();
     assert_eq!(
         command_line(&pod.spec.expect("a spec").containers[0], &env),
         Ok(vec!["x".into(), "1".into(), "--at=h".into()])

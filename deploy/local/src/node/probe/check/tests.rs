@@ -6,7 +6,7 @@ use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpSocket};
 
 fn launch() -> Launch {
-    Launch { program: "/bin/sh".into(), args: vec![], env: vec![("MARK".into(), "1".into())], dir: None }
+    Launch { program: "/bin/sh".into(), args: vec![], env: [("MARK".into(), "1".into())].into(), dir: None }
 }
 
 fn handler(probe: serde_json::Value, ip: IpAddr, ports: serde_json::Value) -> Result<Handler, String> {
