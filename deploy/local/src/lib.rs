@@ -3,6 +3,7 @@
 pub mod api;
 pub mod controllers;
 pub mod ending;
+mod logs;
 mod merge;
 pub mod node;
 mod pool;

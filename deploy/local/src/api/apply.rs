@@ -333,7 +333,7 @@ mod tests {
 
     fn applied(plural: (&str, &str), live: Option<Value>, manager: &str, config: &Value) -> Result<Value> {
         let resource = builtin::registry().get(plural.0, "v1", plural.1).expect("a built-in");
-        let options = WriteOptions { manager: manager.into(), ..WriteOptions::internal() };
+        let options = WriteOptions { manager: manager.into(), ..WriteOptions::default() };
         apply(&resource, Part::Main, live, config, &options)
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::core::Api;
 use super::identity::Caller;
 use super::list::{Page, encode_one};
-use super::media::{self, Accept, Body};
+use super::media::{self, Body, Form};
 use super::patch::Patch;
 use super::protobuf;
 use super::query::{DeleteOptions, Query, WriteOptions};
@@ -20,7 +20,6 @@ use super::route::RequestInfo;
 use super::selector::Selector;
 use super::status::{self, ApiError, Result};
 use super::store::Object;
-use super::table::Include;
 use super::target::Target;
 use super::write::{Part, Written};
 
@@ -30,8 +29,7 @@ pub(super) struct Call {
     pub(super) caller: Caller,
     pub(super) info: RequestInfo,
     pub(super) query: Query,
-    pub(super) accept: Accept,
-    pub(super) include: Include,
+    pub(super) form: Form,
     pub(super) content_type: String,
     pub(super) body: Bytes,
 }
@@ -79,7 +77,7 @@ impl Call {
             }
             ("", "get" | "watch") if verb == "watch" || self.query.flag("watch") => {
                 let (resource, namespace, selector) = (&info.resource, &info.namespace, self.selector()?);
-                api.watch(resource, namespace, selector, &self.query, self.accept, self.include)
+                api.watch(resource, namespace, selector, &self.query, self.form)
             }
             ("" | "status", "get") => {
                 let object = api.store.get(&info.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
@@ -105,7 +103,7 @@ impl Call {
                 let done = api.delete(target, &self.delete_options()?)?;
                 if done.gone && !info.resource.rules.returns_deleted {
                     let status = status::deleted(&info.resource, target.name, done.object.text("/metadata/uid"));
-                    return Ok(self.plain(200, &status));
+                    return Ok(media::encode_value(200, &status));
                 }
                 Ok(self.one(200, &done.object))
             }
@@ -114,20 +112,20 @@ impl Call {
                 let deleted = api.delete_collection(&info.resource, &info.namespace, &self.selector()?, &options)?;
                 Ok(self.page(&Page::of(deleted, api.store.version())))
             }
-            ("scale", "get") => Ok(self.plain(200, &api.scale(target)?)),
+            ("scale", "get") => Ok(media::encode_value(200, &api.scale(target)?)),
             ("scale", "update") => {
                 let (options, body) = (self.write_options("UpdateOptions")?, self.object()?);
-                Ok(self.plain(200, &api.set_scale(target, &options, |_| Ok(body.clone()))?))
+                Ok(media::encode_value(200, &api.set_scale(target, &options, |_| Ok(body.clone()))?))
             }
             ("scale", _) => {
                 let options = self.write_options("PatchOptions")?;
-                Ok(self.plain(200, &api.patch_scale(target, &self.patch()?, &options)?))
+                Ok(media::encode_value(200, &api.patch_scale(target, &self.patch()?, &options)?))
             }
             ("binding", _) => {
                 api.bind(target, &self.object()?, &self.write_options("CreateOptions")?)?;
                 let done =
                     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-                Ok(self.plain(201, &done))
+                Ok(media::encode_value(201, &done))
             }
             ("finalize", _) => {
                 let finalizers = self.object()?.pointer("/spec/finalizers").cloned().unwrap_or_default();
@@ -142,7 +140,7 @@ impl Call {
             }
             ("token", _) => {
                 let given = api.tokens.give(&api.store, target.namespace, target.name, &self.object()?)?;
-                Ok(self.plain(201, &given))
+                Ok(media::encode_value(201, &given))
             }
             ("log", _) => api.log(target, &self.query).await,
             ("", _) => Err(ApiError::method_not_allowed(Some(&info.resource))),
@@ -159,7 +157,7 @@ impl Call {
             let mut answer = review::answer(review, &self.api, &self.caller, &typed)?;
             answer["kind"] = info.resource.kind.clone().into();
             answer["apiVersion"] = info.resource.api_version().into();
-            return Ok(self.plain(201, &answer));
+            return Ok(media::encode_value(201, &answer));
         }
         Ok(self.written(self.api.create(&info.resource, &info.namespace, body, &options)?))
     }
@@ -177,18 +175,12 @@ impl Call {
         Patch::read(&self.content_type, &self.body, &self.info.resource)
     }
 
-    /// Encodes a value that only exists as JSON.
-    fn plain(&self, code: u16, value: &Value) -> Response<Body> {
-        media::encode_value(code, value, Accept { form: media::Form::Plain, ..self.accept })
-    }
-
     pub(super) fn page(&self, page: &Page) -> Response<Body> {
-        media::encode(200, page.encode(self.kind(), self.accept.form, self.include), self.accept)
+        media::encode(200, page.encode(self.kind(), self.form))
     }
 
     pub(super) fn one(&self, code: u16, object: &Object) -> Response<Body> {
-        let json = encode_one(self.kind(), object, self.accept.form, self.include);
-        media::encode(code, json, self.accept)
+        media::encode(code, encode_one(self.kind(), object, self.form))
     }
 
     fn written(&self, written: Written) -> Response<Body> {

@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 use super::core::Api;
 use super::crd;
 use super::delete::{FOREGROUND, ORPHAN};
-use super::fields::text;
+use super::fields::{items, text};
 use super::meta::metadata;
 use super::query::{DeleteOptions, Propagation, WriteOptions};
 use super::status::Result;
@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
 /// Interval of the search for old Events.
 const EVENT_PERIOD: Duration = Duration::from_secs(60);
-/// Table of Events of both groups.
+/// Table of Events.
 const EVENTS: &str = "/events";
 
 /// Runs the collector until the server shuts down.
@@ -72,8 +72,7 @@ impl Api {
     fn examine(&self, at: &StoreKey) -> Result<()> {
         let Some(resource) = self.registry.load().by_table(&at.0) else { return Ok(()) };
         let Some(object) = self.store.get(&at.0, &at.1) else { return Ok(()) };
-        let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
-        let target = Target { resource: &resource, namespace, name };
+        let target = Target::of(&resource, &object);
         if object.text("/metadata/deletionTimestamp").is_empty() {
             return self.examine_owners(target, &object);
         }
@@ -147,20 +146,17 @@ impl Api {
         if objects.is_empty() {
             return self.remove_finalizer(target, crd::FINALIZER);
         }
-        let key = |object: &Arc<Object>| match object.text("/metadata/namespace") {
-            "" => object.text("/metadata/name").to_string(),
-            namespace => format!("{namespace}/{}", object.text("/metadata/name")),
-        };
-        self.collect_all(objects.iter().map(|object| (table.clone(), key(object))).collect())
+        let Some(resource) = self.registry.load().by_table(&table) else { return Ok(()) };
+        let key = |object: &Arc<Object>| (table.clone(), Target::of(&resource, object).key());
+        self.collect_all(objects.iter().map(key).collect())
     }
 
     fn collect_all(&self, keys: Vec<StoreKey>) -> Result<()> {
         for at in keys {
             let Some(resource) = self.registry.load().by_table(&at.0) else { continue };
             let Some(object) = self.store.get(&at.0, &at.1) else { continue };
-            let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
             if object.text("/metadata/deletionTimestamp").is_empty() {
-                self.collect(Target { resource: &resource, namespace, name }, &object, None)?;
+                self.collect(Target::of(&resource, &object), &object, None)?;
             }
         }
         Ok(())
@@ -173,10 +169,9 @@ impl Api {
             if last_of(&event).is_none_or(|last| now.duration_since(last) <= EVENT_LIFE) {
                 continue;
             }
-            let (namespace, name) = (event.text("/metadata/namespace"), event.text("/metadata/name"));
-            let target = Target { resource: &resource, namespace, name };
+            let target = Target::of(&resource, &event);
             if let Err(error) = self.collect(target, &event, None) {
-                tracing::debug!(namespace, name, error = %error.body["message"], "an old Event was not deleted");
+                tracing::debug!(event = target.key(), error = %error.body["message"], "an old Event was not deleted");
             }
         }
     }
@@ -193,8 +188,7 @@ impl Api {
     fn strike_owners(&self, at: &StoreKey, gone: &dyn Fn(&str) -> bool) -> Result<()> {
         let Some(resource) = self.registry.load().by_table(&at.0) else { return Ok(()) };
         let Some(object) = self.store.get(&at.0, &at.1) else { return Ok(()) };
-        let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
-        self.edit(Target { resource: &resource, namespace, name }, |value| {
+        self.edit(Target::of(&resource, &object), |value| {
             let fields = metadata(value);
             if let Some(owners) = fields.get_mut("ownerReferences").and_then(Value::as_array_mut) {
                 owners.retain(|owner| !gone(text(owner, "/uid")));
@@ -211,7 +205,7 @@ impl Api {
     }
 
     fn edit(&self, target: Target<'_>, change: impl Fn(&mut Value)) -> Result<()> {
-        let done = self.update(target, Part::Internal, &WriteOptions::internal(), false, |current| {
+        let done = self.update(target, Part::Internal, &WriteOptions::default(), false, |current| {
             let current = current.ok_or_else(|| target.not_found())?;
             let mut value = target.resource.full(&current.value);
             change(&mut value);
@@ -225,7 +219,7 @@ impl Api {
 }
 
 fn references(value: &Value) -> impl Iterator<Item = &Value> {
-    value.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten()
+    items(value, "/metadata/ownerReferences").iter()
 }
 
 /// Returns the last time at which an Event happened. Its writer and its group determine which of its times are set.
@@ -235,8 +229,7 @@ fn last_of(event: &Object) -> Option<Timestamp> {
 }
 
 fn has_finalizer(object: &Object, name: &str) -> bool {
-    let list = object.value.pointer("/metadata/finalizers").and_then(Value::as_array);
-    list.is_some_and(|list| list.iter().any(|finalizer| finalizer == name))
+    items(&object.value, "/metadata/finalizers").iter().any(|finalizer| finalizer == name)
 }
 
 #[cfg(test)]
@@ -260,7 +253,7 @@ mod tests {
         for (name, mut event) in rows {
             event["metadata"] = json!({"name": name, "namespace": "default"});
             event["involvedObject"] = json!({"namespace": "default"});
-            api.create(&resource, "default", event, &WriteOptions::internal()).expect("taken");
+            api.create(&resource, "default", event, &WriteOptions::default()).expect("taken");
         }
         let left = |minutes| {
             api.expire_events(made + SignedDuration::from_mins(minutes));

@@ -10,7 +10,7 @@ use jsonpath_rust::query::js_path_process;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::fields::text;
+use super::fields::{items, text};
 use super::selector;
 
 /// Format of a cell, computed from the values at the column's paths.
@@ -178,7 +178,7 @@ fn pod_status(pod: &Value) -> String {
         let found = [text(status, "/state/waiting/reason"), text(status, "/state/terminated/reason")];
         found.into_iter().find(|reason| !reason.is_empty())
     };
-    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array).into_iter().flatten();
+    let statuses = items(pod, "/status/containerStatuses").iter();
     let own = [text(pod, "/status/reason"), text(pod, "/status/phase")];
     let word = statuses.filter_map(reason).next_back();
     word.or_else(|| own.into_iter().find(|word| !word.is_empty())).unwrap_or("Unknown").to_owned()

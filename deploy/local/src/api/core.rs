@@ -1,6 +1,7 @@
 //! State of the server, shared by all requests: store, resources, addresses.
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -12,7 +13,6 @@ use super::address::SERVICES;
 use super::audit::Audit;
 use super::crd;
 use super::identity::Tokens;
-use super::pod_log::PodLogs;
 use super::query::WriteOptions;
 use super::resource::{Registry, Resource};
 use super::store::{Clash, Expect, Object, Store, Write};
@@ -30,7 +30,8 @@ pub(crate) struct Api {
     pub(crate) tokens: Tokens,
     /// Audit of requests.
     pub(crate) audit: Option<Audit>,
-    pub(crate) logs: RwLock<Option<PodLogs>>,
+    /// Folder in which the node keeps the logs of pods.
+    pub(crate) logs: RwLock<Option<PathBuf>>,
     pub(crate) usage: RwLock<Option<UsageTable>>,
     pub(crate) shutdown: CancellationToken,
     /// Lock for replacing the registry.
@@ -68,7 +69,7 @@ impl Api {
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             if let Some(resource) = &namespaces
                 && let Err(error) =
-                    api.create(resource, "", json!({"metadata": {"name": name}}), &WriteOptions::internal())
+                    api.create(resource, "", json!({"metadata": {"name": name}}), &WriteOptions::default())
             {
                 tracing::error!(namespace = name, error = %error.body, "cannot make a namespace");
             }

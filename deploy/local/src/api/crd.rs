@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use super::causes::Causes;
 use super::columns::{self, Column};
 use super::custom::CustomModel;
-use super::fields::{self, child, entries, object, text};
+use super::fields::{self, child, entries, items, object, text};
+use super::identity::texts;
 use super::meta::{self, metadata};
 use super::resource::{Generation, Model, Resource, Rules, ScalePaths};
 use super::schema;
@@ -43,11 +44,8 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
     let spec = &definition["spec"];
     let names = &spec["names"];
     let name = |key: &str| names[key].as_str().unwrap_or_default().to_string();
-    let words = |key: &str| {
-        let words = names[key].as_array().into_iter().flatten().filter_map(Value::as_str);
-        words.map(str::to_string).collect::<Vec<_>>()
-    };
-    let served = spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true);
+    let words = |key: &str| texts(names, &format!("/{key}"));
+    let served = items(spec, "/versions").iter().filter(|version| version["served"] == true);
     let make = |version: &Value| {
         let subresources = &version["subresources"];
         let scale = subresources.get("scale").filter(|scale| scale.is_object()).map(|scale| {
@@ -58,8 +56,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
                 selector: pointer("labelSelectorPath"),
             }
         });
-        let selectable = version["selectableFields"].as_array().into_iter().flatten();
-        let selectable = selectable.filter_map(|field| field["jsonPath"].as_str());
+        let selectable = items(version, "/selectableFields").iter().filter_map(|field| field["jsonPath"].as_str());
         let mut schema = version["schema"]["openAPIV3Schema"].clone();
         if !schema.is_object() {
             schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -97,8 +94,8 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
 
 fn columns_of(version: &Value) -> Vec<Column> {
     let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
-    let given = version["additionalPrinterColumns"].as_array().filter(|given| !given.is_empty());
-    let given = given.map_or(std::slice::from_ref(&age), Vec::as_slice);
+    let given = items(version, "/additionalPrinterColumns");
+    let given = if given.is_empty() { std::slice::from_ref(&age) } else { given };
     let column = |given: &Value| {
         let field = |key: &str| given[key].as_str().unwrap_or_default();
         let definition = json!({
@@ -114,14 +111,9 @@ fn columns_of(version: &Value) -> Vec<Column> {
 pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = object(value).get_mut("spec").map(object) else { return };
     fields::default(child(spec, "conversion"), "strategy", "None");
-    let versions: Vec<Value> = spec
-        .get("versions")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter(|version| version["storage"] == true)
-        .map(|version| version["name"].clone())
-        .collect();
+    let mut versions = fields::list(spec, "versions");
+    versions.retain(|version| version["storage"] == true);
+    let versions: Vec<Value> = versions.iter().map(|version| version["name"].clone()).collect();
     let names = child(spec, "names");
     let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_string();
     fields::default(names, "singular", kind.to_lowercase());
@@ -130,7 +122,7 @@ pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     if old.is_none() {
         let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": meta::now()});
         let fields = metadata(value);
-        let mut finalizers = fields.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut finalizers = fields::list(fields, "finalizers");
         finalizers.push(FINALIZER.into());
         fields.insert("finalizers".into(), finalizers.into());
         value["status"]["conditions"] = json!([
@@ -140,7 +132,7 @@ pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     }
     let status = child(object(value), "status");
     status.insert("acceptedNames".into(), accepted);
-    let mut stored = status.get("storedVersions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut stored = fields::list(status, "storedVersions");
     stored.extend(versions.into_iter().filter(|version| !stored.contains(version)).collect::<Vec<_>>());
     status.insert("storedVersions".into(), stored.into());
 }
@@ -148,7 +140,7 @@ pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
 /// Sets the condition of a terminating definition.
 pub(crate) fn terminating(value: &mut Value) {
     let status = child(object(value), "status");
-    let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut conditions = fields::list(status, "conditions");
     conditions.push(json!({
         "type": "Terminating", "status": "True", "reason": "InstanceDeletionInProgress",
         "message": "CustomResource deletion is in progress", "lastTransitionTime": meta::now(),
@@ -173,7 +165,7 @@ pub(crate) fn validate(value: &Value, _old: Option<&Value>, causes: &mut Causes)
     if !matches!(text(value, "/spec/scope"), "Namespaced" | "Cluster") {
         causes.not_supported("spec.scope", &value["spec"]["scope"], &["Cluster", "Namespaced"]);
     }
-    let versions = value.pointer("/spec/versions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let versions = items(value, "/spec/versions");
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         causes.invalid(
             "spec.versions",
@@ -187,7 +179,7 @@ pub(crate) fn validate(value: &Value, _old: Option<&Value>, causes: &mut Causes)
             Some(node) => check_root(node, &field, causes),
             None => causes.required(field, "schemas are required"),
         }
-        for (at, column) in entries_of(version, "additionalPrinterColumns").enumerate() {
+        for (at, column) in items(version, "/additionalPrinterColumns").iter().enumerate() {
             let path = text(column, "/jsonPath");
             if columns::parse_path(path).is_none() {
                 let field = format!("spec.versions[{index}].additionalPrinterColumns[{at}].jsonPath");
@@ -204,8 +196,4 @@ fn check_root(node: &Value, field: &str, causes: &mut Causes) {
     for (name, node) in entries(node, "/properties").filter(|(name, _)| *name != "metadata") {
         schema::check(node, &format!("{field}.properties[{name}]"), causes);
     }
-}
-
-fn entries_of<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value.get(key).and_then(Value::as_array).into_iter().flatten()
 }

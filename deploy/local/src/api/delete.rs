@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::core::Api;
 use super::crd;
-use super::fields::{number, text};
+use super::fields::{self, number, text};
 use super::meta::{self, metadata};
 use super::query::{DeleteOptions, Propagation};
 use super::resource::Resource;
@@ -97,8 +97,7 @@ impl Api {
         let (objects, _) = self.store.list(&resource.table, &resource.prefix(namespace));
         let mut deleted = Vec::new();
         for object in objects.into_iter().filter(|object| selector.matches(&object.value)) {
-            let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
-            match self.delete(Target { resource, namespace, name }, options) {
+            match self.delete(Target::of(resource, &object), options) {
                 Ok(done) => deleted.push(done.object),
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
@@ -167,7 +166,7 @@ fn grace(pod: &Value, asked: Option<i64>) -> i64 {
 fn propagate(value: &mut Value, policy: Option<Propagation>) {
     let Some(policy) = policy else { return };
     let fields = metadata(value);
-    let mut finalizers = fields.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut finalizers = fields::list(fields, "finalizers");
     finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
     match policy {
         Propagation::Background => {}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::resource::{Registry, Resource};
+use super::resource::Registry;
 
 /// Returns `/version`: this server implements the API of Kubernetes 1.36.
 pub(crate) fn version() -> Value {
@@ -71,58 +71,4 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
     }
     let group_version = group_version?;
     Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list}))
-}
-
-/// Returns `/api` or `/apis` as one document, for clients that request aggregated discovery.
-pub(crate) fn aggregated(registry: &Registry, core: bool, document_version: &str) -> Value {
-    let groups = if core { vec![String::new()] } else { registry.groups() };
-    let items: Vec<Value> = groups
-        .iter()
-        .map(|group| {
-            let metadata = if core { json!({"creationTimestamp": null}) } else { json!({"name": group}) };
-            let versions: Vec<Value> = registry
-                .versions(group)
-                .iter()
-                .map(|version| {
-                    let resources: Vec<Value> = registry.of_version(group, version).map(|r| aggregate(r)).collect();
-                    json!({"version": version, "resources": resources, "freshness": "Current"})
-                })
-                .collect();
-            json!({"metadata": metadata, "versions": versions})
-        })
-        .collect();
-    json!({
-        "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{document_version}"),
-        "metadata": {}, "items": items,
-    })
-}
-
-fn aggregate(resource: &Resource) -> Value {
-    // Built-in kinds omit group and version if they equal those of the enclosing group.
-    let kind = |group: &str, version: &str, kind: &str| match resource.custom() {
-        None if group == resource.group => json!({"group": "", "version": "", "kind": kind}),
-        _ => json!({"group": group, "version": version, "kind": kind}),
-    };
-    let subresources: Vec<Value> = resource
-        .subresources()
-        .iter()
-        .map(|(name, group, version, k, verbs)| {
-            json!({"subresource": name, "responseKind": kind(group, version, k), "verbs": verbs})
-        })
-        .collect();
-    let mut entry = json!({
-        "resource": resource.plural, "responseKind": kind(&resource.group, &resource.version, &resource.kind),
-        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": resource.singular, "verbs": resource.verbs(),
-    });
-    for (key, list) in [
-        ("shortNames", json!(resource.short_names)),
-        ("categories", json!(resource.categories)),
-        ("subresources", subresources.into()),
-    ] {
-        if list != json!([]) {
-            entry[key] = list;
-        }
-    }
-    entry
 }

@@ -45,6 +45,24 @@ pub(crate) fn default(map: &mut Map<String, Value>, key: &str, value: impl Into<
     }
 }
 
+/// Sets a field, or removes it if there is no value.
+pub(crate) fn put(map: &mut Map<String, Value>, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => drop(map.insert(key.to_owned(), value)),
+        None => drop(map.remove(key)),
+    }
+}
+
+/// Returns the items of the list at a JSON pointer.
+pub(crate) fn items<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Returns a copy of a list in a map.
+pub(crate) fn list(map: &Map<String, Value>, key: &str) -> Vec<Value> {
+    map.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
 /// Returns the entries of the map at a JSON pointer.
 pub(crate) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
     value.pointer(pointer).and_then(Value::as_object).into_iter().flatten()

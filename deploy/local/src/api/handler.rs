@@ -16,7 +16,7 @@ use super::core::Api;
 use super::discovery;
 use super::guard;
 use super::identity::Caller;
-use super::media::{self, Accept, Body};
+use super::media::{self, Body, Form};
 use super::openapi;
 use super::query::Query;
 use super::rbac;
@@ -66,25 +66,18 @@ async fn answer(api: Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>
     if request.method() != Method::GET {
         return Err(ApiError::method_not_allowed(None));
     }
-    let accept = Accept::parse(request.headers());
-    let found = |value: Option<Value>| match (value, accept) {
-        (Some(value), Some(accept)) => Ok(media::encode_value(200, &value, accept)),
-        (Some(_), None) => Err(ApiError::not_acceptable()),
-        (None, _) => Err(ApiError::unknown_resource()),
+    let is_accepted = Form::accepted(request.headers(), Include::Metadata).is_some();
+    let found = |value: Option<Value>| match value {
+        Some(value) if is_accepted => Ok(media::encode_value(200, &value)),
+        Some(_) => Err(ApiError::not_acceptable()),
+        None => Err(ApiError::unknown_resource()),
     };
     let nothing = || Ok(media::text(404, "404 page not found\n"));
     match route {
         Route::Health(name) => Ok(health(name, &query)),
         Route::Version => found(Some(discovery::version())),
-        Route::Groups(core) => match accept.and_then(|accept| accept.discovery) {
-            Some(version) => {
-                let document = discovery::aggregated(&registry, core, version).to_string();
-                let kind = format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
-                Ok(media::respond(200, &kind, document.into()))
-            }
-            None if core => found(Some(discovery::core_versions())),
-            None => found(Some(discovery::groups(&registry))),
-        },
+        Route::Groups(true) => found(Some(discovery::core_versions())),
+        Route::Groups(false) => found(Some(discovery::groups(&registry))),
         Route::Group(group) => match discovery::group(&registry, &group, true) {
             Some(value) => found(Some(value)),
             None => nothing(),
@@ -136,16 +129,16 @@ async fn resource(
     let (parts, body) = request.into_parts();
     let verb = verb(&parts.method, info.name.is_some(), query.flag("watch"));
     check_verb(&info, verb)?;
-    let accept = Accept::parse(&parts.headers).ok_or_else(ApiError::not_acceptable)?;
     let include = match query.text("includeObject") {
         "" | "Metadata" => Include::Metadata,
         "None" => Include::Nothing,
         "Object" => Include::Object,
         other => return Err(ApiError::bad_request(format!("unrecognized includeObject value: {other}"))),
     };
+    let form = Form::accepted(&parts.headers, include).ok_or_else(ApiError::not_acceptable)?;
     let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let content_type = content_type.split(';').next().unwrap_or_default().trim().to_string();
-    let call = Call { api, caller, info, query, accept, include, content_type, body };
+    let call = Call { api, caller, info, query, form, content_type, body };
     call.answer(verb).await
 }
 

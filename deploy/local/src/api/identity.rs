@@ -12,7 +12,7 @@ use rand::RngExt;
 use serde_json::{Value, json};
 
 use super::causes::Causes;
-use super::fields::{number, text};
+use super::fields::{items, number, text};
 use super::meta::time;
 use super::status::{ApiError, Result};
 use super::store::Store;
@@ -197,8 +197,7 @@ fn bound_pod(store: &Store, namespace: &str, account: &str, body: &Value) -> Res
 
 /// Returns the texts in an array.
 pub(crate) fn texts(value: &Value, pointer: &str) -> Vec<String> {
-    let items = value.pointer(pointer).and_then(Value::as_array);
-    items.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    items(value, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Compares two tokens in constant time for a given length.
@@ -219,7 +218,7 @@ mod tests {
         let api = Api::for_tests();
         let accounts = api.registry.load().get("", "v1", "serviceaccounts").expect("ServiceAccounts");
         let account = json!({"metadata": {"name": "a"}});
-        api.create(&accounts, "default", account, &WriteOptions::internal()).expect("taken");
+        api.create(&accounts, "default", account, &WriteOptions::default()).expect("taken");
         let rows = [
             (json!({}), None),
             (json!({"spec": null}), None),

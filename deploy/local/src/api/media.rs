@@ -1,22 +1,16 @@
 //! Media types: accepted forms of a client, and encoding of responses.
 
-use std::io::Write as _;
-
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 
 use super::status::ApiError;
+use super::table::Include;
 
 /// Body of a response.
 pub(crate) type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, std::convert::Infallible>;
-
-/// Minimum size in bytes of bodies that are compressed for clients that accept it.
-const PACK_FROM: usize = 128 * 1024;
 
 /// Form of objects in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,34 +18,21 @@ pub(crate) enum Form {
     /// Unchanged.
     Plain,
     /// Table for people.
-    Table,
+    Table(Include),
     /// Metadata only.
     Partial,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Accept {
-    pub(crate) form: Form,
-    /// Version of aggregated discovery, if the client accepts it.
-    pub(crate) discovery: Option<&'static str>,
-    /// True if the body may be compressed.
-    pub(crate) gzip: bool,
-}
-
-impl Accept {
-    /// Plain JSON, which errors use.
-    pub(crate) const JSON: Accept = Accept { form: Form::Plain, discovery: None, gzip: false };
-
-    /// Returns the first supported type of the header, or `None` if no type is supported.
-    pub(crate) fn parse(headers: &HeaderMap) -> Option<Accept> {
-        let packed = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let gzip = packed.split(',').any(|coding| coding.split(';').next().unwrap_or_default().trim() == "gzip");
-        let Some(header) = headers.get(http::header::ACCEPT) else { return Some(Accept { gzip, ..Accept::JSON }) };
-        let header = header.to_str().unwrap_or_default();
-        header.split(',').find_map(|term| Self::term(term.trim())).map(|accept| Accept { gzip, ..accept })
+impl Form {
+    /// Returns the first supported form of the `Accept` header, or `None` if no form is supported. `include` is for
+    /// tables.
+    pub(crate) fn accepted(headers: &HeaderMap, include: Include) -> Option<Form> {
+        let Some(header) = headers.get(ACCEPT) else { return Some(Form::Plain) };
+        let terms = header.to_str().unwrap_or_default().split(',');
+        terms.map(str::trim).find_map(|term| Self::of_term(term, include))
     }
 
-    fn term(term: &str) -> Option<Accept> {
+    fn of_term(term: &str, include: Include) -> Option<Form> {
         let mut parts = term.split(';').map(str::trim);
         if !["*/*", "application/*", "application/json", ""].contains(&parts.next().unwrap_or_default()) {
             return None;
@@ -59,17 +40,10 @@ impl Accept {
         let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
         let parameter = |name: &str| parameters.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| *value);
         let meta = parameter("g") == "meta.k8s.io" && parameter("v") == "v1";
-        let accept = Accept::JSON;
         match parameter("as") {
-            "" => Some(accept),
-            "Table" if meta => Some(Accept { form: Form::Table, ..accept }),
-            "PartialObjectMetadata" | "PartialObjectMetadataList" if meta => {
-                Some(Accept { form: Form::Partial, ..accept })
-            }
-            "APIGroupDiscoveryList" if parameter("g") == "apidiscovery.k8s.io" => match parameter("v") {
-                "v2" => Some(Accept { discovery: Some("v2"), ..accept }),
-                _ => None,
-            },
+            "" => Some(Form::Plain),
+            "Table" if meta => Some(Form::Table(include)),
+            "PartialObjectMetadata" | "PartialObjectMetadataList" if meta => Some(Form::Partial),
             _ => None,
         }
     }
@@ -95,29 +69,19 @@ pub(crate) fn respond(code: u16, content_type: &str, bytes: Bytes) -> Response<B
     response
 }
 
-/// Builds a JSON response, compressed if it is large and the client accepts that.
-pub(crate) fn encode(code: u16, json: Bytes, accept: Accept) -> Response<Body> {
-    if accept.gzip && json.len() >= PACK_FROM {
-        let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
-        if packer.write_all(&json).is_ok()
-            && let Ok(packed) = packer.finish()
-        {
-            let mut response = respond(code, "application/json", packed.into());
-            response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            return response;
-        }
-    }
+/// Builds a JSON response.
+pub(crate) fn encode(code: u16, json: Bytes) -> Response<Body> {
     respond(code, "application/json", json)
 }
 
 /// Builds a JSON response from a value.
-pub(crate) fn encode_value(code: u16, value: &Value, accept: Accept) -> Response<Body> {
-    encode(code, value.to_string().into(), accept)
+pub(crate) fn encode_value(code: u16, value: &Value) -> Response<Body> {
+    encode(code, value.to_string().into())
 }
 
 impl From<ApiError> for Response<Body> {
     fn from(error: ApiError) -> Self {
-        let mut response = encode_value(error.code, &error.body, Accept::JSON);
+        let mut response = encode_value(error.code, &error.body);
         if let Some(seconds) = error.body.pointer("/details/retryAfterSeconds").and_then(Value::as_u64) {
             response.headers_mut().insert(http::header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -3,15 +3,13 @@
 //! Clients cannot set fields owned by the server (uid, creationTimestamp, generation, deletion). Names, labels,
 //! annotations and finalizers are checked by the rules of Kubernetes.
 
-use std::sync::LazyLock;
-
+use common_api::validation::is_object_name;
 use jiff::Timestamp;
 use rand::RngExt;
-use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::causes::Causes;
-use super::fields::{entries, object, text};
+use super::fields::{entries, items, object, text};
 use super::resource::{NameRule, Resource};
 
 /// Returns the `metadata` map, and creates it if it is missing.
@@ -91,15 +89,13 @@ pub(crate) fn validate(resource: &Resource, value: &Value, causes: &mut Causes) 
             causes.invalid("metadata.annotations", &key.as_str().into(), "a key is an optional DNS prefix and a name");
         }
     }
-    let finalizers = value.pointer("/metadata/finalizers").and_then(Value::as_array);
-    for finalizer in finalizers.into_iter().flatten() {
+    for finalizer in items(value, "/metadata/finalizers") {
         if !qualified(finalizer.as_str().unwrap_or_default()) {
             causes.invalid("metadata.finalizers", finalizer, "a finalizer is an optional DNS prefix and a name");
         }
     }
-    let owners = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let mut controllers = 0;
-    for (index, owner) in owners.into_iter().flatten().enumerate() {
+    for (index, owner) in items(value, "/metadata/ownerReferences").iter().enumerate() {
         for key in ["apiVersion", "kind", "name", "uid"] {
             if text(owner, &format!("/{key}")).is_empty() {
                 causes.invalid(format!("metadata.ownerReferences[{index}].{key}"), &"".into(), "must not be empty");
@@ -114,7 +110,7 @@ pub(crate) fn validate(resource: &Resource, value: &Value, causes: &mut Causes) 
 
 fn check_name(rule: NameRule, name: &str) -> Result<(), &'static str> {
     let good = match rule {
-        NameRule::Subdomain => subdomain(name),
+        NameRule::Subdomain => is_object_name(name),
         NameRule::Label => dns_label(name),
         NameRule::PathSegment => name != "." && name != ".." && !name.contains(['/', '%']),
     };
@@ -130,32 +126,20 @@ fn check_name(rule: NameRule, name: &str) -> Result<(), &'static str> {
 }
 
 /// Reports whether the name is a DNS label of RFC 1123: at most 63 characters.
-pub(crate) fn dns_label(name: &str) -> bool {
-    static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$").ok());
-    name.len() <= 63 && matches(&PATTERN, name)
-}
-
-/// Reports whether the name is a DNS subdomain: at most 253 characters, with dots between the parts.
-pub(crate) fn subdomain(name: &str) -> bool {
-    static PATTERN: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$").ok());
-    name.len() <= 253 && matches(&PATTERN, name)
+fn dns_label(name: &str) -> bool {
+    name.len() <= 63 && !name.contains('.') && is_object_name(name)
 }
 
 /// Reports whether the key is a qualified name: `prefix/name` or `name`.
-pub(crate) fn qualified(key: &str) -> bool {
+fn qualified(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    prefix.is_none_or(subdomain) && !name.is_empty() && label_value(name)
+    prefix.is_none_or(is_object_name) && !name.is_empty() && label_value(name)
 }
 
 /// Reports whether the text is a valid label value: empty, or at most 63 characters that begin and end with a letter or
 /// digit.
-pub(crate) fn label_value(value: &str) -> bool {
-    static PATTERN: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new("^([A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?)?$").ok());
-    value.len() <= 63 && matches(&PATTERN, value)
-}
-
-fn matches(pattern: &Option<Regex>, text: &str) -> bool {
-    pattern.as_ref().is_some_and(|pattern| pattern.is_match(text))
+fn label_value(value: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric();
+    let is_framed = value.is_empty() || (value.starts_with(is_plain) && value.ends_with(is_plain));
+    value.len() <= 63 && is_framed && value.chars().all(|c| is_plain(c) || "-_.".contains(c))
 }

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::call::Call;
 use super::columns::Column;
 use super::core::Api;
+use super::fields::items;
 use super::list::Page;
 use super::media::Body;
 use super::meta;
@@ -76,7 +77,7 @@ fn of_pods(pods: &[Arc<Object>], usages: &[ContainerUsage]) -> Vec<Arc<Object>> 
     let one = |pod: &Arc<Object>| {
         let key = format!("{}/{}", pod.text("/metadata/namespace"), pod.text("/metadata/name"));
         let measured = by_pod.get(key.as_str())?;
-        let wanted = pod.value["spec"]["containers"].as_array().map_or(0, Vec::len);
+        let wanted = items(&pod.value, "/spec/containers").len();
         let first = measured.first().filter(|_| measured.len() == wanted)?;
         let containers: Vec<Value> =
             measured.iter().map(|c| json!({"name": c.container, "usage": amounts(&c.usage)})).collect();

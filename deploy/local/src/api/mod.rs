@@ -45,7 +45,6 @@ mod metrics;
 mod openapi;
 mod patch;
 mod pod_actions;
-mod pod_log;
 mod prepare;
 mod protobuf;
 mod query;
@@ -68,7 +67,6 @@ mod write;
 
 pub use access::Access;
 pub use audit::Audit;
-pub use pod_log::{PodLogQuery, PodLogs};
 pub use server::{ApiOptions, ApiServer};
 
 /// Returns a warning for clients that create an object of this kind, if nothing acts on the kind.

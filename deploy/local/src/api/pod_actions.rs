@@ -12,12 +12,12 @@ use super::core::Api;
 use super::fields::{self, text};
 use super::media::{Body, respond};
 use super::meta;
-use super::pod_log::PodLogQuery;
 use super::query::{Query, WriteOptions};
 use super::status::{ApiError, Result};
 use super::store::Object;
 use super::target::Target;
 use super::write::Part;
+use crate::logs::{self, LogQuery};
 
 impl Api {
     /// Binds a pod to a node, unless it is bound already.
@@ -37,7 +37,7 @@ impl Api {
             pod["spec"]["nodeName"] = node.into();
             let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": meta::now()});
             let status = fields::child(fields::object(&mut pod), "status");
-            let mut conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+            let mut conditions = fields::list(status, "conditions");
             conditions.retain(|condition| condition["type"] != "PodScheduled");
             conditions.push(scheduled);
             status.insert("conditions".into(), conditions.into());
@@ -51,11 +51,10 @@ impl Api {
         let pod = self.store.get(&target.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
         check_log_options(query, &pod, Timestamp::now())?;
         let container = container(&pod, query.text("container"))?;
-        let source = self.logs.read().clone();
-        let Some(source) = source else {
+        let Some(work_dir) = self.logs.read().clone() else {
             return Err(ApiError::new(503, "ServiceUnavailable", "no node has lent its logs to this server"));
         };
-        let wanted = PodLogQuery {
+        let wanted = LogQuery {
             namespace: target.namespace.into(),
             pod: target.name.into(),
             container: container.into(),
@@ -64,7 +63,7 @@ impl Api {
             tail_lines: query.number("tailLines")?,
             limit_bytes: query.number("limitBytes")?,
         };
-        let stream = source(wanted).await.map_err(|error| ApiError::bad_request(format!("{error:#}")))?;
+        let stream = logs::open(&work_dir, &wanted).map_err(|error| ApiError::bad_request(error.to_string()))?;
         let shutdown = self.shutdown.clone().cancelled_owned();
         let frames = stream.take_until(shutdown).map(|bytes| Ok(Frame::data(bytes)));
         let mut response = respond(200, "text/plain", bytes::Bytes::new());
@@ -98,8 +97,8 @@ fn check_log_options(query: &Query, pod: &Object, now: Timestamp) -> Result<()> 
 
 /// Returns the requested container. It may be omitted if the pod has only one.
 fn container<'a>(pod: &'a Object, named: &'a str) -> Result<&'a str> {
-    let containers = pod.value.pointer("/spec/containers").and_then(Value::as_array);
-    let names: Vec<&str> = containers.into_iter().flatten().map(|container| text(container, "/name")).collect();
+    let containers = fields::items(&pod.value, "/spec/containers");
+    let names: Vec<&str> = containers.iter().map(|container| text(container, "/name")).collect();
     let pod = pod.text("/metadata/name");
     match names[..] {
         [only] if named.is_empty() => Ok(only),
@@ -116,37 +115,30 @@ fn container<'a>(pod: &'a Object, named: &'a str) -> Result<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::PodLogs;
     use bytes::Bytes;
-    use futures::future::BoxFuture;
-    use futures::stream::{self, BoxStream};
-    use std::sync::Arc;
+    use std::io::Write as _;
 
-    /// Returns the query as the log.
-    fn echo(query: PodLogQuery) -> BoxFuture<'static, anyhow::Result<BoxStream<'static, Bytes>>> {
-        let asked = Bytes::from(format!("{} {:?} {:?}", query.container, query.tail_lines, query.limit_bytes));
-        let log: BoxStream<'static, Bytes> = Box::pin(stream::once(async move { asked }));
-        Box::pin(async move { Ok(log) })
-    }
-
-    /// Goal: options of a log reach its source or are rejected by name; without a name, the only container of a pod is
-    /// used.
+    /// Goal: options of a log are respected or rejected by name; without a name, the only container of a pod is used.
     #[tokio::test]
     async fn options_of_a_log_are_passed_on_or_refused() {
         let api = Api::for_tests();
-        let source: PodLogs = Arc::new(echo);
-        *api.logs.write() = Some(source);
+        let folder = tempfile::tempdir().expect("a folder");
+        *api.logs.write() = Some(folder.path().to_owned());
         let resource = api.registry.load().get("", "v1", "pods").expect("pods");
         for (name, containers) in [("one", &["a"][..]), ("two", &["a", "b"][..])] {
             let containers: Vec<_> = containers.iter().map(|name| json!({"name": name, "image": "i"})).collect();
             let pod = json!({"metadata": {"name": name}, "spec": {"containers": containers}});
-            api.create(&resource, "default", pod, &WriteOptions::internal()).expect("taken");
+            api.create(&resource, "default", pod, &WriteOptions::default()).expect("taken");
+        }
+        for (pod, container) in [("one", "a"), ("two", "b")] {
+            let mut log = logs::PodLogs::new(folder.path(), "default", pod, "u").create(container, 0).expect("a file");
+            write!(log, "{container}1\n{container}2\n{container}3\n").expect("written");
         }
         let untimed = "this server does not keep the times of lines";
         let unnamed = "a container name must be specified for pod two, choose one of: [a b]";
         let rows = [
-            ("one", "", Ok("a None None")),
-            ("one", "container=a&tailLines=2&limitBytes=7&timestamps=false", Ok("a Some(2) Some(7)")),
+            ("one", "", Ok("a1\na2\na3\n")),
+            ("one", "container=a&tailLines=2&limitBytes=6&timestamps=false", Ok("a2\na3\n")),
             (
                 "one",
                 "limitBytes=-1",
@@ -156,9 +148,9 @@ mod tests {
             ("one", "sinceSeconds=0", Err(format!("option sinceSeconds of a pod's log: {untimed}"))),
             ("one", "sinceTime=9999-01-01T00:00:00Z", Err(format!("option sinceTime of a pod's log: {untimed}"))),
             ("one", "sinceTime=noon", Err("query parameter sinceTime: \"noon\" is not a time".to_owned())),
-            ("one", "sinceSeconds=172800&sinceTime=2026-01-01T00:00:00Z", Ok("a None None")),
+            ("one", "sinceSeconds=172800&sinceTime=2026-01-01T00:00:00Z", Ok("a1\na2\na3\n")),
             ("two", "", Err(unnamed.to_owned())),
-            ("two", "container=b", Ok("b None None")),
+            ("two", "container=b", Ok("b1\nb2\nb3\n")),
             ("two", "container=c", Err("container c is not valid for pod two".to_owned())),
         ];
         for (name, query, expected) in rows {

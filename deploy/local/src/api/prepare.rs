@@ -101,7 +101,9 @@ impl Api {
         let mut causes = Causes::default();
         self.keep_metadata(part, old, &mut value, options, &mut causes);
         match part {
-            Part::Main if resource.rules.status => restore(&mut value, old, "status"),
+            Part::Main if resource.rules.status => {
+                fields::put(fields::object(&mut value), "status", old.get("status").cloned());
+            }
             Part::Status => {
                 let status = value.get("status").cloned();
                 // For built-in kinds, a status update may change annotations, in which controllers keep notes.
@@ -110,16 +112,9 @@ impl Api {
                 let notes = keys.into_iter().filter(kept).map(|key| (key, metadata(&mut value).remove(key)));
                 let notes: Vec<_> = notes.collect();
                 value = old.clone();
-                let map = fields::object(&mut value);
-                match status {
-                    Some(status) if !status.is_null() => drop(map.insert("status".into(), status)),
-                    _ => drop(map.remove("status")),
-                }
+                fields::put(fields::object(&mut value), "status", status.filter(|status| !status.is_null()));
                 for (key, note) in notes {
-                    match note {
-                        Some(note) => drop(metadata(&mut value).insert(key.into(), note)),
-                        None => drop(metadata(&mut value).remove(key)),
-                    }
+                    fields::put(metadata(&mut value), key, note);
                 }
             }
             _ => {}
@@ -152,10 +147,7 @@ impl Api {
             }
             let owned = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
             for key in owned.into_iter().chain(["resourceVersion", "name", "namespace"]) {
-                match old.pointer(&format!("/metadata/{key}")) {
-                    Some(kept) => drop(fields.insert(key.into(), kept.clone())),
-                    None => drop(fields.remove(key)),
-                }
+                fields::put(fields, key, old.pointer(&format!("/metadata/{key}")).cloned());
             }
             let held = |value: &Value| value.as_array().cloned().unwrap_or_default();
             if old.pointer("/metadata/deletionTimestamp").is_some() {
@@ -169,10 +161,7 @@ impl Api {
         }
         // Only server-side apply writes the ownership of fields.
         if !options.owns_fields {
-            match old.pointer("/metadata/managedFields") {
-                Some(kept) => drop(fields.insert("managedFields".into(), kept.clone())),
-                None => drop(fields.remove("managedFields")),
-            }
+            fields::put(fields, "managedFields", old.pointer("/metadata/managedFields").cloned());
         }
         meta::tidy(fields);
     }
@@ -188,7 +177,6 @@ impl Api {
         match &resource.model {
             Model::Typed(model) => {
                 model.schemas.read(&model.name, &mut value, &mut unknown).map_err(refuse)?;
-                value = resource.stored(value);
             }
             Model::Custom(_) => schema::prune(&mut value, &resource.schema, &mut unknown),
             Model::Kept | Model::Review(_) | Model::Measured => {}
@@ -219,14 +207,6 @@ impl Api {
             return Ok(());
         }
         Err(ApiError::invalid(resource, text(value, "/metadata/name"), causes))
-    }
-}
-
-fn restore(value: &mut Value, old: &Value, key: &str) {
-    let map = fields::object(value);
-    match old.get(key) {
-        Some(kept) => drop(map.insert(key.into(), kept.clone())),
-        None => drop(map.remove(key)),
     }
 }
 

@@ -18,6 +18,7 @@ mod tests;
 use super::status::{ApiError, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use prost::encoding::{self, WireType};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap};
@@ -259,12 +260,12 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = Read<(u32, Raw<'_>)>> {
 }
 
 fn field<'a>(rest: &mut &'a [u8]) -> Read<(u32, Raw<'a>)> {
-    let key = number(rest)?;
-    let field = u32::try_from(key >> 3).map_err(|_| Unreadable::Broken("a field with too high a number"))?;
-    let raw = match key & 7 {
-        0 => Raw::Number(number(rest)?),
-        2 => {
-            let length = usize::try_from(number(rest)?).unwrap_or(usize::MAX);
+    let broken = |_| Unreadable::Broken("it is cut off, or has a number that does not end");
+    let (field, wire) = encoding::decode_key(rest).map_err(broken)?;
+    let raw = match wire {
+        WireType::Varint => Raw::Number(encoding::decode_varint(rest).map_err(broken)?),
+        WireType::LengthDelimited => {
+            let length = usize::try_from(encoding::decode_varint(rest).map_err(broken)?).unwrap_or(usize::MAX);
             let (bytes, after) = rest.split_at_checked(length).ok_or(Unreadable::Broken("it is cut off"))?;
             *rest = after;
             Raw::Bytes(bytes)
@@ -273,18 +274,4 @@ fn field<'a>(rest: &mut &'a [u8]) -> Read<(u32, Raw<'a>)> {
         _ => return Err(Unreadable::Broken("a field of a type that no kind has")),
     };
     Ok((field, raw))
-}
-
-/// Parses a varint: seven bits per byte, lowest first.
-fn number(rest: &mut &[u8]) -> Read<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, after) = rest.split_first().ok_or(Unreadable::Broken("it is cut off"))?;
-        *rest = after;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Ok(number);
-        }
-    }
-    Err(Unreadable::Broken("a number that does not end"))
 }

@@ -55,9 +55,10 @@ pub(crate) fn unescape(text: &str) -> String {
 }
 
 /// Handling of unknown fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     /// Drop them silently.
+    #[default]
     Ignore,
     /// Drop them with a warning in a header.
     Warn,
@@ -65,7 +66,8 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-#[derive(Debug, Clone)]
+/// Options of a write. The default is for the server's own writes.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct WriteOptions {
     /// Respond as usual, but store nothing.
     pub(crate) dry_run: bool,
@@ -79,17 +81,6 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Returns the options for the server's own writes.
-    pub(crate) fn internal() -> Self {
-        WriteOptions {
-            dry_run: false,
-            field_validation: FieldValidation::Ignore,
-            manager: String::new(),
-            force: false,
-            owns_fields: false,
-        }
-    }
-
     /// Parses and checks the options of a verb. `kind` is their type, such as `CreateOptions`.
     pub(crate) fn parse(query: &Query, kind: &str) -> Result<Self> {
         let mut causes = Causes::default();

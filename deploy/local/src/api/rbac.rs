@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::access::Access;
-use super::fields::text;
+use super::fields::{items, text};
 use super::identity::{AUTHENTICATED, Caller, MASTERS, texts};
 use super::store::{Object, Store};
 
@@ -49,16 +49,15 @@ pub(crate) fn rules(store: &Store, caller: &Caller, namespace: &str) -> impl Ite
         bindings.extend(store.list(&format!("{GROUP}/rolebindings"), &format!("{namespace}/")).0);
     }
     bindings.retain(|binding| concerns(&binding.value, caller));
-    bindings.into_iter().flat_map(|binding| role(store, &binding)).flat_map(|role| match role.value.get("rules") {
-        Some(Value::Array(rules)) => rules.clone(),
-        _ => Vec::new(),
-    })
+    bindings
+        .into_iter()
+        .flat_map(|binding| role(store, &binding))
+        .flat_map(|role| items(&role.value, "/rules").to_vec())
 }
 
 /// Reports whether a binding has the caller as a subject.
 fn concerns(binding: &Value, caller: &Caller) -> bool {
-    let subjects = binding.get("subjects").and_then(Value::as_array);
-    subjects.into_iter().flatten().any(|subject| {
+    items(binding, "/subjects").iter().any(|subject| {
         let name = text(subject, "/name");
         match text(subject, "/kind") {
             "User" => caller.name == name,
@@ -78,9 +77,9 @@ fn role(store: &Store, binding: &Object) -> Vec<Arc<Object>> {
     }
     let table = format!("{GROUP}/clusterroles");
     let Some(role) = store.get(&table, name) else { return Vec::new() };
-    let selectors = role.value.pointer("/aggregationRule/clusterRoleSelectors").and_then(Value::as_array).cloned();
+    let selectors = items(&role.value, "/aggregationRule/clusterRoleSelectors").to_vec();
     let mut roles = vec![role];
-    for labels in selectors.iter().flatten().filter_map(|selector| selector.get("matchLabels")?.as_object().cloned()) {
+    for labels in selectors.iter().filter_map(|selector| selector.get("matchLabels")?.as_object()) {
         let has = |object: &Object, key: &str, value: &Value| {
             object.value.pointer("/metadata/labels").and_then(|labels| labels.get(key)) == Some(value)
         };

@@ -13,7 +13,6 @@ use serde_json::Value;
 use super::causes::Causes;
 use super::columns::Column;
 use super::custom::CustomModel;
-use super::fields::object;
 use super::schema::Patterns;
 use super::types::{Describe, TypeSchemas};
 
@@ -133,9 +132,6 @@ pub(crate) struct TypedModel {
     pub(crate) describe: Describe,
     /// Schemas of all built-in kinds.
     pub(crate) schemas: Arc<TypeSchemas>,
-    /// Fields with another name in the store, since another resource stores the objects: name here and name in the
-    /// store.
-    pub(crate) renamed: &'static [(&'static str, &'static str)],
 }
 
 /// A resource of the server.
@@ -198,36 +194,10 @@ impl Resource {
     /// Returns a stored object with `apiVersion` and `kind`, as clients see it.
     pub(crate) fn full(&self, stored: &Value) -> Value {
         debug_assert!(!matches!(self.model, Model::Review(_)), "reviews are not stored");
-        let mut value = self.present(stored);
+        let mut value = stored.clone();
         value["apiVersion"] = self.api_version().into();
         value["kind"] = self.kind.clone().into();
         value
-    }
-
-    /// Converts a stored value to the form of this resource.
-    pub(crate) fn present(&self, value: &Value) -> Value {
-        let mut value = value.clone();
-        for (here, stored) in self.renamed() {
-            rename(&mut value, stored, here);
-        }
-        value
-    }
-
-    /// Converts a value in the form of this resource to the stored form.
-    pub(crate) fn stored(&self, mut value: Value) -> Value {
-        for (here, stored) in self.renamed() {
-            rename(&mut value, here, stored);
-        }
-        value
-    }
-
-    /// Reports whether another resource stores the objects.
-    pub(crate) fn is_converted(&self) -> bool {
-        !self.renamed().is_empty()
-    }
-
-    fn renamed(&self) -> &'static [(&'static str, &'static str)] {
-        if let Model::Typed(model) = &self.model { model.renamed } else { &[] }
     }
 
     /// Returns the verbs of the resource itself.
@@ -261,13 +231,6 @@ impl Resource {
     }
 }
 
-fn rename(value: &mut Value, from: &str, to: &str) {
-    let fields = object(value);
-    if let Some(value) = fields.remove(from) {
-        fields.insert(to.to_owned(), value);
-    }
-}
-
 /// All resources, by group, version and plural.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Registry {
@@ -292,7 +255,7 @@ impl Registry {
 
     /// Returns the resource that stores its objects in this table.
     pub(crate) fn by_table(&self, table: &str) -> Option<Arc<Resource>> {
-        self.resources.values().find(|resource| &*resource.table == table && !resource.is_converted()).cloned()
+        self.resources.values().find(|resource| &*resource.table == table).cloned()
     }
 
     /// Returns all resources, in order.

@@ -31,11 +31,6 @@ impl Selector {
         self
     }
 
-    /// Reports whether everything is selected.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
-    }
-
     /// Reports whether the selector matches the object in its stored form.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels");

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,6 @@ use tokio_util::task::TaskTracker;
 
 use super::audit::Audit;
 use super::core::Api;
-use super::pod_log::PodLogs;
 use super::tls::Tls;
 use super::{builtin, collector, handler, identity};
 use crate::usage::UsageTable;
@@ -123,9 +122,9 @@ impl ApiServer {
         self.api.store.forget();
     }
 
-    /// Sets the source of pod logs.
-    pub fn set_pod_logs(&self, logs: PodLogs) {
-        *self.api.logs.write() = Some(logs);
+    /// Sets the folder in which the node keeps the logs of its pods.
+    pub fn set_pod_logs(&self, work_dir: PathBuf) {
+        *self.api.logs.write() = Some(work_dir);
     }
 
     /// Sets the source of pod usage. From now on the server has `metrics.k8s.io`.

@@ -4,7 +4,7 @@
 //! `reason` and `code`. People read `message`, so it names the object, the value and the rule. Field errors are
 //! collected in [`Causes`] and reported together, as one 422.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::access::Access;
 use super::causes::Causes;
@@ -43,15 +43,7 @@ impl ApiError {
     }
 
     fn about(resource: &Resource, name: &str) -> Value {
-        let mut details = Map::new();
-        if !name.is_empty() {
-            details.insert("name".into(), name.into());
-        }
-        if !resource.group.is_empty() {
-            details.insert("group".into(), resource.group.clone().into());
-        }
-        details.insert("kind".into(), resource.plural.clone().into());
-        Value::Object(details)
+        details(&resource.group, &resource.plural, name)
     }
 
     /// 400: the request is invalid.
@@ -175,22 +167,14 @@ impl ApiError {
         let qualified = if group.is_empty() { kind.to_string() } else { format!("{kind}.{group}") };
         let lines = causes.messages();
         let list = if lines.len() == 1 { lines[0].clone() } else { format!("[{}]", lines.join(", ")) };
-        let mut details = Map::new();
-        if !name.is_empty() {
-            details.insert("name".into(), name.into());
-        }
-        if !group.is_empty() {
-            details.insert("group".into(), group.into());
-        }
-        details.insert("kind".into(), kind.into());
         let causes: Vec<Value> = causes
             .as_slice()
             .iter()
             .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}))
             .collect();
-        details.insert("causes".into(), causes.into());
-        ApiError::new(422, "Invalid", format!("{qualified} \"{name}\" is invalid: {list}"))
-            .details(Value::Object(details))
+        let mut details = details(group, kind, name);
+        details["causes"] = causes.into();
+        ApiError::new(422, "Invalid", format!("{qualified} \"{name}\" is invalid: {list}")).details(details)
     }
 
     /// 422 without causes: a JSON patch does not fit the object.
@@ -206,6 +190,17 @@ impl ApiError {
             "retryAfterSeconds": 1,
         }))
     }
+}
+
+/// Returns the `details` of a `Status` about an object.
+fn details(group: &str, kind: &str, name: &str) -> Value {
+    let mut details = json!({"kind": kind});
+    for (field, text) in [("group", group), ("name", name)] {
+        if !text.is_empty() {
+            details[field] = text.into();
+        }
+    }
+    details
 }
 
 /// Returns the `Status` of a completed deletion.

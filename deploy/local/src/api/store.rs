@@ -120,28 +120,6 @@ pub(crate) enum Clash {
     NamespaceTerminating,
 }
 
-/// Selection of the objects of a page.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Span<'a> {
-    /// Prefix of their keys.
-    pub(crate) prefix: &'a str,
-    /// Key after which the page begins.
-    pub(crate) after: Option<&'a str>,
-    /// Maximum number of objects.
-    pub(crate) most: usize,
-}
-
-/// A page.
-#[derive(Debug, Default)]
-pub(crate) struct Listed {
-    /// Objects in the order of their keys.
-    pub(crate) objects: Vec<Arc<Object>>,
-    /// Number of further objects.
-    pub(crate) remaining: usize,
-    /// Version of the page.
-    pub(crate) version: u64,
-}
-
 /// Error: the history does not reach back to the requested version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lapsed;
@@ -177,34 +155,10 @@ impl Store {
     pub(crate) fn list(&self, table: &str, prefix: &str) -> (Vec<Arc<Object>>, u64) {
         let inner = self.inner.lock();
         let objects = match inner.tables.get(table) {
-            Some(table) => scan(&table.objects, prefix, None).map(|(_, object)| object.clone()).collect(),
+            Some(table) => scan(&table.objects, prefix).map(|(_, object)| object.clone()).collect(),
             None => Vec::new(),
         };
         (objects, inner.version)
-    }
-
-    /// Returns a page of [`Store::list`], at the current or an earlier version.
-    pub(crate) fn page(&self, table: &str, span: &Span<'_>, at: Option<u64>) -> Result<Listed, Lapsed> {
-        let inner = self.inner.lock();
-        let version = at.unwrap_or(inner.version);
-        let Some(table) = inner.tables.get(table) else { return Ok(Listed { version, ..Listed::default() }) };
-        if version < table.floor {
-            return Err(Lapsed);
-        }
-        // Objects changed since that version, in their state at that version.
-        let mut former: BTreeMap<&str, Option<&Arc<Object>>> = BTreeMap::new();
-        for change in table.log.iter().rev().take_while(|change| change.version > version) {
-            former.insert(&change.key, change.previous.as_ref());
-        }
-        let now = scan(&table.objects, span.prefix, span.after).map(|(key, object)| (key.as_str(), object));
-        let now = now.filter(|(key, _)| !former.contains_key(key));
-        let then = former.iter().filter_map(|(key, object)| Some((*key, (*object)?)));
-        let then = then.filter(|(key, _)| key.starts_with(span.prefix) && span.after.is_none_or(|after| *key > after));
-        // Both are in order: the first objects of the union are among the first of each.
-        let mut objects = BTreeMap::new();
-        let count = first(span.most, now, &mut objects) + first(span.most, then, &mut objects);
-        let objects: Vec<_> = objects.into_values().take(span.most).cloned().collect();
-        Ok(Listed { remaining: count - objects.len(), objects, version })
     }
 
     /// Returns at most `limit` changes of a table after `cursor`, and the version that the reader has then reached.
@@ -325,74 +279,10 @@ impl Inner {
     }
 }
 
-/// Adds the first objects to `objects`, at most `most`. Returns the total number.
-fn first<'a, T>(most: usize, all: impl Iterator<Item = (&'a str, T)>, objects: &mut BTreeMap<&'a str, T>) -> usize {
-    let mut count = 0;
-    for (key, object) in all {
-        if count < most {
-            objects.insert(key, object);
-        }
-        count += 1;
-    }
-    count
-}
-
 fn scan<'a>(
     objects: &'a BTreeMap<String, Arc<Object>>,
     prefix: &'a str,
-    after: Option<&str>,
 ) -> impl Iterator<Item = (&'a String, &'a Arc<Object>)> {
-    let first = match after.filter(|after| *after >= prefix) {
-        Some(after) => Bound::Excluded(after),
-        None => Bound::Included(prefix),
-    };
-    let range = objects.range::<str, _>((first, Bound::Unbounded));
+    let range = objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
     range.take_while(move |(key, _)| key.starts_with(prefix))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::rngs::StdRng;
-    use rand::{RngExt, SeedableRng};
-
-    /// Goal: pages of any length add up to the list at the version of the first page, despite concurrent writes. Each
-    /// page has the number of further objects.
-    #[test]
-    fn pages_are_the_list_as_it_was_at_the_first() {
-        let (store, table) = (Store::new(1000), Arc::<str>::from("/things"));
-        store.open_table(&table);
-        let mut random = StdRng::seed_from_u64(1);
-        let mut write = || {
-            let key = format!("{}/{}", random.random_range(0..3), random.random_range(0..9));
-            let have = store.get(&table, &key);
-            let expect = have.as_ref().map_or(Expect::Absent, |have| Expect::Version(have.version));
-            let value = serde_json::json!({"metadata": {"name": key}});
-            let write =
-                if have.is_some() && random.random_bool(0.5) { Write::Delete(value) } else { Write::Put(value) };
-            store.commit(&table, &key, expect, write, None).expect("as expected");
-        };
-        (0..30).for_each(|_| write());
-        for (most, prefix) in [(1, ""), (2, "1/"), (3, ""), (4, "1/"), (100, "")] {
-            let (expected, version) = store.list(&table, prefix);
-            let (mut found, mut at, mut after) = (Vec::new(), None, None::<String>);
-            loop {
-                let span = Span { prefix, after: after.as_deref(), most };
-                let page = store.page(&table, &span, at).expect("all is remembered");
-                assert_eq!(
-                    (page.version, found.len() + page.objects.len() + page.remaining),
-                    (version, expected.len())
-                );
-                assert!(page.objects.len() <= most);
-                found.extend(page.objects);
-                if page.remaining == 0 {
-                    break;
-                }
-                (at, after) = (Some(version), found.last().map(|object| object.text("/metadata/name").to_owned()));
-                write();
-            }
-            let versions = |objects: &[Arc<Object>]| objects.iter().map(|object| object.version).collect::<Vec<_>>();
-            assert_eq!(versions(&found), versions(&expected), "{most} at once of {prefix:?}");
-        }
-    }
 }

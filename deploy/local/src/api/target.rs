@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::resource::Resource;
 use super::status::ApiError;
+use super::store::Object;
 
 /// Reference to an object by its path.
 #[derive(Debug, Clone, Copy)]
@@ -14,7 +15,13 @@ pub(crate) struct Target<'a> {
     pub(crate) name: &'a str,
 }
 
-impl Target<'_> {
+impl<'a> Target<'a> {
+    /// Returns the reference to a known object.
+    pub(crate) fn of(resource: &'a Arc<Resource>, object: &'a Object) -> Self {
+        let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
+        Target { resource, namespace, name }
+    }
+
     pub(crate) fn key(&self) -> String {
         self.resource.key(self.namespace, self.name)
     }

@@ -21,13 +21,13 @@ use tokio::time::Instant;
 
 use super::core::Api;
 use super::list;
-use super::media::{Accept, Body, Form, respond};
+use super::media::{Body, Form, respond};
 use super::query::Query;
 use super::resource::Resource;
 use super::selector::Selector;
 use super::status::{ApiError, Result};
 use super::store::{Change, Object};
-use super::table::{Include, partial, table};
+use super::table::{partial, table};
 
 /// Number of changes read from the history at once.
 const BATCH: usize = 256;
@@ -52,7 +52,6 @@ struct Watcher {
     prefix: String,
     selector: Selector,
     form: Form,
-    include: Include,
     bookmarks: bool,
     cursor: u64,
     changed: Arc<Notify>,
@@ -70,8 +69,7 @@ impl Api {
         namespace: &str,
         selector: Selector,
         query: &Query,
-        accept: Accept,
-        include: Include,
+        form: Form,
     ) -> Result<Response<Body>> {
         list::check_options(query, true)?;
         let version = list::version(query)?;
@@ -90,8 +88,7 @@ impl Api {
             resource: resource.clone(),
             prefix: resource.prefix(namespace),
             selector,
-            form: accept.form,
-            include,
+            form,
             bookmarks,
             cursor: version,
             changed: self.store.changed(&resource.table),
@@ -209,10 +206,10 @@ impl Watcher {
         match self.form {
             Form::Plain => list::put_typed(&mut out, &self.resource, object),
             Form::Partial => out.put(partial(object).to_string().as_bytes()),
-            Form::Table => {
+            Form::Table(include) => {
                 let metadata = json!({"resourceVersion": object.version.to_string()});
                 let columns = std::mem::take(&mut self.columns);
-                let table = table(&self.resource, std::iter::once(object), metadata, self.include, columns);
+                let table = table(&self.resource, std::iter::once(object), metadata, include, columns);
                 out.put(table.to_string().as_bytes());
             }
         }
@@ -228,7 +225,7 @@ impl Watcher {
         let (kind, version) = match self.form {
             Form::Plain => (self.resource.kind.clone(), self.resource.api_version()),
             Form::Partial => ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into()),
-            Form::Table => ("Table".into(), "meta.k8s.io/v1".into()),
+            Form::Table(_) => ("Table".into(), "meta.k8s.io/v1".into()),
         };
         let object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
         format!("{}\n", json!({"type": "BOOKMARK", "object": object})).into()
@@ -254,7 +251,7 @@ mod tests {
         for seconds in [0, 1, i64::MAX.unsigned_abs(), u64::MAX] {
             let query = Query::parse(&format!("watch=1&timeoutSeconds={seconds}"));
             let all = Selector::parse(&resource, "", "").expect("a selector");
-            let answer = api.watch(&resource, "", all, &query, Accept::JSON, Include::Metadata);
+            let answer = api.watch(&resource, "", all, &query, Form::Plain);
             assert!(answer.is_ok(), "{seconds}");
         }
     }

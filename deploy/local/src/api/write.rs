@@ -215,7 +215,7 @@ fn keep(lease: Option<Leased>) {
 
 /// Reports whether nothing prevents the removal of an object that is being deleted.
 pub(crate) fn is_finished(resource: &Resource, value: &Value) -> bool {
-    let held = |pointer: &str| value.pointer(pointer).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    let held = |pointer: &str| !fields::items(value, pointer).is_empty();
     let leaving = !text(value, "/metadata/deletionTimestamp").is_empty();
     let waits = fields::number(value, "/metadata/deletionGracePeriodSeconds").unwrap_or(0) != 0;
     let filled = &*resource.table == NAMESPACES && held("/spec/finalizers");

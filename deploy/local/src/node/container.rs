@@ -20,7 +20,7 @@ use super::probe::{self, ProbeOutcome, Purpose};
 use super::process::{self, Exit, Process};
 use super::state::Node;
 use super::status::{Ended, Phase, View};
-use super::logs::PodLogs;
+use crate::logs::PodLogs;
 use common_controller::Severity;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container as ContainerSpec, Pod};

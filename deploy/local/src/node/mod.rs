@@ -27,7 +27,6 @@ mod cli;
 mod container;
 mod environment;
 mod listeners;
-pub mod logs;
 mod options;
 mod pod;
 mod pods;

@@ -21,7 +21,7 @@ use super::environment::DownwardFields;
 use super::state::Node;
 use super::status::{Home, Phase, View, pod_status};
 use super::unsupported::unsupported;
-use super::logs::PodLogs;
+use crate::logs::PodLogs;
 use crate::merge::merge_patch;
 use crate::retry::Attempts;
 use jiff::Timestamp;

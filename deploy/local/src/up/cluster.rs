@@ -10,7 +10,6 @@ use crate::up::embedded::{Embedded, external_config};
 use crate::up::event::Event;
 use crate::up::folder::Folder;
 use crate::up::implied;
-use crate::up::logs;
 use crate::up::manifests;
 use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
@@ -182,7 +181,7 @@ impl Cluster {
         .await?;
         let pods = folder.path().join("pods");
         if let Some(server) = &server {
-            server.set_pod_logs(logs::of(pods.clone()));
+            server.set_pod_logs(pods.clone());
         }
         let mut options_of_node = NodeOptions::new("local", ranges.pods()?, ranges.services()?, pods);
         if let Some(server) = &server {

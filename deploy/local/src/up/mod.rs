@@ -7,7 +7,6 @@ mod event;
 mod faults;
 mod folder;
 mod implied;
-mod logs;
 pub mod manifests;
 mod options;
 mod plane;

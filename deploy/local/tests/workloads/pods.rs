@@ -4,7 +4,6 @@ use super::cluster::{Cluster, address, container, eventually, get, http_probe, i
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
-use local::node::logs::{self, LogQuery};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,11 +46,9 @@ async fn environment_comes_from_fields_and_config_maps() {
     cluster.create::<Pod>(pod("p", container("none", script))).await;
     let pods = cluster.until_pods_ready(1).await;
     let expected = format!("p {} 8080\n", address(&pods[0]).ip());
-    eventually("the log", || {
-        let log = logs::read(cluster.work.path(), "default", "p", "main", &LogQuery::default());
-        log.is_ok_and(|log| log == expected.as_bytes())
-    })
-    .await;
+    let log = format!("logs/default_p_{}/main/0.log", pods[0].uid().unwrap_or_default());
+    let log = cluster.work.path().join(log);
+    eventually("the log", || std::fs::read(&log).is_ok_and(|log| log == expected.as_bytes())).await;
     cluster.create::<Pod>(pod("q", container("hello", json!({"env": env})))).await;
     let pods = cluster.until_pods_ready(2).await;
     let q = pods.iter().find(|p| p.name_any() == "q").expect("q");

@@ -66,14 +66,3 @@ pub(super) fn prepare_namespace(value: &mut Value, old: Option<&Value>) {
         value["status"] = json!({"phase": "Active"});
     }
 }
-
-/// Fields of an Event with another name in `events.k8s.io`: name there and name in core.
-pub(super) const EVENT_FIELDS: &[(&str, &str)] = &[
-    ("regarding", "involvedObject"),
-    ("note", "message"),
-    ("reportingController", "reportingComponent"),
-    ("deprecatedSource", "source"),
-    ("deprecatedFirstTimestamp", "firstTimestamp"),
-    ("deprecatedLastTimestamp", "lastTimestamp"),
-    ("deprecatedCount", "count"),
-];

@@ -15,7 +15,7 @@ mod workload;
 
 use std::sync::{Arc, LazyLock};
 
-use k8s_openapi::api::{apps, autoscaling, coordination, core as k8s_core, discovery, events, networking, rbac};
+use k8s_openapi::api::{apps, autoscaling, coordination, core as k8s_core, discovery, networking, rbac};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::schemars::SchemaGenerator;
 use serde::Deserialize;
@@ -66,7 +66,6 @@ fn describe_kind(version: &str, kind: &str) -> Option<Describe> {
         ("autoscaling/v2", _) => describe::<autoscaling::v2::HorizontalPodAutoscaler>,
         ("discovery.k8s.io/v1", _) => describe::<discovery::v1::EndpointSlice>,
         ("coordination.k8s.io/v1", _) => describe::<coordination::v1::Lease>,
-        ("events.k8s.io/v1", _) => describe::<events::v1::Event>,
         ("networking.k8s.io/v1", "NetworkPolicy") => describe::<networking::v1::NetworkPolicy>,
         ("rbac.authorization.k8s.io/v1", "Role") => describe::<rbac::v1::Role>,
         ("rbac.authorization.k8s.io/v1", "RoleBinding") => describe::<rbac::v1::RoleBinding>,
@@ -123,13 +122,10 @@ fn make() -> Registry {
                 name: describe(&mut SchemaGenerator::default()).into_owned(),
                 describe,
                 schemas: types.clone(),
-                // Events of both groups are the same objects.
-                renamed: if version == "events.k8s.io/v1" { core::EVENT_FIELDS } else { &[] },
             }),
         };
         rules.hooks = hooks(&kind);
         let (group, version) = version.split_once('/').unwrap_or(("", &version));
-        let table_group = if plural == "events" { "" } else { group };
         let schema = schemas[&kind].clone();
         registry.insert(Arc::new(Resource {
             group: group.into(),
@@ -139,7 +135,7 @@ fn make() -> Registry {
             short_names: short,
             categories,
             namespaced: !cluster,
-            table: format!("{table_group}/{plural}").into(),
+            table: format!("{group}/{plural}").into(),
             scale: rules.scale.then(|| ScalePaths {
                 spec: "/spec/replicas".into(),
                 status: "/status/replicas".into(),

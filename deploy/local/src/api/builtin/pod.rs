@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::api::causes::Causes;
-use crate::api::fields::{child, default, object};
+use crate::api::fields::{child, default, items, object};
 
 pub(super) fn prepare_pod(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = value.get_mut("spec").map(object) else { return };
@@ -35,14 +35,14 @@ fn prepare_container(container: &mut Map<String, Value>) {
 
 /// Returns the QoS class of a pod: all limits set and equal to requests, some set, or none.
 fn qos(spec: &Value) -> &'static str {
-    let containers: Vec<&Value> = spec["containers"].as_array().into_iter().flatten().collect();
+    let containers = items(spec, "/containers");
     let amount = |container: &Value, kind: &str, name: &str| container["resources"][kind].get(name).cloned();
-    let some = |container: &&Value| {
+    let some = |container: &Value| {
         ["cpu", "memory"]
             .iter()
             .any(|name| amount(container, "limits", name).is_some() || amount(container, "requests", name).is_some())
     };
-    let all = |container: &&Value| {
+    let all = |container: &Value| {
         ["cpu", "memory"].iter().all(|name| {
             let limit = amount(container, "limits", name);
             limit.is_some() && limit == amount(container, "requests", name)

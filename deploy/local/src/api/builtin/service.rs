@@ -7,11 +7,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::api::causes::Causes;
-use crate::api::fields::{default, object, text};
-
-fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
+use crate::api::fields::{default, items, object, text};
 
 pub(super) fn prepare_service(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = value.get_mut("spec").map(object) else { return };
@@ -41,7 +37,7 @@ pub(super) fn validate_service(value: &Value, _old: Option<&Value>, causes: &mut
     if is_alias && text(spec, "/externalName").is_empty() {
         causes.required("spec.externalName", "");
     }
-    let ports = items(spec, "ports");
+    let ports = items(spec, "/ports");
     if ports.is_empty() && !is_alias && text(spec, "/clusterIP") != "None" {
         causes.required("spec.ports", "");
     }
@@ -61,8 +57,8 @@ pub(super) fn validate_slice(value: &Value, old: Option<&Value>, causes: &mut Ca
         causes.invalid("addressType", &value["addressType"], "field is immutable");
     }
     let kind = text(value, "/addressType");
-    for (at, endpoint) in items(value, "endpoints").iter().enumerate() {
-        for (index, address) in items(endpoint, "addresses").iter().enumerate() {
+    for (at, endpoint) in items(value, "/endpoints").iter().enumerate() {
+        for (index, address) in items(endpoint, "/addresses").iter().enumerate() {
             let parsed = address.as_str().unwrap_or_default().parse::<IpAddr>();
             if kind != "FQDN" && !parsed.is_ok_and(|address| address.is_ipv4() == (kind == "IPv4")) {
                 let rule = format!("must be a valid {kind} address");

@@ -125,7 +125,7 @@ fn a_broken_body_is_refused() {
     let cut = whole.len() - bytes(3, "").len() * 2 - 1;
     assert_eq!(object(&whole[..cut]), Err(Unreadable::Broken("it is cut off")));
     let endless = [MAGIC, &[8], &[0xff; 10]].concat();
-    assert_eq!(object(&endless), Err(Unreadable::Broken("a number that does not end")));
+    assert_eq!(object(&endless), Err(Unreadable::Broken("it is cut off, or has a number that does not end")));
     let fixed = body("v1", "Namespace", &[vec![1 << 3 | 5, 0, 0, 0, 0]]);
     assert_eq!(object(&fixed), Err(Unreadable::Broken("a field of a type that no kind has")));
     let number = body("v1", "Namespace", &[small(1, 1)]);

@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
+use super::super::fields::items;
 use super::{Inner, NAMESPACES, Object, Store, StoreKey, scan};
 
 impl Store {
@@ -46,7 +45,7 @@ impl Store {
         let inner = self.inner.lock();
         let mut keys = Vec::new();
         for (name, table) in &inner.tables {
-            keys.extend(scan(&table.objects, &prefix, None).map(|(key, _)| (name.clone(), key.clone())));
+            keys.extend(scan(&table.objects, &prefix).map(|(key, _)| (name.clone(), key.clone())));
         }
         keys
     }
@@ -120,6 +119,6 @@ impl Inner {
 
 /// Returns the uids of an object's owners.
 fn owners(object: &Object) -> Vec<&str> {
-    let references = object.value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    references.into_iter().flatten().filter_map(|reference| reference.get("uid")?.as_str()).collect()
+    let references = items(&object.value, "/metadata/ownerReferences").iter();
+    references.filter_map(|reference| reference.get("uid")?.as_str()).collect()
 }
