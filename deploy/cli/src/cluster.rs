@@ -5,7 +5,8 @@ use clap::Args;
 use common_api::ZeroScaler;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Config, Resource};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -97,8 +98,11 @@ fn dashboard(read: &Kubeconfig, context: Option<&str>) -> Option<String> {
 }
 
 impl Cluster {
-    /// Returns the API of ZeroScalers in a namespace, or in all namespaces if it is `None`.
-    pub fn scalers(&self, namespace: Option<&str>) -> Api<ZeroScaler> {
+    /// Returns the API of a kind in a namespace, or in all namespaces if it is `None`.
+    pub fn api<K>(&self, namespace: Option<&str>) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
         match namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
@@ -110,7 +114,7 @@ impl Cluster {
     /// # Errors
     /// Returns the API server's error with advice.
     pub async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Vec<ZeroScaler>> {
-        let listed = self.scalers(namespace).list(&ListParams::default()).await;
+        let listed = self.api::<ZeroScaler>(namespace).list(&ListParams::default()).await;
         listed.map(|list| list.items).map_err(|error| explained(error, "ZeroScalers cannot be listed"))
     }
 
@@ -119,7 +123,7 @@ impl Cluster {
     /// # Errors
     /// Fails if it does not exist, or with the API server's error and advice.
     pub async fn get(&self, name: &Name) -> anyhow::Result<ZeroScaler> {
-        let found = self.scalers(Some(&name.namespace)).get(&name.name).await;
+        let found = self.api(Some(&name.namespace)).get(&name.name).await;
         found.map_err(|error| missing(error, name))
     }
 }

@@ -25,6 +25,16 @@ impl Sources {
         Self { cluster, dashboard }
     }
 
+    /// Returns the cluster, or the reason why it cannot be asked.
+    pub(crate) fn cluster(&self) -> anyhow::Result<&Cluster> {
+        self.cluster.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))
+    }
+
+    /// Returns the dashboard, or the reason why it cannot be asked.
+    pub(crate) fn dashboard(&self) -> anyhow::Result<&Dashboard> {
+        self.dashboard.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))
+    }
+
     /// Returns the namespace that applies if none is named.
     pub fn namespace(&self, place: &Where) -> String {
         let said = place.namespace.clone();
@@ -37,14 +47,8 @@ impl Sources {
     /// # Errors
     /// Fails if both sources fail.
     pub async fn list(&self, namespace: Option<&str>, warn: &mut impl FnMut(String)) -> anyhow::Result<Listing> {
-        let objects = match &self.cluster {
-            Ok(cluster) => cluster.list(namespace).await,
-            Err(error) => Err(anyhow::anyhow!("{error:#}")),
-        };
-        let live = match &self.dashboard {
-            Ok(dashboard) => dashboard.list(namespace).await,
-            Err(error) => Err(anyhow::anyhow!("{error:#}")),
-        };
+        let objects = async { self.cluster()?.list(namespace).await }.await;
+        let live = async { self.dashboard()?.list(namespace).await }.await;
         match (objects, live) {
             (Ok(objects), Ok(live)) => {
                 for replica in live.replicas.iter().filter(|replica| !replica.answered) {

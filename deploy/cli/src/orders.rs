@@ -120,7 +120,7 @@ fn names(texts: &[String], cluster: &Cluster) -> anyhow::Result<Vec<Name>> {
 async fn edit(cluster: &Cluster, name: &Name, spec: Value) -> anyhow::Result<ZeroScaler> {
     let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(json!({"spec": spec}));
-    let written = cluster.scalers(Some(&name.namespace)).patch(&name.name, &parameters, &patch).await;
+    let written = cluster.api(Some(&name.namespace)).patch(&name.name, &parameters, &patch).await;
     written.map_err(|error| missing(error, name))
 }
 

@@ -8,8 +8,8 @@ use common_api::zeroscaler::Fault;
 use common_api::zeroscaler::conditions::{ACTIVE, Condition, READY};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
 use std::collections::BTreeSet;
 
 const WORKLOADS: &str = "workloads";
@@ -23,7 +23,6 @@ const TOLD_MAX: usize = 20;
 
 /// Checks all workloads.
 pub async fn look(place: &Place<'_>) -> Vec<Finding> {
-    let client = &place.cluster.client;
     // Without the right to list all namespaces, check the current one.
     let (scalers, namespace) = match place.cluster.list(None).await {
         Ok(scalers) => (scalers, None),
@@ -35,26 +34,17 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     let mut findings = not_ready(&scalers);
     findings.extend(amiss(&scalers));
     findings.extend(faulty(&scalers));
-    let groups = client.list_api_groups().await;
-    match groups {
+    match place.cluster.client.list_api_groups().await {
         Ok(groups) => {
             findings.extend(unserved(&scalers, &groups.groups.iter().map(|group| group.name.clone()).collect()))
         }
         Err(error) => findings.push(Finding::denied(METRICS, "the API's groups", &error)),
     }
-    let autoscalers: Api<HorizontalPodAutoscaler> = match namespace {
-        None => Api::all(client.clone()),
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-    };
-    match autoscalers.list(&ListParams::default()).await {
+    match place.cluster.api::<HorizontalPodAutoscaler>(namespace).list(&ListParams::default()).await {
         Ok(list) => findings.extend(contended(&scalers, &list.items)),
         Err(error) => findings.push(Finding::denied(WORKLOADS, "HorizontalPodAutoscalers", &error)),
     }
-    let services: Api<Service> = match namespace {
-        None => Api::all(client.clone()),
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-    };
-    match services.list(&ListParams::default()).await {
+    match place.cluster.api::<Service>(namespace).list(&ListParams::default()).await {
         Ok(list) => findings.extend(left_behind(&scalers, &list.items)),
         Err(error) => findings.push(Finding::unknown(SERVICES, format!("{:#}", explained(error, "Services")))),
     }

@@ -19,14 +19,8 @@ const BAR: usize = 40;
 /// # Errors
 /// Fails if no source can be reached, the workload does not exist, or `out` is closed.
 pub async fn run(sources: &Sources, name: &Name, out: &mut impl Write) -> anyhow::Result<()> {
-    let object = match &sources.cluster {
-        Ok(cluster) => cluster.get(name).await,
-        Err(error) => Err(anyhow::anyhow!("{error:#}")),
-    };
-    let live = match &sources.dashboard {
-        Ok(dashboard) => dashboard.detail(&name.namespace, &name.name).await,
-        Err(error) => Err(anyhow::anyhow!("{error:#}")),
-    };
+    let object = async { sources.cluster()?.get(name).await }.await;
+    let live = async { sources.dashboard()?.detail(&name.namespace, &name.name).await }.await;
     let (object, detail) = match (object, live) {
         (Ok(object), Ok(live)) => (Some(object), live),
         (Ok(object), Err(error)) => {
