@@ -3,10 +3,10 @@
 //! kubectl starts a plugin by the full path that it found on `PATH`; a shell passes the name as typed. So usage lines
 //! say `kubectl zeroscale` if the program was started by an absolute path in a `PATH` folder, else `kubectl-zeroscale`.
 
+use crate::actions::{PauseArgs, RequestArgs};
 use crate::check::CheckArgs;
-use crate::cluster::Where;
-use crate::giving_back::ReleaseArgs;
-use crate::orders::{PauseArgs, RequestArgs};
+use crate::cluster::ClusterArgs;
+use crate::release::ReleaseArgs;
 use crate::status::StatusArgs;
 use crate::top::TopArgs;
 use crate::ui::UiArgs;
@@ -21,7 +21,7 @@ pub const NAME: &str = "kubectl-zeroscale";
 /// Name of the program as a kubectl plugin.
 const PLUGIN: &str = "kubectl zeroscale";
 
-/// Summary in the help. It is set explicitly because the doc comment of the flattened [`Where`] would replace it.
+/// Summary in the help. It is set explicitly because the doc comment of the flattened [`ClusterArgs`] would replace it.
 const ABOUT: &str = "Shows sleeping workloads, wakes them, and says why they are as they are";
 
 /// All command-line arguments.
@@ -31,7 +31,7 @@ const ABOUT: &str = "Shows sleeping workloads, wakes them, and says why they are
 pub struct Arguments {
     /// Cluster and dashboard options.
     #[command(flatten)]
-    pub place: Where,
+    pub place: ClusterArgs,
     /// The command to run.
     #[command(subcommand)]
     pub command: Command,

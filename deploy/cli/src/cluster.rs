@@ -18,7 +18,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Cluster and dashboard options.
 #[derive(Args, Clone, Debug)]
-pub struct Where {
+pub struct ClusterArgs {
     /// Path of the kubeconfig [default: KUBECONFIG, else ~/.kube/config, else the pod's own service account].
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -51,7 +51,7 @@ pub struct Cluster {
     pub dashboard: Option<String>,
 }
 
-impl Where {
+impl ClusterArgs {
     /// Builds the client from the kubeconfig. Sends no request.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //! pod. Forwarding needs the right to create `pods/portforward` in that namespace, but no right to run anything in a
 //! pod.
 
-use crate::cluster::{Cluster, Where, cause};
+use crate::cluster::{Cluster, ClusterArgs, cause};
 use crate::forward::Forward;
 use crate::model::{Detail, Listing};
 use anyhow::{Context, anyhow, bail};
@@ -33,7 +33,7 @@ pub struct Dashboard {
     forward: Option<Forward>,
 }
 
-impl Where {
+impl ClusterArgs {
     /// Finds the dashboard. Sends requests only to forward a port.
     ///
     /// # Errors

@@ -30,12 +30,12 @@ const MOMENT: Duration = Duration::from_millis(500);
 pub struct Forward {
     /// Local address.
     pub local: SocketAddr,
-    way: Arc<Way>,
+    way: Arc<ForwardTarget>,
     accepting: JoinHandle<()>,
 }
 
 /// Target of the forwarding.
-struct Way {
+struct ForwardTarget {
     pods: Api<Pod>,
     namespace: String,
     pod: Mutex<String>,
@@ -51,8 +51,13 @@ impl Forward {
     /// Fails if no pod is ready or its port cannot be forwarded; the error says how to fix it.
     pub async fn begin(client: &Client, namespace: &str) -> anyhow::Result<Self> {
         let (pods, namespace) = (Api::namespaced(client.clone(), namespace), namespace.to_owned());
-        let way =
-            Arc::new(Way { pods, namespace, pod: Mutex::default(), failure: Mutex::default(), ended: Notify::new() });
+        let way = Arc::new(ForwardTarget {
+            pods,
+            namespace,
+            pod: Mutex::default(),
+            failure: Mutex::default(),
+            ended: Notify::new(),
+        });
         *lock(&way.pod) = way.find().await?;
         // Open one connection first, so that missing rights are reported before the address is printed.
         let mut tried = way.open().await?;
@@ -64,7 +69,7 @@ impl Forward {
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let way = carrying.clone();
-                tokio::spawn(async move { way.carry(stream).await });
+                tokio::spawn(async move { way.forward_connection(stream).await });
             }
         });
         Ok(Self { local, way, accepting })
@@ -92,7 +97,7 @@ impl Drop for Forward {
     }
 }
 
-impl Way {
+impl ForwardTarget {
     /// Returns the name of a ready pod.
     async fn find(&self) -> anyhow::Result<String> {
         let namespace = &self.namespace;
@@ -134,7 +139,7 @@ impl Way {
     }
 
     /// Forwards one connection. On failure, the client sees the connection close early.
-    async fn carry(&self, mut stream: TcpStream) {
+    async fn forward_connection(&self, mut stream: TcpStream) {
         let failure = match self.open().await {
             Ok(forwarded) => self.exchange(forwarded, &mut stream).await,
             Err(error) => Some(format!("{error:#}")),

@@ -2,7 +2,7 @@
 //!
 //! One of the two sources is enough. Warnings on standard error name what is missing.
 
-use crate::cluster::{Cluster, Name, Where};
+use crate::cluster::{Cluster, ClusterArgs, Name};
 use crate::dashboard::Dashboard;
 use crate::model::{Listing, Summary};
 use common_api::ZeroScaler;
@@ -19,7 +19,7 @@ pub struct Sources {
 
 impl Sources {
     /// Connects to both sources.
-    pub async fn find(place: &Where) -> Self {
+    pub async fn find(place: &ClusterArgs) -> Self {
         let cluster = place.cluster().await;
         let dashboard = place.dashboard(&cluster).await;
         Self { cluster, dashboard }
@@ -36,7 +36,7 @@ impl Sources {
     }
 
     /// Returns the namespace that applies if none is named.
-    pub fn namespace(&self, place: &Where) -> String {
+    pub fn namespace(&self, place: &ClusterArgs) -> String {
         let said = place.namespace.clone();
         said.or_else(|| Some(self.cluster.as_ref().ok()?.namespace.clone())).unwrap_or_else(|| "default".to_owned())
     }
@@ -79,7 +79,7 @@ impl Sources {
     ///
     /// # Errors
     /// Fails if both sources fail, or if a workload is missing on the first call.
-    pub async fn named(
+    pub async fn list_named(
         &self,
         names: &[Name],
         is_first: bool,

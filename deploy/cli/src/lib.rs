@@ -8,10 +8,10 @@
 //! | `status` | [`status`] | all workloads, or named ones in full |
 //! | `top` | [`top`] | workloads by load |
 //! | `why` | [`why`] | explanation of a decision |
-//! | `wake`, `sleep`, `pause`, `resume` | [`orders`] | edits of ZeroScaler fields |
+//! | `wake`, `sleep`, `pause`, `resume` | [`actions`] | edits of ZeroScaler fields |
 //! | `check` | [`check`] | problems and their remedies |
 //! | `ui` | [`ui`] | the dashboard in a browser |
-//! | `release` | [`giving_back`] | restores what the autoscaler holds if none runs any more |
+//! | `release` | [`release`] | restores what the autoscaler holds if none runs any more |
 //! | `import` | [`import`] | converts manifests of other autoscalers |
 //! | `completions`, `man` | [`documents`] | generated from the argument definition |
 //!
@@ -25,6 +25,7 @@
 //!
 //! 0: done. 1: not done, or not as requested. 2: invalid arguments.
 
+pub mod actions;
 pub mod arguments;
 pub mod check;
 pub mod cluster;
@@ -32,10 +33,9 @@ pub mod dashboard;
 pub mod documents;
 pub mod forward;
 pub mod gather;
-pub mod giving_back;
 pub mod import;
 pub mod model;
-pub mod orders;
+pub mod release;
 pub mod status;
 pub mod text;
 pub mod top;
@@ -56,13 +56,13 @@ pub async fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<(
         Command::Status(args) => status::run(place, &args, out).await,
         Command::Top(args) => top::run(place, &args, out).await,
         Command::Why(args) => why::run(place, &args, out).await,
-        Command::Wake(args) => orders::ask(place, &args, request::AWAKE, out).await,
-        Command::Sleep(args) => orders::ask(place, &args, request::ASLEEP, out).await,
-        Command::Pause(args) => orders::pause(place, &args, true, out).await,
-        Command::Resume(args) => orders::pause(place, &args, false, out).await,
+        Command::Wake(args) => actions::request(place, &args, request::AWAKE, out).await,
+        Command::Sleep(args) => actions::request(place, &args, request::ASLEEP, out).await,
+        Command::Pause(args) => actions::pause(place, &args, true, out).await,
+        Command::Resume(args) => actions::pause(place, &args, false, out).await,
         Command::Check(args) => check::run(place, &args, out).await,
         Command::Ui(args) => ui::run(place, &args, out).await,
-        Command::Release(args) => giving_back::run(place, &args, out).await,
+        Command::Release(args) => release::run(place, &args, out).await,
         Command::Import { files } => import::files::run(&files, out),
         Command::Completions { shell } => Ok(documents::completions(shell, out)?),
         Command::Man { command, out_dir } => documents::man(command.as_deref(), out_dir.as_deref(), out),

@@ -1,10 +1,10 @@
 //! The `top` command: workloads by load, redrawn every two seconds by default. Prints the table once if standard output
 //! is not a terminal.
 
-use crate::cluster::Where;
+use crate::cluster::ClusterArgs;
 use crate::gather::Sources;
 use crate::model::Summary;
-use crate::status::list::{Look, table};
+use crate::status::list::{TableLayout, table};
 use crate::text::{Colours, width};
 use clap::{Args, ValueEnum};
 use common::text::printable_line;
@@ -47,7 +47,7 @@ pub enum Sort {
 ///
 /// # Errors
 /// Fails if no source can be reached at the start, or if `out` is closed.
-pub async fn run(place: &Where, args: &TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn run(place: &ClusterArgs, args: &TopArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let namespace = sources.namespace(place);
     let scope = (!args.all_namespaces).then_some(namespace.as_str());
@@ -107,7 +107,7 @@ fn drawn(mut workloads: Vec<Summary>, args: &TopArgs, warnings: &[String], size:
         let used = text.lines().count() + 2; // Table head and cursor line.
         workloads.truncate(usize::from(lines).saturating_sub(used));
     }
-    let look = Look {
+    let look = TableLayout {
         wide: false,
         namespaces: args.all_namespaces,
         heads: true,

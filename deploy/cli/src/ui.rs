@@ -1,6 +1,6 @@
 //! The `ui` command: opens the dashboard in a browser, through a local port.
 
-use crate::cluster::Where;
+use crate::cluster::ClusterArgs;
 use anyhow::Context;
 use clap::Args;
 use std::io::Write;
@@ -21,7 +21,7 @@ pub struct UiArgs {
 ///
 /// # Errors
 /// Fails if the dashboard cannot be reached.
-pub async fn run(place: &Where, args: &UiArgs, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn run(place: &ClusterArgs, args: &UiArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await;
     let dashboard = place.dashboard(&cluster).await?;
     dashboard.list(None).await?; // Fail before a browser opens if the dashboard does not respond.

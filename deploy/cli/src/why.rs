@@ -1,6 +1,6 @@
 //! The `why` command: explains the decision about one workload, its inputs and earlier decisions.
 
-use crate::cluster::{Name, Where};
+use crate::cluster::{ClusterArgs, Name};
 use crate::gather::Sources;
 use autoscaler_core::history::words;
 use clap::Args;
@@ -22,7 +22,7 @@ pub struct WhyArgs {
 ///
 /// # Errors
 /// Fails if the dashboard cannot be reached or does not know the workload.
-pub async fn run(place: &Where, args: &WhyArgs, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn run(place: &ClusterArgs, args: &WhyArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let name = Name::read(&args.name, &sources.namespace(place))?;
     let dashboard = sources.dashboard?;

@@ -13,11 +13,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     range: Range,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<PoolState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct PoolState {
     taken: HashSet<Ipv4Addr>,
     /// Index of the address to try next.
     next: u32,
@@ -36,7 +36,7 @@ impl Pool {
     pub(crate) fn new(range: Range, reserved: impl IntoIterator<Item = Ipv4Addr>) -> Self {
         let mut taken: HashSet<Ipv4Addr> = reserved.into_iter().filter(|address| range.contains(*address)).collect();
         taken.extend([range.nth(0), range.nth(range.size() - 1)]);
-        Self { range, state: Arc::new(Mutex::new(State { taken, next: 1 })) }
+        Self { range, state: Arc::new(Mutex::new(PoolState { taken, next: 1 })) }
     }
 
     /// Returns the number of free addresses.

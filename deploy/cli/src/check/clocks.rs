@@ -7,7 +7,7 @@
 //! The check ignores leases of other programs in the planes' namespace, such as Knative's controllers. It also ignores
 //! leases of `autoscaler-hpa` that are renamed by `map-lease-prefix` in `config-leader-election`.
 
-use super::{Finding, Place, some};
+use super::{CheckContext, Finding, first_names};
 use common::ownership::bucket_of_host;
 use http::{Request, header};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -30,7 +30,7 @@ const SILENT_MAX: i64 = 60;
 type IsTheirs = fn(&str) -> bool;
 
 /// Compares all clocks.
-pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
     let client = &place.cluster.client;
     let Some(server) = server_time(place).await else {
         return vec![Finding::unknown(ABOUT, "the API server does not say what time it is")];
@@ -50,7 +50,7 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
     findings
 }
 
-async fn server_time(place: &Place<'_>) -> Option<Timestamp> {
+async fn server_time(place: &CheckContext<'_>) -> Option<Timestamp> {
     let request = Request::get("/version").body(Body::empty()).ok()?;
     let answer = place.cluster.client.send(request).await.ok()?;
     let date = answer.headers().get(header::DATE)?.to_str().ok()?.to_owned();
@@ -94,13 +94,13 @@ fn leases(what: &str, leases: &[Lease], server: Timestamp) -> Option<Finding> {
     Some(if !ahead.is_empty() {
         Finding::wrong(
             ABOUT,
-            format!("{what} are ahead of the API server: {}", some(&ahead)),
+            format!("{what} are ahead of the API server: {}", first_names(&ahead)),
             "synchronize their clocks (NTP)",
         )
     } else if !silent.is_empty() {
         Finding::wrong(
             ABOUT,
-            format!("{what} have not renewed their leases, or their clocks are behind: {}", some(&silent)),
+            format!("{what} have not renewed their leases, or their clocks are behind: {}", first_names(&silent)),
             "see whether they run, then synchronize their clocks (NTP)",
         )
     } else {
@@ -110,7 +110,7 @@ fn leases(what: &str, leases: &[Lease], server: Timestamp) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Standing;
+    use super::super::CheckResult;
     use super::*;
     use serde_json::json;
 
@@ -125,9 +125,9 @@ mod tests {
             .expect("a Lease")
         };
         let rows = [
-            (vec![lease(0, "a"), lease(-20, "a")], Some((Standing::Good, "nodes agree with the API server's (2)"))),
-            (vec![lease(0, "a"), lease(30, "a")], Some((Standing::Wrong, "n (+30 s)"))),
-            (vec![lease(-600, "a")], Some((Standing::Wrong, "n (-600 s)"))),
+            (vec![lease(0, "a"), lease(-20, "a")], Some((CheckResult::Good, "nodes agree with the API server's (2)"))),
+            (vec![lease(0, "a"), lease(30, "a")], Some((CheckResult::Wrong, "n (+30 s)"))),
+            (vec![lease(-600, "a")], Some((CheckResult::Wrong, "n (-600 s)"))),
             (vec![lease(-600, "")], None), // Released.
             (vec![], None),
         ];
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn our_own_clock_is_worth_a_note() {
         let at = |secs| Timestamp::from_second(secs).expect("a time");
-        assert_eq!(ours(at(100), at(98)).standing, Standing::Good);
+        assert_eq!(ours(at(100), at(98)).standing, CheckResult::Good);
         assert!(ours(at(100), at(300)).says.contains("200 s behind"));
         assert!(ours(at(400), at(300)).says.contains("100 s ahead of"));
     }

@@ -1,6 +1,6 @@
 //! Check of the installation: the ZeroScaler definition, the planes' Deployments and the dashboard.
 
-use super::{AS_INSTALLED, Finding, Place, some};
+use super::{AS_INSTALLED, CheckContext, Finding, first_names};
 use crate::forward::is_ready;
 use crate::text::count;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -21,14 +21,14 @@ const NAMES: [&str; 2] = ["autoscaler", "activator"];
 const APPLY: &str = "kubectl apply --server-side -k deploy/kubernetes/crds";
 
 /// Checks all three.
-pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
     let mut findings = vec![definition(place).await];
     findings.extend(planes(place).await);
     findings.push(dashboard(place).await);
     findings
 }
 
-async fn definition(place: &Place<'_>) -> Finding {
+async fn definition(place: &CheckContext<'_>) -> Finding {
     let ours = common_api::zeroscaler::crd::crd();
     let name = ours.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(place.cluster.client.clone());
@@ -47,10 +47,14 @@ fn compared(ours: &CustomResourceDefinition, there: &CustomResourceDefinition) -
     let more: Vec<String> = theirs.difference(&ours).cloned().collect();
     match (&lacking[..], &more[..]) {
         ([], []) => Finding::good(DEFINITION, format!("{name} is as this program knows it")),
-        ([], more) => Finding::note(DEFINITION, format!("{name} is newer than this program: it has {}", some(more))),
-        (lacking, _) => {
-            Finding::wrong(DEFINITION, format!("{name} is older than this program: it lacks {}", some(lacking)), APPLY)
+        ([], more) => {
+            Finding::note(DEFINITION, format!("{name} is newer than this program: it has {}", first_names(more)))
         }
+        (lacking, _) => Finding::wrong(
+            DEFINITION,
+            format!("{name} is older than this program: it lacks {}", first_names(lacking)),
+            APPLY,
+        ),
     }
 }
 
@@ -76,7 +80,7 @@ fn walk(schema: &JSONSchemaProps, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-async fn planes(place: &Place<'_>) -> Vec<Finding> {
+async fn planes(place: &CheckContext<'_>) -> Vec<Finding> {
     if place.cluster.dashboard.is_some() {
         return vec![Finding::good(PLANES, "they run in the process of `local`")];
     }
@@ -123,7 +127,7 @@ fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Fin
     }
     let why: Vec<String> = pods.iter().filter(|pod| !is_ready(pod)).map(waits_for).collect();
     if ready < wanted {
-        let why = if why.is_empty() { String::new() } else { format!(": {}", some(&why)) };
+        let why = if why.is_empty() { String::new() } else { format!(": {}", first_names(&why)) };
         return Finding::wrong(
             PLANES,
             format!("{name}: {ready} of {wanted} pods are ready{why}"),
@@ -177,7 +181,7 @@ fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
     }
 }
 
-async fn dashboard(place: &Place<'_>) -> Finding {
+async fn dashboard(place: &CheckContext<'_>) -> Finding {
     let cluster = Ok(place.cluster.clone());
     let asked = match place.named.dashboard(&cluster).await {
         Ok(dashboard) => dashboard.list(None).await,
@@ -204,7 +208,7 @@ async fn dashboard(place: &Place<'_>) -> Finding {
             }
             Finding::wrong(
                 DASHBOARD,
-                format!("these replicas of the autoscaler do not answer the others: {}", some(&silent)),
+                format!("these replicas of the autoscaler do not answer the others: {}", first_names(&silent)),
                 format!("kubectl -n {} logs {}", place.system, silent[0]),
             )
         }
@@ -213,22 +217,25 @@ async fn dashboard(place: &Place<'_>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Standing;
+    use super::super::CheckResult;
     use super::*;
     use serde_json::{Value, json};
 
     #[test]
     fn an_installed_definition_is_compared_field_by_field() {
         let ours = common_api::zeroscaler::crd::crd();
-        assert_eq!(compared(&ours, &ours).standing, Standing::Good);
+        assert_eq!(compared(&ours, &ours).standing, CheckResult::Good);
         let mut older = ours.clone();
         let root =
             older.spec.versions[0].schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()).expect("a schema");
         let spec = root.properties.as_mut().and_then(|fields| fields.get_mut("spec")).expect("a spec");
         spec.properties.as_mut().expect("fields").remove("paused");
         let finding = compared(&ours, &older);
-        assert!(finding.standing == Standing::Wrong && finding.says.ends_with("it lacks spec.paused"), "{finding:?}");
-        assert_eq!(compared(&older, &ours).standing, Standing::Note);
+        assert!(
+            finding.standing == CheckResult::Wrong && finding.says.ends_with("it lacks spec.paused"),
+            "{finding:?}"
+        );
+        assert_eq!(compared(&older, &ours).standing, CheckResult::Note);
         older.spec.versions[0].served = false;
         assert!(compared(&ours, &older).says.contains("more"), "nothing of it is served");
     }
@@ -251,8 +258,8 @@ mod tests {
         let finding = ready("activator", "zs", &deployment(2, 1), &[pulling]);
         assert_eq!(finding.says, "activator: 1 of 2 pods are ready: activator-x ImagePullBackOff");
         assert!(finding.remedy.contains("kubectl -n zs describe"));
-        assert_eq!(ready("activator", "zs", &deployment(2, 2), &[]).standing, Standing::Good);
-        assert_eq!(ready("activator", "zs", &deployment(0, 0), &[]).standing, Standing::Wrong);
+        assert_eq!(ready("activator", "zs", &deployment(2, 2), &[]).standing, CheckResult::Good);
+        assert_eq!(ready("activator", "zs", &deployment(0, 0), &[]).standing, CheckResult::Wrong);
     }
 
     #[test]
@@ -261,9 +268,9 @@ mod tests {
             let images = [("autoscaler", autoscaler.to_owned()), ("activator", activator.to_owned())];
             versions(&images, "0.1.0").into_iter().map(|finding| finding.standing).collect::<Vec<_>>()
         };
-        assert_eq!(of("zeroscale/autoscaler:0.1.0", "host:5000/activator:0.1.0"), [Standing::Good]);
-        assert_eq!(of("a:0.2.0", "b:0.1.0"), [Standing::Wrong]);
-        assert_eq!(of("a:v0.2.0", "b:v0.2.0"), [Standing::Note]);
+        assert_eq!(of("zeroscale/autoscaler:0.1.0", "host:5000/activator:0.1.0"), [CheckResult::Good]);
+        assert_eq!(of("a:0.2.0", "b:0.1.0"), [CheckResult::Wrong]);
+        assert_eq!(of("a:v0.2.0", "b:v0.2.0"), [CheckResult::Note]);
         assert_eq!(of("host:5000/a@sha256:0", "b"), []);
     }
 }

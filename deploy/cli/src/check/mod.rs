@@ -16,7 +16,7 @@ pub mod network;
 pub mod rights;
 pub mod workloads;
 
-use crate::cluster::{Cluster, Where};
+use crate::cluster::{Cluster, ClusterArgs};
 use crate::text::{Cell, Colours, Tone};
 use anyhow::bail;
 use clap::Args;
@@ -43,7 +43,7 @@ pub struct CheckArgs {
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Standing {
+pub enum CheckResult {
     /// No problem.
     Good,
     /// Worth knowing; no action needed.
@@ -61,7 +61,7 @@ pub struct Finding {
     /// Subject, as one word.
     pub about: &'static str,
     /// Result.
-    pub standing: Standing,
+    pub standing: CheckResult,
     /// Description, as a sentence.
     pub says: String,
     /// Action to take. Empty if there is none.
@@ -72,22 +72,22 @@ pub struct Finding {
 impl Finding {
     /// Builds a finding without a problem.
     pub fn good(about: &'static str, says: impl Into<String>) -> Self {
-        Self { about, standing: Standing::Good, says: says.into(), remedy: String::new() }
+        Self { about, standing: CheckResult::Good, says: says.into(), remedy: String::new() }
     }
 
     /// Builds a finding that is worth knowing.
     pub fn note(about: &'static str, says: impl Into<String>) -> Self {
-        Self { standing: Standing::Note, ..Self::good(about, says) }
+        Self { standing: CheckResult::Note, ..Self::good(about, says) }
     }
 
     /// Builds a finding for something that cannot be checked.
     pub fn unknown(about: &'static str, says: impl Into<String>) -> Self {
-        Self { standing: Standing::Unknown, ..Self::good(about, says) }
+        Self { standing: CheckResult::Unknown, ..Self::good(about, says) }
     }
 
     /// Builds a finding with a problem and its remedy.
     pub fn wrong(about: &'static str, says: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { about, standing: Standing::Wrong, says: says.into(), remedy: remedy.into() }
+        Self { about, standing: CheckResult::Wrong, says: says.into(), remedy: remedy.into() }
     }
 
     /// Builds a finding for an object that cannot be read, with the API server's error.
@@ -101,31 +101,31 @@ impl Finding {
 }
 
 /// Objects that every check needs.
-pub struct Place<'a> {
+pub struct CheckContext<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
     /// Namespace in which Zeroscale runs.
     pub system: &'a str,
     /// Options of the command line.
-    pub named: &'a Where,
+    pub named: &'a ClusterArgs,
 }
 
 /// Runs all checks and prints the findings.
 ///
 /// # Errors
 /// Fails if a finding has a problem, or if the API server cannot be reached.
-pub async fn run(named: &Where, args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = named.cluster().await?;
     if let Err(error) = cluster.client.apiserver_version().await {
         return Err(crate::cluster::explained(error, "the version of the API server"));
     }
-    let place = Place { cluster: &cluster, system: &named.system_namespace, named };
+    let place = CheckContext { cluster: &cluster, system: &named.system_namespace, named };
     let looks: Vec<LocalBoxFuture<'_, Vec<Finding>>> = vec![
-        rights::look(&place).boxed_local(),
-        install::look(&place).boxed_local(),
-        network::look(&place).boxed_local(),
-        clocks::look(&place).boxed_local(),
-        workloads::look(&place).boxed_local(),
+        rights::check(&place).boxed_local(),
+        install::check(&place).boxed_local(),
+        network::check(&place).boxed_local(),
+        clocks::check(&place).boxed_local(),
+        workloads::check(&place).boxed_local(),
     ];
     let findings: Vec<Finding> = join_all(looks).await.into_iter().flatten().collect();
     let text = match args.output.as_deref() {
@@ -134,7 +134,7 @@ pub async fn run(named: &Where, args: &CheckArgs, out: &mut impl Write) -> anyho
         None => shown(&findings, Colours::of_output()),
     };
     out.write_all(text.as_bytes())?;
-    let wrong = findings.iter().filter(|finding| finding.standing == Standing::Wrong).count();
+    let wrong = findings.iter().filter(|finding| finding.standing == CheckResult::Wrong).count();
     if wrong > 0 {
         out.flush()?;
         bail!("{wrong} of {} things are wrong", findings.len());
@@ -147,10 +147,10 @@ fn shown(findings: &[Finding], colours: Colours) -> String {
     let mut out = String::new();
     for finding in findings {
         let (word, tone) = match finding.standing {
-            Standing::Good => ("ok", Tone::Good),
-            Standing::Note => ("note", Tone::Plain),
-            Standing::Unknown => ("unknown", Tone::Busy),
-            Standing::Wrong => ("WRONG", Tone::Bad),
+            CheckResult::Good => ("ok", Tone::Good),
+            CheckResult::Note => ("note", Tone::Plain),
+            CheckResult::Unknown => ("unknown", Tone::Busy),
+            CheckResult::Wrong => ("WRONG", Tone::Bad),
         };
         let word = Cell::new(format!("{word:<8}"), tone);
         // Writing to a string cannot fail.
@@ -169,7 +169,7 @@ fn shown(findings: &[Finding], colours: Colours) -> String {
 }
 
 /// Lists the first few names and the number of the rest.
-pub(crate) fn some(names: &[String]) -> String {
+pub(crate) fn first_names(names: &[String]) -> String {
     const SHOWN: usize = 5;
     let first = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(SHOWN) {
@@ -199,6 +199,6 @@ unknown  clocks      nodes cannot be looked at: forbidden
 "
         );
         let names: Vec<String> = (0..7).map(|number| number.to_string()).collect();
-        assert_eq!(some(&names), "0, 1, 2, 3, 4 and 2 more");
+        assert_eq!(first_names(&names), "0, 1, 2, 3, 4 and 2 more");
     }
 }

@@ -1,6 +1,6 @@
 //! Check of port numbers on the activators, and of NetworkPolicies that block clients from them.
 
-use super::{Finding, Place, some};
+use super::{CheckContext, Finding, first_names};
 use common::config::{self, PortRange, PortsConfig};
 use common::names::ACTIVATOR_HTTP1_PORT;
 use common::ports::{Block, State, ledger};
@@ -17,7 +17,7 @@ const POLICIES: &str = "policies";
 const NEARLY: f64 = 0.9;
 
 /// Checks port numbers and policies.
-pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
     let maps: Api<ConfigMap> = Api::namespaced(place.cluster.client.clone(), place.system);
     let maps = match maps.list(&ListParams::default()).await {
         Ok(list) => list.items,
@@ -88,11 +88,11 @@ fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Findi
     let closed: Vec<String> = asked.filter(|n| !open(*n)).map(|n| n.to_string()).collect();
     let names: Vec<String> = ours.iter().map(|policy| policy.name_any()).collect();
     if closed.is_empty() {
-        return Finding::good(POLICIES, format!("{} let callers through to the activators", some(&names)));
+        return Finding::good(POLICIES, format!("{} let callers through to the activators", first_names(&names)));
     }
     Finding::wrong(
         POLICIES,
-        format!("{} do not let everybody through to the activators' ports {}", some(&names), closed.join(", ")),
+        format!("{} do not let everybody through to the activators' ports {}", first_names(&names), closed.join(", ")),
         format!(
             "if callers are not let in one by one: add a rule for TCP {ACTIVATOR_HTTP1_PORT} and {first} to {last} in \
              namespace {system}"
@@ -110,7 +110,7 @@ fn selects(policy: &NetworkPolicy, labels: &BTreeMap<String, String>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Standing;
+    use super::super::CheckResult;
     use super::*;
     use serde_json::{Value, json};
 
@@ -123,12 +123,12 @@ mod tests {
         };
         let map = |name: &str, numbers| lines(name, numbers, "held");
         let rows = [
-            (vec![], Standing::Good, "0 of 10"),
-            (vec![lines("ports.20000", 20_000..20_010, "released:1")], Standing::Good, "0 of 10"),
-            (vec![map("ports.20000", 20_000..20_008), map("config-x", 0..20)], Standing::Good, "8 of 10"),
-            (vec![map("ports.20000", 20_000..20_009)], Standing::Wrong, "9 of 10"),
-            (vec![map("ports.30000", 30_000..30_100)], Standing::Good, "0 of 10"), // From a former range.
-            (vec![map("ports.20001", 20_000..20_009)], Standing::Good, "0 of 10"), // No block starts here.
+            (vec![], CheckResult::Good, "0 of 10"),
+            (vec![lines("ports.20000", 20_000..20_010, "released:1")], CheckResult::Good, "0 of 10"),
+            (vec![map("ports.20000", 20_000..20_008), map("config-x", 0..20)], CheckResult::Good, "8 of 10"),
+            (vec![map("ports.20000", 20_000..20_009)], CheckResult::Wrong, "9 of 10"),
+            (vec![map("ports.30000", 30_000..30_100)], CheckResult::Good, "0 of 10"), // From a former range.
+            (vec![map("ports.20001", 20_000..20_009)], CheckResult::Good, "0 of 10"), // No block starts here.
         ];
         let range = PortRange { first: 20_000, last: 20_009 };
         for (maps, standing, says) in rows {
@@ -153,13 +153,13 @@ mod tests {
         let other = policy("other", json!({"app": "web"}), json!([]));
         let some_only = policy("some", json!({"app": "activator"}), json!([{"from": [{"podSelector": {}}]}]));
         let rows = [
-            (vec![], Standing::Good),
-            (vec![other], Standing::Good),
-            (vec![ours(29_999)], Standing::Good),
-            (vec![ours(29_999), closed.clone()], Standing::Good), // Policies are additive.
-            (vec![closed], Standing::Wrong),
-            (vec![ours(25_000)], Standing::Wrong),
-            (vec![some_only], Standing::Wrong),
+            (vec![], CheckResult::Good),
+            (vec![other], CheckResult::Good),
+            (vec![ours(29_999)], CheckResult::Good),
+            (vec![ours(29_999), closed.clone()], CheckResult::Good), // Policies are additive.
+            (vec![closed], CheckResult::Wrong),
+            (vec![ours(25_000)], CheckResult::Wrong),
+            (vec![some_only], CheckResult::Wrong),
         ];
         for (policies, standing) in rows {
             let names: Vec<String> = policies.iter().map(ResourceExt::name_any).collect();

@@ -5,7 +5,7 @@
 //! namespaces (`ZEROSCALE_NAMESPACES`). Both ways of installing add the planes' own namespace, which holds the
 //! activators' EndpointSlices. If the namespaces cannot be read from the Deployment, nothing is asked.
 
-use super::{AS_INSTALLED, Finding, Place, some};
+use super::{AS_INSTALLED, CheckContext, Finding, first_names};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{
@@ -40,13 +40,13 @@ const OURS: [(&str, &str, &str, bool, &str); 5] = [
 ];
 
 /// Checks our own rights and those of the planes.
-pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
     let mut findings = ours(place).await;
     findings.extend(theirs(place).await);
     findings
 }
 
-async fn ours(place: &Place<'_>) -> Vec<Finding> {
+async fn ours(place: &CheckContext<'_>) -> Vec<Finding> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(place.cluster.client.clone());
     let mut lacking = Vec::new();
     for (verb, resource, group, in_system, what_for) in OURS {
@@ -72,7 +72,7 @@ async fn ours(place: &Place<'_>) -> Vec<Finding> {
     lacking
 }
 
-async fn theirs(place: &Place<'_>) -> Vec<Finding> {
+async fn theirs(place: &CheckContext<'_>) -> Vec<Finding> {
     if place.cluster.dashboard.is_some() {
         return Vec::new(); // The planes run outside the cluster and have no service accounts.
     }
@@ -116,7 +116,7 @@ async fn theirs(place: &Place<'_>) -> Vec<Finding> {
     } else {
         Finding::wrong(
             ABOUT,
-            format!("the planes lack {} of {asked} rights: {}", lacking.len(), some(&lacking)),
+            format!("the planes lack {} of {asked} rights: {}", lacking.len(), first_names(&lacking)),
             match seen {
                 None => format!("apply the roles of this version, {AS_INSTALLED}"),
                 Some(_) => format!(

@@ -1,7 +1,7 @@
 //! Check of workloads: not Ready, crashing pods, unserved metrics, HorizontalPodAutoscalers with the same target, and
 //! Services whose borrower is gone.
 
-use super::{Finding, Place, some};
+use super::{CheckContext, Finding, first_names};
 use crate::cluster::explained;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::Fault;
@@ -22,7 +22,7 @@ const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
 const TOLD_MAX: usize = 20;
 
 /// Checks all workloads.
-pub async fn look(place: &Place<'_>) -> Vec<Finding> {
+pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
     // Without the right to list all namespaces, check the current one.
     let (scalers, namespace) = match place.cluster.list(None).await {
         Ok(scalers) => (scalers, None),
@@ -32,7 +32,7 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
         },
     };
     let mut findings = not_ready(&scalers);
-    findings.extend(amiss(&scalers));
+    findings.extend(degraded(&scalers));
     findings.extend(faulty(&scalers));
     match place.cluster.client.list_api_groups().await {
         Ok(groups) => {
@@ -41,11 +41,11 @@ pub async fn look(place: &Place<'_>) -> Vec<Finding> {
         Err(error) => findings.push(Finding::denied(METRICS, "the API's groups", &error)),
     }
     match place.cluster.api::<HorizontalPodAutoscaler>(namespace).list(&ListParams::default()).await {
-        Ok(list) => findings.extend(contended(&scalers, &list.items)),
+        Ok(list) => findings.extend(conflicting_autoscalers(&scalers, &list.items)),
         Err(error) => findings.push(Finding::denied(WORKLOADS, "HorizontalPodAutoscalers", &error)),
     }
     match place.cluster.api::<Service>(namespace).list(&ListParams::default()).await {
-        Ok(list) => findings.extend(left_behind(&scalers, &list.items)),
+        Ok(list) => findings.extend(orphaned_services(&scalers, &list.items)),
         Err(error) => findings.push(Finding::unknown(SERVICES, format!("{:#}", explained(error, "Services")))),
     }
     findings
@@ -68,12 +68,12 @@ fn not_ready(scalers: &[ZeroScaler]) -> Vec<Finding> {
     }
     // Faults are reported separately, with their own remedy.
     let is_told = |scaler: &ZeroScaler| scaler.status.as_ref().is_some_and(|status| status.fault.is_some());
-    told(&wrong.into_iter().filter(|(scaler, _)| !is_told(scaler)).collect::<Vec<_>>(), "is not Ready")
+    condition_findings(&wrong.into_iter().filter(|(scaler, _)| !is_told(scaler)).collect::<Vec<_>>(), "is not Ready")
 }
 
 /// Finds workloads that are Ready, but with another condition False, such as for texts, fallbacks, ports, hosts or
 /// metrics.
-fn amiss(scalers: &[ZeroScaler]) -> Vec<Finding> {
+fn degraded(scalers: &[ZeroScaler]) -> Vec<Finding> {
     let is_false = |condition: &&Condition| condition.status == "False";
     let wrong = |scaler| -> Option<(&ZeroScaler, &Condition)> {
         let scaler: &ZeroScaler = scaler;
@@ -83,11 +83,11 @@ fn amiss(scalers: &[ZeroScaler]) -> Vec<Finding> {
         let mut conditions = scaler.status.iter().flat_map(|status| &status.conditions);
         Some((scaler, conditions.find(|condition| condition.type_ != ACTIVE && is_false(condition))?))
     };
-    told(&scalers.iter().filter_map(wrong).collect::<Vec<_>>(), "is not served as asked")
+    condition_findings(&scalers.iter().filter_map(wrong).collect::<Vec<_>>(), "is not served as asked")
 }
 
 /// Reports conditions with remedies, one by one up to a limit.
-fn told(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
+fn condition_findings(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
     let one = |(scaler, condition): &(&ZeroScaler, &Condition)| {
         let said = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
         let of = if condition.type_ == READY { String::new() } else { format!("{}: ", condition.type_) };
@@ -98,7 +98,7 @@ fn told(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
     let more: Vec<String> = wrong.iter().skip(TOLD_MAX).map(|(scaler, _)| name(*scaler)).collect();
     if !more.is_empty() {
         let list = "kubectl get zeroscalers -A -o wide lists all with their reasons";
-        findings.push(Finding::wrong(WORKLOADS, format!("{} more: {}", more.len(), some(&more)), list));
+        findings.push(Finding::wrong(WORKLOADS, format!("{} more: {}", more.len(), first_names(&more)), list));
     }
     findings
 }
@@ -176,13 +176,13 @@ fn unserved(scalers: &[ZeroScaler], served: &BTreeSet<String>) -> Vec<Finding> {
             "metrics.k8s.io" => "install metrics-server",
             _ => "install an adapter that serves it, such as prometheus-adapter, and apply deploy/kubernetes/custom-metrics",
         };
-        Finding::wrong(METRICS, format!("nobody serves {missing}, which {} asks for", some(&who)), remedy)
+        Finding::wrong(METRICS, format!("nobody serves {missing}, which {} asks for", first_names(&who)), remedy)
     }));
     findings
 }
 
 /// Finds HorizontalPodAutoscalers with the same targets.
-fn contended(scalers: &[ZeroScaler], autoscalers: &[HorizontalPodAutoscaler]) -> Vec<Finding> {
+fn conflicting_autoscalers(scalers: &[ZeroScaler], autoscalers: &[HorizontalPodAutoscaler]) -> Vec<Finding> {
     let targets: BTreeSet<(String, &str, &str)> = scalers
         .iter()
         .map(|scaler| {
@@ -203,13 +203,13 @@ fn contended(scalers: &[ZeroScaler], autoscalers: &[HorizontalPodAutoscaler]) ->
     }
     vec![Finding::wrong(
         WORKLOADS,
-        format!("HorizontalPodAutoscalers scale the same targets: {}", some(&clashes)),
+        format!("HorizontalPodAutoscalers scale the same targets: {}", first_names(&clashes)),
         "delete each, and say in spec.metrics of the ZeroScaler what it measured (kubectl zeroscale import translates it)",
     )]
 }
 
 /// Finds borrowed Services whose borrower is gone.
-fn left_behind(scalers: &[ZeroScaler], services: &[Service]) -> Vec<Finding> {
+fn orphaned_services(scalers: &[ZeroScaler], services: &[Service]) -> Vec<Finding> {
     let known: BTreeSet<String> = scalers.iter().filter_map(ResourceExt::uid).collect();
     let borrowed = |service: &&Service| service.annotations().get(ADOPTED_BY).is_some_and(|uid| !known.contains(uid));
     let lost: Vec<&Service> = services.iter().filter(borrowed).collect();
@@ -217,14 +217,14 @@ fn left_behind(scalers: &[ZeroScaler], services: &[Service]) -> Vec<Finding> {
     let names: Vec<String> = lost.iter().map(|service| name(*service)).collect();
     vec![Finding::wrong(
         SERVICES,
-        format!("these have no selector, and whoever borrowed them is gone: {}", some(&names)),
+        format!("these have no selector, and whoever borrowed them is gone: {}", first_names(&names)),
         format!("kubectl zeroscale release --namespace {}", first.namespace().unwrap_or_default()),
     )]
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Standing;
+    use super::super::CheckResult;
     use super::*;
     use serde_json::{Value, json};
 
@@ -258,8 +258,8 @@ mod tests {
         let good =
             with(&[condition("Active", "False"), condition("Ready", "True"), condition("AnswersResolved", "True")]);
         let refused = with(&[condition("Ready", "False"), condition("Adopted", "False")]);
-        assert_eq!((amiss(std::slice::from_ref(&good)), amiss(&[refused])), (vec![], vec![]));
-        let found = amiss(&[good, with(&[condition("Ready", "True"), condition("AnswersResolved", "False")])]);
+        assert_eq!((degraded(std::slice::from_ref(&good)), degraded(&[refused])), (vec![], vec![]));
+        let found = degraded(&[good, with(&[condition("Ready", "True"), condition("AnswersResolved", "False")])]);
         assert_eq!(found[0].says, "shop/a is not served as asked: AnswersResolved: FallbackCircle");
         assert!(found[0].remedy.contains("spec.wake"), "{found:?}");
     }
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(unserved(&[], &served(&[])), []);
         let found = unserved(&[cpu, queue], &served(&["metrics.k8s.io"]));
         let standings: Vec<_> = found.iter().map(|finding| finding.standing).collect();
-        assert_eq!(standings, [Standing::Good, Standing::Wrong]);
+        assert_eq!(standings, [CheckResult::Good, CheckResult::Wrong]);
         assert!(found[1].says.contains("external.metrics.k8s.io") && found[1].says.contains("shop/b"), "{found:?}");
     }
 
@@ -302,16 +302,16 @@ mod tests {
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}}}))
             .expect("a HorizontalPodAutoscaler")
         };
-        assert_eq!(contended(&scalers, &[autoscaler("other")]), []);
-        assert!(contended(&scalers, &[autoscaler("a")])[0].says.ends_with("shop/h"));
+        assert_eq!(conflicting_autoscalers(&scalers, &[autoscaler("other")]), []);
+        assert!(conflicting_autoscalers(&scalers, &[autoscaler("a")])[0].says.ends_with("shop/h"));
         let service = |by: &str| -> Service {
             serde_json::from_value(
                 json!({"metadata": {"name": "s", "namespace": "shop", "annotations": {ADOPTED_BY: by}}}),
             )
             .expect("a Service")
         };
-        assert_eq!(left_behind(&scalers, &[service("uid-a")]), []);
-        let lost = left_behind(&scalers, &[service("uid-gone")]);
+        assert_eq!(orphaned_services(&scalers, &[service("uid-a")]), []);
+        let lost = orphaned_services(&scalers, &[service("uid-gone")]);
         assert!(lost[0].says.ends_with("shop/s") && lost[0].remedy.contains("release --namespace shop"), "{lost:?}");
     }
 }

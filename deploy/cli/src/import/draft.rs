@@ -73,7 +73,7 @@ impl Draft {
     /// Copies labels and annotations, except those of tools.
     pub(super) fn metadata(&mut self, from: &mut Source) {
         for field in ["labels", "annotations"] {
-            let kept = from.kept(&format!("/metadata/{field}"));
+            let kept = from.take_metadata(&format!("/metadata/{field}"));
             if !kept.is_empty() {
                 self.metadata[field] = kept.into();
             }

@@ -14,7 +14,7 @@ pub fn run(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<()> {
     let all = import(&files)?;
     out.write_all(render(&all)?.as_bytes())?;
     out.flush()?;
-    let notes: usize = all.iter().map(|imported| imported.lost.len()).sum();
+    let notes: usize = all.iter().map(|imported| imported.notes.len()).sum();
     if notes > 0 {
         eprintln!("{notes} notes on what has no equivalent or needs a look: they are the comments of the output");
     }

@@ -5,9 +5,9 @@
 //! over, so every client goes through the activator, on each port. KEDA aims at the target value itself, not at a share
 //! of it. It keeps a workload for five minutes after the last request and creates at most 100 replicas by default.
 
-use super::answers;
 use super::draft::{Draft, target};
 use super::source::Source;
+use super::static_responses;
 use super::triggers;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -42,10 +42,10 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     let mut hosts = from.texts("/spec/hosts");
     hosts.extend(from.text("/spec/host"));
     say_hosts(from, &mut draft, hosts);
-    from.lose("/spec/pathPrefixes", BY_HOST_ALONE);
-    from.lose("/spec/headers", BY_HOST_ALONE);
+    from.drop_field("/spec/pathPrefixes", BY_HOST_ALONE);
+    from.drop_field("/spec/headers", BY_HOST_ALONE);
     replicas(from, &mut draft, ["/spec/replicas/min", "/spec/replicas/max", "/spec/scaledownPeriod"]);
-    from.lose("/spec/initialCooldownPeriod", "a workload is taken as it is found");
+    from.drop_field("/spec/initialCooldownPeriod", "a workload is taken as it is found");
     let pending = from.number("/spec/targetPendingRequests");
     measured(from, &mut draft, pending);
     draft.duration("timeouts.responseStart", from, "/spec/timeouts/responseHeader");
@@ -53,7 +53,7 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     if !fallback(from, &mut draft, "/spec/coldStartTimeoutFailoverRef", seconds.map(|seconds| format!("{seconds}s"))) {
         draft.duration("wake.timeout", from, "/spec/timeouts/conditionWait");
     } else {
-        from.lose("/spec/timeouts/conditionWait", "the fallback's own time counts");
+        from.drop_field("/spec/timeouts/conditionWait", "the fallback's own time counts");
     }
     vec![draft.finish()]
 }
@@ -83,7 +83,7 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value
             draft.metadata(&mut object);
             paused(&mut object, &mut draft);
             triggers::carry_over(&mut object, &mut draft);
-            object.lose("/spec/pollingInterval", "the load is reported, not polled");
+            object.drop_field("/spec/pollingInterval", "the load is reported, not polled");
             from.note_all("ScaledObject", object);
             draft
         }
@@ -99,8 +99,8 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value
     let mut hosts = Vec::new();
     for rule in 0..from.count("/spec/rules") {
         hosts.extend(from.texts(&format!("/spec/rules/{rule}/hosts")));
-        from.lose(&format!("/spec/rules/{rule}/paths"), BY_HOST_ALONE);
-        from.lose(&format!("/spec/rules/{rule}/headers"), BY_HOST_ALONE);
+        from.drop_field(&format!("/spec/rules/{rule}/paths"), BY_HOST_ALONE);
+        from.drop_field(&format!("/spec/rules/{rule}/headers"), BY_HOST_ALONE);
     }
     say_hosts(from, &mut draft, hosts);
     measured(from, &mut draft, None);
@@ -111,10 +111,10 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value
     }
     draft.duration("timeouts.request", from, "/spec/timeouts/request");
     draft.duration("timeouts.responseStart", from, "/spec/timeouts/responseHeader");
-    if let Some(response) = answers::response(from, "/spec/coldStart/placeholder/response") {
+    if let Some(response) = static_responses::response(from, "/spec/coldStart/placeholder/response") {
         draft.set("wake.placeholder", json!({"response": response}));
     }
-    let answers = answers::static_routes(from);
+    let answers = static_responses::static_routes(from);
     if !answers.is_empty() {
         draft.set("wake.static", answers);
     }
@@ -204,7 +204,7 @@ impl Scaled {
 
     /// Returns the reason why a ScaledObject that names a route is not translated with it, after the field that names
     /// the route. Returns `None` if it is.
-    pub(super) fn why_left_over(&self, document: &Value) -> Option<(String, String)> {
+    pub(super) fn skip_reason(&self, document: &Value) -> Option<(String, String)> {
         let (field, name) = route(document)?;
         let route = Route::beside(document, name);
         if !self.routes.contains(&route) {

@@ -38,15 +38,15 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
     if from.look("/spec/traffic") == Some(&json!([{"latestRevision": true, "percent": 100}])) {
         from.take("/spec/traffic");
     }
-    from.lose(
+    from.drop_field(
         "/spec/traffic",
         "one version at a time: split traffic in the ingress, over one Deployment for each version",
     );
-    from.lose("/spec/template/metadata/name", "there are no revisions; a Deployment rolls");
+    from.drop_field("/spec/template/metadata/name", "there are no revisions; a Deployment rolls");
 
     let mut pod = from.take("/spec/template/spec").unwrap_or_else(|| json!({}));
     container(&mut pod);
-    let mut labels = from.kept("/spec/template/metadata/labels");
+    let mut labels = from.take_metadata("/spec/template/metadata/labels");
     if labels.get("app").is_some_and(|app| *app != json!(name)) {
         let why = format!("is {name} now: the Deployment's selector goes by it");
         from.note("/spec/template/metadata/labels/app", why);
@@ -62,7 +62,7 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
         ("/metadata/annotations", "/metadata"),
         (TEMPLATE, "/spec/template/metadata"),
     ] {
-        let kept = from.kept(pointer);
+        let kept = from.take_metadata(pointer);
         if let Some(metadata) = deployment.pointer_mut(at).filter(|_| !kept.is_empty()) {
             metadata[pointer.rsplit_once('/').map_or("", |(_, field)| field)] = kept.into();
         }
@@ -116,7 +116,7 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
         (knative::AGGREGATION, "every second of a window counts the same"),
     ] {
         if let Some(pointer) = annotation(from, key) {
-            from.lose(&pointer, why);
+            from.drop_field(&pointer, why);
         }
     }
 }
@@ -143,7 +143,7 @@ fn lose_foreign(from: &mut Source) -> bool {
     }
     for key in [knative::CLASS, knative::METRIC, knative::TARGET, knative::TARGET_UTILIZATION] {
         if let Some(pointer) = annotation(from, key) {
-            from.lose(&pointer, "an autoscaler of its own went by it; say spec.scale or spec.metrics");
+            from.drop_field(&pointer, "an autoscaler of its own went by it; say spec.scale or spec.metrics");
         }
     }
     true

@@ -17,7 +17,6 @@
 //!
 //! This module does not read the cluster. It does not translate Ingresses, routes and domains.
 
-mod answers;
 mod draft;
 pub mod files;
 mod hpa;
@@ -25,6 +24,7 @@ mod keda;
 mod knative;
 mod sablier;
 mod source;
+mod static_responses;
 #[cfg(test)]
 mod tests;
 mod triggers;
@@ -46,7 +46,7 @@ pub struct Imported {
     /// Translated objects. Empty if none could be made.
     pub objects: Vec<Value>,
     /// Fields without an equivalent, each with the reason or the action to take.
-    pub lost: Vec<(String, String)>,
+    pub notes: Vec<(String, String)>,
 }
 
 /// Translates all documents of `files`, each a name and a text.
@@ -79,11 +79,11 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
         let source = if name.is_empty() { format!("{origin}, {kind}") } else { format!("{kind} {name}") };
         if name.is_empty() {
             let lost = vec![("metadata.name".to_owned(), "must be set, so nothing is made of this".to_owned())];
-            all.push(Imported { source, objects: Vec::new(), lost });
+            all.push(Imported { source, objects: Vec::new(), notes: lost });
             continue;
         }
         let (enabled, middleware) = (sablier::is_enabled(&value), sablier::is_middleware(&value));
-        let why = if middleware { sablier::why_left_over(&value, &groups) } else { scaled.why_left_over(&value) };
+        let why = if middleware { sablier::skip_reason(&value, &groups) } else { scaled.skip_reason(&value) };
         let mut from = Source::new(value);
         let mut objects = match (group.as_str(), kind.as_str()) {
             ("http.keda.sh", "HTTPScaledObject") => keda::http_scaled_object(&mut from),
@@ -109,7 +109,7 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
             }
         }
         lost.extend(objects.iter().flat_map(refused));
-        all.push(Imported { source, objects, lost });
+        all.push(Imported { source, objects, notes: lost });
     }
     Ok(all)
 }
@@ -168,12 +168,12 @@ pub fn render(all: &[Imported]) -> anyhow::Result<String> {
 }
 
 /// Writes the source and its fields without an equivalent, each as one comment line whatever characters the source has.
-fn head(Imported { source, lost, .. }: &Imported, text: &mut String) -> std::fmt::Result {
+fn head(Imported { source, notes, .. }: &Imported, text: &mut String) -> std::fmt::Result {
     writeln!(text, "# From {}.", one_line(source))?;
-    if !lost.is_empty() {
+    if !notes.is_empty() {
         writeln!(text, "# No equivalent:")?;
     }
-    for (field, why) in lost {
+    for (field, why) in notes {
         writeln!(text, "#   {}: {}", one_line(field), one_line(&why.replace('\n', "; ")))?;
     }
     Ok(())

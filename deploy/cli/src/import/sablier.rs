@@ -53,7 +53,7 @@ fn group(said: Option<(String, String)>) -> String {
 
 /// Returns the reason why a Middleware belongs to no workload, after the field that names its group. Returns `None` if
 /// it belongs to one.
-pub(super) fn why_left_over(middleware: &Value, groups: &HashSet<String>) -> Option<(String, String)> {
+pub(super) fn skip_reason(middleware: &Value, groups: &HashSet<String>) -> Option<(String, String)> {
     let why = match named_group(middleware) {
         Some(group) if groups.contains(group) => return None,
         Some(group) => format!("no workload of group {group} is among the documents, so nothing is made of this"),
@@ -87,29 +87,32 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
         let mut plugin = Source::new(middleware.clone());
         plugin.take("/metadata");
         plugin.take(&format!("{PLUGIN}/group"));
-        plugin.lose(&format!("{PLUGIN}/sablierUrl"), "the activator stands where Sablier and its proxy did");
-        plugin.lose(&format!("{PLUGIN}/keepAliveInterval"), "a request counts for as long as it lasts");
+        plugin.drop_field(&format!("{PLUGIN}/sablierUrl"), "the activator stands where Sablier and its proxy did");
+        plugin.drop_field(&format!("{PLUGIN}/keepAliveInterval"), "a request counts for as long as it lasts");
         draft.duration("scale.window", &mut plugin, &format!("{PLUGIN}/sessionDuration"));
         draft.duration("wake.timeout", &mut plugin, &format!("{PLUGIN}/blocking/timeout"));
         let dynamic = format!("{PLUGIN}/dynamic");
         if plugin.look(&dynamic).is_some() {
             draft.set("wake.page", json!({}));
-            plugin.lose(
+            plugin.drop_field(
                 &format!("{dynamic}/displayName"),
                 "the page shows the workload's name; HTML of your own may show another",
             );
-            plugin.lose(
+            plugin.drop_field(
                 &format!("{dynamic}/theme"),
                 "the page has one look, light and dark; spec.wake.page.html names another",
             );
-            plugin.lose(
+            plugin.drop_field(
                 &format!("{dynamic}/refreshFrequency"),
                 "the page replaces itself as soon as the workload is ready",
             );
-            plugin.lose(&format!("{dynamic}/showDetails"), "the page says since when, and how long it usually takes");
+            plugin.drop_field(
+                &format!("{dynamic}/showDetails"),
+                "the page says since when, and how long it usually takes",
+            );
         }
-        plugin.lose(&format!("{PLUGIN}/failOpen"), "traffic that is on goes on without the autoscaler");
-        plugin.lose(&format!("{PLUGIN}/ignoreUserAgent"), "every request wakes the workload");
+        plugin.drop_field(&format!("{PLUGIN}/failOpen"), "traffic that is on goes on without the autoscaler");
+        plugin.drop_field(&format!("{PLUGIN}/ignoreUserAgent"), "every request wakes the workload");
         from.note_all("Middleware", plugin);
     }
     if let Some((at, hours)) = hours {

@@ -97,7 +97,7 @@ impl Source {
     }
 
     /// Takes out the labels or annotations at a pointer, except those of tools.
-    pub(super) fn kept(&mut self, pointer: &str) -> Map<String, Value> {
+    pub(super) fn take_metadata(&mut self, pointer: &str) -> Map<String, Value> {
         let Some(Value::Object(all)) = self.rest.pointer_mut(pointer) else { return Map::new() };
         let of_tool = |name: &str| {
             let domain = name.split_once('/').map_or("", |(domain, _)| domain);
@@ -146,7 +146,7 @@ impl Source {
     }
 
     /// Takes out a field that has no equivalent. Adds a note with the reason if the field exists.
-    pub(super) fn lose(&mut self, pointer: &str, why: &str) {
+    pub(super) fn drop_field(&mut self, pointer: &str, why: &str) {
         if self.take(pointer).is_some() {
             self.note(pointer, why);
         }

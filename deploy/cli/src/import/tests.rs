@@ -15,7 +15,7 @@ fn one(text: &str) -> Imported {
 }
 
 fn lost(imported: &Imported) -> Vec<&str> {
-    imported.lost.iter().map(|(field, _)| field.as_str()).collect()
+    imported.notes.iter().map(|(field, _)| field.as_str()).collect()
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_scaled_object_goes_with_the_route_of_its_own_namespace() {
         (said[1], "ScaledObject stray", "InterceptorRoute api of namespace other is not among the documents"),
     ] {
         assert_eq!((imported.source.as_str(), lost(imported)), (source, vec![field]));
-        assert!(imported.lost[0].1.contains(why), "{:?}", imported.lost);
+        assert!(imported.notes[0].1.contains(why), "{:?}", imported.notes);
         let line = format!("# From {source}.\n# No equivalent:\n#   {field}: {why}");
         assert!(render(&all).expect("YAML").contains(&line), "{line}");
     }
@@ -233,7 +233,7 @@ fn the_default_metric_of_a_horizontal_pod_autoscaler_is_written_out() {
         ));
         let row = format!("{version}{metadata}{fields}");
         assert_eq!(imported.objects[0]["spec"].get("metrics"), expected.as_ref(), "{row}");
-        let said: Vec<_> = imported.lost.iter().filter(|(field, _)| field == "spec.metrics").collect();
+        let said: Vec<_> = imported.notes.iter().filter(|(field, _)| field == "spec.metrics").collect();
         assert_eq!(said.len(), usize::from(noted), "{row}: {said:?}");
         assert!(said.iter().all(|(_, why)| why.contains("cpu at 80 %")), "{row}: {said:?}");
         assert!(!lost(&imported).iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {row}");
@@ -380,7 +380,7 @@ spec:
   scaleTargetRef: {name: web, service: web}
   scalingMetric: {requestRate: {targetValue: 1, window: 2s}}
 ");
-    let (field, why) = imported.lost.last().expect("a refusal");
+    let (field, why) = imported.notes.last().expect("a refusal");
     assert!(field.contains("ZeroScaler") && why.contains("spec.scale.window"), "{field}: {why}");
 }
 

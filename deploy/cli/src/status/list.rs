@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 /// Layout of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct TableLayout {
     /// Adds more columns.
     pub wide: bool,
     /// Adds the namespace column.
@@ -53,7 +53,7 @@ const WHY: Column = ("WHY", |workload, _| {
 });
 
 /// Formats workloads as a table.
-pub fn table(workloads: &[Summary], look: &Look) -> String {
+pub fn table(workloads: &[Summary], look: &TableLayout) -> String {
     let mut columns: Vec<Column> = Vec::new();
     columns.extend(Some(NAMESPACE).filter(|_| look.namespaces));
     columns.extend(PLAIN);
@@ -177,9 +177,9 @@ mod tests {
         ]
     }
 
-    fn look() -> Look {
+    fn look() -> TableLayout {
         let now = Timestamp::from_second(1000).expect("a time");
-        Look { wide: false, namespaces: false, heads: true, now, colours: Colours(false), width: None }
+        TableLayout { wide: false, namespaces: false, heads: true, now, colours: Colours(false), width: None }
     }
 
     #[test]
@@ -197,7 +197,7 @@ wrong   Unknown          0/0    -     -     -       -      -     TargetNotFound:
 
     #[test]
     fn a_wide_table_says_more_and_a_narrow_terminal_cuts_the_reason() {
-        let wide = table(&workloads()[..1], &Look { wide: true, namespaces: true, ..look() });
+        let wide = table(&workloads()[..1], &TableLayout { wide: true, namespaces: true, ..look() });
         for part in [
             "NAMESPACE",
             "shop",
@@ -209,10 +209,10 @@ wrong   Unknown          0/0    -     -     -       -      -     TargetNotFound:
         ] {
             assert!(wide.contains(part), "{part}: {wide}");
         }
-        let narrow = table(&workloads(), &Look { width: Some(80), ..look() });
+        let narrow = table(&workloads(), &TableLayout { width: Some(80), ..look() });
         assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
-        let colours = table(&workloads(), &Look { colours: Colours(true), ..look() });
+        let colours = table(&workloads(), &TableLayout { colours: Colours(true), ..look() });
         assert!(colours.contains("\u{1b}[32mAwake") && colours.contains("\u{1b}[31mUnknown"), "{colours}");
-        assert_eq!(table(&workloads()[1..2], &Look { heads: false, ..look() }).lines().count(), 1);
+        assert_eq!(table(&workloads()[1..2], &TableLayout { heads: false, ..look() }).lines().count(), 1);
     }
 }

@@ -3,7 +3,7 @@
 pub mod detail;
 pub mod list;
 
-use crate::cluster::{Name, Where};
+use crate::cluster::{ClusterArgs, Name};
 use crate::gather::Sources;
 use crate::model::{Listing, Summary};
 use crate::text::{Colours, width};
@@ -53,7 +53,7 @@ pub enum Output {
 /// # Errors
 /// Fails if no source can be reached, a name is unknown, or `out` is closed. With `--watch`, errors after the first
 /// read are only warnings.
-pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let namespace = sources.namespace(place);
     let names = args.names.iter().map(|name| Name::read(name, &namespace)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -74,7 +74,7 @@ pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyh
     loop {
         let looked = match &names[..] {
             [] => sources.list(scope, &mut warn).await,
-            names => sources.named(names, is_first, &mut warn).await,
+            names => sources.list_named(names, is_first, &mut warn).await,
         };
         let listing = match looked {
             Err(error) if is_first => return Err(error),
@@ -96,7 +96,7 @@ pub async fn run(place: &Where, args: &StatusArgs, out: &mut impl Write) -> anyh
             let place = scope.map_or_else(|| "the cluster".to_owned(), |namespace| format!("namespace {namespace}"));
             eprintln!("no ZeroScalers in {place}");
         } else if table && (is_first || !news.is_empty()) {
-            let look = list::Look {
+            let look = list::TableLayout {
                 wide: args.output == Some(Output::Wide),
                 namespaces: args.all_namespaces || names.iter().any(|name| name.namespace != namespace),
                 heads: is_first,

@@ -139,7 +139,7 @@ impl Call {
                 Ok(self.written(written))
             }
             ("token", _) => {
-                let given = api.tokens.give(&api.store, target.namespace, target.name, &self.object()?)?;
+                let given = api.tokens.issue(&api.store, target.namespace, target.name, &self.object()?)?;
                 Ok(media::encode_value(201, &given))
             }
             ("log", _) => api.log(target, &self.query).await,

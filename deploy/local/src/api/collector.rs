@@ -85,7 +85,7 @@ impl Api {
         if has_finalizer(&object, ORPHAN) {
             let uid = object.text("/metadata/uid");
             for dependent in self.store.dependents(uid) {
-                self.strike_owners(&dependent, &|owner| owner == uid)?;
+                self.remove_owners(&dependent, &|owner| owner == uid)?;
             }
             return self.remove_finalizer(target, ORPHAN);
         }
@@ -109,7 +109,7 @@ impl Api {
         let waits = owners.iter().any(|uid| self.store.owner(uid).is_some() && !holds(uid));
         if owners.iter().any(|uid| holds(uid)) {
             let at = (target.resource.table.clone(), target.key());
-            return self.strike_owners(&at, &|uid| !holds(uid));
+            return self.remove_owners(&at, &|uid| !holds(uid));
         }
         // An owner waits in the foreground, so the dependents of this object must be deleted before it too.
         let deeper = waits && !self.store.dependents(object.text("/metadata/uid")).is_empty();
@@ -185,7 +185,7 @@ impl Api {
         }
     }
 
-    fn strike_owners(&self, at: &StoreKey, gone: &dyn Fn(&str) -> bool) -> Result<()> {
+    fn remove_owners(&self, at: &StoreKey, gone: &dyn Fn(&str) -> bool) -> Result<()> {
         let Some(resource) = self.registry.load().by_table(&at.0) else { return Ok(()) };
         let Some(object) = self.store.get(&at.0, &at.1) else { return Ok(()) };
         self.edit(Target::of(&resource, &object), |value| {

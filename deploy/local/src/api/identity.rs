@@ -124,7 +124,7 @@ impl Tokens {
     }
 
     /// Handles a TokenRequest for the account `name`.
-    pub(crate) fn give(&self, store: &Store, namespace: &str, name: &str, body: &Value) -> Result<Value> {
+    pub(crate) fn issue(&self, store: &Store, namespace: &str, name: &str, body: &Value) -> Result<Value> {
         let account = store
             .get(ACCOUNTS, &format!("{namespace}/{name}"))
             .ok_or_else(|| ApiError::not_found_named("serviceaccounts", name))?;
@@ -231,7 +231,7 @@ mod tests {
             (json!("a"), Some(400)),
         ];
         for (body, refused) in rows {
-            let given = api.tokens.give(&api.store, "default", "a", &body);
+            let given = api.tokens.issue(&api.store, "default", "a", &body);
             assert_eq!(given.as_ref().err().map(|error| error.code), refused, "{body}");
             if let Ok(given) = given {
                 let caller = api.tokens.review(&api.store, text(&given, "/status/token"), &[]);

@@ -20,7 +20,7 @@ pub(super) fn answer(review: Review, api: &Api, caller: &Caller, body: &Value) -
             let access = attributes(body, "SelfSubjectAccessReview")?;
             json!({"allowed": rbac::allows(&api.store, caller, &access)})
         }
-        Review::SubjectAccess => may_they(api, body)?,
+        Review::SubjectAccess => subject_access(api, body)?,
     };
     let mut answer = body.clone();
     answer["status"] = status;
@@ -44,7 +44,7 @@ fn token(api: &Api, body: &Value) -> Result<Value> {
     })
 }
 
-fn may_they(api: &Api, body: &Value) -> Result<Value> {
+fn subject_access(api: &Api, body: &Value) -> Result<Value> {
     let access = attributes(body, "SubjectAccessReview")?;
     let (user, mut groups) = (text(body, "/spec/user"), texts(body, "/spec/groups"));
     if user == ADMINISTRATOR {

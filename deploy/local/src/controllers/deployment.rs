@@ -10,7 +10,7 @@
 //! There are no Events, no adoption of orphans by labels, and no rollbacks by annotation (removed from Kubernetes long
 //! ago; `kubectl rollout undo` patches the template).
 
-use super::deployment_status::{Outcome, replicas_of, status};
+use super::deployment_status::{RolloutResult, replicas_of, status};
 use super::hash::{POD_TEMPLATE_HASH, template_hash};
 use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by, selects};
 use super::rolling::{Set, bounds_of, is_recreate, new_replicas, old_replicas};
@@ -42,7 +42,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     let newest = sets.iter().position(|set| has_template(set, &spec.template)).map(|at| sets.remove(at));
     let rollout = Rollout { index, deployment, spec, newest: newest.as_ref(), old: &sets };
 
-    let mut outcome = Outcome { newest: newest.as_ref(), old: &sets, created: false, collided: false };
+    let mut outcome = RolloutResult { newest: newest.as_ref(), old: &sets, created: false, collided: false };
     if deployment.metadata.deletion_timestamp.is_none() {
         writes.extend(rollout.advance(&mut outcome));
     }
@@ -65,7 +65,7 @@ struct Rollout<'a> {
 
 impl Rollout<'_> {
     /// Plans the next step.
-    fn advance(&self, outcome: &mut Outcome<'_>) -> Vec<Write> {
+    fn advance(&self, outcome: &mut RolloutResult<'_>) -> Vec<Write> {
         if self.spec.paused == Some(true) {
             return self.scale_active();
         }
@@ -129,7 +129,7 @@ impl Rollout<'_> {
     }
 
     /// Creates the ReplicaSet of the current template.
-    fn create(&self, outcome: &mut Outcome<'_>) -> Vec<Write> {
+    fn create(&self, outcome: &mut RolloutResult<'_>) -> Vec<Write> {
         let collisions = self.deployment.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0);
         let hash = template_hash(&self.spec.template, collisions);
         let name = format!("{}-{hash}", self.deployment.name_any());

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Result of planning a Deployment.
 #[derive(Debug)]
-pub(crate) struct Outcome<'a> {
+pub(crate) struct RolloutResult<'a> {
     /// Set of the current template, if there is one.
     pub(crate) newest: Option<&'a Arc<ReplicaSet>>,
     /// All other sets.
@@ -39,7 +39,7 @@ pub(crate) fn replicas_of(set: &Arc<ReplicaSet>) -> i32 {
 pub(crate) fn status(
     deployment: &Deployment,
     spec: &DeploymentSpec,
-    outcome: &Outcome<'_>,
+    outcome: &RolloutResult<'_>,
     now: Timestamp,
 ) -> (DeploymentStatus, Option<Duration>) {
     let was = deployment.status.clone().unwrap_or_default();

@@ -66,7 +66,7 @@ const WRITES_MAX: usize = 32;
 /// # Errors
 /// Never fails at present; the controllers wait for an unreachable cluster.
 pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let shared = Arc::new(Shared { client: client.clone(), index: Mutex::new(Index::default()) });
+    let shared = Arc::new(ControllerShared { client: client.clone(), index: Mutex::new(Index::default()) });
     let mut events = stream::select_all([
         watch::<Deployment>(&client, Event::Deployment),
         watch::<ReplicaSet>(&client, Event::ReplicaSet),
@@ -121,7 +121,7 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
 }
 
 /// State shared by all reconciliations.
-struct Shared {
+struct ControllerShared {
     client: Client,
     /// Locked for one plan or one change at a time, never across an await.
     index: Mutex<Index>,
@@ -138,7 +138,7 @@ struct Done {
 }
 
 /// Plans one key and sends the writes.
-async fn reconcile(shared: Arc<Shared>, item: Item<Key>) -> Done {
+async fn reconcile(shared: Arc<ControllerShared>, item: Item<Key>) -> Done {
     let key = item.key();
     let plan = plan(&shared.index.lock(), key);
     let again_after = plan.again_after;
@@ -166,7 +166,7 @@ fn plan(index: &Index, key: &Key) -> Plan {
 }
 
 /// Sends one write. Returns the keys that it affects.
-async fn carry_out(shared: &Shared, key: &Key, write: Write) -> Result<Vec<Key>, WriteError> {
+async fn carry_out(shared: &ControllerShared, key: &Key, write: Write) -> Result<Vec<Key>, WriteError> {
     let client = &shared.client;
     let outcome = match write {
         Write::Deployment(request) => request.execute(client).await.map(|a| Event::Deployment(answered(a))),

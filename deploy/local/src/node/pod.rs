@@ -19,7 +19,7 @@
 use super::container::{Container, grace, grace_of};
 use super::environment::DownwardFields;
 use super::state::Node;
-use super::status::{Home, Phase, View, pod_status};
+use super::status::{Phase, PodPlacement, View, pod_status};
 use super::unsupported::unsupported;
 use crate::logs::PodLogs;
 use crate::merge::merge_patch;
@@ -46,14 +46,14 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// State of a pod in the watch.
 #[derive(Clone, Debug)]
-pub(crate) enum Seen {
+pub(crate) enum WatchedPod {
     Present(Arc<Pod>),
     Gone,
 }
 
 /// Reason why a pod stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum StopReason {
     /// Its deletion has begun, with this grace period.
     Deleted(Duration),
     /// The object is gone, or was bound to another node.
@@ -62,7 +62,12 @@ enum Why {
 }
 
 /// Runs `pod` until it is gone or the node shuts down.
-pub(crate) async fn run(node: Arc<Node>, pod: Arc<Pod>, seen: watch::Receiver<Seen>, shutdown: CancellationToken) {
+pub(crate) async fn run(
+    node: Arc<Node>,
+    pod: Arc<Pod>,
+    seen: watch::Receiver<WatchedPod>,
+    shutdown: CancellationToken,
+) {
     let mut worker = Worker {
         api: Api::namespaced(node.client.clone(), &pod.namespace().unwrap_or_default()),
         node,
@@ -77,7 +82,7 @@ struct Worker {
     api: Api<Pod>,
     node: Arc<Node>,
     pod: Arc<Pod>,
-    seen: watch::Receiver<Seen>,
+    seen: watch::Receiver<WatchedPod>,
     shutdown: CancellationToken,
 }
 
@@ -87,8 +92,11 @@ impl Worker {
         let Some(leased) = self.node.pool.lease() else {
             return tracing::error!(range = %self.node.options.pod_cidr, "a bug: no address is left");
         };
-        let home =
-            Home { pod_ip: IpAddr::V4(leased.address()), host_ip: self.node.options.host_ip, start: Timestamp::now() };
+        let home = PodPlacement {
+            pod_ip: IpAddr::V4(leased.address()),
+            host_ip: self.node.options.host_ip,
+            start: Timestamp::now(),
+        };
         let logs = PodLogs::new(
             &self.node.options.work_dir,
             &self.pod.namespace().unwrap_or_default(),
@@ -107,17 +115,17 @@ impl Worker {
         };
         let (why, written) = self.run_until_stopped(&home, views.subscribe()).await;
         let grace = match why {
-            Why::Deleted(grace) => grace,
-            Why::Gone => FORCED_GRACE,
-            Why::Shutdown => grace_of(&self.pod).min(SHUTDOWN_GRACE),
+            StopReason::Deleted(grace) => grace,
+            StopReason::Gone => FORCED_GRACE,
+            StopReason::Shutdown => grace_of(&self.pod).min(SHUTDOWN_GRACE),
         };
         stop.send_replace(Some(grace));
         self.join(&mut containers, &stop).await;
-        if let Why::Deleted(_) = why {
+        if let StopReason::Deleted(_) = why {
             let status = self.status(&home, &views.borrow(), Some(&written));
             self.finish(&written, &status).await;
         }
-        if why != Why::Shutdown {
+        if why != StopReason::Shutdown {
             logs.remove();
         }
     }
@@ -136,7 +144,7 @@ impl Worker {
 
     fn start(
         &self,
-        home: &Home,
+        home: &PodPlacement,
         logs: &PodLogs,
         views: &Arc<watch::Sender<Vec<View>>>,
         stopping: &watch::Receiver<Option<Duration>>,
@@ -162,7 +170,11 @@ impl Worker {
 
     /// Binds the pod, then writes its status on each change until the pod must stop. Returns the reason and the last
     /// written status.
-    async fn run_until_stopped(&mut self, home: &Home, mut views: watch::Receiver<Vec<View>>) -> (Why, PodStatus) {
+    async fn run_until_stopped(
+        &mut self,
+        home: &PodPlacement,
+        mut views: watch::Receiver<Vec<View>>,
+    ) -> (StopReason, PodStatus) {
         let mut written = self.pod.status.clone().unwrap_or_default();
         let first = async {
             let mut views = views.clone();
@@ -189,7 +201,7 @@ impl Worker {
                     attempts.succeeded();
                     None
                 }
-                Err(kube::Error::Api(status)) if status.code == 404 => return (Why::Gone, written),
+                Err(kube::Error::Api(status)) if status.code == 404 => return (StopReason::Gone, written),
                 Err(error) => Some(error),
             };
             let again = async {
@@ -208,7 +220,7 @@ impl Worker {
     }
 
     /// Binds the pod to this node, unless it is already bound.
-    async fn bind(&self) -> Result<(), Why> {
+    async fn bind(&self) -> Result<(), StopReason> {
         if self.pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).is_some_and(|name| !name.is_empty()) {
             return Ok(());
         }
@@ -236,41 +248,41 @@ impl Worker {
                     attempts.succeeded();
                     return Ok(());
                 }
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(Why::Gone),
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(StopReason::Gone),
                 Err(error) => error,
             };
             tokio::select! {
-                () = self.shutdown.cancelled() => return Err(Why::Shutdown),
+                () = self.shutdown.cancelled() => return Err(StopReason::Shutdown),
                 () = attempts.failed(&error) => {}
             }
-            if matches!(*self.seen.borrow(), Seen::Gone) {
-                return Err(Why::Gone);
+            if matches!(*self.seen.borrow(), WatchedPod::Gone) {
+                return Err(StopReason::Gone);
             }
         }
     }
 
-    fn status(&self, home: &Home, views: &[View], before: Option<&PodStatus>) -> PodStatus {
+    fn status(&self, home: &PodPlacement, views: &[View], before: Option<&PodStatus>) -> PodStatus {
         let latest = match &*self.seen.borrow() {
-            Seen::Present(pod) => pod.clone(),
-            Seen::Gone => self.pod.clone(),
+            WatchedPod::Present(pod) => pod.clone(),
+            WatchedPod::Gone => self.pod.clone(),
         };
         pod_status(&latest, home, views, before, Timestamp::now())
     }
 
     /// Waits until the pod must stop. Cancel safe.
-    async fn stopped(&mut self) -> Why {
+    async fn stopped(&mut self) -> StopReason {
         loop {
             let why = match &*self.seen.borrow_and_update() {
-                Seen::Gone => Some(Why::Gone),
-                Seen::Present(pod) => deletion_grace(pod).map(Why::Deleted),
+                WatchedPod::Gone => Some(StopReason::Gone),
+                WatchedPod::Present(pod) => deletion_grace(pod).map(StopReason::Deleted),
             };
             if let Some(why) = why {
                 return why;
             }
             tokio::select! {
                 biased;
-                () = self.shutdown.cancelled() => return Why::Shutdown,
-                changed = self.seen.changed() => if changed.is_err() { return Why::Shutdown },
+                () = self.shutdown.cancelled() => return StopReason::Shutdown,
+                changed = self.seen.changed() => if changed.is_err() { return StopReason::Shutdown },
             }
         }
     }
@@ -283,8 +295,8 @@ impl Worker {
                 ended = containers.join_next() => if ended.is_none() { return },
                 Ok(()) = self.seen.changed() => {
                     let grace = match &*self.seen.borrow_and_update() {
-                        Seen::Gone => Some(FORCED_GRACE),
-                        Seen::Present(pod) => deletion_grace(pod),
+                        WatchedPod::Gone => Some(FORCED_GRACE),
+                        WatchedPod::Present(pod) => deletion_grace(pod),
                     };
                     if let Some(grace) = grace {
                         stop.send_modify(|held| *held = Some(held.map_or(grace, |held| held.min(grace))));

@@ -3,7 +3,7 @@
 //! At most [`super::NodeOptions::pods_max`] pods run at once. Further pods wait in the order of their arrival until
 //! another pod has ended. They are Pending, with the condition and the event of a scheduler.
 
-use super::pod::{self, Seen};
+use super::pod::{self, WatchedPod};
 use super::state::Node;
 use common_runtime::watching::watch as watch_objects;
 use futures::StreamExt;
@@ -58,7 +58,7 @@ struct Pods {
     /// Tasks of pods; each returns its pod's uid.
     tasks: JoinSet<String>,
     /// State of each running pod, by uid.
-    seen: HashMap<String, watch::Sender<Seen>>,
+    seen: HashMap<String, watch::Sender<WatchedPod>>,
     /// Pods that wait until another one ends, in order.
     waiting: VecDeque<Arc<Pod>>,
     /// Uids seen since a listing began.
@@ -79,13 +79,13 @@ impl Pods {
                 let listed = self.listed.take().unwrap_or_default();
                 self.waiting.retain(|pod| listed.contains(pod.metadata.uid.as_deref().unwrap_or_default()));
                 for (_, seen) in self.seen.iter().filter(|(uid, _)| !listed.contains(*uid)) {
-                    seen.send_replace(Seen::Gone);
+                    seen.send_replace(WatchedPod::Gone);
                 }
             }
             watcher::Event::Delete(pod) => {
                 self.waiting.retain(|waiting| waiting.metadata.uid != pod.metadata.uid);
                 if let Some(seen) = self.seen.get(&pod.uid().unwrap_or_default()) {
-                    seen.send_replace(Seen::Gone);
+                    seen.send_replace(WatchedPod::Gone);
                 }
             }
         }
@@ -97,7 +97,7 @@ impl Pods {
         if let Some(seen) = self.seen.get(&uid) {
             let is_elsewhere =
                 pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| *n != self.node.options.name);
-            seen.send_replace(if is_elsewhere { Seen::Gone } else { Seen::Present(pod) });
+            seen.send_replace(if is_elsewhere { WatchedPod::Gone } else { WatchedPod::Present(pod) });
             return;
         }
         if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.metadata.uid == pod.metadata.uid) {
@@ -110,7 +110,7 @@ impl Pods {
         if pod.metadata.deletion_timestamp.is_some() {
             // An earlier process of this node ran the pod; nothing of it runs now. The entry in `seen` makes sure that
             // it is removed only once.
-            self.seen.insert(uid.clone(), watch::channel(Seen::Gone).0);
+            self.seen.insert(uid.clone(), watch::channel(WatchedPod::Gone).0);
             let api = Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default());
             let shutdown = self.shutdown.clone();
             self.tasks.spawn(async move {
@@ -154,7 +154,7 @@ impl Pods {
 
     fn start(&mut self, pod: Arc<Pod>) {
         let uid = pod.uid().unwrap_or_default();
-        let (sender, receiver) = watch::channel(Seen::Present(pod.clone()));
+        let (sender, receiver) = watch::channel(WatchedPod::Present(pod.clone()));
         self.seen.insert(uid.clone(), sender);
         let running = pod::run(self.node.clone(), pod, receiver, self.shutdown.clone());
         self.tasks.spawn(async move {

@@ -65,7 +65,7 @@ impl View {
 
 /// Addresses and start time of a pod.
 #[derive(Clone, Debug)]
-pub(crate) struct Home {
+pub(crate) struct PodPlacement {
     pub(crate) pod_ip: IpAddr,
     pub(crate) host_ip: IpAddr,
     pub(crate) start: Timestamp,
@@ -74,7 +74,7 @@ pub(crate) struct Home {
 /// Returns the status of `pod` at `now`. `before` is the last reported status.
 pub(crate) fn pod_status(
     pod: &Pod,
-    home: &Home,
+    home: &PodPlacement,
     views: &[View],
     before: Option<&PodStatus>,
     now: Timestamp,
@@ -232,8 +232,8 @@ mod tests {
         serde_json::from_value(pod).expect("a valid Pod")
     }
 
-    fn home() -> Home {
-        Home { pod_ip: [127, 1, 0, 2].into(), host_ip: [127, 0, 0, 1].into(), start: at(1) }
+    fn home() -> PodPlacement {
+        PodPlacement { pod_ip: [127, 1, 0, 2].into(), host_ip: [127, 0, 0, 1].into(), start: at(1) }
     }
 
     fn running(ready: bool) -> View {

@@ -4,7 +4,7 @@
 //! to a Pod of their name ([`super::pod`]). So their access here depends on the roles in `deploy/kubernetes/base`, and
 //! a verb missing there is missing here. As in the manifests, each plane also has a token for the stat link.
 
-use super::planes::{NAMESPACE, unless_there};
+use super::planes::{NAMESPACE, create_if_missing};
 use super::pod::PlanePod;
 use crate::private_file;
 use crate::up::manifests;
@@ -44,7 +44,7 @@ pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::
     manifests::apply(client, roles).await?;
     for name in namespaces.and(NAMESPACE).listed().into_iter().flatten() {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-        unless_there(&Api::all(client.clone()), &namespace).await.with_context(|| format!("Namespace {name}"))?;
+        create_if_missing(&Api::all(client.clone()), &namespace).await.with_context(|| format!("Namespace {name}"))?;
         let mut rights = manifests::parse("roles.yaml", RIGHTS)?;
         for right in &mut rights {
             right.object.metadata.namespace = Some(name.clone());

@@ -6,19 +6,19 @@ use crate::node::proxy::ServiceResolver;
 use crate::node::{self, NodeOptions};
 use crate::retry;
 use crate::up::accounts;
+use crate::up::default_scalers;
 use crate::up::embedded::{Embedded, external_config};
 use crate::up::event::Event;
 use crate::up::folder::Folder;
-use crate::up::implied;
 use crate::up::manifests;
 use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
-use crate::up::planes::unless_there;
+use crate::up::planes::create_if_missing;
 use crate::up::pod;
 use crate::up::pod_status::PodStatuses;
 use crate::up::ranges::Ranges;
 use crate::up::system::{self, Member};
-use crate::up::unrun;
+use crate::up::unsupported_kinds;
 use crate::usage::UsageTable;
 use anyhow::Context;
 use autoscaler::dashboard::{Price, Settings as Dashboard};
@@ -70,7 +70,7 @@ pub struct Cluster {
     /// File with an administrator's credentials, mode 0600.
     pub kubeconfig: PathBuf,
     client: Client,
-    shared: Arc<Shared>,
+    shared: Arc<ClusterShared>,
     server: Option<ApiServer>,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
@@ -78,7 +78,7 @@ pub struct Cluster {
 }
 
 /// Configuration of planes, and the running planes.
-struct Shared {
+struct ClusterShared {
     ranges: Ranges,
     kube: Config,
     /// Folder of the cluster.
@@ -198,7 +198,7 @@ impl Cluster {
 
         // 3. The planes.
         let kube_url = kube.cluster_url.to_string();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClusterShared {
             ranges,
             kube,
             folder: folder.path().to_owned(),
@@ -245,15 +245,15 @@ impl Cluster {
             }
 
             // 4. The objects of the user.
-            let implied = implied::scalers(&applied, is_embedded);
+            let implied = default_scalers::scalers(&applied, is_embedded);
             if is_embedded {
-                unrun::warnings(&applied).for_each(|warning| tracing::warn!("{warning}"));
+                unsupported_kinds::warnings(&applied).for_each(|warning| tracing::warn!("{warning}"));
                 manifests::make_namespaces(&client, &applied).await?;
             }
             manifests::apply(&client, applied).await?;
             for scaler in &implied {
                 let (key, api) = (scaler.key(), Api::namespaced(client.clone(), scaler.key().namespace()));
-                let make = || async { Ok(unless_there(&api, scaler).await?) };
+                let make = || async { Ok(create_if_missing(&api, scaler).await?) };
                 retry::until_answered("an implied ZeroScaler", make)
                     .await
                     .with_context(|| format!("ZeroScaler {key}"))?;
@@ -355,7 +355,7 @@ impl Drop for Cluster {
     }
 }
 
-impl Shared {
+impl ClusterShared {
     fn address(&self, plane: PlaneId) -> SocketAddr {
         match plane {
             PlaneId::Activator(n) => SocketAddr::new(self.ranges.activator(n), names::ACTIVATOR_HTTP1_PORT),
@@ -516,7 +516,7 @@ impl Probed {
 }
 
 /// Probes the planes as a kubelet does. Keeps the endpoints of their Services and the status of their Pods up to date.
-async fn probe_planes(shared: Arc<Shared>, client: Client, shutdown: CancellationToken) {
+async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
     let mut refused: BTreeMap<&'static str, Instant> = BTreeMap::new();
     let mut missed: BTreeMap<(PlaneId, u64), u32> = BTreeMap::new();

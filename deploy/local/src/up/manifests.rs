@@ -4,7 +4,7 @@
 //! `kubectl get deployments,services -o yaml` for another cluster is accepted: Lists, objects with fields set by an API
 //! server, and namespaces that are not included. An object with `metadata.uid` counts as exported.
 
-use super::planes::unless_there;
+use super::planes::create_if_missing;
 use crate::api::causes::Causes;
 use crate::api::schema::{self, Patterns};
 use crate::retry;
@@ -195,8 +195,8 @@ pub(super) async fn make_namespaces(client: &Client, manifests: &[Manifest]) -> 
     for name in namespaces(manifests) {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         let namespace = Namespace { metadata, ..Namespace::default() };
-        let made = unless_there(&Api::all(client.clone()), &namespace).await;
-        made.map_err(said).with_context(|| format!("Namespace {name}"))?;
+        let made = create_if_missing(&Api::all(client.clone()), &namespace).await;
+        made.map_err(rejection_message).with_context(|| format!("Namespace {name}"))?;
     }
     Ok(())
 }
@@ -224,7 +224,7 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: &DynamicObject) ->
         Ok(found) => found,
         Err(kube::Error::Discovery(_)) => anyhow::bail!("{}", unknown(client, &kind).await),
         Err(kube::Error::Api(status)) if status.code == 404 => anyhow::bail!("{}", unknown(client, &kind).await),
-        Err(error) => return Err(said(error)),
+        Err(error) => return Err(rejection_message(error)),
     };
     let namespace = object.namespace().unwrap_or_else(|| "default".to_owned());
     let api: Api<DynamicObject> = match capabilities.scope {
@@ -235,10 +235,10 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: &DynamicObject) ->
     match api.create(&create, object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {
             let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            api.patch(&object.name_any(), &params, &Patch::Merge(object)).await.map_err(said)?;
+            api.patch(&object.name_any(), &params, &Patch::Merge(object)).await.map_err(rejection_message)?;
         }
         other => {
-            other.map_err(said)?;
+            other.map_err(rejection_message)?;
         }
     }
     Ok(())
@@ -265,7 +265,7 @@ async fn unknown(client: &Client, asked: &GroupVersionKind) -> String {
 }
 
 /// Reduces a rejection by the API server to its message.
-fn said(error: kube::Error) -> anyhow::Error {
+fn rejection_message(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if status.code < 500 && status.code != 429 => anyhow::anyhow!("{}", status.message),
         error => error.into(),

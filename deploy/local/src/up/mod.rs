@@ -2,11 +2,11 @@
 
 mod accounts;
 mod cluster;
+mod default_scalers;
 mod embedded;
 mod event;
 mod faults;
 mod folder;
-mod implied;
 pub mod manifests;
 mod options;
 mod plane;
@@ -15,7 +15,7 @@ mod pod;
 mod pod_status;
 pub mod ranges;
 pub mod system;
-mod unrun;
+mod unsupported_kinds;
 
 pub use cluster::{Cluster, PlaneId};
 pub use event::{Event, Phases};

@@ -7,7 +7,7 @@ use kube::api::PostParams;
 pub const NAMESPACE: &str = "zeroscale-system";
 
 /// Creates an object unless its name exists, which is common on an external API server.
-pub(super) async fn unless_there<K>(api: &Api<K>, object: &K) -> kube::Result<()>
+pub(super) async fn create_if_missing<K>(api: &Api<K>, object: &K) -> kube::Result<()>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
 {

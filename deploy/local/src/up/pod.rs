@@ -4,7 +4,7 @@
 //! writes its status. As in a cluster, deleting the Pod ends the plane: its tokens are no longer valid, so the plane
 //! drains and has failed. The plane that replaces it creates the Pod again.
 
-use super::planes::{NAMESPACE, unless_there};
+use super::planes::{NAMESPACE, create_if_missing};
 use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -36,7 +36,7 @@ impl PlanePod {
                 "containers": [{"name": account, "image": image(account)}],
             },
         }))?;
-        unless_there(&api, &object).await?;
+        create_if_missing(&api, &object).await?;
         let uid = api.get(name).await?.uid().unwrap_or_default();
         Ok(Self { name: name.to_owned(), uid, api })
     }

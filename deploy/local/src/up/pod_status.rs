@@ -86,7 +86,7 @@ fn status(account: &str, plane: &Member, now: Timestamp) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planes::unless_there;
+    use super::super::planes::create_if_missing;
     use super::super::pod::PlanePod;
     use super::*;
     use crate::api::{ApiOptions, ApiServer};
@@ -127,7 +127,7 @@ mod tests {
         let server = server.expect("a free port");
         let client = client(&server.url(), server.token());
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).expect("one");
-        unless_there(&Api::all(client.clone()), &namespace).await.expect("made");
+        create_if_missing(&Api::all(client.clone()), &namespace).await.expect("made");
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         let mut statuses = PodStatuses::new(&client);
         for (number, is_new) in [(3, true), (4, false), (8, true)] {

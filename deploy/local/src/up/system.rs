@@ -3,7 +3,7 @@
 
 pub use super::planes::NAMESPACE;
 
-use super::planes::unless_there;
+use super::planes::create_if_missing;
 use crate::up::{accounts, manifests};
 use anyhow::Context;
 use common::names;
@@ -58,10 +58,10 @@ pub(super) async fn create_within(
     namespaces: &Namespaces,
 ) -> anyhow::Result<()> {
     let namespace: Namespace = from(json!({"metadata": {"name": NAMESPACE}}))?;
-    unless_there(&Api::all(client.clone()), &namespace).await.context("system namespace")?;
+    create_if_missing(&Api::all(client.clone()), &namespace).await.context("system namespace")?;
     let crds = Api::all(client.clone());
     for crd in common_api::crds() {
-        unless_there(&crds, &crd).await.context("custom resource definition")?;
+        create_if_missing(&crds, &crd).await.context("custom resource definition")?;
         established(&crds, &crd.name_any()).await?;
     }
     accounts::create(client, namespaces).await?;
@@ -73,13 +73,13 @@ pub(super) async fn create_within(
         )?,
         service(names::AUTOSCALER_SERVICE, &[("http", names::STAT_PORT, names::STAT_PORT)])?,
     ] {
-        unless_there(&services, &service).await.context("system Service")?;
+        create_if_missing(&services, &service).await.context("system Service")?;
     }
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let data = json!(configuration.clone().unwrap_or_default());
     let mut map: ConfigMap =
         from(json!({"metadata": {"name": CONFIG_AUTOSCALER, "namespace": NAMESPACE}, "data": data}))?;
-    unless_there(&maps, &map).await.context(CONFIG_AUTOSCALER)?;
+    create_if_missing(&maps, &map).await.context(CONFIG_AUTOSCALER)?;
     if configuration.is_some() {
         map.metadata.resource_version = maps.get(CONFIG_AUTOSCALER).await?.metadata.resource_version;
         maps.replace(CONFIG_AUTOSCALER, &PostParams::default(), &map).await.context(CONFIG_AUTOSCALER)?;

@@ -22,7 +22,7 @@ spec: {scaleTargetRef: {kind: Deployment, name: web}, maxReplicas: 0}
     for (imported, field) in [(http(", replicas: {max: 0}", ""), "spec.replicas.max"), (hpa, "spec.maxReplicas")] {
         let spec = &imported.objects[0]["spec"];
         assert_eq!((&spec["scale"]["max"], &spec["paused"]), (&json!(1), &json!(true)), "{field}");
-        assert!(lost(&imported).contains(&field), "{field}: {:?}", imported.lost);
+        assert!(lost(&imported).contains(&field), "{field}: {:?}", imported.notes);
     }
 }
 
@@ -43,7 +43,7 @@ fn annotations_that_pause_and_labels_are_carried_over() {
         for field in ["paused", "behavior"] {
             assert_eq!(spec.get(field), expected.get(field), "{annotation}");
         }
-        assert_eq!(imported.lost.len(), notes, "{annotation}: {:?}", imported.lost);
+        assert_eq!(imported.notes.len(), notes, "{annotation}: {:?}", imported.notes);
     }
     let labels =
         ", labels: {team: a, app.kubernetes.io/managed-by: Helm}, annotations: {a: b, meta.helm.sh/release-name: c}";
@@ -85,7 +85,7 @@ fn idle_replicas_and_times_of_a_scaled_object() {
         let imported = one(&format!("{route}{fields}"));
         let scale = &imported.objects[0]["spec"]["scale"];
         assert_eq!((&scale["min"], &scale["activation"]), (&min, &activation), "{fields}");
-        assert_eq!(imported.lost.len(), notes, "{fields}: {:?}", imported.lost);
+        assert_eq!(imported.notes.len(), notes, "{fields}: {:?}", imported.notes);
     }
     let cron = |start: &str, end: &str| {
         let fields = format!("timezone: Europe/Berlin, start: {start}, end: {end}, desiredReplicas: '4'");
@@ -93,10 +93,10 @@ fn idle_replicas_and_times_of_a_scaled_object() {
     };
     let imported = cron("30 8 * * 1-5", "0 18 * * 1-5");
     let schedule = json!([{"cron": "30 8 * * 1-5", "duration": "570m", "min": 4, "timeZone": "Europe/Berlin"}]);
-    assert_eq!((&imported.objects[0]["spec"]["schedules"], imported.lost.len()), (&schedule, 0));
+    assert_eq!((&imported.objects[0]["spec"]["schedules"], imported.notes.len()), (&schedule, 0));
     let imported = cron("0 8 1 * *", "0 8 2 * *");
     assert!(imported.objects[0]["spec"].get("schedules").is_none());
-    assert_eq!(imported.lost.len(), 5, "the trigger, and each of its fields: {:?}", imported.lost);
+    assert_eq!(imported.notes.len(), 5, "the trigger, and each of its fields: {:?}", imported.notes);
 }
 
 /// Goal: each form that a metric had before `autoscaling/v2` is converted to that version.
@@ -142,7 +142,7 @@ fn metrics_of_earlier_versions() {
                 (&spec["metrics"], &spec["target"]),
                 (&json!([new]), &json!({"kind": "Deployment", "name": "web"}))
             );
-            assert_eq!(imported.lost.len(), 3, "{version}: {:?}", imported.lost);
+            assert_eq!(imported.notes.len(), 3, "{version}: {:?}", imported.notes);
         }
     }
 }
@@ -169,7 +169,7 @@ spec:
   behavior: {scaleUp: {tolerance: 0.02, speed: 3}}
 ");
     assert_eq!(imported.objects[0]["spec"]["behavior"], json!({"scaleUp": {"tolerance": 0.02}}));
-    assert!(lost(&imported).contains(&"ZeroScaler.spec.behavior.scaleUp.speed"), "{:?}", imported.lost);
+    assert!(lost(&imported).contains(&"ZeroScaler.spec.behavior.scaleUp.speed"), "{:?}", imported.notes);
 }
 
 /// Goal: labels and annotations that only Knative understands are not copied; all others are.
@@ -209,7 +209,7 @@ spec:
         format!("{prefix}.annotations.autoscaling.knative.dev/metric"),
         "Deployment.spec.template.spec.containers[0].sparkle".to_owned(),
     ] {
-        assert!(lost(&imported).contains(&field.as_str()), "{field}: {:?}", imported.lost);
+        assert!(lost(&imported).contains(&field.as_str()), "{field}: {:?}", imported.notes);
     }
     assert_eq!(imported.objects[1]["spec"].get("metrics"), None::<&Value>);
 }

@@ -127,6 +127,6 @@ fn a_middleware_goes_with_the_workloads_of_its_group() {
         (said[1], "Middleware unnamed", "no group is named, so nothing is made of this"),
     ] {
         let expected = vec![("spec.plugin.sablier.group".to_owned(), why.to_owned())];
-        assert_eq!((imported.source.as_str(), &imported.lost), (source, &expected));
+        assert_eq!((imported.source.as_str(), &imported.notes), (source, &expected));
     }
 }

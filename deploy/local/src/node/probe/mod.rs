@@ -79,7 +79,7 @@ impl Spec {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct State {
+pub(crate) struct ProbeState {
     spec: Spec,
     /// Due time of the first attempt.
     first: Instant,
@@ -91,7 +91,7 @@ pub(crate) struct State {
     told: Option<Instant>,
 }
 
-impl State {
+impl ProbeState {
     /// Starts for a container that has been running since `running`.
     pub(crate) fn new(spec: Spec, running: Instant) -> Self {
         let first = running + spec.initial_delay;
@@ -177,7 +177,7 @@ pub(crate) async fn run(
     outcomes: mpsc::Sender<ProbeOutcome>,
 ) {
     let timeout = spec.timeout;
-    let mut state = State::new(spec, running.into_std());
+    let mut state = ProbeState::new(spec, running.into_std());
     tokio::time::sleep_until(tokio::time::Instant::from_std(state.first())).await;
     loop {
         let answer = match tokio::time::timeout(timeout, handler.check()).await {
@@ -215,19 +215,19 @@ mod tests {
     #[test]
     fn a_container_not_ready_yet_is_asked_in_proportion_to_the_wait() {
         let start = epoch();
-        let state = State::new(spec(Purpose::Readiness), start);
+        let state = ProbeState::new(spec(Purpose::Readiness), start);
         for (waited_ms, pause_ms) in [(0, 1), (10, 1), (100, 5), (1000, 50), (60_000, 1000)] {
             let now = start + Duration::from_millis(waited_ms);
             assert_eq!(state.pause(now), Duration::from_millis(pause_ms), "after {waited_ms} ms");
         }
-        let exec = State::new(Spec { is_exec: true, ..spec(Purpose::Readiness) }, start);
+        let exec = ProbeState::new(Spec { is_exec: true, ..spec(Purpose::Readiness) }, start);
         assert_eq!(exec.pause(start), PACE_MIN_EXEC);
     }
 
     #[test]
     fn readiness_comes_with_one_success_and_goes_with_three_failures() {
         let now = epoch();
-        let mut state = State::new(spec(Purpose::Readiness), now);
+        let mut state = ProbeState::new(spec(Purpose::Readiness), now);
         assert_eq!(state.record(bad(), now), None, "it was not ready anyway");
         assert_eq!(state.record(Ok(()), now), Some(ProbeOutcome::Ready(true, String::new())));
         assert_eq!(state.pause(now), Duration::from_secs(1), "from now on by its period");
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn success_threshold_counts_successes_in_a_row() {
         let now = epoch();
-        let mut state = State::new(Spec { success_threshold: 2, ..spec(Purpose::Readiness) }, now);
+        let mut state = ProbeState::new(Spec { success_threshold: 2, ..spec(Purpose::Readiness) }, now);
         assert_eq!(state.record(Ok(()), now), None);
         assert_eq!(state.record(bad(), now), None);
         assert_eq!(state.record(Ok(()), now), None);
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn three_failures_in_a_row_are_death() {
         let now = epoch();
-        let mut state = State::new(spec(Purpose::Liveness), now);
+        let mut state = ProbeState::new(spec(Purpose::Liveness), now);
         for answer in [bad(), bad(), Ok(()), bad(), bad()] {
             assert!(!matches!(state.record(answer, now), Some(ProbeOutcome::Dead(_))));
         }
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn startup_patience_is_periods_not_attempts() {
         let start = epoch();
-        let mut state = State::new(spec(Purpose::Startup), start);
+        let mut state = ProbeState::new(spec(Purpose::Startup), start);
         for millis in 0..2999 {
             assert_eq!(state.record(bad(), start + Duration::from_millis(millis)), None);
         }

@@ -1,7 +1,7 @@
 //! The `release` command: restores what ZeroScalers hold by the autoscaler's own rule ([`autoscaler::release`]), for
 //! clusters in which no autoscaler runs any more.
 
-use crate::cluster::{Name, Where};
+use crate::cluster::{ClusterArgs, Name};
 use anyhow::bail;
 use autoscaler::release::{Scope, release};
 use clap::Args;
@@ -22,7 +22,7 @@ pub struct ReleaseArgs {
 ///
 /// # Errors
 /// Fails if the arguments select nothing, or if a ZeroScaler could not be released.
-pub async fn run(place: &Where, args: &ReleaseArgs, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn run(place: &ClusterArgs, args: &ReleaseArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.names.is_empty() && !args.all && place.namespace.is_none() {
         bail!("say what to release: NAME, --namespace NAMESPACE for all of it, or --all");
     }

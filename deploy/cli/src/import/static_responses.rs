@@ -28,7 +28,7 @@ pub(super) fn static_routes(from: &mut Source) -> Vec<Value> {
 }
 
 fn matching(from: &mut Source, at: &str) -> Value {
-    from.lose(&format!("{at}/hosts"), "an answer is for each host of the workload");
+    from.drop_field(&format!("{at}/hosts"), "an answer is for each host of the workload");
     let paths = format!("{at}/paths");
     let mut found = Vec::new();
     for path in

@@ -5,7 +5,7 @@
 //! error if the API server dropped the field: it still returns success if the installed definition is older than the
 //! field.
 
-use crate::cluster::{Cluster, Name, Where, missing};
+use crate::cluster::{Cluster, ClusterArgs, Name, missing};
 use crate::text::seconds;
 use anyhow::{anyhow, bail};
 use clap::Args;
@@ -59,7 +59,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// Fails if a workload is unknown, may not be edited, or does not keep the written value.
-pub async fn pause(place: &Where, args: &PauseArgs, paused: bool, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn pause(place: &ClusterArgs, args: &PauseArgs, paused: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
     for name in names(&args.names, &cluster)? {
         let before = cluster.get(&name).await?;
@@ -85,11 +85,16 @@ pub async fn pause(place: &Where, args: &PauseArgs, paused: bool, out: &mut impl
 /// # Errors
 /// Fails if a workload is unknown, may not be edited, does not keep the written value, or stays in its state. The error
 /// names all of them, after all workloads have been requested.
-pub async fn ask(place: &Where, args: &RequestArgs, state: &'static str, out: &mut impl Write) -> anyhow::Result<()> {
+pub async fn request(
+    place: &ClusterArgs,
+    args: &RequestArgs,
+    state: &'static str,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
     let mut wrong = Vec::new();
     for name in names(&args.names, &cluster)? {
-        match asked(&cluster, &name, args, state).await {
+        match request_one(&cluster, &name, args, state).await {
             Ok(said) => writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", name.name)?,
             Err(error) => wrong.push(format!("{name}: {error:#}")),
         }
@@ -102,7 +107,12 @@ pub async fn ask(place: &Where, args: &RequestArgs, state: &'static str, out: &m
 }
 
 /// Requests the state for one workload. Returns the result in words.
-async fn asked(cluster: &Cluster, name: &Name, args: &RequestArgs, state: &'static str) -> anyhow::Result<String> {
+async fn request_one(
+    cluster: &Cluster,
+    name: &Name,
+    args: &RequestArgs,
+    state: &'static str,
+) -> anyhow::Result<String> {
     let (at, begun) = (Timestamp::now(), Instant::now());
     let written = edit(cluster, name, json!({"request": {"state": state, "at": at.to_string()}})).await?;
     // Compare as an instant: the object may use another notation. The status repeats that notation.
@@ -110,7 +120,7 @@ async fn asked(cluster: &Cluster, name: &Name, args: &RequestArgs, state: &'stat
         return Err(not_kept(name, "spec.request", state));
     };
     let wait = Wait { cluster, name, state, at: &request.at, begun };
-    wait.told(args).await
+    wait.wait_for_result(args).await
 }
 
 fn names(texts: &[String], cluster: &Cluster) -> anyhow::Result<Vec<Name>> {
@@ -143,7 +153,7 @@ struct Wait<'a> {
 
 /// Result of a request, as the object reports it.
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum RequestOutcome {
     /// No report yet.
     Nothing,
     /// In progress.
@@ -156,27 +166,27 @@ enum Said {
 
 impl Wait<'_> {
     /// Waits for the first report, and with `--wait` until the request is done.
-    async fn told(&self, args: &RequestArgs) -> anyhow::Result<String> {
+    async fn wait_for_result(&self, args: &RequestArgs) -> anyhow::Result<String> {
         loop {
             let object = self.cluster.get(self.name).await?;
             let is_awake = self.state == request::AWAKE;
             if let Some(fault) = fails(&object).filter(|_| args.wait && is_awake) {
                 bail!("cannot serve: {fault}");
             }
-            match said(&object, self.state, self.at) {
-                Said::Kept(why) => bail!("stays as it is: {why}"),
-                Said::Done if !is_awake => return Ok(format!("asleep after {}", self.took())),
-                Said::Begun | Said::Done if args.wait && is_awake => {
+            match request_outcome(&object, self.state, self.at) {
+                RequestOutcome::Kept(why) => bail!("stays as it is: {why}"),
+                RequestOutcome::Done if !is_awake => return Ok(format!("asleep after {}", self.took())),
+                RequestOutcome::Begun | RequestOutcome::Done if args.wait && is_awake => {
                     if serves(&object) {
                         return Ok(format!("awake after {}", self.took()));
                     }
                 }
-                Said::Begun if args.wait => {}
-                Said::Begun | Said::Done => return Ok(words(&object, is_awake).to_owned()),
-                Said::Nothing if self.begun.elapsed() > HEARD_WITHIN.min(args.timeout) => {
+                RequestOutcome::Begun if args.wait => {}
+                RequestOutcome::Begun | RequestOutcome::Done => return Ok(words(&object, is_awake).to_owned()),
+                RequestOutcome::Nothing if self.begun.elapsed() > HEARD_WITHIN.min(args.timeout) => {
                     bail!("no autoscaler has said anything within {}: see `kubectl zeroscale check`", self.took())
                 }
-                Said::Nothing => {}
+                RequestOutcome::Nothing => {}
             }
             if self.begun.elapsed() > args.timeout {
                 let fault = object.status.and_then(|status| status.fault).map(|fault| fault.to_string());
@@ -220,22 +230,22 @@ fn words(object: &ZeroScaler, is_awake: bool) -> &'static str {
 }
 
 /// Returns the result of a request from the object's status.
-fn said(object: &ZeroScaler, state: &str, at: &str) -> Said {
+fn request_outcome(object: &ZeroScaler, state: &str, at: &str) -> RequestOutcome {
     if let Some(newer) = object.spec.request.as_ref().filter(|request| request.at != at) {
-        return Said::Kept(format!("somebody has asked for {} at {}", newer.state, newer.at));
+        return RequestOutcome::Kept(format!("somebody has asked for {} at {}", newer.state, newer.at));
     }
     let ready = object.condition(common_api::zeroscaler::conditions::READY);
     let is_seen = object.status.as_ref().and_then(|status| status.observed_generation) == object.metadata.generation;
     let about = |told: &&RequestStatus| told.at == at && told.state == state;
     match object.status.as_ref().and_then(|status| status.request.as_ref()).filter(about) {
         Some(told) => match told.result {
-            RequestResult::Pending => Said::Begun,
-            RequestResult::Done => Said::Done,
-            RequestResult::Kept => Said::Kept(told.message.clone()),
+            RequestResult::Pending => RequestOutcome::Begun,
+            RequestResult::Done => RequestOutcome::Done,
+            RequestResult::Kept => RequestOutcome::Kept(told.message.clone()),
         },
         None => match ready.filter(|ready| is_seen && ready.status == "False") {
-            Some(ready) => Said::Kept(format!("it is not Ready ({}): {}", ready.reason, ready.message)),
-            None => Said::Nothing,
+            Some(ready) => RequestOutcome::Kept(format!("it is not Ready ({}): {}", ready.reason, ready.message)),
+            None => RequestOutcome::Nothing,
         },
     }
 }
@@ -260,19 +270,21 @@ mod tests {
                 "message": "gone", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
         };
         let rows = [
-            (json!({}), Said::Nothing),
-            (told("2025-01-01T00:00:00Z", "Done", ""), Said::Nothing),
-            (told(at, "Pending", ""), Said::Begun),
-            (told(at, "Done", ""), Said::Done),
-            (told(at, "Kept", "paused"), Said::Kept("paused".into())),
-            (not_ready(1), Said::Nothing),
-            (not_ready(2), Said::Kept("it is not Ready (TargetNotFound): gone".into())),
+            (json!({}), RequestOutcome::Nothing),
+            (told("2025-01-01T00:00:00Z", "Done", ""), RequestOutcome::Nothing),
+            (told(at, "Pending", ""), RequestOutcome::Begun),
+            (told(at, "Done", ""), RequestOutcome::Done),
+            (told(at, "Kept", "paused"), RequestOutcome::Kept("paused".into())),
+            (not_ready(1), RequestOutcome::Nothing),
+            (not_ready(2), RequestOutcome::Kept("it is not Ready (TargetNotFound): gone".into())),
         ];
         for (status, expected) in rows {
-            assert_eq!(said(&object(asked(), status.clone()), "Awake", at), expected, "{status}");
+            assert_eq!(request_outcome(&object(asked(), status.clone()), "Awake", at), expected, "{status}");
         }
         let newer = json!({"state": "Asleep", "at": "2026-01-02T00:00:00Z"});
-        assert!(matches!(said(&object(newer, json!({})), "Awake", at), Said::Kept(why) if why.contains("Asleep")));
+        assert!(
+            matches!(request_outcome(&object(newer, json!({})), "Awake", at), RequestOutcome::Kept(why) if why.contains("Asleep"))
+        );
     }
 
     /// Goal: a waiting client gets the fault of a failed wake once requests fail with it or the pods are given up.
