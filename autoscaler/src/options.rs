@@ -128,14 +128,6 @@ impl Options {
             ..Self::new(pod_name, pod_ip, front_end)
         })
     }
-
-    /// Returns the token that is presented to activators. Returns none if no tokens are required of senders, because
-    /// activators then do not identify planes by token. Returns none with TLS too: a secret that is sent over TLS
-    /// elsewhere must not be sent in plain text.
-    pub(crate) fn port_token(&self) -> Option<TokenFile> {
-        let is_shown = self.stat_tokens.demand.is_some() && self.stat_tls.is_none();
-        self.stat_tokens.own.clone().filter(|_| is_shown)
-    }
 }
 
 impl StatTokens {
@@ -183,18 +175,6 @@ mod tests {
             .expect("complete");
         assert_eq!(format!("{:?}", options.front_end), "Knative");
         assert_eq!(options.stat_listen.port(), 8080);
-    }
-
-    /// Goal: an activator without an audience is never sent a token, because it would ignore it.
-    #[test]
-    fn a_token_is_shown_where_one_is_demanded() {
-        let own = ("ZEROSCALE_STAT_TOKEN_FILE", "/token");
-        let audience = ("ZEROSCALE_STAT_AUDIENCE", "zeroscale.dev/stats");
-        for (pairs, expected) in [(&[own, audience][..], true), (&[own], false), (&[audience], false), (&[], false)] {
-            let needed = [("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "zeroscale")];
-            let options = read(&[&needed, pairs].concat()).expect("complete");
-            assert_eq!(options.port_token().is_some(), expected, "{pairs:?}");
-        }
     }
 
     /// The first two variables form the process's identity on leases.

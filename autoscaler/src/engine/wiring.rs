@@ -4,7 +4,6 @@ use crate::scale::{OnScale, Ports};
 use common::config::{AutoscalerConfig, DeploymentConfig, PortsConfig};
 use common_controller::WriteLimiter;
 use common_runtime::clock::Clock;
-use common_runtime::credential::TokenFile;
 use common_runtime::resolve::Resolve;
 use kube::Client;
 use std::sync::Arc;
@@ -14,8 +13,6 @@ use tokio::sync::watch;
 pub(crate) struct Wiring {
     /// Namespace of the activators.
     pub(crate) system_namespace: String,
-    /// Token presented to activators when their ports are queried.
-    pub(crate) port_token: Option<TokenFile>,
     /// The cluster's DNS domain.
     pub(crate) cluster_domain: String,
     /// Limit of writes to the API server.

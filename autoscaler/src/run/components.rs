@@ -185,7 +185,6 @@ impl Components {
         configs: Configs,
     ) -> Wiring {
         Wiring {
-            port_token: options.port_token(),
             system_namespace: options.system_namespace,
             cluster_domain: options.cluster_domain,
             limiter: self.limiter.clone(),

@@ -36,8 +36,8 @@ use autoscaler_core::orders::Wanted;
 use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
+use common_api::zeroscaler::RequestStatus;
 use common_api::zeroscaler::request::{self, Request};
-use common_api::zeroscaler::{RequestStatus, ServiceChoice};
 use common_api::{ObjectReference, ZeroScaler};
 use common_controller::WorkQueue;
 use common_runtime::clock::Clock;
@@ -65,10 +65,7 @@ pub(super) struct Admission {
 }
 
 /// ZeroScaler that may be acted upon.
-pub(super) struct Admitted {
-    pub(super) workload: Workload,
-    pub(super) notes: Notes,
-}
+pub(super) type Admitted = (Workload, Notes);
 
 /// Items to report about a ZeroScaler that is acted upon.
 #[derive(Debug, Default)]
@@ -131,7 +128,7 @@ impl Admission {
         };
         let (refused, afterwards) = match looked {
             Ok(admitted) => {
-                self.check_moves(key, object, &admitted.workload.target_key)?;
+                self.check_moves(key, object, &admitted.0.target_key)?;
                 self.validation.serves(key, object);
                 return Ok(admitted);
             }
@@ -142,7 +139,7 @@ impl Admission {
         if let Some(former) = self.validation.former(key, object).or(newest.ok()) {
             match self.look(key, object, findings, &former, Some(refused.clone())) {
                 Ok(admitted) => {
-                    self.validation.keeps(key, &former);
+                    self.cluster.scalers.keep(key, Some(former.original));
                     return Ok(admitted);
                 }
                 Err(Stop::Refused(..)) => {}
@@ -226,7 +223,7 @@ impl Admission {
             ignored: self.hpa.ignored(original),
             target: taken.reference,
         };
-        Ok(Admitted { workload, notes })
+        Ok((workload, notes))
     }
 
     /// Checks the target of a version.
@@ -283,14 +280,13 @@ impl Admission {
     ) -> Result<Served, Stop> {
         let target = &taken.target;
         let claimant = Claimant { name: key.name(), uid: newest.metadata.uid.as_deref().unwrap_or_default() };
-        let choice = self.cluster.choose(original, target, claimant);
-        let find = |asked: &ServiceChoice| self.cluster.services.get(&Key::new(key.namespace(), asked.name.as_str()));
-        let first = choice.names.first().map(|first| (first, find(first)));
-        let Some((asked, service)) = first.filter(|(first, service)| service.is_some() || first.create) else {
+        let fronts = self.cluster.fronts(original, target, claimant);
+        let Some((asked, service)) = fronts.first() else {
             let message = self.no_service(key, original, &taken.key);
             return Err(refused(SERVICE_NOT_FOUND, Obstacle::ServicePending, message));
         };
-        let (name, services): (_, Vec<_>) = (&asked.name, choice.names.iter().map_while(find).collect());
+        let services: Vec<_> = fronts.iter().map_while(|(_, service)| service.clone()).collect();
+        let name = &asked.name;
         let leads_to = traffic_port(original, &services, target);
         let port = backend::port(target, leads_to.as_ref(), translation::protocol(original))
             .map_err(|error| invalid(format!("Service {name:?}: {error}")))?;
@@ -315,7 +311,7 @@ impl Admission {
             (Standing::Absent | Standing::Ours | Standing::Outgoing, _) => {}
         }
         let unknown = service.as_ref().and_then(|_| unknown_port(original, &services, target));
-        if let Some(unknown) = unknown.filter(|_| !is_former || !has(newest, &taken.key)) {
+        if let Some(unknown) = unknown.filter(|_| !is_former || held(newest).as_ref() != Some(&taken.key)) {
             return Err(invalid(unknown));
         }
         Ok(Served { name: name.clone(), exists: service.is_some(), services, port })
@@ -415,7 +411,7 @@ impl Admission {
         let rank = |key: Key| {
             let object = self.cluster.scalers.get(&key)?;
             let created = object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
-            Some((!has(&object, target), created, key))
+            Some((held(&object).as_ref() != Some(target), created, key))
         };
         let first = naming.into_iter().filter_map(rank).min()?;
         Some(first.2).filter(|first| first != key)
@@ -434,13 +430,6 @@ fn requested(request: Option<&Request>, findings: &Findings, now: Timestamp) -> 
     let is_begun = findings.request.as_ref().is_some_and(is_told);
     let age = now.saturating_since(Timestamp::from_secs(written.at()?.as_second()));
     Some(Requested { wanted, age, is_begun })
-}
-
-/// Reports whether a ZeroScaler has adopted a target.
-fn has(object: &ZeroScaler, target: &TargetKey) -> bool {
-    let is_taken_up = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
-    let held = || adopted_target(object.annotations()).unwrap_or_else(|| translation::target(object));
-    is_taken_up && TargetKey::of(target.object.namespace(), &held()).is_ok_and(|held| held == *target)
 }
 
 /// Returns the pod port of the first port in precedence.

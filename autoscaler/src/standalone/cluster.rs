@@ -44,7 +44,7 @@ use common::hosts::claims::Claim;
 use common::names;
 use common::time::Timestamp;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::ServicePath;
+use common_api::zeroscaler::{ServiceChoice, ServicePath};
 use common_controller::changes::{self, Change};
 use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue, key_of};
@@ -59,6 +59,9 @@ use parking_lot::RwLock;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
+
+/// Requested public Service and the existing one, if it exists.
+pub(crate) type Front = (ServiceChoice, Option<Arc<Service>>);
 
 /// Stores and indices of the standalone front end. Maps events to the keys of workloads.
 pub(crate) struct Cluster {
@@ -164,6 +167,21 @@ impl Cluster {
         let choice = choice::choose(&inputs);
         selections.serve(&key, &choice.names);
         choice
+    }
+
+    /// Returns the public Services of a version with their existing objects, the first in precedence first. Omits
+    /// Services that do not exist and must not be created. Returns none if the first one is omitted.
+    pub(crate) fn fronts(&self, original: &ZeroScaler, target: &Target, claimant: Claimant<'_>) -> Vec<Front> {
+        let existing = |asked: &ServiceChoice| self.services.get(&Key::new(original.key().namespace(), &*asked.name));
+        let names = self.choose(original, target, claimant).names.into_iter();
+        let is_there = |(asked, existing): &Front| existing.is_some() || asked.create;
+        let mut found: Vec<Front> = names.map(|asked| (asked.clone(), existing(&asked))).collect();
+        if found.first().is_some_and(is_there) {
+            found.retain(is_there);
+        } else {
+            found.clear();
+        }
+        found
     }
 
     /// Returns the names of the public Services of a namespace, sorted.
@@ -465,9 +483,11 @@ fn targets_of(object: &ZeroScaler) -> Targets {
     }
 }
 
+/// Returns the target that a ZeroScaler has adopted and not given back.
 pub(crate) fn held(object: &ZeroScaler) -> Option<TargetKey> {
-    let held = adopted_target(object.annotations()).filter(|_| has_finalizer(object))?;
-    TargetKey::of(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok()
+    let held = adopted_target(object.annotations()).unwrap_or_else(|| translation::target(object));
+    let held = TargetKey::of(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok();
+    held.filter(|_| has_finalizer(object))
 }
 
 /// Returns the Services and hosts that a ZeroScaler names.

@@ -95,11 +95,6 @@ impl Validation {
         }
     }
 
-    /// Records that a former version stays in force.
-    pub(super) fn keeps(&self, key: &Key, former: &Accepted) {
-        self.scalers.keep(key, Some(former.original.clone()));
-    }
-
     fn plan(&self, original: &ZeroScaler) -> Result<Option<Arc<Plan>>, FieldErrors> {
         match self.hpa {
             Hpa::Engine => translation::metrics(original).map(|plan| plan.map(Arc::new)),

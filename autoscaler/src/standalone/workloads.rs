@@ -1,7 +1,7 @@
 //! Front end for ZeroScalers: validates them, sets a finalizer when they adopt a target, and gives the target back at
 //! the end.
 
-use super::admission::{Admission, Admitted, Notes, Stop};
+use super::admission::{Admission, Notes, Stop};
 use super::cluster::Cluster;
 use super::finalizer::{Finalizers, has_finalizer};
 use super::hpa::Hpa;
@@ -93,7 +93,7 @@ impl FrontEnd for Workloads {
 
     fn read(&self, key: &Key, subject: &mut Subject, _: Timestamp) -> Result<Reading, Error> {
         match self.admission.read(key, &subject.object, &subject.findings) {
-            Ok(Admitted { workload, notes }) => {
+            Ok((workload, notes)) => {
                 subject.notes = notes;
                 Ok(Reading::Go(Box::new(workload)))
             }

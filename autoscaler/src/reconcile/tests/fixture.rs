@@ -421,7 +421,6 @@ impl Fixture {
         let recorder = Recorder::limited(Client::new(events, "default"), limiter.clone(), shutdown.clone());
         let wiring = Wiring {
             system_namespace: "system".into(),
-            port_token: None,
             cluster_domain: "cluster.local".into(),
             limiter,
             on_scale: Some(on_scale),

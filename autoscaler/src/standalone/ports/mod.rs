@@ -35,14 +35,13 @@ pub(crate) use state::Given;
 
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Listed, Port, answers, serves};
-use autoscaler_core::ports::{Verdict, Wanted, Workload};
+use autoscaler_core::ports::{Answer, Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
 use common::ports::ledger::Block;
 use common_controller::{Priority, Store, WorkQueue, trimmed};
 use common_runtime::clock::Clock;
-use common_runtime::credential::TokenFile;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
@@ -51,7 +50,7 @@ use parking_lot::Mutex;
 use state::State;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -85,8 +84,6 @@ struct Shared {
     asks: Notify,
     /// Earliest time of the next plan.
     plan_from: Mutex<Instant>,
-    /// Token for queries about all ports of an activator.
-    token: OnceLock<TokenFile>,
     /// Wall clock: the ledger records release times.
     clock: Clock,
 }
@@ -103,17 +100,10 @@ impl Numbers {
             decisions,
             asks: Notify::new(),
             plan_from: Mutex::new(Instant::now()),
-            token: OnceLock::new(),
             clock: Clock::system(),
         });
         let looks = shared.clone();
         Arc::new(Self { ledger: Store::new(move |_, _, _| looks.look()), shared })
-    }
-
-    /// Sets the token for queries about all ports of an activator. Without a token, queries name a limited number of
-    /// ports.
-    pub(crate) fn present(&self, token: TokenFile) {
-        let _ = self.shared.token.set(token); // A second token is ignored.
     }
 
     /// Returns the queue of reconciles of the ledger.
@@ -264,11 +254,10 @@ impl Numbers {
     /// Records that an activator listens on these numbers, each for the object with that uid.
     #[cfg(test)]
     pub(crate) fn hear(&self, address: IpAddr, numbers: &[(u16, &str)]) {
-        use autoscaler_core::ports::Answer;
         use common::ports::answer::Listening;
         let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), is_held: true };
         let answers = numbers.iter().map(|(number, uid)| (*number, Answer::Ours(ours(uid)))).collect();
-        self.shared.answered(address, questions::Answers::Of(answers), Instant::now());
+        self.shared.answered(address, answers, Instant::now());
     }
 }
 
@@ -292,7 +281,7 @@ impl Shared {
     }
 
     /// Records the responses of one activator, and queues the workloads that wait for them.
-    fn answered(&self, address: IpAddr, answers: questions::Answers, sent: Instant) {
+    fn answered(&self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) {
         let mut state = self.state.lock();
         let told = state.answered(address, answers, sent.into_std());
         drop(state);

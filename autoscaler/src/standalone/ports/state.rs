@@ -1,7 +1,6 @@
 //! Present state of the port numbers, and the keys that a change concerns. Performs no I/O.
 
 use super::super::serverless::slices::{SERVICE_NAME, claim_of};
-use super::questions::Answers;
 use autoscaler_core::ports::claims::Claim;
 use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Serving, Verdict, Workload};
 use common::RevisionKey as Key;
@@ -210,9 +209,8 @@ impl State {
     }
 
     /// Records the responses of one activator to a query that was sent at `sent`.
-    pub(super) fn answered(&mut self, address: IpAddr, answers: Answers, sent: Instant) -> Told {
+    pub(super) fn answered(&mut self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) -> Told {
         let mut told = Told::default();
-        let Answers::Of(answers) = answers else { return told };
         let before = self.proofs.instance(address).map(str::to_owned);
         for (number, answer) in answers {
             let line = self.maps.lines.get(&number);

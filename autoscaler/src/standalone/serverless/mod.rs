@@ -46,7 +46,7 @@ pub(crate) mod slices;
 pub(crate) use by_port::SUCCEEDED_WITHIN;
 
 use super::admission::traffic_port;
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Front};
 use super::paths::Followed;
 use super::scalers::{Scalers, translation};
 use super::validation::Validation;
@@ -65,7 +65,7 @@ use common::RevisionKey as Key;
 use common::backend::Backend;
 use common::names;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::{ServiceChoice, ServicePath};
+use common_api::zeroscaler::ServicePath;
 use common_controller::objects::{controller, controller_reference};
 use common_controller::{Failure, WriteError};
 use dashmap::DashMap;
@@ -175,9 +175,6 @@ struct Pass<'a> {
     in_path: bool,
 }
 
-/// Requested public Service and the existing one, if it exists.
-type Front = (ServiceChoice, Option<Arc<Service>>);
-
 /// Public Service of a reconcile.
 struct Public {
     service: Service,
@@ -216,7 +213,7 @@ impl Pass<'_> {
         };
         let protocol = translation::protocol(&self.version);
         let common = self.common();
-        let fronts = self.fronts(&target);
+        let fronts = self.controller.cluster.fronts(&self.version, &target, self.claimant());
         let existing: Vec<_> = fronts.iter().map_while(|(_, existing)| existing.clone()).collect();
         let leads_to = traffic_port(&self.version, &existing, &target);
         let Ok(port) = backend::port(&target, leads_to.as_ref(), protocol) else {
@@ -279,24 +276,6 @@ impl Pass<'_> {
         }
         self.led(paths);
         Ok(true)
-    }
-
-    /// Returns the public Services with their existing objects, the first in precedence first. Omits Services that do
-    /// not exist and must not be created. Returns none if the first one is omitted.
-    fn fronts(&self, target: &Target) -> Vec<Front> {
-        let cluster = &self.controller.cluster;
-        let choice = cluster.choose(&self.version, target, self.claimant());
-        let existing =
-            |asked: &ServiceChoice| cluster.services.get(&Key::new(self.key.namespace(), asked.name.as_str()));
-        let found = choice.names.into_iter().map(|asked| (existing(&asked), asked));
-        let is_there = |(asked, existing): &Front| existing.is_some() || asked.create;
-        let mut found: Vec<_> = found.map(|(existing, asked)| (asked, existing)).collect();
-        if found.first().is_some_and(is_there) {
-            found.retain(is_there)
-        } else {
-            found.clear()
-        }
-        found
     }
 
     /// Records how activators reach the pods.
@@ -379,11 +358,15 @@ impl Pass<'_> {
         if !self.owns(&have) {
             return Err(self.not_owned(name));
         }
-        match services::corrected(&have, want) {
-            Some(next) => {
-                controller.writes.replace(self.key, store, &next, "failed to update private K8s Service").await
-            }
-            None => Ok(Service::clone(&have)),
+        self.corrected(&have, want).await
+    }
+
+    /// Corrects a Service of ours.
+    async fn corrected(&self, have: &Service, want: &Service) -> Result<Service, Error> {
+        let (writes, store) = (&self.controller.writes, &self.controller.cluster.services);
+        match services::corrected(have, want) {
+            Some(next) => writes.replace(self.key, store, &next, "failed to update K8s Service").await,
+            None => Ok(have.clone()),
         }
     }
 
@@ -428,14 +411,7 @@ impl Pass<'_> {
                 self.service.clear();
                 Ok(None) // Its deletion triggers another reconcile.
             }
-            Standing::Absent | Standing::Ours => match services::corrected(&have, &want) {
-                Some(next) => {
-                    let updated =
-                        controller.writes.replace(key, store, &next, "failed to update public K8s Service").await?;
-                    Ok(Some(own(updated)))
-                }
-                None => Ok(Some(own(Service::clone(&have)))),
-            },
+            Standing::Absent | Standing::Ours => Ok(Some(own(self.corrected(&have, &want).await?))),
             Standing::Adopted if self.is_retiring() => Ok(borrowed(self.give_back(&have).await?)),
             Standing::Adopted | Standing::Adoptable => {
                 if standing != Standing::Adoptable && !adopt::needs_adoption(&have) {
