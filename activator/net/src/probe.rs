@@ -15,6 +15,7 @@
 use crate::body::RequestBody;
 use crate::forward::PASSTHROUGH_LB;
 use crate::http1::connection::Http1;
+use crate::http2::connection::Http2;
 use crate::pod::stream::PodStream;
 use crate::pod::tls::PodIo;
 use crate::pool::Pool;
@@ -30,6 +31,7 @@ use http_body_util::{BodyExt, Limited};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Maximum response that is read: `queue`, or a health response of a few bytes.
@@ -54,7 +56,7 @@ pub async fn probe(
                 probes.iter().map(|one| Box::pin(self::probe(pool, one, protocol, passthrough.clone(), timeouts)));
             all(futures::future::join_all(sent).await)
         }
-        Probe::Tcp { port } => tcp(pool, address(port), protocol, timeouts).await,
+        Probe::Tcp { port } => outcome(tcp(pool, address(port), protocol, timeouts).await),
         Probe::QueueProxy => {
             let fields = [
                 (HeaderName::from_static(headers::NETWORK_PROBE), HeaderValue::from_static(headers::QUEUE_VALUE)),
@@ -64,19 +66,23 @@ pub async fn probe(
             let host = (HOST, passthrough.unwrap_or_else(|| pool.host.clone()));
             let fields = fields.into_iter().chain(through).chain([host]);
             let plain = Target { address: pool.address, path: headers::PROBE_PATH, secure: false };
-            http(pool, plain, fields, timeouts, |status, body| {
-                status == StatusCode::OK && body == headers::QUEUE_VALUE.as_bytes()
-            })
-            .await
+            let passes = |status, body: &[u8]| status == StatusCode::OK && body == headers::QUEUE_VALUE.as_bytes();
+            outcome(http(pool, plain, fields, timeouts, passes).await)
         }
         Probe::Http(get) | Probe::Https(get) => {
             let fields = fields_of(get, pool.host.clone());
             let secure = matches!(probe, Probe::Https(_));
             let target = Target { address: address(&get.port), path: &get.path, secure };
-            http(pool, target, fields, timeouts, |status, _| (200..400).contains(&status.as_u16())).await
+            let passes = |status: StatusCode, _: &[u8]| (200..400).contains(&status.as_u16());
+            outcome(http(pool, target, fields, timeouts, passes).await)
         }
-        Probe::Grpc { port, service } => grpc(pool, address(port), service, timeouts).await,
+        Probe::Grpc { port, service } => outcome(grpc(pool, address(port), service, timeouts).await),
     }
+}
+
+/// Joins the outcome of a probe with that of its connect.
+fn outcome(probed: Result<Outcome, Outcome>) -> Outcome {
+    probed.unwrap_or_else(|missed| missed)
 }
 
 /// Combines the outcomes of several probes: the first failure, or the outcome of the first probe if all passed.
@@ -106,41 +112,35 @@ fn fields_of(get: &HttpGet, host: HeaderValue) -> Vec<(HeaderName, HeaderValue)>
 }
 
 /// Connects to the pod's address, or to another port of the pod if `beside` is set.
-async fn connect(
-    pool: &Pool,
-    address: SocketAddr,
-    beside: bool,
-    timeout: Duration,
-) -> Result<(PodStream, Duration), Outcome> {
-    let stream = pool.connect(address, timeout).await.map_err(|missed| match missed {
+async fn connect(pool: &Pool, address: SocketAddr, beside: bool, timeout: Duration) -> Result<PodStream, Outcome> {
+    pool.connect(address, timeout).await.map_err(|missed| match missed {
         Outcome::Refused(took) if beside => Outcome::RefusedBeside(took),
         missed => missed,
-    })?;
-    let round_trip = stream.round_trip;
-    Ok((stream, round_trip))
+    })
 }
 
-async fn tcp(pool: &Arc<Pool>, address: SocketAddr, protocol: Protocol, timeouts: Timeouts) -> Outcome {
+async fn tcp(
+    pool: &Arc<Pool>,
+    address: SocketAddr,
+    protocol: Protocol,
+    timeouts: Timeouts,
+) -> Result<Outcome, Outcome> {
     let own = address == pool.address;
-    let (stream, took) = match connect(pool, address, !own, timeouts.connect).await {
-        Ok(connected) => connected,
-        Err(missed) => return missed,
-    };
-    if own && !pool.is_encrypted() && !pool.relays() {
+    let stream = connect(pool, address, !own, timeouts.connect).await?;
+    let took = stream.round_trip;
+    if own && !pool.is_encrypted() && !pool.relays.load(Ordering::Relaxed) {
         match protocol {
-            Protocol::Http1 => {
-                pool.put_fresh(Http1::new(stream));
-            }
+            Protocol::Http1 => pool.http1.put(Http1::new(stream)),
             Protocol::H2c => {
                 if let Ok(Ok(connection)) =
-                    tokio::time::timeout(pool.answer_timeout(timeouts.answer), pool.new_http2_over(stream)).await
+                    tokio::time::timeout(pool.answer_timeout(timeouts.answer), Http2::new(stream)).await
                 {
-                    pool.put_http2(connection);
+                    pool.http2.put(connection);
                 }
             }
         }
     }
-    Outcome::Passed(Some(took))
+    Ok(Outcome::Passed(Some(took)))
 }
 
 /// Target of an HTTP probe.
@@ -157,7 +157,7 @@ async fn secured(stream: PodStream, secure: bool) -> io::Result<PodIo> {
     }
     let config = tls::unverified().map_err(io::Error::other)?;
     let name = ServerName::from(stream.peer_address()?.ip());
-    Ok(PodIo::Tls(Box::new(TlsConnector::from(config).connect(name, stream).await?)))
+    Ok(PodIo::Right(Box::new(TlsConnector::from(config).connect(name, stream).await?)))
 }
 
 /// Sends an HTTP/1.1 probe over an idle connection, or a new one.
@@ -167,28 +167,27 @@ async fn http(
     fields: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
     timeouts: Timeouts,
     passes: impl Fn(StatusCode, &[u8]) -> bool,
-) -> Outcome {
+) -> Result<Outcome, Outcome> {
     let Target { address, path, secure } = target;
     // A probe gets a pool of its own if it goes to another port, or if it or the requests are encrypted.
     let beside = address != pool.address;
     let alone = beside || pool.is_encrypted() || secure;
     let other = alone.then(|| Arc::new(pool.beside(address)));
     let pool = other.as_ref().unwrap_or(pool);
-    let (connection, took) = match pool.idle(false) {
+    let (connection, took) = match pool.http1.take(false) {
         Some(connection) => (connection, None),
-        None => match connect(pool, address, beside, timeouts.connect).await {
-            Ok((stream, took)) => {
-                let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, secure));
-                let Ok(Ok(stream)) = secured.await else { return Outcome::Unanswered };
-                (Http1::new(stream), Some(took))
-            }
-            Err(missed) => return missed,
-        },
+        None => {
+            let stream = connect(pool, address, beside, timeouts.connect).await?;
+            let took = stream.round_trip;
+            let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, secure));
+            let Ok(Ok(stream)) = secured.await else { return Ok(Outcome::Unanswered) };
+            (Http1::new(stream), Some(took))
+        }
     };
     let mut request = Request::new(());
     match path.parse() {
         Ok(uri) => *request.uri_mut() = uri,
-        Err(_) => return Outcome::Refuted, // The configured path is invalid.
+        Err(_) => return Ok(Outcome::Refuted), // The configured path is invalid.
     }
     request.headers_mut().extend(fields);
     let (head, ()) = request.into_parts();
@@ -198,22 +197,20 @@ async fn http(
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
         Some((status, body))
     };
-    match tokio::time::timeout(pool.answer_timeout(timeouts.answer), answer).await {
+    Ok(match tokio::time::timeout(pool.answer_timeout(timeouts.answer), answer).await {
         Ok(Some((status, body))) if passes(status, &body) => Outcome::Passed(took),
         Ok(Some((StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, _)) | None) | Err(_) => Outcome::Unanswered,
         Ok(Some(_)) => Outcome::Refuted,
-    }
+    })
 }
 
-async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Outcome {
+async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Result<Outcome, Outcome> {
     let beside = address != pool.address;
     let own = !beside && !pool.is_encrypted();
-    let (stream, took) = match connect(pool, address, beside, timeouts.connect).await {
-        Ok(connected) => connected,
-        Err(missed) => return missed,
-    };
+    let stream = connect(pool, address, beside, timeouts.connect).await?;
+    let took = stream.round_trip;
     let answer = async {
-        let connection = pool.new_http2_over(stream).await.ok()?;
+        let connection = Http2::new(stream).await.ok()?;
         let uri = format!("http://{address}/grpc.health.v1.Health/Check");
         let request = Request::post(uri)
             .version(http::Version::HTTP_2)
@@ -226,16 +223,16 @@ async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Ti
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
         Some((connection, is_serving(&body)))
     };
-    match tokio::time::timeout(pool.answer_timeout(timeouts.answer), answer).await {
+    Ok(match tokio::time::timeout(pool.answer_timeout(timeouts.answer), answer).await {
         Ok(Some((connection, true))) => {
             if own {
-                pool.put_http2(connection);
+                pool.http2.put(connection);
             }
             Outcome::Passed(Some(took))
         }
         Ok(Some((_, false))) => Outcome::Refuted,
         Ok(None) | Err(_) => Outcome::Unanswered,
-    }
+    })
 }
 
 /// Encodes a gRPC message: flags, length, and `HealthCheckRequest { string service = 1 }`.

@@ -17,7 +17,7 @@
 //! If a program restarts at its old address, the first segment from a port in `TIME_WAIT` gets a meaningless reply, and
 //! is retransmitted after some 10 ms. A refused connection measures the round trip, too; before the first measurement
 //! the timeout is 100 ms. The response has at least four round trips. An address that has waited long gets longer
-//! timeouts, in case the network is slow. The shell lets one timed-out connect continue beside the next.
+//! timeouts, in case the network is slow.
 
 use std::time::Duration;
 

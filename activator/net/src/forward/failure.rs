@@ -31,6 +31,13 @@ pub enum Failure {
     },
 }
 
+impl Failure {
+    /// Returns the failure of a request that the pod may have received a part of.
+    pub(super) fn of_pod(pool: &Pool, cause: String, evidence: Evidence) -> Self {
+        Self::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence }
+    }
+}
+
 /// Evidence that a failure gives about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
@@ -121,7 +128,7 @@ pub(super) fn broken(pool: &Pool, error: &impl Break, upload: Option<&Upload>, e
         let error = ProxyError::Malformed("the request's body is malformed or incomplete");
         return Failure::Final { error, evidence: Evidence::None };
     }
-    Failure::Final { error: ProxyError::Pod { dest: pool.address, cause: cause_of(error) }, evidence }
+    Failure::of_pod(pool, cause_of(error), evidence)
 }
 
 /// Returns the evidence of a broken connection. `worked` is set if it had carried a response before.

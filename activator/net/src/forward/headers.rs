@@ -120,7 +120,8 @@ pub(crate) fn address(
             head.version = Version::HTTP_11;
             if head.uri.scheme().is_some() || head.uri.authority().is_some() {
                 let mut target = http::uri::Parts::default();
-                target.path_and_query = Some(path_of(&head.uri));
+                let path = head.uri.path_and_query().cloned();
+                target.path_and_query = Some(path.unwrap_or(PathAndQuery::from_static("/")));
                 head.uri = Uri::from_parts(target).map_err(|_| ProxyError::Malformed("malformed request target"))?;
             }
         }
@@ -144,10 +145,6 @@ pub(crate) fn address(
 pub(crate) fn agreed_upgrade(headers: &HeaderMap, requested: &HeaderValue) -> Option<HeaderValue> {
     let protocol = headers.get(header::UPGRADE)?;
     protocol.as_bytes().eq_ignore_ascii_case(requested.as_bytes()).then(|| protocol.clone())
-}
-
-fn path_of(uri: &Uri) -> PathAndQuery {
-    uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
 }
 
 /// Returns the host in a request: the target's authority, else the `Host` field.

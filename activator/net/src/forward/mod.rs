@@ -54,7 +54,7 @@ mod to_http1;
 mod to_http2;
 mod unknown;
 
-use crate::body::RequestBody;
+use crate::body::{RequestBody, Upload};
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::hop_by_hop::strip_response;
@@ -62,7 +62,7 @@ use crate::liveness::Lost;
 use crate::pool::Pool;
 use activator_core::contract::Contract;
 use common::backend::Protocol;
-use failure::Break;
+use failure::{Break, broken, cause_of, is_reset, is_stale};
 pub use failure::{Evidence, Failure, evidence_of_connect};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
@@ -231,8 +231,7 @@ impl Prepared {
     fn unreachable(self: Box<Self>, pool: &Pool, error: &std::io::Error) -> Failure {
         if pool.is_encrypted() && error.kind() == ErrorKind::InvalidData {
             // The certificate is wrong, so a retry does not help.
-            let error = ProxyError::Pod { dest: pool.address, cause: error.to_string() };
-            return Failure::Final { error, evidence: Evidence::None };
+            return Failure::of_pod(pool, error.to_string(), Evidence::None);
         }
         Failure::Elsewhere { cause: format!("connect: {error}"), request: self, evidence: evidence_of_connect(error) }
     }
@@ -245,13 +244,43 @@ impl Prepared {
     /// this was the first attempt.
     fn repeated(mut self: Box<Self>, pool: &Pool, cause: String, evidence: Evidence) -> Failure {
         let is_repeatable = !self.delivery.may_have_run && self.is_repeatable();
-        let body = std::mem::replace(&mut self.body, RequestBody::Empty);
-        let Some(body) = body.rewound().filter(|_| is_repeatable) else {
-            return Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence };
-        };
-        self.body = body;
+        if !self.rewind() || !is_repeatable {
+            return Failure::of_pod(pool, cause, evidence);
+        }
         self.delivery.may_have_run = true;
         Failure::Elsewhere { request: self, cause, evidence }
+    }
+
+    /// Returns the failure of an exchange that broke off before the response began. `is_aged` is set if the connection
+    /// was idle, or had carried a response: it may have been closed regardless of the request.
+    async fn broken_off(
+        mut self: Box<Self>,
+        pool: &Pool,
+        error: &impl Break,
+        upload: Option<&Upload>,
+        evidence: Evidence,
+        is_aged: bool,
+    ) -> Failure {
+        if !is_stale(error) || !self.is_repeatable() {
+            return broken(pool, error, upload, evidence);
+        }
+        let is_reset = self.delivery.contract == Contract::Plain && is_reset(error);
+        if is_aged || self.delivery.may_have_run || evidence != Evidence::None || is_reset {
+            return self.repeated(pool, cause_of(error), evidence);
+        }
+        self.delivery.may_have_run = true;
+        match connected(Box::pin(pool.check()), pool.lost()).await {
+            Ok(()) => broken(pool, error, None, Evidence::None),
+            Err(error) => self.unreachable(pool, &error),
+        }
+    }
+
+    /// Restores the body as it was before anything was sent. Returns false if that is not possible.
+    fn rewind(&mut self) -> bool {
+        let body = std::mem::replace(&mut self.body, RequestBody::Empty).rewound();
+        let is_whole = body.is_some();
+        self.body = body.unwrap_or(RequestBody::Empty);
+        is_whole
     }
 
     /// Returns the failure for a pod that was found gone before its response.

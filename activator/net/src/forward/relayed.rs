@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub const TURNED_AWAY: HeaderName = HeaderName::from_static("zeroscale-turned-away");
 
 /// Head of a request as received.
-pub(super) struct Original {
+pub struct Original {
     method: Method,
     uri: Uri,
     version: Version,
@@ -79,8 +79,8 @@ impl Prepared {
     }
 
     /// Keeps the head in `request`, so that the original request can be restored.
-    pub fn keep_original(request: &Request<RequestBody>) -> KeptHead {
-        KeptHead(Original::of(request))
+    pub fn keep_original(request: &Request<RequestBody>) -> Box<Original> {
+        Original::of(request)
     }
 
     /// Returns the request as received, if its head was kept.
@@ -100,8 +100,8 @@ impl Prepared {
     }
 
     /// Sets the head that [`Prepared::into_original`] restores.
-    pub fn with_original(&mut self, kept: KeptHead) {
-        self.delivery.original = Some(kept.0);
+    pub fn with_original(&mut self, kept: Box<Original>) {
+        self.delivery.original = Some(kept);
     }
 
     /// Reports whether no part of a relayed request was given to a pod, because its body was not asked for. If the
@@ -130,9 +130,6 @@ impl MayHaveRun {
         request.extensions_mut().remove::<Self>().is_some()
     }
 }
-
-/// Head of a request, kept for its return.
-pub struct KeptHead(Box<Original>);
 
 impl Delivery {
     /// Reports whether a response turns the request away.

@@ -1,9 +1,8 @@
 //! Sends requests to pods that speak HTTP/1.1, including upgrades.
 
-use super::failure::{broken, cause_of, evidence_of, is_reset, is_stale};
+use super::failure::{broken, cause_of, evidence_of, is_stale};
 use super::pod_body::Source;
 use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, connected, finish, headers, unless_lost};
-use crate::error::ProxyError;
 use crate::hop_by_hop::strip_response;
 use crate::http1::connection::{Failed, Http1Body};
 use crate::pool::Pool;
@@ -28,7 +27,7 @@ impl Prepared {
             let connection = if self.delivery.may_have_run {
                 connected(Box::pin(pool.new_http1()), pool.lost()).await
             } else {
-                match pool.idle(once) {
+                match pool.http1.take(once) {
                     Some(idle) => Ok(idle),
                     None => connected(Box::pin(pool.http1(once)), pool.lost()).await,
                 }
@@ -58,23 +57,10 @@ impl Prepared {
                 if closed_at_once == CLOSED_AT_ONCE_MAX {
                     return Err(self.unsent(&error));
                 }
-            } else if begun || !self.is_repeatable() || !is_stale(&error) {
+            } else if begun {
                 return Err(broken(pool, &error, upload.as_deref(), evidence));
-            } else if was_idle
-                || self.delivery.may_have_run
-                || evidence != Evidence::None
-                || is_plain && is_reset(&error)
-            {
-                return Err(self.repeated(pool, cause_of(&error), evidence));
             } else {
-                self.delivery.may_have_run = true;
-                return Err(match connected(Box::pin(pool.new_http1()), pool.lost()).await {
-                    Ok(new) => {
-                        pool.put_fresh(new);
-                        broken(pool, &error, None, Evidence::None)
-                    }
-                    Err(error) => self.unreachable(pool, &error),
-                });
+                return Err(Box::pin(self.broken_off(pool, &error, upload.as_deref(), evidence, was_idle)).await);
             }
         }
     }
@@ -123,7 +109,7 @@ impl Prepared {
 fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
     let protocol = headers.get(UPGRADE).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).unwrap_or_default();
     let cause = format!("backend tried to switch protocol {protocol:?} when {requested:?} was requested");
-    Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence: Evidence::None }
+    Failure::of_pod(pool, cause, Evidence::None)
 }
 
 /// Prepares an HTTP/1.1 pod's response for the client.

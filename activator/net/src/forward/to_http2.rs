@@ -1,14 +1,12 @@
 //! Sends requests to pods that speak HTTP/2.
 
 use super::copy::HeadCopy;
-use super::failure::{broken, cause_of, evidence_of, is_reset, is_stale, is_unprocessed};
+use super::failure::{broken, evidence_of, is_unprocessed};
 use super::pod_body::Source;
 use super::{CLOSED_AT_ONCE_MAX, Delivery, Evidence, Failure, PodBody, Prepared, connected, finish};
 use crate::body::RequestBody;
-use crate::error::ProxyError;
 use crate::http2::Failed;
 use crate::pool::Pool;
-use activator_core::contract::Contract;
 use http::{Request, Response, request};
 use std::sync::Arc;
 
@@ -22,7 +20,7 @@ impl Prepared {
             let stream = if self.delivery.may_have_run {
                 connected(Box::pin(pool.new_http2()), pool.lost()).await
             } else {
-                match pool.open_http2() {
+                match pool.http2.open() {
                     Some(open) => Ok(open),
                     None => connected(Box::pin(pool.http2()), pool.lost()).await,
                 }
@@ -31,8 +29,7 @@ impl Prepared {
                 Ok(stream) => stream,
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
-            let (worked, was_idle) = (stream.has_answered(), stream.was_idle());
-            let is_empty = self.body.is_empty();
+            let (worked, was_idle) = (stream.has_answered(), stream.was_idle);
             let Self { head, body, delivery, .. } = *self;
             let (copy, upload) = (HeadCopy::of(&head), body.upload());
             // No race with `lost`: if the pod is lost, its connection breaks, which ends all of its streams.
@@ -49,51 +46,28 @@ impl Prepared {
                         return Err(self.unsent(&error));
                     }
                 }
-                Err(Failed::Refused(problem)) => {
-                    let error = ProxyError::Pod { dest: pool.address, cause: problem.to_owned() };
-                    return Err(Failure::Final { error, evidence: Evidence::None });
+                Err(Failed::Refused(problem)) => return Err(Failure::of_pod(pool, problem.to_owned(), Evidence::None)),
+                Err(Failed::Broken(error, body)) => {
+                    let evidence = evidence_of(&error, worked);
+                    let (Some(head), Some(body)) = (copy, body) else {
+                        return Err(broken(pool, &error, upload.as_deref(), evidence));
+                    };
+                    self = delivery.of(head.into_parts(), body);
+                    if !is_unprocessed(&error) {
+                        let is_aged = worked || was_idle;
+                        return Err(Box::pin(self.broken_off(pool, &error, upload.as_deref(), evidence, is_aged)).await);
+                    }
+                    unprocessed += 1;
+                    if !self.rewind() {
+                        return Err(broken(pool, &error, upload.as_deref(), evidence));
+                    }
+                    if unprocessed > UNPROCESSED_MAX {
+                        return Err(self.unsent(&error));
+                    }
+                    if error.is_go_away() {
+                        pool.http2.leave(&stream); // It accepts no more streams.
+                    }
                 }
-                Err(Failed::Broken(error, body)) => match copy {
-                    Some(head) if is_unprocessed(&error) => {
-                        unprocessed += 1;
-                        let Some(body) = body.and_then(RequestBody::rewound) else {
-                            return Err(broken(pool, &error, upload.as_deref(), Evidence::None));
-                        };
-                        self = delivery.of(head.into_parts(), body);
-                        if unprocessed > UNPROCESSED_MAX {
-                            return Err(self.unsent(&error));
-                        }
-                        if error.is_go_away() {
-                            pool.leave_http2(&stream); // It accepts no more streams.
-                        }
-                    }
-                    Some(head) if is_stale(&error) => {
-                        let evidence = evidence_of(&error, worked);
-                        let body = if is_empty { Some(RequestBody::Empty) } else { body };
-                        let Some(body) = body else {
-                            return Err(broken(pool, &error, upload.as_deref(), evidence));
-                        };
-                        self = delivery.of(head.into_parts(), body);
-                        if !self.is_repeatable() {
-                            return Err(broken(pool, &error, upload.as_deref(), evidence));
-                        }
-                        let is_plain = self.delivery.contract == Contract::Plain;
-                        if worked
-                            || was_idle
-                            || self.delivery.may_have_run
-                            || evidence != Evidence::None
-                            || is_plain && is_reset(&error)
-                        {
-                            return Err(self.repeated(pool, cause_of(&error), evidence));
-                        }
-                        self.delivery.may_have_run = true;
-                        return Err(match connected(Box::pin(pool.new_http2()), pool.lost()).await {
-                            Ok(_) => broken(pool, &error, None, Evidence::None),
-                            Err(error) => self.unreachable(pool, &error),
-                        });
-                    }
-                    _ => return Err(broken(pool, &error, upload.as_deref(), evidence_of(&error, worked))),
-                },
             }
         }
     }

@@ -12,8 +12,6 @@
 //! the other.
 
 use super::{Evidence, Failure, PodBody, Prepared};
-use crate::body::RequestBody;
-use crate::error::ProxyError;
 use crate::pool::Pool;
 use common::backend::Protocol;
 use http::Response;
@@ -51,8 +49,7 @@ impl Prepared {
         }
         // Upgrades fail, because HTTP/2 has none.
         if other == Protocol::H2c && (self.upgrade.is_some() || !pool.takes_http2().await.unwrap_or(false)) {
-            let error = ProxyError::Pod { dest: pool.address, cause: "it speaks neither HTTP/1 nor HTTP/2".to_owned() };
-            return Err(Failure::Final { error, evidence: Evidence::None });
+            return Err(Failure::of_pod(pool, "it speaks neither HTTP/1 nor HTTP/2".to_owned(), Evidence::None));
         }
         self.delivery.protocol = other;
         match self.send_known(pool).await {
@@ -73,12 +70,9 @@ impl Prepared {
     /// Handles a pod that answered an HTTP/1.1 request in HTTP/2. It has not understood the request.
     pub(super) fn answered_in_http2(mut self: Box<Self>, pool: &Pool, cause: String) -> Failure {
         pool.spoken.note(Protocol::Http1, false);
-        match std::mem::replace(&mut self.body, RequestBody::Empty).rewound() {
-            Some(body) => {
-                self.body = body;
-                Failure::Elsewhere { request: self, cause, evidence: Evidence::None }
-            }
-            None => Failure::Final { error: ProxyError::Pod { dest: pool.address, cause }, evidence: Evidence::None },
+        match self.rewind() {
+            true => Failure::Elsewhere { request: self, cause, evidence: Evidence::None },
+            false => Failure::of_pod(pool, cause, Evidence::None),
         }
     }
 }

@@ -15,8 +15,7 @@
 //!
 //! Windows bound the bytes that a pod may send before they are read, per stream and per connection. If the streams'
 //! windows exceeded the connection's, responses that clients do not read would use that up, and all other streams of
-//! the connection would stall. So the number of streams is limited to those that fit, and there are two ways to divide
-//! the window ([`Windows`]).
+//! the connection would stall. So the number of streams is limited to those that fit ([`STREAMS_MAX`]).
 //!
 //! No PINGs are sent. TCP tells whether the pod is alive ([`crate::liveness`]), and gRPC servers close connections with
 //! more than one PING every few minutes, together with their long responses.
@@ -36,15 +35,19 @@ use http_body::Body;
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::SetOnce;
 use tokio::time::{Instant, timeout_at};
 
 /// Receive window of a connection: bytes on all its streams that are not yet forwarded.
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// Maximum number of concurrent streams of a connection, which share its window: large responses are fast, also from
+/// distant pods.
+const STREAMS_MAX: u32 = 32;
 
 /// Maximum decoded head of a response. `h2` resets the stream of a larger one, and closes the connection at four times
 /// the size.
@@ -63,30 +66,6 @@ const UNSAID: usize = usize::MAX - 1;
 /// Maximum number of bytes of one stream that wait to be written.
 const SEND_BUFFER_MAX: usize = 1024 * 1024;
 
-/// Division of a connection's window among its streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Windows {
-    /// Few streams with large windows: large responses are fast, also from distant pods.
-    Wide,
-    /// Many streams with small windows.
-    Narrow,
-}
-
-impl Windows {
-    /// Returns the maximum number of concurrent streams.
-    const fn streams(self) -> u32 {
-        match self {
-            Self::Wide => 32,
-            Self::Narrow => 200,
-        }
-    }
-
-    /// Returns the receive window of each stream.
-    const fn of_a_stream(self) -> u32 {
-        CONNECTION_WINDOW / self.streams()
-    }
-}
-
 /// A handle to the connection, which is closed when its last handle and last stream are dropped.
 #[derive(Clone)]
 pub(crate) struct Http2 {
@@ -94,8 +73,6 @@ pub(crate) struct Http2 {
     /// Worker that drives the connection. Stored here, so that other workers can compare it without touching memory
     /// that changes with each request.
     worker: Option<usize>,
-    /// Number of connections that the pool created before this one. Set by the pool.
-    pub(crate) number: usize,
 }
 
 struct Shared {
@@ -106,38 +83,18 @@ struct Shared {
     in_flight: AtomicUsize,
     /// Maximum number of concurrent streams: the pod's limit, bounded by the number that fits into the window.
     limit: AtomicUsize,
-    windows: Windows,
     made: Instant,
     /// The wait for the pod's limit is over: it has arrived, the time is over, or the connection has ended.
-    settled: AtomicBool,
+    settled: SetOnce<()>,
     /// The pod's settings have arrived.
     said: AtomicBool,
-    /// Notification of the tasks that wait for `settled`.
-    news: Notify,
-}
-
-/// Weak reference that tells whether a connection still exists.
-pub(crate) struct Alive {
-    shared: Weak<Shared>,
-    worker: Option<usize>,
-}
-
-impl Alive {
-    /// Reports whether the connection still exists.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.shared.strong_count() > 0
-    }
-
-    /// Reports whether the caller's worker drives the connection.
-    pub(crate) fn is_here(&self) -> bool {
-        self.worker == worker::current()
-    }
 }
 
 /// A request's place on a connection, returned on drop.
 pub(crate) struct Stream {
     shared: Arc<Shared>,
-    was_idle: bool,
+    /// The connection was idle before this stream.
+    pub(crate) was_idle: bool,
 }
 
 impl Drop for Stream {
@@ -148,9 +105,9 @@ impl Drop for Stream {
 
 impl Http2 {
     /// Sends preface and settings over a connected stream.
-    pub(crate) async fn new(stream: impl Into<PodIo>, windows: Windows) -> Result<Self, h2::Error> {
+    pub(crate) async fn new(stream: impl Into<PodIo>) -> Result<Self, h2::Error> {
         let (sender, connection) = Builder::new()
-            .initial_window_size(windows.of_a_stream())
+            .initial_window_size(CONNECTION_WINDOW / STREAMS_MAX)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST_MAX)
             .initial_max_send_streams(UNSAID)
@@ -163,15 +120,13 @@ impl Http2 {
             closed: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             limit: AtomicUsize::new(STREAMS_AT_FIRST),
-            windows,
             made: Instant::now(),
-            settled: AtomicBool::new(false),
+            settled: SetOnce::new(),
             said: AtomicBool::new(false),
-            news: Notify::new(),
             sender: Mutex::new(sender),
         });
         tokio::spawn(drive(connection, shared.clone()));
-        Ok(Self { shared, worker: worker::current(), number: 0 })
+        Ok(Self { shared, worker: worker::current() })
     }
 
     /// Reports whether the caller's worker drives the connection.
@@ -184,16 +139,6 @@ impl Http2 {
         Arc::ptr_eq(&self.shared, &stream.shared)
     }
 
-    /// Returns the division of the connection's window.
-    pub(crate) fn windows(&self) -> Windows {
-        self.shared.windows
-    }
-
-    /// Returns a weak reference to the connection.
-    pub(crate) fn alive(&self) -> Alive {
-        Alive { shared: Arc::downgrade(&self.shared), worker: self.worker }
-    }
-
     /// Reports whether the connection accepts no more requests.
     pub(crate) fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
@@ -201,7 +146,7 @@ impl Http2 {
 
     /// Reports whether the wait for the pod's stream limit is over.
     pub(crate) fn is_settled(&self) -> bool {
-        self.shared.settled.load(Ordering::Acquire)
+        self.shared.settled.initialized()
     }
 
     /// Reports whether the pod has sent its settings, which proves that it speaks HTTP/2.
@@ -212,8 +157,7 @@ impl Http2 {
     /// Waits until the pod's settings have arrived, the connection has ended, or `within` has passed since it was
     /// created.
     pub(crate) async fn settled(&self, within: Duration) {
-        let news = self.shared.news.notified();
-        if !self.is_settled() && timeout_at(self.shared.made + within, news).await.is_err() {
+        if timeout_at(self.shared.made + within, self.shared.settled.wait()).await.is_err() {
             self.shared.assume_limit();
         }
     }
@@ -242,11 +186,6 @@ impl Http2 {
 }
 
 impl Stream {
-    /// Reports whether the connection was idle before this stream.
-    pub(crate) fn was_idle(&self) -> bool {
-        self.was_idle
-    }
-
     /// Reports whether a response has arrived on the connection before.
     pub(crate) fn has_answered(&self) -> bool {
         self.shared.answered.load(Ordering::Relaxed)
@@ -311,11 +250,11 @@ impl Shared {
     fn note_limit(&self, sender: &SendRequest<Bytes>) {
         let said = sender.current_max_send_streams();
         let taken = match said {
-            UNSAID if self.settled.load(Ordering::Relaxed) => STREAMS_ASSUMED,
+            UNSAID if self.settled.initialized() => STREAMS_ASSUMED,
             UNSAID => STREAMS_AT_FIRST,
             said => said,
         };
-        self.limit.store(taken.min(self.windows.streams() as usize), Ordering::Release);
+        self.limit.store(taken.min(STREAMS_MAX as usize), Ordering::Release);
         if said != UNSAID {
             self.said.store(true, Ordering::Release);
             self.settle();
@@ -330,10 +269,7 @@ impl Shared {
     }
 
     fn settle(&self) {
-        if !self.settled.load(Ordering::Relaxed) {
-            self.settled.store(true, Ordering::Release);
-            self.news.notify_waiters();
-        }
+        let _ = self.settled.set(()); // It may have been over before.
     }
 }
 

@@ -117,8 +117,7 @@ impl Link {
         let connects = self.connects();
         let round_trip = self.round_trip().unwrap_or_default();
         let timeout = silence_max(round_trip).min((round_trip * 4).max(ASK_MIN));
-        let patience = Patience { busy: timeout, doubt: timeout, most: timeout };
-        let connected = connect(self.address, patience, || false, || {}).await;
+        let connected = connect(self.address, Patience::without_doubt(timeout), || false, || {}).await;
         match &connected {
             // The pod answered another connect meanwhile, so it is alive: its full queue dropped this one.
             Err(error) if is_silence(error) && self.connects() != connects => return Ok(()),

@@ -21,10 +21,6 @@ const TICK_CLOSELY: Duration = Duration::from_millis(20);
 /// Idle time before keep-alive's first probe if a response is pending: the kernel's minimum.
 const KEEPALIVE_WAITING: Duration = Duration::from_secs(1);
 
-/// Maximum time, after an unanswered connect, for a connection to prove the pod's silence. Until then the pod gets no
-/// new requests.
-const PROOF_MAX: Duration = Duration::from_millis(300);
-
 /// Number of connections for which memory is kept. Memory for larger bursts is freed.
 const ENTRIES_KEPT: usize = 64;
 
@@ -62,13 +58,11 @@ struct Task {
     liveness: Arc<Liveness>,
     entries: Vec<Entry>,
     asked: JoinSet<(Arc<Link>, io::Result<()>)>,
-    /// Pods that did not answer a connect, with the deadline for a connection's proof that they are gone.
-    unproven: Vec<(Arc<Link>, Instant)>,
 }
 
 impl Task {
     fn new(liveness: Arc<Liveness>) -> Self {
-        Self { liveness, entries: Vec::new(), asked: JoinSet::new(), unproven: Vec::new() }
+        Self { liveness, entries: Vec::new(), asked: JoinSet::new() }
     }
 
     async fn run(mut self, shutdown: CancellationToken) {
@@ -96,8 +90,7 @@ impl Task {
         }
     }
 
-    /// Takes new connections and orders. Returns whether no look is needed: there is no connection, and no pod that
-    /// regains trust at a deadline.
+    /// Takes new connections and orders. Returns whether no look is needed, because there is no connection.
     fn take_in(&mut self) -> bool {
         self.take_opened();
         let doubted = std::mem::take(&mut self.liveness.inbox.lock().doubted);
@@ -108,7 +101,7 @@ impl Task {
             // connections.
             self.cut(&link, |other| other.address.ip() == link.address.ip());
         }
-        self.entries.is_empty() && self.unproven.is_empty()
+        self.entries.is_empty()
     }
 
     fn take_opened(&mut self) {
@@ -146,9 +139,6 @@ impl Task {
         lost.sort_unstable_by_key(|link| link.address);
         lost.dedup_by_key(|link| link.address);
         lost.iter().for_each(|link| self.lose(link));
-        for (link, _) in self.unproven.extract_if(.., |(_, until)| *until <= now) {
-            self.liveness.trust(&link);
-        }
         closely
     }
 
@@ -168,19 +158,14 @@ impl Task {
     fn answered(&mut self, link: &Arc<Link>, answer: &io::Result<()>) {
         let given_up = link.given_up.swap(false, Ordering::Relaxed);
         match answer {
-            Ok(()) => self.liveness.trust(link),
-            Err(error) if is_silence(error) => {
-                if given_up || self.is_silent(link) {
-                    self.lose(link);
-                } else {
-                    self.unproven.push((link.clone(), Instant::now() + PROOF_MAX));
-                }
-            }
-            Err(error) => {
+            Err(error) if !is_silence(error) => {
                 link.answered();
                 let cause = error.to_string();
                 self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, &cause));
             }
+            Err(_) if given_up || self.is_silent(link) => self.lose(link),
+            // A connection may still prove that the pod is gone, as long as the connect counts as unanswered.
+            Ok(()) | Err(_) => self.liveness.trust(link),
         }
     }
 
@@ -194,7 +179,6 @@ impl Task {
 
     /// Declares the pod gone.
     fn lose(&mut self, link: &Arc<Link>) {
-        self.unproven.retain(|(unproven, _)| !Arc::ptr_eq(unproven, link));
         link.answered();
         let cause = "it answers neither bytes nor a connect";
         tracing::warn!(pod = %link.address, cause, "pod gone");
@@ -210,59 +194,5 @@ impl Task {
         for entry in self.entries.iter().filter(|entry| is_of_it(&entry.tracked.link)) {
             entry.tracked.cut(Broken::Lost);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::PodObserver;
-    use super::*;
-    use parking_lot::Mutex;
-    use std::net::SocketAddr;
-
-    /// Notifications, with their times.
-    struct Told(Mutex<Vec<(&'static str, Instant)>>);
-
-    impl Told {
-        fn note(&self, what: &'static str) {
-            self.0.lock().push((what, Instant::now()));
-        }
-    }
-
-    impl PodObserver for Told {
-        fn pod_doubted(&self, _: SocketAddr) {
-            self.note("doubted");
-        }
-
-        fn pod_trusted(&self, _: SocketAddr) {
-            self.note("trusted");
-        }
-
-        fn pod_failed(&self, _: SocketAddr, _: &str) {
-            self.note("failed");
-        }
-    }
-
-    /// Goal: a pod that left our connect unanswered is trusted again if no connection proves that it is gone, even
-    /// without connections. Method: the connect's result is given by hand; a paused clock.
-    #[tokio::test(start_paused = true)]
-    async fn a_pod_in_doubt_is_trusted_again_where_no_connection_is_open() {
-        let (liveness, shutdown) = (Arc::new(Liveness::default()), CancellationToken::new());
-        let link = Link::new(([127, 0, 0, 1], 80).into());
-        let told = Arc::new(Told(Mutex::default()));
-        let observer: Arc<dyn PodObserver> = told.clone();
-        liveness.observe(link.address, Arc::downgrade(&observer));
-        let mut task = Task::new(liveness);
-        link.asking.store(true, Ordering::Relaxed);
-        let start = Instant::now();
-        task.answered(&link, &Err(io::ErrorKind::TimedOut.into()));
-        let running = tokio::spawn(task.run(shutdown.clone()));
-        tokio::time::sleep(Duration::from_secs(3600)).await;
-        let (what, when) = told.0.lock().pop().expect("it is told");
-        assert_eq!((what, told.0.lock().len()), ("trusted", 0));
-        assert!((PROOF_MAX..=PROOF_MAX + TICK).contains(&(when - start)), "{:?}", when - start);
-        assert!(!link.asking.load(Ordering::Relaxed), "it may be asked again");
-        shutdown.cancel();
-        running.await.expect("no panic");
     }
 }

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub(crate) struct Tracked {
     pub(super) link: Arc<Link>,
-    pub(super) socket: SharedSocket,
+    pub(crate) socket: SharedSocket,
     writes: AtomicU32,
     reads: AtomicU32,
     /// The last bytes were ours.
@@ -35,7 +35,7 @@ impl Tracked {
     /// Wraps a new connection to this address.
     ///
     /// # Safety
-    /// See [`SharedSocket::new`]; [`Tracked::close`] and [`Tracked::moved`] take the place of its methods.
+    /// See [`SharedSocket::new`].
     pub(super) unsafe fn new(stream: &TcpStream, link: &Arc<Link>) -> Self {
         Self {
             link: link.clone(),
@@ -73,24 +73,6 @@ impl Tracked {
         self.waiting.store(false, Ordering::Relaxed);
     }
 
-    /// Reports whether nothing has arrived from the pod, including its FIN, according to the kernel.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.socket.is_quiet()
-    }
-
-    /// Ends the sharing, because the owner is about to close the socket.
-    pub(crate) fn close(&self) {
-        self.socket.close();
-    }
-
-    /// Runs an operation of the owner on its socket, which counts as closed if that fails.
-    ///
-    /// # Errors
-    /// Returns the error of `moving`.
-    pub(crate) fn moved<T>(&self, moving: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        self.socket.moved(moving)
-    }
-
     /// Returns the reason why this side closed the connection, if it did.
     pub(crate) fn why_broken(&self) -> Option<io::Error> {
         match self.broken.load(Ordering::Acquire) {
@@ -108,11 +90,6 @@ impl Tracked {
         self.broken.store(why as u8, Ordering::Release);
         self.socket.reset_on_close();
         self.socket.shut_down();
-    }
-
-    /// Makes the owner's close send a reset instead of FIN.
-    pub(crate) fn reset_on_close(&self) {
-        self.socket.reset_on_close();
     }
 
     pub(super) fn counts(&self) -> (u32, u32) {
@@ -139,7 +116,7 @@ mod tests {
         // SAFETY: it is closed below, before `ours` is.
         let tracked = unsafe { Tracked::new(&ours, &Link::new(address)) };
         tracked.cut(Broken::Lost);
-        tracked.close();
+        tracked.socket.close();
         drop(ours);
         let reset = async {
             while !tcp_state(theirs.as_fd()).expect("a TCP socket").closed {

@@ -1,43 +1,37 @@
-//! A connection to a pod, which detects that the pod is gone.
+//! TCP connection to a pod, bounded by the pod's silence. The duration of a response is not measured.
 //!
-//! # The rule
-//!
-//! A pod's kernel answers a connect and acknowledges bytes within a round trip, however slow the pod's program is. A
-//! pod whose kernel does neither for [`silence_max`] is considered gone: the connection is closed, and requests go
-//! elsewhere or fail at once. The duration of a response is not measured. [`crate::liveness`] monitors unacknowledged
-//! bytes.
+//! [`crate::liveness`] monitors the unacknowledged bytes of a tracked connection. Other connections, for probes to
+//! another port, have a TCP user timeout: without it, Linux would retransmit for a minute or two after a probe was given
+//! up. Probes send few bytes, which surely fit, so a pod without room is not taken for a silent one.
 //!
 //! # Connections without traffic
 //!
 //! Nothing is unacknowledged on an idle tunnel, or between two parts of a body. Keep-alive sends a probe after 5 s, and
 //! another a second later. If that is not answered within a second, the connection ends. Lost bytes are retransmitted,
-//! a lost probe is not, so one unanswered probe proves nothing.
+//! a lost probe is not, so one unanswered probe proves nothing. A user timeout would end the connection at the first.
 //!
-//! # TCP user timeout
+//! # Workers
 //!
-//! The timeout is set only if [`crate::liveness`] does not monitor the connection: for probes to another port. With it,
-//! Linux ends a connection at the first unanswered probe. Without it, Linux would retransmit for a minute or two after
-//! a connection was given up and closed, so such a connection is reset.
-//!
-//! The timeout also runs while the peer acknowledges but has no room, and a program may pause reading an upload. So it
-//! is active only for bytes that surely fit ([`SURE_ROOM`]). If more was written that the peer has not taken, the
-//! timeout is switched off until it has.
+//! Each worker has its own I/O driver ([`crate::worker`]), and a socket is registered with the driver of the worker
+//! that created it. If another worker uses the connection, it is registered there instead. Otherwise every response
+//! would wake two threads.
 
 use crate::liveness::silence::silence_max;
 use crate::liveness::{KEEPALIVE, Link, Liveness, Tracked};
 use crate::relay::end::TcpEnd;
 use crate::tcp::coalesced_write;
 use crate::tcp::connect::Connected;
-use crate::tcp::rebind::Rebindable;
-use crate::tcp::user_timeout::{SURE_ROOM, UserTimeout};
+use crate::tcp::user_timeout::UserTimeout;
+use crate::worker;
 use socket2::{SockRef, TcpKeepalive};
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
 /// Time until a keep-alive probe must be answered, and their number: more than one, because a packet may be lost.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,65 +40,44 @@ const KEEPALIVE_RETRIES: u32 = 2;
 /// A connection to a pod.
 #[derive(Debug)]
 pub(crate) struct PodStream {
-    stream: Rebindable,
+    /// `None` after a failed registration with another worker, which closed the socket.
+    stream: Option<TcpStream>,
+    /// Worker whose driver the socket is registered with.
+    worker: Option<usize>,
     /// Time from the connect's start to its answer, as measured by the kernel.
     pub(crate) round_trip: Duration,
-    /// Received bytes show that the peer has taken everything written: HTTP/2, whose peers always read.
-    read_says_taken: bool,
-    /// The owner reported that everything was taken. Applied at the next write, because the timeout is not needed
-    /// before.
-    told_taken: bool,
-    /// Number of written bytes that the peer may not have taken.
-    pending: usize,
-    /// The user timeout is set.
-    bounded: bool,
     /// Liveness tracking, which replaces the user timeout.
-    tracked: Option<Arc<Tracked>>,
+    pub(crate) tracked: Option<Arc<Tracked>>,
 }
 
 impl PodStream {
-    /// Wraps a new connection.
+    /// Wraps a new connection. It is tracked as a connection to the address of a link, or has a user timeout.
     ///
     /// # Errors
     /// The socket is no longer connected.
-    pub(crate) fn new(connected: Connected) -> io::Result<Self> {
+    pub(crate) fn new(connected: Connected, tracking: Option<(&Liveness, &Arc<Link>)>) -> io::Result<Self> {
         let Connected { stream, round_trip } = connected;
         stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
         let keepalive =
             TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_RETRIES);
-        SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-        let mut stream = Self {
-            stream: Rebindable::new(stream),
-            round_trip,
-            read_says_taken: true,
-            told_taken: false,
-            pending: 0,
-            bounded: false,
-            tracked: None,
-        };
-        stream.set_bounded(true)?;
-        Ok(stream)
-    }
-
-    /// Tracks the stream as a connection to the address of `link`.
-    pub(crate) fn track(&mut self, liveness: &Liveness, link: &Arc<Link>) {
-        // SAFETY: the owner of the stream, this or the `TcpEnd` that it becomes, closes `tracked` before its own fields
-        // are dropped. It moves the stream to another worker only while no other thread uses it (`before_write`).
-        self.tracked = self.stream.get().map(|stream| unsafe { liveness.open(stream, link) }).ok();
-        if self.tracked.is_some() {
-            // An error means that the socket is no longer connected. The next read or write reports that.
-            let _ = self.set_bounded(false);
+        socket.set_tcp_keepalive(&keepalive)?;
+        if tracking.is_none() {
+            socket.set_tcp_user_timeout(Some(silence_max(round_trip)))?;
         }
+        // SAFETY: the owner of the stream, this or the `TcpEnd` that it becomes, closes `tracked` before its own fields
+        // are dropped. It moves the stream to another worker only while no other thread uses it (`rebind`).
+        let tracked = tracking.map(|(liveness, link)| unsafe { liveness.open(&stream, link) });
+        Ok(Self { stream: Some(stream), worker: worker::current(), round_trip, tracked })
     }
 
-    /// Converts the stream to a byte stream. Nothing must have been sent.
+    /// Converts the tracked stream to a byte stream. Nothing must have been sent.
     ///
     /// # Errors
     /// The socket is no longer connected.
     pub(crate) fn into_end(mut self) -> io::Result<TcpEnd> {
-        let stream = self.stream.take()?;
-        let bound = self.tracked.is_none().then(|| silence_max(self.round_trip));
-        Ok(TcpEnd::new(stream, UserTimeout::new(bound), self.tracked.take()))
+        let stream = self.stream.take().ok_or(ErrorKind::NotConnected)?;
+        Ok(TcpEnd::new(stream, UserTimeout::new(None), self.tracked.take()))
     }
 
     /// Returns the pod's address.
@@ -112,57 +85,37 @@ impl PodStream {
     /// # Errors
     /// The socket is no longer connected.
     pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
-        self.stream.get()?.peer_addr()
+        self.stream.as_ref().ok_or(ErrorKind::NotConnected)?.peer_addr()
     }
 
-    /// Returns the liveness tracking.
-    pub(crate) fn tracked(&self) -> Option<Arc<Tracked>> {
-        self.tracked.clone()
+    fn socket(&mut self) -> io::Result<Pin<&mut TcpStream>> {
+        Ok(Pin::new(self.stream.as_mut().ok_or(ErrorKind::NotConnected)?))
     }
 
-    /// From now on, only [`PodStream::taken`] reports that the peer has taken everything written: HTTP/1.1.
-    pub(crate) fn takes_until_told(&mut self) {
-        self.read_says_taken = false;
-    }
-
-    /// Records a response, which implies that the peer has taken everything written.
-    pub(crate) fn taken(&mut self) {
-        self.told_taken = true;
-    }
-
-    fn set_bounded(&mut self, bounded: bool) -> io::Result<()> {
-        self.bounded = bounded;
-        #[cfg(target_os = "linux")]
-        SockRef::from(self.stream.get()?).set_tcp_user_timeout(bounded.then(|| silence_max(self.round_trip)))?;
-        Ok(())
-    }
-
-    fn all_taken(&mut self) -> io::Result<()> {
-        self.pending = 0;
-        if self.bounded || self.tracked.is_some() { Ok(()) } else { self.set_bounded(true) }
-    }
-
-    fn before_write(&mut self) -> io::Result<()> {
-        if !self.stream.is_here() {
-            match &self.tracked {
-                Some(tracked) => tracked.moved(|| self.stream.rebind())?,
-                None => self.stream.rebind()?,
-            }
+    /// Registers the socket with the caller's worker, unless it is there. The descriptor stays the same. If the
+    /// worker's driver rejects the socket, it is closed.
+    fn rebind(&mut self) -> io::Result<()> {
+        let here = worker::current();
+        if self.worker == here {
+            return Ok(());
         }
-        if std::mem::take(&mut self.told_taken) { self.all_taken() } else { Ok(()) }
+        self.worker = here;
+        let stream = &mut self.stream;
+        let mut rebind = || {
+            let socket = stream.take().ok_or(ErrorKind::NotConnected)?;
+            *stream = Some(TcpStream::from_std(socket.into_std()?)?);
+            Ok(())
+        };
+        match &self.tracked {
+            Some(tracked) => tracked.socket.moved(rebind),
+            None => rebind(),
+        }
     }
 
-    fn after_write(&mut self, written: &Poll<io::Result<usize>>) -> io::Result<()> {
-        if let Poll::Ready(Ok(n)) = written {
-            if let Some(tracked) = &self.tracked {
-                tracked.wrote();
-            }
-            self.pending = self.pending.saturating_add(*n);
-            if self.bounded && self.pending > SURE_ROOM {
-                return self.set_bounded(false);
-            }
+    fn after_write(&self, written: &Poll<io::Result<usize>>) {
+        if let (Poll::Ready(Ok(_)), Some(tracked)) = (written, &self.tracked) {
+            tracked.wrote();
         }
-        Ok(())
     }
 }
 
@@ -170,7 +123,7 @@ impl PodStream {
 impl Drop for PodStream {
     fn drop(&mut self) {
         if let Some(tracked) = &self.tracked {
-            tracked.close();
+            tracked.socket.close();
         }
     }
 }
@@ -178,27 +131,22 @@ impl Drop for PodStream {
 impl AsyncRead for PodStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = std::task::ready!(Pin::new(self.stream.get_mut()?).poll_read(cx, buffer));
+        let read = ready!(self.socket()?.poll_read(cx, buffer));
+        let Some(tracked) = &self.tracked else { return Poll::Ready(read) };
         if read.is_err() || buffer.filled().len() == before {
             // A connection that we closed ourselves must not look like the pod's end.
-            let broken = self.tracked.as_ref().and_then(|tracked| tracked.why_broken());
-            return Poll::Ready(broken.map_or(read, Err));
+            return Poll::Ready(tracked.why_broken().map_or(read, Err));
         }
-        if let Some(tracked) = &self.tracked {
-            tracked.read();
-        }
-        if self.read_says_taken {
-            self.all_taken()?;
-        }
+        tracked.read();
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for PodStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.before_write()?;
-        let written = Pin::new(self.stream.get_mut()?).poll_write(cx, bytes);
-        self.after_write(&written)?;
+        self.rebind()?;
+        let written = self.socket()?.poll_write(cx, bytes);
+        self.after_write(&written);
         written
     }
 
@@ -207,22 +155,22 @@ impl AsyncWrite for PodStream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.before_write()?;
-        let written = coalesced_write::poll_write(Pin::new(self.stream.get_mut()?), cx, slices);
-        self.after_write(&written)?;
+        self.rebind()?;
+        let written = coalesced_write::poll_write(self.socket()?, cx, slices);
+        self.after_write(&written);
         written
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.get().is_ok_and(AsyncWrite::is_write_vectored)
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(self.stream.get_mut()?).poll_flush(cx)
+        self.socket()?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let ended = std::task::ready!(Pin::new(self.stream.get_mut()?).poll_shutdown(cx));
+        let ended = ready!(self.socket()?.poll_shutdown(cx));
         if let (Ok(()), Some(tracked)) = (&ended, &self.tracked) {
             tracked.ended();
         }

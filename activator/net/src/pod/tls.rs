@@ -17,26 +17,18 @@ use common_runtime::tls::rustls::pki_types::ServerName;
 use common_runtime::tls::{Roots, TlsConnector};
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::either::Either;
 
 /// TLS settings for the pods of one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct PodTls {
     roots: Roots,
     /// Second name that their certificates must contain.
-    pub(crate) user_name: String,
+    user_name: String,
 }
 
-/// A connection to a pod, encrypted or not.
-#[derive(Debug)]
-pub(crate) enum PodIo {
-    /// Plain TCP.
-    Plain(PodStream),
-    /// TLS.
-    Tls(Box<TlsStream<PodStream>>),
-}
+/// A connection to a pod, plain or encrypted.
+pub(crate) type PodIo = Either<PodStream, Box<TlsStream<PodStream>>>;
 
 impl PodTls {
     /// Creates settings for pods of `namespace`, with certificates signed by `roots`.
@@ -59,6 +51,11 @@ impl PodTls {
         SocketAddr::new(plain.ip(), port)
     }
 
+    /// Returns the second name that certificates must contain.
+    pub(crate) fn user_name(&self) -> &str {
+        &self.user_name
+    }
+
     /// Performs the handshake over a connection.
     ///
     /// # Errors
@@ -77,73 +74,13 @@ impl PodTls {
             let problem = format!("san {wanted:?} does not have a matching name in [{names}]");
             return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
         }
-        Ok(PodIo::Tls(Box::new(stream)))
-    }
-}
-
-impl PodIo {
-    /// Returns the TCP stream.
-    pub(crate) fn stream_mut(&mut self) -> &mut PodStream {
-        match self {
-            Self::Plain(stream) => stream,
-            Self::Tls(stream) => stream.get_mut().0,
-        }
+        Ok(PodIo::Right(Box::new(stream)))
     }
 }
 
 impl From<PodStream> for PodIo {
     fn from(stream: PodStream) -> Self {
-        Self::Plain(stream)
-    }
-}
-
-impl AsyncRead for PodIo {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for PodIo {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        Self::Left(stream)
     }
 }
 

@@ -7,8 +7,8 @@
 //!
 //! - At most `idle_max` are kept (upstream: 100 for each address). The surplus is closed on return.
 //! - A connection that is idle for 90 s is closed, as upstream.
-//! - Each sweep also closes three in four of the connections beyond `IDLE_KEPT` that were unused since the previous
-//!   sweep, the youngest first. So a burst leaves little memory behind.
+//! - Each sweep also closes the connections that were unused since the previous sweep, except [`IDLE_KEPT`]. So a burst
+//!   leaves little memory behind.
 
 #![expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
 
@@ -31,7 +31,7 @@ const FRESH_MAX: Duration = Duration::from_millis(5);
 pub(super) const IDLE_KEPT: usize = 1;
 
 /// Idle connections.
-pub(super) struct Http1Pool {
+pub(crate) struct Http1Pool {
     idle_max: usize,
     pub(super) idle: Mutex<Vec<Box<Http1>>>,
 }
@@ -43,7 +43,8 @@ impl Http1Pool {
 
     /// Takes a connection that the pod has not closed, preferably of the caller's worker. With `once`, for a request
     /// that must not run twice: one that the pod is not about to close ([`FRESH_MAX`]).
-    pub(super) fn take(&self, once: bool) -> Option<Box<Http1>> {
+    #[inline]
+    pub(crate) fn take(&self, once: bool) -> Option<Box<Http1>> {
         let now = once.then(Instant::now);
         let is_fresh =
             |connection: &Http1| now.is_none_or(|now| now.saturating_duration_since(connection.idle_since) < FRESH_MAX);
@@ -61,7 +62,7 @@ impl Http1Pool {
     }
 
     /// Adds a connection, if there is room.
-    pub(super) fn put(&self, mut connection: Box<Http1>) {
+    pub(crate) fn put(&self, mut connection: Box<Http1>) {
         connection.was_idle = true;
         let mut idle = self.idle.lock();
         if idle.len() < self.idle_max {
@@ -101,17 +102,10 @@ impl Http1Pool {
         let mut idle = self.idle.lock();
         let idle_for = |connection: &Http1| now.saturating_duration_since(connection.idle_since);
         let is_unneeded = |connection: &Http1| idle_for(connection) >= SWEEP_INTERVAL;
-        let unneeded = idle.iter().filter(|connection| is_unneeded(connection));
-        let mut unneeded: Vec<Instant> = unneeded.map(|connection| connection.made).collect();
-        unneeded.sort_unstable();
-        let surplus = unneeded.len().saturating_sub(IDLE_KEPT);
-        let mut surplus = surplus - surplus / 4;
-        // The oldest stay: connections of one burst share memory pages, and an allocator frees no page that is shared
-        // with a connection that stays.
-        let youngest = unneeded.get(unneeded.len() - surplus).copied();
+        let unneeded = idle.iter().filter(|connection| is_unneeded(connection)).count();
+        let mut surplus = unneeded.saturating_sub(IDLE_KEPT);
         let goes = |connection: &mut Box<Http1>| {
-            let is_young = youngest.is_some_and(|youngest| connection.made >= youngest);
-            let is_surplus = surplus > 0 && is_young && is_unneeded(connection);
+            let is_surplus = surplus > 0 && is_unneeded(connection);
             surplus -= usize::from(is_surplus);
             is_surplus || idle_for(connection) >= IDLE_MAX || !connection.is_alive(false)
         };

@@ -6,43 +6,25 @@
 //!
 //! A new connection carries one request at once. Other requests, before they dial, wait for the pod's stream limit on
 //! it ([`crate::http2::connection`]).
-//!
-//! The first connection of each worker has few streams with large windows, and is preferred while it has room. The
-//! others have many streams with small windows ([`Windows`]). So unread responses occupy at most 4 MiB for each worker
-//! and pod, plus 20 KiB for each stream beyond those.
 
-use crate::http2::connection::{Alive, Http2, Stream, Windows};
+use crate::http2::connection::{Http2, Stream};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Maximum number of HTTP/2 connections to one address. A pod that permits one stream on each is no worse off than an
 /// HTTP/1.1 pod with a client that opens as many connections.
 const HTTP2_MAX: usize = 256;
 
+/// HTTP/2 connections of all workers.
 #[derive(Default)]
-pub(super) struct Http2Pool {
+pub(crate) struct Http2Pool {
     pub(super) connections: Mutex<Vec<Http2>>,
-    /// Connections with large windows, including those that accept no more requests.
-    wide: Mutex<Vec<Alive>>,
-    /// Number of connections made so far.
-    made: AtomicUsize,
     /// Held while another connection is dialled.
     pub(super) dialling: tokio::sync::Mutex<()>,
 }
 
 impl Http2Pool {
-    /// Returns the window division for the caller's next connection.
-    pub(super) fn next_windows(&self) -> Windows {
-        let mut wide = self.wide.lock();
-        wide.retain(Alive::is_alive);
-        if wide.iter().any(Alive::is_here) { Windows::Narrow } else { Windows::Wide }
-    }
-
-    pub(super) fn put(&self, mut connection: Http2) {
-        connection.number = self.made.fetch_add(1, Ordering::Relaxed);
-        if connection.windows() == Windows::Wide {
-            self.wide.lock().push(connection.alive());
-        }
+    /// Adds a connection, if there is room.
+    pub(crate) fn put(&self, connection: Http2) {
         let mut connections = self.connections.lock();
         if connections.len() < HTTP2_MAX {
             connections.push(connection);
@@ -52,7 +34,8 @@ impl Http2Pool {
     /// Reserves a place on the first connection of the caller's worker that has room. If there may be no more
     /// connections, reserves one on the last connection of any worker whose limit is known, regardless of the limit, so
     /// that the request waits there.
-    pub(super) fn open(&self) -> Option<Stream> {
+    #[inline]
+    pub(crate) fn open(&self) -> Option<Stream> {
         let mut connections = self.connections.lock();
         let mut here = connections.iter().filter(|connection| connection.is_here() && !connection.is_closed());
         let with_room = here.find_map(Http2::try_reserve);
@@ -64,32 +47,16 @@ impl Http2Pool {
         })
     }
 
-    /// Returns the number of connections made so far.
-    pub(super) fn made(&self) -> usize {
-        self.made.load(Ordering::Relaxed)
-    }
-
-    /// Reserves a place on the newest connection of the caller's worker, if its number is at least `made` and it has
-    /// room.
-    pub(super) fn open_since(&self, made: usize) -> Option<Stream> {
-        self.newest_since(made)?.try_reserve()
-    }
-
-    /// Returns the newest connection of the caller's worker, if its number is at least `made` and the pod has not sent
-    /// its stream limit there yet.
-    pub(super) fn unsettled_since(&self, made: usize) -> Option<Http2> {
-        self.newest_since(made).filter(|newest| !newest.is_settled())
-    }
-
-    /// Returns the newest connection of the caller's worker, if its number is at least `made` and it is open.
-    fn newest_since(&self, made: usize) -> Option<Http2> {
+    /// Returns the newest connection of the caller's worker, if it is open and the pod has not sent its stream limit there
+    /// yet.
+    pub(super) fn unsettled(&self) -> Option<Http2> {
         let connections = self.connections.lock();
-        let newest = connections.iter().rfind(|connection| connection.is_here() && connection.number >= made)?;
-        (!newest.is_closed()).then(|| newest.clone())
+        let newest = connections.iter().rfind(|connection| connection.is_here())?;
+        (!newest.is_closed() && !newest.is_settled()).then(|| newest.clone())
     }
 
     /// Removes the connection of `left`, so that new requests take another one. Its streams continue.
-    pub(super) fn leave(&self, left: &Stream) {
+    pub(crate) fn leave(&self, left: &Stream) {
         self.connections.lock().retain(|connection| !connection.is_of(left));
     }
 

@@ -3,7 +3,6 @@
 //! | file | content |
 //! |---|---|
 //! | [`dialling`] | new connections: timeouts, concurrency, TLS |
-//! | [`probe_connect`] | connects of probes |
 //! | [`spoken`] | detected HTTP version of the pod |
 //! | [`http1`], [`http2`] | reusable connections |
 //! | [`sweep`] | closing idle connections |
@@ -15,7 +14,6 @@
 mod dialling;
 mod http1;
 mod http2;
-mod probe_connect;
 mod spoken;
 mod sweep;
 #[cfg(test)]
@@ -25,20 +23,20 @@ use crate::http1::connection::{Http1, ReturnIdle};
 use crate::http2::connection::{Http2, Stream};
 use crate::liveness::{self, Link, Liveness, Lost, PodObserver};
 use crate::pod::stream::PodStream;
-use crate::pod::tls::{PodIo, PodTls};
+use crate::pod::tls::PodTls;
 use crate::relay::end::TcpEnd;
 use crate::relay::mark;
+use crate::tcp::connect::{Patience, connect};
 use activator_core::backends::{Outcome, answer_min};
 use common::backend::Protocol;
 use common_runtime::tls::Roots;
 use dashmap::DashMap;
-use dialling::Dialler;
+use dialling::{DIALS_MAX, target_of};
 use foldhash::fast::RandomState;
 use http::HeaderValue;
 use http1::Http1Pool;
 use http2::Http2Pool;
 use parking_lot::Mutex;
-use probe_connect::ProbeConnects;
 use spoken::PodHttp;
 use std::future::poll_fn;
 use std::io;
@@ -47,6 +45,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::ReadBuf;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -56,12 +55,16 @@ pub struct Pool {
     pub address: SocketAddr,
     /// Address of requests, as a `Host` header.
     pub(crate) host: HeaderValue,
-    dialler: Dialler,
-    probes: ProbeConnects,
-    http1: Http1Pool,
-    http2: Http2Pool,
-    /// The pod receives relayed connections without HTTP.
-    relays: AtomicBool,
+    /// TLS settings of requests; `None` if they are plain.
+    tls: Option<PodTls>,
+    /// Permits to dial.
+    permits: Semaphore,
+    link: Arc<Link>,
+    liveness: Arc<Liveness>,
+    pub(crate) http1: Http1Pool,
+    pub(crate) http2: Http2Pool,
+    /// The pod receives relayed connections without HTTP, so no connection is kept for a first request.
+    pub(crate) relays: AtomicBool,
     /// Detected HTTP version of the pod.
     pub(crate) spoken: PodHttp,
     /// Time of its last logged failure.
@@ -77,27 +80,27 @@ const SETTLES_WITHIN: Duration = Duration::from_millis(500);
 
 impl Pool {
     fn new(address: SocketAddr, tls: Option<PodTls>, idle_max: usize, liveness: Arc<Liveness>) -> Self {
-        let dialler = Dialler::new(address, tls, liveness);
-        let host = HeaderValue::try_from(dialler.target().to_string()).unwrap_or(HeaderValue::from_static("pod"));
-        let (probes, http1, http2) = (ProbeConnects::default(), Http1Pool::new(idle_max), Http2Pool::default());
+        let target = target_of(address, tls.as_ref()).to_string();
+        let host = HeaderValue::try_from(target).unwrap_or(HeaderValue::from_static("pod"));
+        let (permits, link) = (Semaphore::new(DIALS_MAX), Link::new(address));
+        let (http1, http2) = (Http1Pool::new(idle_max), Http2Pool::default());
         let (relays, spoken, told) = (AtomicBool::new(false), PodHttp::default(), Mutex::default());
-        Self { address, host, dialler, probes, http1, http2, relays, spoken, told }
+        Self { address, host, tls, permits, link, liveness, http1, http2, relays, spoken, told }
     }
 
     /// Creates a pool for probes to another port of the same pod.
     pub(crate) fn beside(&self, address: SocketAddr) -> Self {
-        let liveness = self.dialler.liveness().clone();
-        Self { probes: self.probes.clone(), ..Self::new(address, None, 0, liveness) }
+        Self::new(address, None, 0, self.liveness.clone())
     }
 
     /// Reports whether any connect to the address has ever succeeded.
     pub fn has_connected(&self) -> bool {
-        self.dialler.round_trip().is_some()
+        self.link.round_trip().is_some()
     }
 
     /// Reports whether requests are encrypted. Probes never are.
     pub fn is_encrypted(&self) -> bool {
-        self.dialler.tls().is_some()
+        self.tls.is_some()
     }
 
     /// Connects for a probe to a plain port, within `timeout`.
@@ -105,63 +108,49 @@ impl Pool {
     /// # Errors
     /// Returns the probe's outcome if the pod could not be connected to.
     pub(crate) async fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<PodStream, Outcome> {
-        let connected = self.probes.connect(address, timeout).await?;
+        let start = Instant::now();
+        let connected = connect(address, Patience::without_doubt(timeout), || false, || {}).await;
+        let connected = connected.map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => Outcome::Refused(start.elapsed()),
+            _ => Outcome::Unanswered,
+        })?;
         let own = address == self.address;
-        let stream = if own { self.dialler.connected(connected) } else { PodStream::new(connected) };
+        let stream = if own { self.connected(connected) } else { PodStream::new(connected, None) };
         stream.map_err(|_| Outcome::Unanswered)
     }
 
     /// Extends `timeout`, which is meant for a nearby pod, to at least a few round trips.
     pub(crate) fn answer_timeout(&self, timeout: Duration) -> Duration {
-        timeout.max(self.dialler.round_trip().map_or(timeout, answer_min))
+        timeout.max(self.link.round_trip().map_or(timeout, answer_min))
     }
 
     /// Returns a signal that the pod was found gone from now on. Create it before sending a request, so that no signal
     /// is missed.
     pub(crate) fn lost(&self) -> Lost<'_> {
-        self.dialler.lost()
+        self.link.lost()
     }
 
     /// Starts to check whether the pod is alive, because the kernel has given up a connection or the route.
     pub fn doubt(&self) {
-        self.dialler.doubt();
+        self.liveness.doubt(&self.link);
     }
 
     /// Ends every connection to the pod, idle or not.
     fn cut(&self) {
         self.close();
-        self.dialler.cut();
+        self.liveness.cut(&self.link);
     }
 
-    /// Returns an idle HTTP/1.1 connection that the pod has not closed. `once` is set for a request that must not run
-    /// twice.
-    #[inline]
-    pub(crate) fn idle(&self, once: bool) -> Option<Box<Http1>> {
-        self.http1.take(once)
-    }
-
-    /// Reports whether the pod receives connections without HTTP, so that no connection is kept for a first request.
-    pub(crate) fn relays(&self) -> bool {
-        self.relays.load(Ordering::Relaxed)
-    }
-
-    /// Adds a probe's HTTP/1.1 connection on which nothing was sent yet.
-    pub(crate) fn put_fresh(&self, connection: Box<Http1>) {
-        self.http1.put(connection);
-    }
-
-    /// Returns an HTTP/1.1 connection: [idle](Self::idle) or new.
+    /// Returns an HTTP/1.1 connection, idle or new. `once` is set for a request that must not run twice.
     ///
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn http1(&self, once: bool) -> io::Result<Box<Http1>> {
-        if let Some(connection) = self.idle(once) {
+        if let Some(connection) = self.http1.take(once) {
             return Ok(connection);
         }
-        let start = Instant::now();
-        let _permit = self.dialler.permit().await?;
-        self.dialler.answers_since(start)?;
-        if let Some(connection) = self.idle(once) {
+        let _permit = self.permit().await?;
+        if let Some(connection) = self.http1.take(once) {
             return Ok(connection);
         }
         if once {
@@ -175,10 +164,17 @@ impl Pool {
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn new_http1(&self) -> io::Result<Box<Http1>> {
-        let start = Instant::now();
-        let _permit = self.dialler.permit().await?;
-        self.dialler.answers_since(start)?;
+        let _permit = self.permit().await?;
         self.dial_http1().await
+    }
+
+    /// Checks by a new connection whether the pod is alive.
+    ///
+    /// # Errors
+    /// The pod could not be connected to.
+    pub(crate) async fn check(&self) -> io::Result<()> {
+        let _permit = self.permit().await?;
+        self.dial().await.map(drop)
     }
 
     /// Dials an HTTP/1.1 connection for an upgrade, which does not return it and must not get a stale one.
@@ -186,7 +182,7 @@ impl Pool {
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn dial_http1(&self) -> io::Result<Box<Http1>> {
-        Ok(Http1::new(self.dialler.dial().await?))
+        Ok(Http1::new(self.dial().await?))
     }
 
     /// Dials a dedicated connection for plain bytes.
@@ -199,12 +195,10 @@ impl Pool {
             // This closes a probe's connection: the pod may serve only one client, and wait for input on that one.
             self.close();
         }
-        let start = Instant::now();
         let lost = self.lost();
         let connecting = async {
-            let _permit = self.dialler.permit().await?;
-            self.dialler.answers_since(start)?;
-            self.dialler.dial_plain(self.address).await?.into_end()
+            let _permit = self.permit().await?;
+            self.dial_plain(self.address).await?.into_end()
         };
         tokio::select! {
             biased; // A connection that is established counts.
@@ -233,10 +227,8 @@ impl Pool {
     /// # Errors
     /// The pod could not be connected to, or closed the connection.
     pub async fn speaks_first(&self, within: Duration) -> io::Result<bool> {
-        let start = Instant::now();
-        let permit = self.dialler.permit().await?;
-        self.dialler.answers_since(start)?;
-        let mut end = self.dialler.dial_plain(self.address).await?.into_end()?;
+        let permit = self.permit().await?;
+        let mut end = self.dial_plain(self.address).await?.into_end()?;
         drop(permit);
         let mut byte = [0; 1];
         let mut read = ReadBuf::new(&mut byte);
@@ -246,42 +238,36 @@ impl Pool {
         }
     }
 
-    /// Reserves a place on an HTTP/2 connection: one with room, or a new one.
+    /// Reserves a place on an HTTP/2 connection: one with room, or a new one. Before it dials, it waits for the pod's
+    /// stream limit on the worker's newest connection, which may have room. It does not hold the lock meanwhile, because
+    /// the dials of all workers take that.
     ///
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn http2(&self) -> io::Result<Stream> {
-        match self.open_http2() {
-            Some(found) => Ok(found),
-            None => self.http2_since(0, || self.open_http2()).await,
+        let start = Instant::now();
+        loop {
+            let dialling = self.http2.dialling.lock().await;
+            self.link.answers_since(start)?;
+            if let Some(found) = self.http2.open() {
+                return Ok(found);
+            }
+            let Some(newest) = self.http2.unsettled() else { return self.dial_http2().await };
+            drop(dialling);
+            newest.settled(self.answer_timeout(SETTLES_WITHIN)).await;
         }
     }
 
-    /// Reserves a place on an HTTP/2 connection that was created after this call, for any of the worker's requests:
-    /// that the pod accepts one proves that it is alive.
+    /// Reserves a place on a new HTTP/2 connection, even if others have room: that the pod accepts one proves that it is
+    /// alive.
     ///
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn new_http2(&self) -> io::Result<Stream> {
-        let made = self.http2.made();
-        self.http2_since(made, || self.http2.open_since(made)).await
-    }
-
-    /// Reserves a place that `open` finds, or one on a new connection. Before it dials, it waits for the pod's stream
-    /// limit on the worker's newest connection with a number of at least `made`, which may have room. It does not hold
-    /// the lock meanwhile, because the dials of all workers take that.
-    async fn http2_since(&self, made: usize, open: impl Fn() -> Option<Stream>) -> io::Result<Stream> {
         let start = Instant::now();
-        loop {
-            let dialling = self.http2.dialling.lock().await;
-            self.dialler.answers_since(start)?;
-            if let Some(found) = open() {
-                return Ok(found);
-            }
-            let Some(newest) = self.http2.unsettled_since(made) else { return self.dial_http2().await };
-            drop(dialling);
-            newest.settled(self.answer_timeout(SETTLES_WITHIN)).await;
-        }
+        let _dialling = self.http2.dialling.lock().await;
+        self.link.answers_since(start)?;
+        self.dial_http2().await
     }
 
     /// Reports whether the pod speaks HTTP/2. If that is unknown, a new connection shows it: an HTTP/2 pod sends its
@@ -298,8 +284,8 @@ impl Pool {
         if !self.http2.is_empty() {
             return Ok(true);
         }
-        self.dialler.answers_since(start)?;
-        let Ok(connection) = self.new_http2_over(self.dialler.dial().await?).await else { return Ok(false) };
+        self.link.answers_since(start)?;
+        let Ok(connection) = Http2::new(self.dial().await?).await else { return Ok(false) };
         connection.settled(self.answer_timeout(SETTLES_WITHIN)).await;
         let said = connection.has_settings();
         if said {
@@ -307,39 +293,15 @@ impl Pool {
         } else if connection.is_closed() {
             return Ok(false);
         }
-        self.put_http2(connection);
+        self.http2.put(connection);
         Ok(true)
     }
 
     async fn dial_http2(&self) -> io::Result<Stream> {
-        let connection = self.new_http2_over(self.dialler.dial().await?).await.map_err(io::Error::other)?;
+        let connection = Http2::new(self.dial().await?).await.map_err(io::Error::other)?;
         let place = connection.reserve();
-        self.put_http2(connection);
-        Ok(place)
-    }
-
-    /// Creates an HTTP/2 connection over a connected stream.
-    ///
-    /// # Errors
-    /// The pod has closed it.
-    pub(crate) async fn new_http2_over(&self, stream: impl Into<PodIo>) -> Result<Http2, h2::Error> {
-        Http2::new(stream, self.http2.next_windows()).await
-    }
-
-    /// Adds an HTTP/2 connection.
-    pub(crate) fn put_http2(&self, connection: Http2) {
         self.http2.put(connection);
-    }
-
-    /// Reserves a place on an existing HTTP/2 connection.
-    #[inline]
-    pub(crate) fn open_http2(&self) -> Option<Stream> {
-        self.http2.open()
-    }
-
-    /// Makes new requests take another HTTP/2 connection than that of `left`. Its streams continue.
-    pub(crate) fn leave_http2(&self, left: &Stream) {
-        self.http2.leave(left);
+        Ok(place)
     }
 
     /// Reports whether another failure of the pod should be logged: at most one per minute.
@@ -401,33 +363,25 @@ impl Pools {
 
     /// Returns the pool of an address for requests to pods of `namespace`, and creates it if needed.
     pub fn get(&self, address: SocketAddr, namespace: &str) -> Arc<Pool> {
-        let Some(roots) = &self.roots else {
-            if let Some(pool) = self.by_address.get(&address) {
-                return pool.clone();
-            }
-            let new = || Arc::new(Pool::new(address, None, self.idle_max, self.liveness.clone()));
-            return self.by_address.entry(address).or_insert_with(new).clone();
-        };
-        let tls = PodTls::new(roots.clone(), namespace);
-        if let Some(pool) = self.by_address.get(&address)
-            && pool.dialler.tls().is_some_and(|of| of.user_name == tls.user_name)
-        {
-            return pool.clone();
-        }
-        // There is no pool, or it belongs to a pod of another namespace that had the address before.
-        let pool = Arc::new(Pool::new(address, Some(tls), self.idle_max, self.liveness.clone()));
-        self.by_address.insert(address, pool.clone());
-        pool
+        self.pool(address, self.roots.as_ref().map(|roots| PodTls::new(roots.clone(), namespace)))
     }
 
     /// Returns the pool of another activator's address.
     pub fn of_activator(&self, address: SocketAddr) -> Arc<Pool> {
-        if let Some(pool) = self.by_address.get(&address) {
+        self.pool(address, self.roots.clone().map(PodTls::of_activator))
+    }
+
+    fn pool(&self, address: SocketAddr, tls: Option<PodTls>) -> Arc<Pool> {
+        let is_it = |pool: &Pool| pool.tls.as_ref().map(PodTls::user_name) == tls.as_ref().map(PodTls::user_name);
+        if let Some(pool) = self.by_address.get(&address).filter(|pool| is_it(pool)) {
             return pool.clone();
         }
-        let tls = self.roots.clone().map(PodTls::of_activator);
-        let new = || Arc::new(Pool::new(address, tls, self.idle_max, self.liveness.clone()));
-        self.by_address.entry(address).or_insert_with(new).clone()
+        let new = || Arc::new(Pool::new(address, tls.clone(), self.idle_max, self.liveness.clone()));
+        let mut pool = self.by_address.entry(address).or_insert_with(new);
+        if !is_it(&pool) {
+            *pool = new(); // The other one belongs to a pod of another namespace that had the address before.
+        }
+        pool.clone()
     }
 
     /// Removes an address that no revision lists any more.

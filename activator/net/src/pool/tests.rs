@@ -3,10 +3,8 @@
 use super::http1::{IDLE_KEPT, IDLE_MAX};
 use super::sweep::SWEEP_INTERVAL;
 use super::*;
-use crate::http2::connection::Windows;
 use crate::worker::WorkerRuntimes;
 use socket2::{SockFilter, SockRef};
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::num::NonZeroUsize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -60,9 +58,9 @@ async fn idle_connections_are_taken_again_latest_first_and_bounded() {
         assert!(!connection.reused);
         pool.return_idle(connection);
     }
-    assert!(pool.idle(false).is_some_and(|connection| connection.reused));
-    assert!(pool.idle(false).is_some());
-    assert!(pool.idle(false).is_none(), "the third was closed");
+    assert!(pool.http1.take(false).is_some_and(|connection| connection.reused));
+    assert!(pool.http1.take(false).is_some());
+    assert!(pool.http1.take(false).is_none(), "the third was closed");
 }
 
 /// Goal: a worker takes its own idle connections first, and others' only if it has none. Method: one connection on each
@@ -85,13 +83,14 @@ async fn a_worker_takes_its_own_connections_first() {
         let pool = pool.clone();
         worker.spawn(async move { pool.return_idle(connection) }).await.expect("no panic");
     }
-    let taking = first.spawn(async move { [(); 3].map(|()| pool.idle(false).map(|connection| connection.is_here())) });
+    let taking =
+        first.spawn(async move { [(); 3].map(|()| pool.http1.take(false).map(|connection| connection.is_here())) });
     assert_eq!(taking.await.expect("no panic"), [Some(true), Some(false), None]);
 }
 
-/// Goal: each sweep closes three in four of the connections left by a burst; one stays, and is closed when it is old.
+/// Goal: a sweep closes the connections left by a burst. The last one that was used stays, and is closed when it is old.
 #[tokio::test]
-async fn most_of_what_nobody_needs_goes_with_each_sweep() {
+async fn what_nobody_needs_goes_with_the_next_sweep() {
     let listener = listen().await;
     let pool = Pool::new(listener.local_addr().expect("bound"), None, 100, Arc::default());
     let mut open = Vec::new();
@@ -104,13 +103,10 @@ async fn most_of_what_nobody_needs_goes_with_each_sweep() {
         pool.sweep(begin + after);
         pool.http1.idle.lock().len()
     };
-    let oldest: Vec<Instant> =
-        pool.http1.idle.lock().iter().take(IDLE_KEPT).map(|connection| connection.made).collect();
-    pool.http1.idle.lock().reverse();
+    let latest = pool.http1.idle.lock().last().map(|connection| connection.idle_since);
     assert_eq!(left(SWEEP_INTERVAL / 2), 20, "needed lately");
-    assert_eq!([2, 3, 4, 5, 6].map(|n| left(SWEEP_INTERVAL * n)), [5, 2, 1, 1, 1]);
-    let stayed: BTreeSet<Instant> = pool.http1.idle.lock().iter().map(|connection| connection.made).collect();
-    assert_eq!(stayed, BTreeSet::from_iter(oldest));
+    assert_eq!([2, 3].map(|n| left(SWEEP_INTERVAL * n)), [IDLE_KEPT; 2]);
+    assert_eq!(pool.http1.idle.lock().last().map(|connection| connection.idle_since), latest);
     assert_eq!(left(IDLE_MAX + SWEEP_INTERVAL), 0);
 }
 
@@ -131,7 +127,7 @@ async fn a_connection_that_the_pod_closed_is_not_taken() {
     })
     .await
     .expect("the close arrives");
-    assert!(pool.idle(false).is_none());
+    assert!(pool.http1.take(false).is_none());
 }
 
 #[tokio::test]
@@ -146,7 +142,7 @@ async fn all_addresses_together_are_bounded() {
         tokio::time::sleep(Duration::from_millis(2)).await; // So that no two became idle at the same instant.
     }
     pools.sweep(Instant::now());
-    let left: Vec<bool> = kept.iter().map(|(pool, _)| pool.idle(false).is_some()).collect();
+    let left: Vec<bool> = kept.iter().map(|(pool, _)| pool.http1.take(false).is_some()).collect();
     assert_eq!(left, [false, false, true, true, true], "the longest idle ones went");
 }
 
@@ -201,24 +197,6 @@ async fn a_pods_failures_are_told_of_once_a_minute() {
         assert_eq!(pool.is_told_again(start + Duration::from_millis(at)), told, "at {at} ms");
     }
     assert!(other.is_told_again(start));
-}
-
-/// Goal: one connection of each worker has large windows, until it is closed, even if it accepts no more requests.
-#[tokio::test]
-async fn one_http2_connection_of_a_worker_has_large_windows() {
-    let listener = listen().await;
-    let pools = Pools::start((2, 10), None, CancellationToken::new());
-    let pool = pools.get(listener.local_addr().expect("bound"), "ns");
-    let mut streams = Vec::new();
-    let windows = || pool.http2.connections.lock().iter().map(Http2::windows).collect::<Vec<_>>();
-    while windows().len() < 3 {
-        streams.push(pool.http2().await.expect("accepted"));
-    }
-    assert_eq!(windows(), [Windows::Wide, Windows::Narrow, Windows::Narrow]);
-    pool.leave_http2(&streams[0]);
-    assert_eq!(pool.http2.next_windows(), Windows::Narrow, "its streams run on");
-    streams.clear();
-    assert_eq!(pool.http2.next_windows(), Windows::Wide);
 }
 
 /// Goal: a new HTTP/2 connection carries one request at once, and more up to the pod's limit once that is known. A
@@ -285,35 +263,13 @@ async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dial
     dialled.expect("no panic").expect("accepted");
 }
 
-/// Goal: a requested new connection is newer than the request, even if another worker has dialled meanwhile: the
-/// caller's own connection may be older.
+/// Goal: a requested new connection is new even if the worker has one with room.
 #[tokio::test]
-async fn a_new_http2_connection_is_new_for_its_worker() {
+async fn a_new_http2_connection_is_new() {
     let listener = listen().await;
-    let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
-    let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
-    let old = pool.http2().await.expect("accepted");
-    let is_old = |stream: &Stream| {
-        pool.http2.connections.lock().iter().any(|connection| connection.is_of(&old) && connection.is_of(stream))
-    };
-    let dialling = pool.http2.dialling.lock().await;
-    let mut asked = Box::pin(pool.new_http2());
-    assert!(futures::poll!(&mut asked).is_pending());
-    let elsewhere = pool.clone();
-    let dialled = workers.next().spawn(async move { elsewhere.dial_http2().await });
-    let elsewhere = dialled.await.expect("no panic").expect("accepted");
-    drop(dialling);
-    let new = asked.await.expect("accepted");
-    assert!(!is_old(&new), "its own, which is older");
-    // A connection made since then by the same worker suffices.
-    let dialling = pool.http2.dialling.lock().await;
-    let mut asked = Box::pin(pool.new_http2());
-    assert!(futures::poll!(&mut asked).is_pending());
-    let newest = pool.dial_http2().await.expect("accepted");
-    drop(dialling);
-    let found = asked.await.expect("accepted");
-    assert!(
-        pool.http2.connections.lock().iter().any(|connection| connection.is_of(&newest) && connection.is_of(&found))
-    );
-    drop((old, elsewhere));
+    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    drop(pool.http2().await.expect("accepted"));
+    let new = pool.new_http2().await.expect("accepted");
+    let place = pool.http2.connections.lock().iter().position(|connection| connection.is_of(&new));
+    assert_eq!(place, Some(1));
 }

@@ -123,7 +123,7 @@ impl TcpEnd {
 impl Drop for TcpEnd {
     fn drop(&mut self) {
         if let Some(tracked) = &self.tracked {
-            tracked.close();
+            tracked.socket.close();
         }
     }
 }

@@ -4,7 +4,7 @@
 //! expired timer only shows that time has passed here: on a busy machine, the task may run late. So the kernel's state
 //! decides whether the connect was answered, and how long that took.
 
-use crate::tcp::state::{TcpState, tcp_state};
+use crate::tcp::state::tcp_state;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::SocketAddr;
@@ -21,62 +21,6 @@ pub(crate) struct Connected {
     pub(crate) round_trip: Duration,
 }
 
-/// A connect in progress.
-#[derive(Debug)]
-pub(crate) struct Connecting {
-    pub(crate) address: SocketAddr,
-    pub(crate) start: Instant,
-    /// Becomes writable when the connect has ended.
-    stream: TcpStream,
-}
-
-impl Connecting {
-    /// Starts the connect.
-    ///
-    /// # Errors
-    /// The address is unreachable, or the connect was refused at once.
-    pub(crate) fn begin(address: SocketAddr) -> io::Result<Self> {
-        let start = Instant::now();
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-        match socket.connect(&address.into()) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
-            _ => Ok(Self { address, start, stream: TcpStream::from_std(socket.into())? }),
-        }
-    }
-
-    /// Waits until the connect has succeeded or failed.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost.
-    pub(crate) async fn ended(&self) {
-        // The next look at the socket reports the error again.
-        let _ = self.stream.writable().await;
-    }
-
-    /// Reports whether the connect has ended. The runtime may not know it yet.
-    pub(crate) fn has_ended(&self) -> bool {
-        !self.state().is_ok_and(|state| state.connecting)
-    }
-
-    /// Returns the connection.
-    ///
-    /// # Errors
-    /// The connect was refused, or the address is unreachable.
-    pub(crate) fn finish(self) -> io::Result<Connected> {
-        if let Some(refused) = self.stream.take_error()? {
-            return Err(refused);
-        }
-        // The value is zero if a segment was lost.
-        let measured = self.state()?.round_trip;
-        let round_trip = if measured.is_zero() { self.start.elapsed() } else { measured };
-        Ok(Connected { stream: self.stream, round_trip })
-    }
-
-    fn state(&self) -> io::Result<TcpState> {
-        tcp_state(self.stream.as_fd())
-    }
-}
-
 /// Durations of an unanswered connect, in three steps that never decrease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -87,6 +31,13 @@ pub(crate) struct Patience {
     pub(crate) doubt: Duration,
     /// Total time.
     pub(crate) most: Duration,
+}
+
+impl Patience {
+    /// Waits for `timeout` without doubts.
+    pub(crate) const fn without_doubt(timeout: Duration) -> Self {
+        Self { busy: timeout, doubt: timeout, most: timeout }
+    }
 }
 
 /// Connects. `others_answered` reports whether the pod has answered other connects meanwhile. `doubted` is called when
@@ -100,12 +51,24 @@ pub(crate) async fn connect(
     others_answered: impl Fn() -> bool,
     doubted: impl FnOnce(),
 ) -> io::Result<Connected> {
-    let connecting = Connecting::begin(address)?;
+    let start = Instant::now();
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    let stream = match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+        _ => TcpStream::from_std(socket.into())?, // It becomes writable when the connect has ended.
+    };
     let mut doubted = Some(doubted);
     for after in [patience.busy, patience.doubt, patience.most].map(|after| after.min(patience.most)) {
-        let _ = timeout_at(connecting.start + after, connecting.ended()).await;
-        if connecting.has_ended() {
-            return connecting.finish();
+        let _ = timeout_at(start + after, stream.writable()).await;
+        // The runtime may not know yet that the connect has ended.
+        let state = tcp_state(stream.as_fd())?;
+        if !state.connecting {
+            if let Some(refused) = stream.take_error()? {
+                return Err(refused);
+            }
+            // The measured time is zero if a segment was lost.
+            let round_trip = if state.round_trip.is_zero() { start.elapsed() } else { state.round_trip };
+            return Ok(Connected { stream, round_trip });
         }
         if others_answered() {
             return Err(unanswered(after));

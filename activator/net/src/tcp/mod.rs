@@ -2,7 +2,6 @@
 
 pub(crate) mod coalesced_write;
 pub(crate) mod connect;
-pub(crate) mod rebind;
 pub(crate) mod state;
 pub(crate) mod user_timeout;
 

@@ -78,7 +78,7 @@ impl<'a, P> Exchange<'a, P> {
 impl<P> Drop for Exchange<'_, P> {
     fn drop(&mut self) {
         if let Some(under_way) = self.under_way.as_ref().filter(|under_way| under_way.is_to_activator) {
-            under_way.connection.tracked.iter().for_each(|tracked| tracked.reset_on_close());
+            under_way.connection.tracked.iter().for_each(|tracked| tracked.socket.reset_on_close());
         }
     }
 }

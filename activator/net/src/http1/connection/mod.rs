@@ -58,8 +58,7 @@ pub(crate) struct Http1 {
     pub(crate) reused: bool,
     /// The connection was idle in the pool, so the pod may have closed it.
     pub(crate) was_idle: bool,
-    /// Time of creation, and of the last return to the pool.
-    pub(crate) made: Instant,
+    /// Time of creation or of the last return to the pool.
     pub(crate) idle_since: Instant,
     /// Worker that used it last.
     worker: Option<usize>,
@@ -113,13 +112,14 @@ pub(crate) struct Failed {
 impl Http1 {
     /// Wraps a connected stream. Sends nothing.
     pub(crate) fn new(stream: impl Into<PodIo>) -> Box<Self> {
-        let mut io = stream.into();
-        let stream = io.stream_mut();
-        stream.takes_until_told();
-        let tracked = stream.tracked();
-        let (input, made, worker) = (Input::default(), Instant::now(), worker::current());
+        let io: PodIo = stream.into();
+        let tracked = match &io {
+            PodIo::Left(stream) => stream.tracked.clone(),
+            PodIo::Right(stream) => stream.get_ref().0.tracked.clone(),
+        };
+        let (input, idle_since, worker) = (Input::default(), Instant::now(), worker::current());
         let (reused, was_idle, spent) = (false, false, false);
-        Box::new(Self { io, input, reused, was_idle, made, idle_since: made, worker, tracked, spent })
+        Box::new(Self { io, input, reused, was_idle, idle_since, worker, tracked, spent })
     }
 
     /// Reports whether the connection was last used by the caller's worker.
@@ -131,7 +131,6 @@ impl Http1 {
     pub(crate) fn exchange_over(&mut self) {
         self.reused = true;
         self.worker = worker::current();
-        self.io.stream_mut().taken();
         self.input = Input::default();
     }
 
@@ -144,7 +143,7 @@ impl Http1 {
         let mut nobody = Context::from_waker(Waker::noop());
         let mut byte = [0];
         let is_quiet = Pin::new(&mut self.io).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending();
-        is_quiet && (!surely && self.is_here() || self.tracked.as_ref().is_none_or(|tracked| tracked.is_quiet()))
+        is_quiet && (!surely && self.is_here() || self.tracked.as_ref().is_none_or(|tracked| tracked.socket.is_quiet()))
     }
 
     /// Returns the connection to its pool, if another exchange may follow.
