@@ -234,7 +234,7 @@ async fn begin(
     tokio::spawn(sink.clone().run(readiness.clone(), infrastructure.clone()));
     let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_PART));
     let listeners = match front_end.has_ports() {
-        true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive).context("workloads' ports")?),
+        true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive)),
         false => None,
     };
     // A user who may edit the fallback's Service must not be able to redirect requests.

@@ -29,7 +29,6 @@ mod pool;
 mod probe;
 mod relay;
 mod request_line;
-mod scoped;
 mod server;
 mod tcp;
 mod tunnel;
@@ -38,6 +37,7 @@ mod worker;
 pub use alarm::Alarm;
 pub use body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, Upload};
 pub use client::Inbound;
+pub use client::connections::{ClientBounds, ClientConnections};
 pub use client::disconnects::{Disconnect, Disconnects, HALF_CLOSE_MAX};
 pub use client::peer::{Peer, PortIdentity, Trust};
 pub use client::timers::SpareTimers;
@@ -53,7 +53,7 @@ pub use relay::Ended;
 pub use relay::end::TcpEnd;
 pub use relay::mark::CONNECTED;
 pub use server::{
-    Carries, Chain, ClientBounds, ClientConnections, Connected, Connector, ErrorResponder, KeepAlive, Place, PortGone,
-    PortListeners, Server, TrustOf, overdue,
+    Carries, Chain, Connected, Connector, ErrorResponder, KeepAlive, Place, PortGone, PortListeners, Server, TrustOf,
+    overdue,
 };
 pub use worker::WorkerRuntimes;

@@ -25,7 +25,7 @@ const SPARE: u64 = 4;
 const UNBOUNDED: u64 = u64::MAX / 2;
 
 /// A holder of memory that can be told to give way.
-pub(crate) trait Party: Holder + Send + Sync {
+pub(crate) trait Party: Holder + std::fmt::Debug + Send + Sync {
     /// Tells the holder to free its memory because other holders need it.
     fn give_way(&self);
 }
@@ -42,9 +42,10 @@ pub enum Kind {
 }
 
 /// Memory shared by clients' connections and requests. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Memory(Arc<Shared>);
 
+#[derive(Debug)]
 struct Shared {
     /// Current second, on the clock of `Holder::idle_since`.
     second: AtomicU32,
@@ -56,6 +57,7 @@ struct Shared {
 }
 
 /// Bytes that are charged to a workload and a client until the charge is dropped.
+#[derive(Debug)]
 pub(crate) struct Charge {
     memory: Memory,
     kind: Kind,
@@ -71,13 +73,14 @@ pub struct Share {
 }
 
 /// Charge of a request or a connection while it waits.
+#[derive(Debug)]
 pub struct Held {
     _charge: Charge,
     way: Arc<Way>,
 }
 
 /// Signal to give way, for a waiting request or the connection that holds its memory.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Way {
     told: Notify,
     connection: OnceLock<Arc<dyn Party>>,
@@ -194,18 +197,6 @@ impl Drop for Charge {
     }
 }
 
-impl std::fmt::Debug for Charge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Charge").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Memory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Memory").finish_non_exhaustive()
-    }
-}
-
 impl Share {
     /// Charges `bytes` for a client's request that begins to wait.
     ///
@@ -293,7 +284,7 @@ mod tests {
     /// before the head reaches the connection.
     #[test]
     fn a_connection_gives_way_for_what_it_keeps() {
-        #[derive(Default)]
+        #[derive(Debug, Default)]
         struct Connection(AtomicBool);
         impl Holder for Connection {
             fn idle_since(&self) -> Option<u32> {

@@ -1,13 +1,13 @@
 //! Workloads' ports on real sockets, bound and closed while connections come and go.
 
 use activator_net::{
-    Carries, ClientBounds, Disconnects, ErrorResponder, Inbound, PortListeners, ProxyError, Server, Trust,
+    Carries, ClientBounds, Connected, Connector, Disconnects, Ended, ErrorResponder, Inbound, Place, PortListeners,
+    ProxyError, Server, Trust,
 };
 use bytes::Bytes;
 use http::{Response, Version};
 use http_body_util::Full;
 use rustix::time::{ClockId, clock_gettime};
-use std::convert::Infallible;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
@@ -30,6 +30,44 @@ impl ErrorResponder<ProxyError> for Silent {
     }
 }
 
+/// Connector of ports that carry only HTTP.
+#[derive(Clone)]
+enum NoConnector {}
+
+impl Connector for NoConnector {
+    type Place = Self;
+
+    fn takes_relayed(&self) -> bool {
+        match *self {}
+    }
+
+    fn is_sibling(&self, _: SocketAddr) -> bool {
+        match *self {}
+    }
+
+    async fn connect(self, _: SocketAddr, _: Option<String>) -> Connected<Self> {
+        match self {}
+    }
+
+    async fn waits_for_pod(&self) {
+        match *self {}
+    }
+
+    fn left_silent(&self) {
+        match *self {}
+    }
+}
+
+impl Place for NoConnector {
+    fn idle(&self) -> Option<Duration> {
+        match *self {}
+    }
+
+    fn ended(self, _: Ended, _: [u64; 2]) {
+        match self {}
+    }
+}
+
 /// A server that responds with the identity of the port.
 struct Rig {
     ports: PortListeners,
@@ -48,12 +86,12 @@ fn rig(address: IpAddr, most: usize) -> Rig {
     let server = Server::new(Silent, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO));
     let server =
         server.bounded(None, ClientBounds { connections: most, descriptors: u64::MAX, idle: None }, until.clone());
-    let ports = PortListeners::new(address, None).expect("an epoll");
+    let ports = PortListeners::new(address, None);
     let chain = tower::service_fn(|inbound: Inbound| async move {
         let port = inbound.peer.port::<&str>().copied().unwrap_or("shared");
         Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from(port)))
     });
-    server.listen_ports(&ports, chain, |_| 1, |_| Carries::<Infallible>::Http);
+    server.listen_ports(&ports, chain, |_| 1, |_| Carries::<NoConnector>::Http);
     Rig { ports, server, until }
 }
 

@@ -10,7 +10,7 @@ mod replay;
 pub(crate) mod unread;
 
 use crate::limits::FIELDS_MAX;
-use crate::memory::{Held, Party};
+use crate::memory::Held;
 use bytes::Bytes;
 use from_client::FromClient;
 use futures::task::AtomicWaker;
@@ -56,28 +56,9 @@ pub struct Streamed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndsConnection;
 
-/// Charge of a response with a large head, returned on drop. The server keeps it as long as it keeps the head, in any
-/// form.
-#[derive(Clone)]
-pub struct HeadCharge(Arc<Held>);
-
-impl HeadCharge {
-    /// Wraps a charge, to be returned on drop.
-    pub fn new(charge: Held) -> Self {
-        Self(Arc::new(charge))
-    }
-
-    /// Makes `connection`, to which the head is written, give way for the charge.
-    pub(crate) fn moves_to(&self, connection: Arc<dyn Party>) {
-        self.0.moves_to(connection);
-    }
-}
-
-impl std::fmt::Debug for HeadCharge {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HeadCharge")
-    }
-}
+/// Charge of a response with a large head, an extension of the response. The server keeps it as long as it keeps the
+/// head, in any form.
+pub type HeadCharge = Arc<Held>;
 
 /// A gate that prevents a body from being read until it is opened.
 #[derive(Default)]

@@ -4,19 +4,39 @@
 //! neither. So the poller sets the limit in a thread-local for the duration of the poll, and the reader looks there.
 //! Both run in the same thread.
 
-use crate::scoped::scoped;
 use std::cell::Cell;
 
 thread_local! {
     static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Polls with a limit of `most` bytes.
+/// Polls with a limit of `most` bytes. Restores the previous limit afterwards, even if `ask` panics.
 pub(crate) fn at_most<T>(most: usize, ask: impl FnOnce() -> T) -> T {
-    scoped(&MOST, most, ask)
+    struct Former(usize);
+    impl Drop for Former {
+        fn drop(&mut self) {
+            MOST.set(self.0);
+        }
+    }
+    let _former = Former(MOST.replace(most));
+    ask()
 }
 
 /// Returns the current limit in bytes.
 pub(crate) fn most() -> usize {
     MOST.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_limit_lasts_as_long_as_the_poll() {
+        assert_eq!(at_most(1, || (most(), at_most(2, most), most())), (1, 2, 1));
+        let panics = AssertUnwindSafe(|| at_most(3, || panic!("{} within", most())));
+        catch_unwind(panics).expect_err("it panics");
+        assert_eq!(most(), usize::MAX);
+    }
 }

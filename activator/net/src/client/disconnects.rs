@@ -14,12 +14,13 @@
 //! kernel's state ends the request.
 
 use crate::tcp::state::SharedSocket;
+use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use slab::Slab;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -34,15 +35,15 @@ pub const HALF_CLOSE_MAX: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub struct Disconnects {
     half_close: Duration,
-    waiting: Mutex<Slab<Entry>>,
+    watched: Mutex<Slab<Arc<Watched>>>,
     first: Notify,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Watched {
     socket: Arc<SharedSocket>,
-    gone: Arc<AtomicBool>,
-    waker: Waker,
+    gone: AtomicBool,
+    waker: AtomicWaker,
 }
 
 /// A watched client. Dropping it ends the watch.
@@ -50,14 +51,8 @@ struct Entry {
 pub struct Disconnect {
     all: Arc<Disconnects>,
     place: usize,
-    gone: Arc<AtomicBool>,
-    /// Waker of its entry. It is kept here too, so that a repeated poll with the same waker needs no lock, which all
-    /// clients share.
-    waker: Waker,
+    watched: Arc<Watched>,
 }
-
-/// Number of entries for which memory is kept when no client is watched.
-const PLACES_KEPT: usize = 64;
 
 impl Disconnects {
     /// Starts without clients and checks until `shutdown`. A client's FIN within `half_close` of its last data does not
@@ -65,24 +60,20 @@ impl Disconnects {
     pub fn start(shutdown: CancellationToken, half_close: Duration) -> Arc<Self> {
         let all = Arc::new(Self { half_close, ..Self::default() });
         let looking = all.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = looking.run() => {}
-                () = shutdown.cancelled() => {}
-            }
-        });
+        tokio::spawn(async move { shutdown.run_until_cancelled(looking.run()).await });
         all
     }
 
     /// Watches a client.
     pub(crate) fn watch(self: &Arc<Self>, socket: &Arc<SharedSocket>) -> Disconnect {
-        let mut waiting = self.waiting.lock();
-        let (gone, waker) = (Arc::<AtomicBool>::default(), Waker::noop().clone());
-        let place = waiting.insert(Entry { socket: socket.clone(), gone: gone.clone(), waker: waker.clone() });
-        if waiting.len() == 1 {
+        let (gone, waker) = (AtomicBool::new(false), AtomicWaker::new());
+        let watched = Arc::new(Watched { socket: socket.clone(), gone, waker });
+        let mut all = self.watched.lock();
+        let place = all.insert(watched.clone());
+        if all.len() == 1 {
             self.first.notify_one();
         }
-        Disconnect { all: self.clone(), place, gone, waker }
+        Disconnect { all: self.clone(), place, watched }
     }
 
     /// Reports whether the client of this socket has gone.
@@ -92,41 +83,28 @@ impl Disconnects {
 
     async fn run(&self) {
         loop {
-            while self.waiting.lock().is_empty() {
+            while self.watched.lock().is_empty() {
                 self.first.notified().await;
             }
             tokio::time::sleep(TICK).await;
             // The kernel's state takes a microsecond each, so do not hold the lock.
-            let sockets: Vec<(usize, Arc<SharedSocket>)> =
-                self.waiting.lock().iter().map(|(place, entry)| (place, entry.socket.clone())).collect();
-            for (place, socket) in sockets {
-                if self.has_left(&socket) {
-                    self.set_gone(place, &socket);
-                }
-            }
+            let watched: Vec<Arc<Watched>> = self.watched.lock().iter().map(|(_, watched)| watched.clone()).collect();
+            watched.iter().filter(|watched| self.has_left(&watched.socket)).for_each(|watched| watched.set_gone());
         }
     }
+}
 
-    fn set_gone(&self, place: usize, socket: &Arc<SharedSocket>) {
-        let mut waiting = self.waiting.lock();
-        // The entry may belong to another client by now.
-        if let Some(entry) = waiting.get_mut(place).filter(|entry| Arc::ptr_eq(&entry.socket, socket)) {
-            entry.gone.store(true, Ordering::Release);
-            entry.waker.wake_by_ref();
-        }
+impl Watched {
+    fn set_gone(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.waker.wake();
     }
 }
 
 impl Disconnect {
     /// Becomes ready when the client has gone.
-    pub(crate) fn poll_gone(&mut self, cx: &Context<'_>) -> Poll<()> {
-        if !self.has_gone() && !self.waker.will_wake(cx.waker()) {
-            self.waker.clone_from(cx.waker());
-            if let Some(entry) = self.all.waiting.lock().get_mut(self.place) {
-                entry.waker.clone_from(cx.waker());
-            }
-        }
-        // The client may have gone just before the table had this waker.
+    pub(crate) fn poll_gone(&self, cx: &Context<'_>) -> Poll<()> {
+        self.watched.waker.register(cx.waker());
         if self.has_gone() { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -137,17 +115,13 @@ impl Disconnect {
 
     /// Reports whether the client has gone.
     pub fn has_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+        self.watched.gone.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Disconnect {
     fn drop(&mut self) {
-        let mut waiting = self.all.waiting.lock();
-        waiting.try_remove(self.place);
-        if waiting.is_empty() && waiting.capacity() > PLACES_KEPT {
-            waiting.shrink_to_fit();
-        }
+        self.all.watched.lock().try_remove(self.place);
     }
 }
 
@@ -157,45 +131,29 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use tokio_test::{assert_pending, assert_ready, task::spawn};
 
-    fn watched(all: &Arc<Disconnects>) -> (Disconnect, Arc<SharedSocket>, TcpStream) {
+    fn watched(all: &Arc<Disconnects>) -> (Disconnect, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
         // SAFETY: the socket is never inspected, because the task that does so is not started here.
         let socket = Arc::new(unsafe { SharedSocket::new(&client) });
-        (all.watch(&socket), socket, client)
+        (all.watch(&socket), client)
     }
 
     /// Goal: a disconnect wakes the last task that polled, and is reported to later polls.
     #[test]
     fn who_asked_last_is_woken() {
         let all = Arc::<Disconnects>::default();
-        let (mut disconnect, socket, _client) = watched(&all);
-        let place = disconnect.place;
+        let (mut disconnect, _client) = watched(&all);
         let mut first = spawn(poll_fn(|cx| disconnect.poll_gone(cx)));
         assert_pending!(first.poll());
         drop(first);
         let mut last = spawn(poll_fn(|cx| disconnect.poll_gone(cx)));
         assert_pending!(last.poll());
-        all.set_gone(place, &socket);
+        let gone = disconnect.watched.clone();
+        gone.set_gone();
         assert!(last.is_woken());
         assert_ready!(last.poll());
         drop(last);
         assert_ready!(spawn(disconnect.gone()).poll());
-    }
-
-    /// Goal: repeated polls by the same task, as a client's connection makes with each flush, do not touch the table,
-    /// which all clients share. Method: another waker is put there, and stays.
-    #[test]
-    fn who_asks_again_leaves_the_table_alone() {
-        let all = Arc::<Disconnects>::default();
-        let (mut disconnect, _socket, _client) = watched(&all);
-        let place = disconnect.place;
-        let mut asking = spawn(poll_fn(|cx| disconnect.poll_gone(cx)));
-        assert_pending!(asking.poll());
-        let other = spawn(poll_fn(|cx| Poll::Ready(cx.waker().clone()))).poll();
-        let Poll::Ready(other) = other else { panic!("it is ready") };
-        all.waiting.lock()[place].waker = other.clone();
-        assert_pending!(asking.poll());
-        assert!(all.waiting.lock()[place].waker.will_wake(&other));
     }
 }

@@ -19,9 +19,7 @@
 use bytes::{Buf, Bytes};
 use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
-use tokio::io::AsyncWrite;
 
 /// Interim response that waits to be written to a client.
 #[derive(Debug, Default)]
@@ -56,18 +54,19 @@ impl Interims {
         Passing { interims: self }
     }
 
-    /// Writes the waiting response to the client: all of it if `may_begin` is set, otherwise only the rest of a started
-    /// one. Ready when nothing is left that must be written first.
+    /// Writes the waiting response to the client with `write`: all of it if `may_begin` is set, otherwise only the rest
+    /// of a started one. Ready when nothing is left that must be written first.
     ///
     /// # Errors
     /// The connection accepts no more bytes.
-    pub(crate) fn poll_write<W>(&self, stream: &mut W, cx: &mut Context<'_>, may_begin: bool) -> Poll<io::Result<()>>
-    where
-        W: AsyncWrite + Unpin,
-    {
+    pub(crate) fn poll_write(
+        &self,
+        may_begin: bool,
+        mut write: impl FnMut(&[u8]) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<()>> {
         let mut waiting = self.waiting.lock();
         while waiting.begun || may_begin && !waiting.bytes.is_empty() {
-            match ready!(Pin::new(&mut *stream).poll_write(cx, &waiting.bytes))? {
+            match ready!(write(&waiting.bytes))? {
                 0 => return Poll::Ready(Err(ErrorKind::WriteZero.into())),
                 written => waiting.bytes.advance(written),
             }
@@ -106,7 +105,8 @@ impl Drop for Passing<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+    use std::pin::Pin;
+    use tokio::io::{AsyncReadExt, AsyncWrite, DuplexStream, duplex};
     use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 
     const HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\n\r\n";
@@ -118,7 +118,8 @@ mod tests {
     }
 
     fn write(interims: &Interims, server: &mut DuplexStream, may_begin: bool) -> Poll<io::Result<()>> {
-        task::spawn(()).enter(|cx, _| interims.poll_write(server, cx, may_begin))
+        let write = |bytes: &[u8]| task::spawn(()).enter(|cx, _| Pin::new(&mut *server).poll_write(cx, bytes));
+        interims.poll_write(may_begin, write)
     }
 
     /// Goal: no interim response starts where it must not, and a started one ends before anything else.

@@ -4,6 +4,7 @@ use crate::body::RequestBody;
 use crate::body::unread::Unread;
 use crate::client::disconnects::{Disconnect, Disconnects};
 use crate::client::interim::Interims;
+use crate::client::seat::Seat;
 use crate::client::timers::SpareTimers;
 use crate::error::ProxyError;
 use crate::memory::Memory;
@@ -31,28 +32,19 @@ pub struct Peer {
     /// Socket of the connection. Set once an HTTP/1 request had a body or was followed by more bytes.
     socket: OnceLock<Arc<SharedSocket>>,
     /// Detector of the client's disconnect.
-    disconnects: Option<Arc<Disconnects>>,
+    pub(crate) disconnects: Option<Arc<Disconnects>>,
     /// Unread bytes, over HTTP/2.
     unread: OnceLock<Arc<Unread>>,
-    /// Memory that clients share.
-    memory: Option<Memory>,
+    /// Memory that the client's data is charged to, if it is limited.
+    pub(crate) memory: Option<Memory>,
     /// Interim responses to be written before a response, once there were any.
     interims: OnceLock<Box<Interims>>,
     /// Dedicated port of a workload that the client connected to.
-    port: Option<Arc<OwnPort>>,
+    pub(crate) port: Option<Arc<OwnPort>>,
     /// Share of the connection in the limit for all clients.
-    seat: Option<Arc<dyn Claims>>,
+    pub(crate) seat: Option<Arc<Seat>>,
     /// Activator that relays the requests of this client; `None` if the client is connected directly.
     via: Option<Arc<Peer>>,
-}
-
-/// Share of a connection in the limit for all. It is counted to the workload whose requests the connection carries.
-pub(crate) trait Claims: std::fmt::Debug + Send + Sync {
-    /// Counts the connection to the workload of a request.
-    ///
-    /// # Errors
-    /// The limit is reached.
-    fn claim(&self, workload: u64) -> Result<(), ProxyError>;
 }
 
 /// Identity of a workload's port, as known to the code that bound it.
@@ -61,7 +53,7 @@ pub type PortIdentity = Arc<dyn Any + Send + Sync>;
 /// A workload's dedicated port, shared by the connections to it.
 #[derive(Debug)]
 pub(crate) struct OwnPort {
-    identity: PortIdentity,
+    pub(crate) identity: PortIdentity,
     /// Clients must reconnect, because new connections are routed elsewhere.
     is_left: AtomicBool,
 }
@@ -70,11 +62,6 @@ impl OwnPort {
     /// Creates a port with this identity.
     pub(crate) fn new(identity: PortIdentity) -> Arc<Self> {
         Arc::new(Self { identity, is_left: AtomicBool::new(false) })
-    }
-
-    /// Returns the identity of the port.
-    pub(crate) fn identity(&self) -> &PortIdentity {
-        &self.identity
     }
 
     /// Makes the clients of the port reconnect.
@@ -128,20 +115,10 @@ impl Peer {
         self.via.as_deref().unwrap_or(self)
     }
 
-    /// Sets the workload's port that the client connected to.
-    pub(crate) fn on(self, port: Option<Arc<OwnPort>>) -> Self {
-        Self { port, ..self }
-    }
-
     /// Returns the identity of the workload's dedicated port that the client connected to, if there is one and it is a
     /// `T`.
     pub fn port<T: Any>(&self) -> Option<&T> {
         self.port.as_ref()?.identity.downcast_ref()
-    }
-
-    /// Sets the connection's share in the limit for all clients.
-    pub(crate) fn seated(self, seat: Arc<dyn Claims>) -> Self {
-        Self { seat: Some(seat), ..self }
     }
 
     /// Counts the connection to a workload, because it carries one of its requests. The workload's number is not zero.
@@ -152,24 +129,9 @@ impl Peer {
         self.connected().seat.as_ref().map_or(Ok(()), |seat| seat.claim(workload))
     }
 
-    /// Sets the detector of disconnects.
-    pub(crate) fn with(self, disconnects: Arc<Disconnects>) -> Self {
-        Self { disconnects: Some(disconnects), ..self }
-    }
-
     /// Returns the counters of unread bodies, for HTTP/2 only.
     pub(crate) fn unread(&self) -> &Arc<Unread> {
         self.unread.get_or_init(Arc::default)
-    }
-
-    /// Sets the memory that the client's data is charged to.
-    pub(crate) fn within(self, memory: Option<Memory>) -> Self {
-        Self { memory, ..self }
-    }
-
-    /// Returns the memory that the client's data is charged to, if it is limited.
-    pub(crate) fn memory(&self) -> Option<Memory> {
-        self.memory.clone()
     }
 
     /// Returns the interim responses for the client, which uses HTTP/1.1.
@@ -184,7 +146,7 @@ impl Peer {
 
     /// Returns the scheme of a URL for the connection.
     pub fn scheme(&self) -> &'static str {
-        scheme(self.tls)
+        if self.tls { "https" } else { "http" }
     }
 
     /// Watches the client of a request that waits while its body is unread.
@@ -220,8 +182,4 @@ impl Peer {
     pub(crate) fn close_socket(&self) {
         self.socket.get().into_iter().for_each(|socket| socket.close());
     }
-}
-
-fn scheme(tls: bool) -> &'static str {
-    if tls { "https" } else { "http" }
 }

@@ -12,7 +12,9 @@ use std::net::{SocketAddr, TcpStream as StdStream};
 use std::os::fd::OwnedFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::TcpListener;
+
+/// Maximum number of connections in a listener's queue.
+const QUEUED_MAX: usize = 4096;
 
 /// A listener.
 pub(super) struct Acceptor {
@@ -20,12 +22,12 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Wraps a listener.
+    /// Wraps a listener in non-blocking mode.
     ///
     /// # Errors
     /// The runtime's reactor rejects the listener.
-    pub(super) fn new(listener: TcpListener) -> io::Result<Self> {
-        Ok(Self { listener: registered(listener.into_std()?.into(), Interest::READABLE)? })
+    pub(super) fn new(listener: OwnedFd) -> io::Result<Self> {
+        Ok(Self { listener: registered(listener, Interest::READABLE)? })
     }
 
     /// Accepts the next connection, in non-blocking mode, and returns it with the client's address. Yields to other
@@ -37,21 +39,26 @@ impl Acceptor {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(super) async fn accept(&self) -> io::Result<(StdStream, SocketAddr)> {
-        loop {
-            let accepted = self.listener.async_io(Interest::READABLE, |listener| {
-                Ok(acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
-            });
-            match accepted.await {
-                Ok((stream, Some(address))) => {
-                    if let Ok(address) = SocketAddr::try_from(address) {
-                        return Ok((stream.into(), address));
-                    }
+        self.listener.async_io(Interest::READABLE, accept).await
+    }
+
+    /// Returns the connections that wait in the kernel's queue.
+    pub(super) fn queued(&self) -> impl Iterator<Item = (StdStream, SocketAddr)> {
+        std::iter::from_fn(|| accept(self.listener.get_ref()).ok()).take(QUEUED_MAX)
+    }
+}
+
+fn accept(listener: &OwnedFd) -> io::Result<(StdStream, SocketAddr)> {
+    loop {
+        match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok((stream, address)) => {
+                // Otherwise its address family has no addresses.
+                if let Some(address) = address.and_then(|address| SocketAddr::try_from(address).ok()) {
+                    return Ok((stream.into(), address));
                 }
-                Ok((_, None)) => {} // Its address family has no addresses.
-                // The connection failed before it was accepted.
-                Err(error) if Errno::from_io_error(&error) == Some(Errno::CONNABORTED) => {}
-                Err(error) => return Err(error),
             }
+            Err(Errno::CONNABORTED) => {} // The connection failed before it was accepted.
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -70,7 +77,8 @@ mod tests {
         let listener = common_runtime::listen::listen(([127, 0, 0, 1], 0).into()).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let clients: Vec<_> = (0..BURST).map(|_| StdStream::connect(address).expect("queued")).collect();
-        let acceptor = Acceptor::new(listener).expect("registered");
+        let listener = listener.into_std().expect("open");
+        let acceptor = Acceptor::new(listener.into()).expect("registered");
         let turns = Arc::new(AtomicUsize::new(0));
         let counting = turns.clone();
         let other = tokio::spawn(async move {

@@ -7,15 +7,16 @@
 //! The user timeout is active only for bytes that surely fit ([`UserTimeout`]). Otherwise the revision's own timeout
 //! bounds the exchange.
 
-use super::client_io::ClientStream;
+use crate::tcp::coalesced_write;
 use crate::tcp::user_timeout::UserTimeout;
+use common_runtime::tls::server::TlsStream;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// Keep-alive settings for silent clients. The kernel sends the probes.
@@ -45,9 +46,27 @@ impl KeepAlive {
     }
 }
 
+/// A client's connection, plain or TLS.
+pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
+    /// Returns the TCP socket.
+    fn socket(&self) -> &TcpStream;
+}
+
+impl ClientStream for TcpStream {
+    fn socket(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl ClientStream for TlsStream<TcpStream> {
+    fn socket(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
 /// A client's connection whose writes have a timeout while they surely fit.
 pub(super) struct BoundedWrites<S> {
-    stream: S,
+    pub(super) stream: S,
     timeout: UserTimeout,
 }
 
@@ -57,58 +76,13 @@ impl<S: ClientStream> BoundedWrites<S> {
         Self { stream, timeout: UserTimeout::new(keepalive.map(|keepalive| keepalive.gone_after())) }
     }
 
-    /// Adjusts the timeout before a write of `length` bytes.
-    fn before_write(&mut self, length: usize) {
-        self.timeout.before_write(self.stream.socket(), length);
-    }
-
-    fn after_write(&mut self, written: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(Ok(n)) = written {
-            self.timeout.wrote(*n);
+    /// Writes one or more slices.
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.timeout.before_write(self.stream.socket(), slices.iter().map(|slice| slice.len()).sum());
+        let written = coalesced_write::poll_write(Pin::new(&mut self.stream), cx, slices);
+        if let Poll::Ready(Ok(length)) = written {
+            self.timeout.wrote(length);
         }
-    }
-}
-
-impl<S: ClientStream> ClientStream for BoundedWrites<S> {
-    fn socket(&self) -> &TcpStream {
-        self.stream.socket()
-    }
-}
-
-impl<S: ClientStream> AsyncRead for BoundedWrites<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl<S: ClientStream> AsyncWrite for BoundedWrites<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.before_write(bytes.len());
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.after_write(&written);
-        written
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.before_write(slices.iter().map(|slice| slice.len()).sum());
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.after_write(&written);
         written
     }
 }

@@ -18,6 +18,7 @@
 //! after the request: the next request, or an extra line end. Then the kernel is asked
 //! ([`crate::client::disconnects`]). It is also asked after the FIN of a client that may only have half-closed.
 
+use super::bounded_writes::{BoundedWrites, ClientStream};
 use super::framing::Framing;
 use super::kept::Kept;
 use super::linger::Linger;
@@ -25,41 +26,21 @@ use super::progress::Progress;
 use crate::client::disconnects::Disconnect;
 use crate::client::peer::Peer;
 use crate::relay::end::reset;
-use crate::tcp::coalesced_write;
 use bytes::Bytes;
-use common_runtime::tls::server::TlsStream;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// Maximum number of bytes per read at the start of a head, or within one. So at most as many bytes of a waiting body
 /// lie in the parser's buffer, which grew with earlier bodies.
 const HEAD_PART: usize = 8192;
 
-/// A client's connection, plain or TLS.
-pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
-    /// Returns the TCP socket.
-    fn socket(&self) -> &TcpStream;
-}
-
-impl ClientStream for TcpStream {
-    fn socket(&self) -> &TcpStream {
-        self
-    }
-}
-
-impl ClientStream for TlsStream<TcpStream> {
-    fn socket(&self) -> &TcpStream {
-        self.get_ref().0
-    }
-}
-
 /// A client's connection whose framing is checked.
 pub(super) struct ClientIo<S: ClientStream> {
-    stream: S,
+    io: BoundedWrites<S>,
     framing: Framing,
     /// Bytes that did not fit into the last read.
     left: Bytes,
@@ -77,26 +58,26 @@ pub(super) struct ClientIo<S: ClientStream> {
 
 impl<S: ClientStream> ClientIo<S> {
     /// Wraps the connection of `client`.
-    pub(super) fn new(stream: S, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
-        let kept = Kept::new(client.memory(), (**progress).clone());
+    pub(super) fn new(io: BoundedWrites<S>, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
+        let kept = Kept::new(client.memory.clone(), progress.seat.clone());
         let (framing, linger) = (Framing::default(), Linger::default());
         let (left, disconnect, is_half_closed, is_shut_down) = (Bytes::new(), None, false, false);
-        Self { stream, framing, left, progress, client, disconnect, linger, kept, is_half_closed, is_shut_down }
+        Self { io, framing, left, progress, client, disconnect, linger, kept, is_half_closed, is_shut_down }
     }
 
     /// Checks the framing of received bytes. Returns their replacement, if they must be changed.
     fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        if self.progress.is_tunnel() {
+        if self.progress.seat.is_tunnel() {
             return None;
         }
-        let is_whole = self.framing.heads() > 0 && self.framing.is_between();
-        let under_way = is_whole && self.progress.idle_since().is_none();
+        let is_whole = self.framing.heads > 0 && self.framing.is_between();
+        let under_way = is_whole && self.progress.seat.idle_since().is_none();
         let replaced = self.framing.follow(bytes);
-        self.progress.set_heads(self.framing.heads());
-        if self.framing.had_body() {
+        self.progress.heads.store(self.framing.heads, Ordering::Relaxed);
+        if self.framing.had_body {
             self.share_socket();
         }
-        if self.framing.is_ahead() || under_way && !bytes.is_empty() {
+        if self.framing.is_ahead || under_way && !bytes.is_empty() {
             self.disconnect = self.share_socket().watch();
         }
         replaced
@@ -104,20 +85,20 @@ impl<S: ClientStream> ClientIo<S> {
 
     /// Shares the socket with other tasks.
     fn share_socket(&self) -> &Peer {
-        // SAFETY: the socket is `stream`'s, and `stream` is dropped with this, after `drop` has called `close_socket`.
-        unsafe { self.client.share_socket(self.stream.socket()) };
+        // SAFETY: the socket is that of `io`, which is dropped with this, after `drop` has called `close_socket`.
+        unsafe { self.client.share_socket(self.io.stream.socket()) };
         &self.client
     }
 
     /// Reports whether an HTTP exchange is in progress.
     fn is_under_way(&self) -> bool {
-        !self.progress.is_tunnel() && self.progress.idle_since().is_none()
+        !self.progress.seat.is_tunnel() && self.progress.seat.idle_since().is_none()
     }
 
     /// Records the client's FIN, which hyper gets once its requests are answered. From now on the kernel is asked
     /// whether the client has gone. Returns false if the FIN is not a half-close.
     fn half_close(&mut self) -> bool {
-        let is_whole = self.framing.heads() > 0 && self.framing.is_between();
+        let is_whole = self.framing.heads > 0 && self.framing.is_between();
         self.is_half_closed = is_whole && self.is_under_way() && !self.share_socket().has_left();
         if self.is_half_closed {
             self.disconnect = self.client.watch();
@@ -126,8 +107,8 @@ impl<S: ClientStream> ClientIo<S> {
     }
 
     /// Reports whether the client has gone while hyper does not read. A tunnel watches its client itself.
-    fn has_gone(&mut self, cx: &Context<'_>) -> bool {
-        let watched = self.disconnect.as_mut().filter(|_| !self.progress.is_tunnel());
+    fn has_gone(&self, cx: &Context<'_>) -> bool {
+        let watched = self.disconnect.as_ref().filter(|_| !self.progress.seat.is_tunnel());
         watched.is_some_and(|disconnect| disconnect.poll_gone(cx).is_ready())
     }
 
@@ -135,7 +116,10 @@ impl<S: ClientStream> ClientIo<S> {
     fn poll_interims(&mut self, cx: &mut Context<'_>, may_begin: bool) -> Poll<io::Result<()>> {
         match self.client.had_interims() {
             None => Poll::Ready(Ok(())),
-            Some(interims) => interims.poll_write(&mut self.stream, cx, may_begin),
+            Some(interims) => {
+                let io = &mut self.io;
+                interims.poll_write(may_begin, |bytes| io.poll_write(cx, &[IoSlice::new(bytes)]))
+            }
         }
     }
 
@@ -149,8 +133,8 @@ impl<S: ClientStream> ClientIo<S> {
 /// Ends the sharing of the socket. An incomplete response must not look complete, so it is reset.
 impl<S: ClientStream> Drop for ClientIo<S> {
     fn drop(&mut self) {
-        if self.progress.closes_answer() && !self.is_shut_down {
-            reset(self.stream.socket());
+        if self.progress.closes_answer.load(Ordering::Relaxed) && !self.is_shut_down {
+            reset(self.io.stream.socket());
         }
         self.client.close_socket();
     }
@@ -165,14 +149,14 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
         if self.left.is_empty() {
             self.disconnect = None; // hyper is reading.
             let before = buffer.filled().len();
-            let is_http = !self.progress.is_tunnel();
+            let is_http = !self.progress.seat.is_tunnel();
             if buffer.remaining() > HEAD_PART && self.framing.is_in_head() && is_http {
                 let mut part = ReadBuf::new(buffer.initialize_unfilled_to(HEAD_PART));
-                ready!(Pin::new(&mut self.stream).poll_read(cx, &mut part))?;
+                ready!(Pin::new(&mut self.io.stream).poll_read(cx, &mut part))?;
                 let read = part.filled().len();
                 buffer.advance(read);
             } else {
-                ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+                ready!(Pin::new(&mut self.io.stream).poll_read(cx, buffer))?;
             }
             if buffer.filled().len() == before && self.half_close() {
                 return Poll::Pending;
@@ -182,20 +166,19 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
                 self.left = replaced.into();
                 self.hand_on(buffer);
             }
-            let unfinished = self.framing.unfinished() as u64;
+            let unfinished = self.framing.unfinished as u64;
             self.kept.set(unfinished)?;
         } else {
             self.hand_on(buffer);
         }
-        self.progress.read();
+        self.progress.reads.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 }
 
 impl<S: ClientStream> AsyncWrite for ClientIo<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_interims(cx, false))?;
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -205,19 +188,19 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
         }
         // hyper has written all that it has.
         ready!(self.poll_interims(cx, true))?;
-        Pin::new(&mut self.stream).poll_flush(cx)
+        Pin::new(&mut self.io.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.is_shut_down = true; // hyper has flushed before.
-        let Self { stream, framing, progress, linger, .. } = &mut *self;
+        let Self { io, framing, progress, linger, .. } = &mut *self;
         // A tunnel only ends one of its directions.
-        let may_send = !framing.is_between() && !progress.is_tunnel();
-        linger.poll_shutdown(stream, cx, may_send)
+        let may_send = !framing.is_between() && !progress.seat.is_tunnel();
+        linger.poll_shutdown(&mut io.stream, cx, may_send)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.io.stream.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -226,6 +209,6 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_interims(cx, false))?;
-        coalesced_write::poll_write(Pin::new(&mut self.stream), cx, slices)
+        self.io.poll_write(cx, slices)
     }
 }

@@ -2,14 +2,13 @@
 //! ([`super::serving`]).
 
 use super::HEAD_TIMEOUT;
-use super::bounded_writes::{BoundedWrites, KeepAlive};
+use super::bounded_writes::KeepAlive;
 use super::protocol::{self, Protocol};
-use super::seat::Listener;
 use super::service::ConnectionService;
-use super::tcp::{Connection, Connector, has_spoken, unless_finished};
+use super::tcp::{self, Connector, has_spoken, unless_finished};
 use super::{Chain, ErrorResponder, serving};
 use crate::body::BodyError;
-use crate::client::peer::Peer;
+use crate::client::seat::{Listener, Seat};
 use common_runtime::tls;
 use common_runtime::tls::rustls::ServerConfig;
 use std::future::Future;
@@ -21,60 +20,89 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Serves one connection until it ends, or has finished after the order to do so.
-pub(super) async fn serve<S, R>(
-    stream: TcpStream,
-    client: Arc<Peer>,
-    service: ConnectionService<S, R>,
-    keepalive: Option<KeepAlive>,
-    mut drain: Listener,
-) -> Result<(), BodyError>
-where
-    S: Chain,
-    R: ErrorResponder<S::Error>,
-{
-    stream.set_nodelay(true)?;
-    match in_time(protocol::told(&stream), &mut drain).await.transpose()? {
-        Some(protocol) => serving::serve(protocol, BoundedWrites::new(stream, keepalive), client, service, drain).await,
-        None => Ok(()),
-    }
+/// An accepted connection.
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) address: SocketAddr,
+    pub(super) keepalive: Option<KeepAlive>,
+    /// Listener for the connection's orders.
+    pub(super) listener: Listener,
+    pub(super) seat: Arc<Seat>,
 }
 
-/// Serves as [`serve`] does, on a port with any protocol: connections that are not HTTP are relayed by `connector`. A
-/// silent connection is neither, unless pods are found to speak first.
-pub(super) async fn serve_or_hold<S, R, C>(
-    mut accepted: Connection,
-    client: Arc<Peer>,
-    service: ConnectionService<S, R>,
-    connector: C,
-    silent_after: Duration,
-) -> Result<(), BodyError>
-where
-    S: Chain,
-    R: ErrorResponder<S::Error>,
-    C: Connector,
-{
-    accepted.stream.set_nodelay(true)?;
-    let told = {
-        let mut told = pin!(protocol::told_or_other(&accepted.stream));
-        match unless_finished(timeout(silent_after, told.as_mut()), &mut accepted.listener).await {
-            None => None,
-            Some(Ok(told)) => Some(told?),
-            // Boxed, because this is rare.
-            Some(Err(_)) => Box::pin(told_late(told, &accepted.stream, &connector, &mut accepted.listener)).await?,
+impl Connection {
+    /// Serves the connection until it ends, or has finished after the order to do so.
+    pub(super) async fn serve<S, R>(mut self, service: ConnectionService<S, R>) -> Result<(), BodyError>
+    where
+        S: Chain,
+        R: ErrorResponder<S::Error>,
+    {
+        match in_time(protocol::told(&self.stream), &mut self.listener).await.transpose()? {
+            Some(protocol) => serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await,
+            None => Ok(()),
         }
-    };
-    match told {
-        Some(Some(protocol)) => {
-            let Connection { stream, keepalive, listener, .. } = accepted;
-            serving::serve(protocol, BoundedWrites::new(stream, keepalive), client, service, listener).await
+    }
+
+    /// Serves as [`Connection::serve`] does, on a port with any protocol: connections that are not HTTP are relayed by
+    /// `connector`. A silent connection is neither, unless pods are found to speak first.
+    pub(super) async fn serve_or_hold<S, R, C>(
+        mut self,
+        service: ConnectionService<S, R>,
+        connector: C,
+        silent_after: Duration,
+    ) -> Result<(), BodyError>
+    where
+        S: Chain,
+        R: ErrorResponder<S::Error>,
+        C: Connector,
+    {
+        let told = {
+            let mut told = pin!(protocol::told_or_other(&self.stream));
+            match unless_finished(timeout(silent_after, told.as_mut()), &mut self.listener).await {
+                None => None,
+                Some(Ok(told)) => Some(told?),
+                // Boxed, because this is rare.
+                Some(Err(_)) => Box::pin(told_late(told, &self.stream, &connector, &mut self.listener)).await?,
+            }
+        };
+        match told {
+            Some(Some(protocol)) => serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await,
+            Some(None) => {
+                drop(service);
+                // Boxed, so that an HTTP connection does not carry the size of this future.
+                Box::pin(tcp::hold(self, connector, true)).await
+            }
+            None => Ok(()),
         }
-        Some(None) => {
-            drop((client, service));
-            // Boxed, so that an HTTP connection does not carry the size of this future.
-            Box::pin(accepted.hold(connector)).await
+    }
+
+    /// Serves as [`Connection::serve`] does, after a TLS handshake. Without ALPN the first bytes show the protocol.
+    pub(super) async fn serve_tls<S, R>(
+        self,
+        config: Arc<ServerConfig>,
+        service: ConnectionService<S, R>,
+    ) -> Result<(), BodyError>
+    where
+        S: Chain,
+        R: ErrorResponder<S::Error>,
+    {
+        let Self { stream, keepalive, mut listener, .. } = self;
+        let shaken = async {
+            let mut stream = tls::accept(stream, config).await?;
+            // Wait even if ALPN chose the protocol, so that a client that is silent afterwards has the same deadline.
+            let told = protocol::told_in(&mut stream).await?;
+            let protocol = match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => Protocol::Http2,
+                Some(_) => Protocol::Http1,
+                None => told,
+            };
+            Ok::<_, BodyError>((protocol, stream))
+        };
+        // Boxed, so that the memory of the handshake is freed afterwards, and not kept for the whole connection.
+        match in_time(Box::pin(shaken), &mut listener).await.transpose()? {
+            Some((protocol, stream)) => serving::serve(protocol, stream, keepalive, service, listener).await,
+            None => Ok(()),
         }
-        None => Ok(()),
     }
 }
 
@@ -104,48 +132,6 @@ async fn told_late<C: Connector>(
     }
 }
 
-/// Serves as [`serve`] does, after a TLS handshake. Without ALPN the first bytes show the protocol.
-pub(super) async fn serve_tls<S, R>(
-    stream: TcpStream,
-    config: Arc<ServerConfig>,
-    client: Arc<Peer>,
-    service: ConnectionService<S, R>,
-    keepalive: Option<KeepAlive>,
-    mut drain: Listener,
-) -> Result<(), BodyError>
-where
-    S: Chain,
-    R: ErrorResponder<S::Error>,
-{
-    stream.set_nodelay(true)?;
-    let shaken = async {
-        let mut stream = tls::accept(stream, config).await?;
-        // Wait even if ALPN chose the protocol, so that a client that is silent afterwards has the same deadline.
-        let told = protocol::told_in(&mut stream).await?;
-        let protocol = match stream.get_ref().1.alpn_protocol() {
-            Some(b"h2") => Protocol::Http2,
-            Some(_) => Protocol::Http1,
-            None => told,
-        };
-        Ok::<_, BodyError>((protocol, stream))
-    };
-    // Boxed, so that the memory of the handshake is freed afterwards, and not kept for the whole connection.
-    match in_time(Box::pin(shaken), &mut drain).await {
-        Some(shaken) => {
-            let (protocol, stream) = shaken?;
-            serving::serve(protocol, BoundedWrites::new(stream, keepalive), client, service, drain).await
-        }
-        None => Ok(()),
-    }
-}
-
-/// Logs the end of a connection.
-pub(super) fn note(address: SocketAddr, ended: Result<(), BodyError>) {
-    if let Err(error) = ended {
-        tracing::debug!(%address, %error, "connection ended");
-    }
-}
-
 /// Awaits the protocol. Returns `None` if that takes too long, or if the server drains before.
 async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Option<T> {
     unless_finished(timeout(HEAD_TIMEOUT, told), drain).await?.ok()
@@ -155,9 +141,8 @@ async fn in_time<T>(told: impl Future<Output = T>, drain: &mut Listener) -> Opti
 mod tests {
     use super::*;
     use crate::client::Inbound;
-    use crate::client::peer::Trust;
+    use crate::client::peer::{Peer, Trust};
     use crate::error::ProxyError;
-    use crate::server::seat::Seat;
     use bytes::Bytes;
     use common_runtime::tls::rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
     use http::header::{CONNECTION, HeaderValue};
@@ -192,12 +177,13 @@ mod tests {
         let chain =
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
         let seat = Arc::<Seat>::default();
-        let peer = Arc::new(Peer::new(stream.peer_addr().expect("connected"), Trust::default(), false));
-        let listener = seat.listener();
-        let service = ConnectionService::new(chain, peer.clone(), seat, BadRequest, TaskTracker::new());
+        let address = stream.peer_addr().expect("connected");
+        let peer = Arc::new(Peer::new(address, Trust::default(), false));
+        let service = ConnectionService::new(chain, peer, seat.clone(), BadRequest, TaskTracker::new());
+        let connection = Connection { stream, address, keepalive: None, listener: seat.listener(), seat };
         match config {
-            None => tokio::spawn(serve(stream, peer, service, None, listener)),
-            Some(config) => tokio::spawn(serve_tls(stream, config, peer, service, None, listener)),
+            None => tokio::spawn(connection.serve(service)),
+            Some(config) => tokio::spawn(connection.serve_tls(config, service)),
         };
         client
     }

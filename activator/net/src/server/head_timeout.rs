@@ -11,6 +11,7 @@ use hyper::rt::{Sleep, Timer};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ impl HeadTimer {
 
 impl Timer for HeadTimer {
     fn sleep(&self, _: Duration) -> Pin<Box<dyn Sleep>> {
-        let reads_before = self.progress.reads();
+        let reads_before = self.progress.reads.load(Ordering::Relaxed);
         Box::pin(HeadSleep { progress: self.progress.clone(), reads_before, running: None })
     }
 
@@ -53,7 +54,7 @@ impl Future for HeadSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.running.is_none() && self.progress.reads() == self.reads_before {
+        if self.running.is_none() && self.progress.reads.load(Ordering::Relaxed) == self.reads_before {
             return Poll::Pending; // No wake-up is needed: the next read comes with its own poll.
         }
         self.running.get_or_insert_with(|| Box::pin(tokio::time::sleep(HEAD_TIMEOUT))).as_mut().poll(cx)

@@ -3,11 +3,11 @@
 //! unfinished header block has a deadline.
 
 use super::HEAD_TIMEOUT;
+use super::bounded_writes::{BoundedWrites, ClientStream};
 use super::calm::{self, Calm};
 use super::frames::Frames;
 use super::kept::{self, Kept};
 use super::linger::Linger;
-use super::output::HasOutput;
 use super::progress::Progress;
 use crate::body::unread::Unread;
 use crate::client::peer::Peer;
@@ -24,7 +24,7 @@ const ENHANCE_YOUR_CALM: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff
 
 /// A client's connection whose frames are tracked.
 pub(super) struct Http2Io<S> {
-    stream: S,
+    io: BoundedWrites<S>,
     frames: Frames,
     calm: Calm,
     /// No written bytes wait for the rest of their frame.
@@ -37,12 +37,12 @@ pub(super) struct Http2Io<S> {
     block: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Http2Io<S> {
+impl<S: ClientStream> Http2Io<S> {
     /// Wraps the connection of `client`.
-    pub(super) fn new(stream: S, client: &Peer, progress: Arc<Progress>) -> Self {
-        let (kept, unread) = (Kept::new(client.memory(), (**progress).clone()), client.unread().clone());
+    pub(super) fn new(io: BoundedWrites<S>, client: &Peer, progress: Arc<Progress>) -> Self {
+        let (kept, unread) = (Kept::new(client.memory.clone(), progress.seat.clone()), client.unread().clone());
         let (frames, linger, calm) = (Frames::default(), Linger::default(), Calm::default());
-        Self { stream, frames, calm, is_flushed: true, kept, unread, progress, linger, block: None }
+        Self { io, frames, calm, is_flushed: true, kept, unread, progress, linger, block: None }
     }
 
     /// Checks the deadline of an unfinished header block.
@@ -56,54 +56,51 @@ impl<S> Http2Io<S> {
             Poll::Pending => Ok(()),
         }
     }
-}
 
-impl<S: AsyncWrite + Unpin> Http2Io<S> {
     /// Sends the reason for the end of the connection, unless the parser's output may stop within a frame.
     fn calm_down(&mut self, cx: &mut Context<'_>) -> io::Error {
         if self.is_flushed {
-            let _ = Pin::new(&mut self.stream).poll_write(cx, &ENHANCE_YOUR_CALM); // The connection ends in any case.
+            let _ = self.io.poll_write(cx, &[IoSlice::new(&ENHANCE_YOUR_CALM)]); // The connection ends in any case.
         }
         io::Error::other("too many frames that carry nothing")
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Http2Io<S> {
+impl<S: ClientStream> AsyncRead for Http2Io<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let read = Pin::new(&mut self.io.stream).poll_read(cx, buffer);
         let this = &mut *self;
         this.frames.follow(&buffer.filled()[before..], |since, length| this.unread.arrived(since, length));
-        if !this.calm.takes(this.frames.came(), this.progress.output().frames_sent() * calm::DATA_OUT) {
+        if !this.calm.takes(this.frames.came(), this.progress.output.frames_sent() * calm::DATA_OUT) {
             return Poll::Ready(Err(this.calm_down(cx)));
         }
-        let streams = kept::streams(this.progress.most_at_once());
+        let streams = kept::streams(this.progress.seat.most_at_once());
         this.kept.set(kept::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
         this.in_time(cx)?;
         read
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.is_flushed = false;
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+impl<S: ClientStream> AsyncWrite for Http2Io<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        ready!(Pin::new(&mut self.io.stream).poll_flush(cx))?;
         self.is_flushed = true;
-        self.progress.output().flushed();
+        self.progress.output.flushed();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Self { stream, linger, .. } = &mut *self;
-        linger.poll_shutdown(stream, cx, true)
+        let Self { io, linger, .. } = &mut *self;
+        linger.poll_shutdown(&mut io.stream, cx, true)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.io.stream.is_write_vectored()
     }
 
     fn poll_write_vectored(
@@ -112,7 +109,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Http2Io<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.is_flushed = false;
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        self.io.poll_write(cx, slices)
     }
 }
 
@@ -121,13 +118,18 @@ mod tests {
     use super::*;
     use crate::client::peer::Trust;
     use crate::memory::{Kind, Memory};
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
 
     /// Returns a connection after reading the preface and these frames of one byte each: type and flags.
-    async fn after(frames: &[(u8, u8)], memory: &Memory) -> (DuplexStream, Http2Io<DuplexStream>, Arc<Unread>) {
-        let (mut client, server) = tokio::io::duplex(1 << 20);
-        let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false).within(Some(memory.clone()));
-        let mut io = Http2Io::new(server, &peer, Arc::default());
+    async fn after(frames: &[(u8, u8)], memory: &Memory) -> (TcpStream, Http2Io<TcpStream>, Arc<Unread>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+        let (server, _) = listener.accept().await.expect("connected");
+        let mut peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false);
+        peer.memory = Some(memory.clone());
+        let mut io =
+            Http2Io::new(BoundedWrites::new(server, None), &peer, Arc::new(Progress::new(Arc::default(), None)));
         let mut bytes = vec![b'p'; 24];
         frames.iter().for_each(|(kind, flags)| bytes.extend([0, 0, 1, *kind, *flags, 0, 0, 0, 1, b'x']));
         client.write_all(&bytes).await.expect("open");

@@ -21,7 +21,7 @@
 //! pieces of up to 400 KiB; data that HTTP/2 pods may send ahead, 4 MiB per connection. Responses that clients do not
 //! read are charged by [`super::output`].
 
-use super::seat::Seat;
+use crate::client::seat::Seat;
 use crate::memory::{Charge, Kind, Memory};
 use std::io;
 use std::sync::Arc;

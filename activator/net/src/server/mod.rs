@@ -21,7 +21,7 @@
 //! # Clients that occupy resources
 //!
 //! [`Server::bounded`]: the kernel detects vanished clients ([`bounded_writes`]). If there is no room, the largest
-//! holders give way ([`client_connections`]). Leaving new connections in the listen queue instead would delay all
+//! holders give way ([`ClientConnections`]). Leaving new connections in the listen queue instead would delay all
 //! connections behind them, including health checks.
 //!
 //! # Not here
@@ -34,7 +34,6 @@ mod bounded_writes;
 mod calm;
 mod carries;
 mod chain;
-mod client_connections;
 mod client_io;
 mod connection;
 mod frames;
@@ -50,7 +49,6 @@ mod ports;
 mod progress;
 mod protocol;
 mod references;
-mod seat;
 mod service;
 mod serving;
 mod tcp;
@@ -58,22 +56,26 @@ mod tcp;
 pub use bounded_writes::KeepAlive;
 pub use carries::Carries;
 pub use chain::{Chain, ErrorResponder, PortGone};
-pub use client_connections::{ClientBounds, ClientConnections};
 pub use ports::PortListeners;
 pub use tcp::{Connected, Connector, Place};
 
+use crate::body::BodyError;
+use crate::client::connections::{ClientBounds, ClientConnections};
 use crate::client::disconnects::Disconnects;
 use crate::client::peer::{OwnPort, Peer, Trust};
+use crate::client::seat::{Phase, Seat};
 use crate::memory::Memory;
 use crate::worker::WorkerRuntimes;
 use acceptor::Acceptor;
 use common_runtime::tls::rustls::ServerConfig;
-use seat::{Phase, Seat};
+use connection::Connection;
 use service::ConnectionService;
+use std::future::Future;
 use std::net::{IpAddr, SocketAddr, TcpStream as StdStream};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -165,7 +167,7 @@ impl<R: Clone> Server<R> {
             tracing::warn!(%error, "clients that vanish are not noticed: the listener takes no keep-alive");
         }
         self.tasks.spawn(async move {
-            let listener = match Acceptor::new(listener) {
+            let listener = match listener.into_std().and_then(|listener| Acceptor::new(listener.into())) {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "a data port is not served"),
             };
@@ -177,8 +179,14 @@ impl<R: Clone> Server<R> {
                 };
                 match accepted {
                     Ok((stream, address)) => {
-                        if let Some(seat) = server.connections.enter(address.ip(), 0, None, true) {
-                            server.spawn(stream, address, tls.clone(), None, Arc::new(seat), chain.clone());
+                        let Some(seat) = server.connections.enter(address.ip(), 0, None, true) else { continue };
+                        let seat = Arc::new(seat);
+                        let service = server.service(address, tls.is_some(), None, seat.clone(), chain.clone());
+                        match tls.clone() {
+                            None => server
+                                .spawn(stream, address, seat, server.worker(), |connection| connection.serve(service)),
+                            Some(config) => server
+                                .spawn(stream, address, seat, None, |connection| connection.serve_tls(config, service)),
                         }
                     }
                     Err(error) => {
@@ -190,67 +198,55 @@ impl<R: Clone> Server<R> {
         });
     }
 
-    /// Serves an accepted connection, which is in non-blocking mode.
-    fn spawn<S: Chain>(
+    /// Returns the next worker, if there are any.
+    fn worker(&self) -> Option<&Handle> {
+        self.workers.as_ref().map(WorkerRuntimes::next)
+    }
+
+    /// Spawns the task of an accepted connection, which is in non-blocking mode, on a worker or on this runtime.
+    fn spawn<F>(
         &self,
         stream: StdStream,
         address: SocketAddr,
-        tls: Option<Arc<ServerConfig>>,
-        port: Option<Arc<OwnPort>>,
         seat: Arc<Seat>,
-        chain: S,
+        worker: Option<&Handle>,
+        serve: impl FnOnce(Connection) -> F + Send + 'static,
     ) where
-        R: ErrorResponder<S::Error>,
+        F: Future<Output = Result<(), BodyError>> + Send + 'static,
     {
-        let listener = seat.listener();
-        let (client, service) = self.connection(address, tls.is_some(), port, seat, chain);
-        let keepalive = self.keepalive;
-        let told = move |ended| connection::note(address, ended);
-        // Two tasks instead of one with a choice, so that a plain connection does not carry the size of a TLS one.
-        match tls {
-            None => {
-                // A single future: a wrapper would hold it twice, before it is awaited and meanwhile.
-                let serving = async move {
-                    // This registers the socket with the worker.
-                    match TcpStream::from_std(stream) {
-                        Ok(stream) => told(connection::serve(stream, client, service, keepalive, listener).await),
-                        Err(error) => told(Err(error.into())),
-                    }
-                };
-                match &self.workers {
-                    None => self.tasks.spawn(serving),
-                    Some(workers) => self.tasks.spawn_on(serving, workers.next()),
-                }
+        let (keepalive, listener) = (self.keepalive, seat.listener());
+        // A single future: a wrapper would hold that of `serve` twice, before it is awaited and meanwhile.
+        let serving = async move {
+            // This registers the socket with the worker.
+            let stream = TcpStream::from_std(stream).and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+            let ended = match stream {
+                Ok(stream) => serve(Connection { stream, address, keepalive, listener, seat }).await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%address, %error, "connection ended");
             }
-            Some(config) => self.tasks.spawn(async move {
-                match TcpStream::from_std(stream) {
-                    Ok(stream) => {
-                        told(connection::serve_tls(stream, config, client, service, keepalive, listener).await);
-                    }
-                    Err(error) => told(Err(error.into())),
-                }
-            }),
+        };
+        match worker {
+            None => self.tasks.spawn(serving),
+            Some(worker) => self.tasks.spawn_on(serving, worker),
         };
     }
 
     /// Creates the peer and the service of a connection.
-    fn connection<S: Chain>(
+    fn service<S: Chain>(
         &self,
         address: SocketAddr,
         tls: bool,
         port: Option<Arc<OwnPort>>,
         seat: Arc<Seat>,
         chain: S,
-    ) -> (Arc<Peer>, ConnectionService<S, R>)
-    where
-        R: ErrorResponder<S::Error>,
-    {
+    ) -> ConnectionService<S, R> {
         let trust = (self.trust)(address.ip().to_canonical());
-        let peer = Peer::new(address, trust, tls).on(port).seated(seat.clone());
-        let client = Arc::new(peer.with(self.disconnects.clone()).within(self.memory.clone()));
-        let (responder, tunnels) = (self.responder.clone(), self.tasks.clone());
-        let service = ConnectionService::new(chain, client.clone(), seat, responder, tunnels);
-        (client, service)
+        let mut peer = Peer::new(address, trust, tls);
+        (peer.port, peer.seat, peer.memory) = (port, Some(seat.clone()), self.memory.clone());
+        peer.disconnects = Some(self.disconnects.clone());
+        ConnectionService::new(chain, Arc::new(peer), seat, self.responder.clone(), self.tasks.clone())
     }
 
     /// Makes every HTTP/1 connection end with its next response. New connections are still accepted.

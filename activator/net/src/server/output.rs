@@ -29,8 +29,8 @@
 //! connection ends, which it does with this response, because hyper keeps the buffer of the head. Over HTTP/2 a value
 //! of the head holds the charge until the head is encoded, and then the connection until the head is written.
 
-use super::seat::Seat;
 use crate::body::{HeadCharge, reading};
+use crate::client::seat::Seat;
 use crate::memory::{Charge, Kind, Memory};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -174,64 +174,58 @@ impl Output {
     }
 }
 
-/// Owner of a connection's output.
-pub(super) trait HasOutput: Send + Sync + 'static {
-    /// Returns the connection's output.
-    fn output(&self) -> &Output;
-}
-
 /// Data that was given to hyper.
-struct Piece<O: HasOutput> {
+struct Piece {
     data: Bytes,
     cost: u64,
-    of: Arc<O>,
+    of: Arc<Output>,
 }
 
-impl<O: HasOutput> AsRef<[u8]> for Piece<O> {
+impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
-impl<O: HasOutput> Drop for Piece<O> {
+impl Drop for Piece {
     fn drop(&mut self) {
-        self.of.output().gives_back(self.cost);
+        self.of.gives_back(self.cost);
     }
 }
 
 /// Counts data until it is dropped. `last` is set if it ends its body.
-fn counted<O: HasOutput>(of: &Arc<O>, data: Bytes, last: bool) -> Bytes {
+fn counted(of: &Arc<Output>, data: Bytes, last: bool) -> Bytes {
     let is_short = data.len() < SHORT;
-    if of.output().memory.is_none() || is_short && last {
+    if of.memory.is_none() || is_short && last {
         return data;
     }
     let cost = data.len() as u64 + PIECE;
     let data = if is_short { Bytes::copy_from_slice(&data) } else { data };
-    of.output().state.lock().outstanding += cost;
+    of.state.lock().outstanding += cost;
     Bytes::from_owner(Piece { data, cost, of: of.clone() })
 }
 
 /// A value of a head that carries the head's charge. The charge passes to the connection when the head is encoded.
-struct Charged<O: HasOutput> {
+struct Charged {
     value: HeaderValue,
     charge: Option<HeadCharge>,
-    of: Arc<O>,
+    of: Arc<Output>,
 }
 
-impl<O: HasOutput> AsRef<[u8]> for Charged<O> {
+impl AsRef<[u8]> for Charged {
     fn as_ref(&self) -> &[u8] {
         self.value.as_bytes()
     }
 }
 
-impl<O: HasOutput> Drop for Charged<O> {
+impl Drop for Charged {
     fn drop(&mut self) {
-        self.charge.take().into_iter().for_each(|charge| self.of.output().keep(charge));
+        self.charge.take().into_iter().for_each(|charge| self.of.keep(charge));
     }
 }
 
 /// Attaches a charge to a head until it is encoded.
-pub(super) fn charge<O: HasOutput>(of: &Arc<O>, head: &mut HeaderMap, charge: HeadCharge) {
+pub(super) fn charge(of: &Arc<Output>, head: &mut HeaderMap, charge: HeadCharge) {
     let Some(value) = head.values_mut().max_by_key(|value| value.len()) else { return };
     let charged = Charged { value: value.clone(), charge: Some(charge), of: of.clone() };
     if let Ok(mut with_charge) = HeaderValue::from_maybe_shared(Bytes::from_owner(charged)) {
@@ -243,38 +237,33 @@ pub(super) fn charge<O: HasOutput>(of: &Arc<O>, head: &mut HeaderMap, charge: He
 
 pin_project! {
     /// A response's body that waits while its connection has too much outstanding data.
-    pub(super) struct Metered<B, O> {
+    pub(super) struct Metered<B> {
         #[pin]
         body: B,
-        of: Arc<O>,
+        of: Arc<Output>,
         keeps_length: bool,
     }
 }
 
-impl<B, O> Metered<B, O> {
-    /// Wraps a body of this connection.
-    pub(super) fn new(body: B, of: Arc<O>) -> Self {
-        Self { body, of, keeps_length: false }
-    }
-
-    /// Makes the body look non-empty if `keeps_length` is set. hyper omits the length of an empty body, but in a 304 it
-    /// is the length of the body that is not sent.
-    pub(super) fn keeping_length(self, keeps_length: bool) -> Self {
-        Self { keeps_length, ..self }
+impl<B> Metered<B> {
+    /// Wraps a body of this connection. With `keeps_length` it looks non-empty: hyper omits the length of an empty body,
+    /// but in a 304 it is the length of the body that is not sent.
+    pub(super) fn new(body: B, of: Arc<Output>, keeps_length: bool) -> Self {
+        Self { body, of, keeps_length }
     }
 }
 
-impl<B: Body<Data = Bytes>, O: HasOutput> Body for Metered<B, O> {
+impl<B: Body<Data = Bytes>> Body for Metered<B> {
     type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let mut this = self.project();
-        let room = std::task::ready!(this.of.output().poll_room(cx));
+        let room = std::task::ready!(this.of.poll_room(cx));
         let frame = std::task::ready!(reading::at_most(room, || this.body.as_mut().poll_frame(cx)));
         let length = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
         let frames = u32::try_from(length.div_ceil(FRAME)).unwrap_or(u32::MAX).max(1);
-        this.of.output().frames.fetch_add(frames, Ordering::Relaxed);
+        this.of.frames.fetch_add(frames, Ordering::Relaxed);
         let last = this.body.is_end_stream();
         Poll::Ready(frame.map(|frame| frame.map(|frame| frame.map_data(|data| counted(this.of, data, last)))))
     }

@@ -6,13 +6,13 @@
 //! clients must reconnect ([`super::ports`]), and to one that says that the port is no longer served ([`PortGone`]).
 
 use super::head_check::{self, Checked};
-use super::output::{self, HasOutput, Metered};
+use super::output::{self, Metered};
 use super::progress::Progress;
-use super::seat::{Phase, Seat};
 use super::{Chain, ErrorResponder, PortGone};
 use crate::body::{BodyError, EndsConnection, Guard, Guarded, HeadCharge, Reply, RequestBody};
 use crate::client::Inbound;
 use crate::client::peer::Peer;
+use crate::client::seat::{Phase, Seat};
 use crate::error::ProxyError;
 use crate::forward::TURNED_AWAY;
 use crate::tunnel::Tunnel;
@@ -27,6 +27,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -35,7 +36,7 @@ use tokio_util::task::TaskTracker;
 pub(super) struct ConnectionService<S, R> {
     /// The connection's own chain: a clone per request would touch reference counts that all threads share.
     chain: RefCell<S>,
-    peer: Arc<Peer>,
+    pub(super) peer: Arc<Peer>,
     /// Number of HTTP/1 requests so far.
     requests: Cell<u64>,
     own: Arc<Own<R>>,
@@ -51,7 +52,7 @@ struct Own<R> {
 impl<S, R> ConnectionService<S, R> {
     /// Creates the service for the connection of `peer` with this seat. `tunnels` tracks its upgrades.
     pub(super) fn new(chain: S, peer: Arc<Peer>, seat: Arc<Seat>, responder: R, tunnels: TaskTracker) -> Self {
-        let progress = Arc::new(Progress::new(seat, peer.memory()));
+        let progress = Arc::new(Progress::new(seat, peer.memory.clone()));
         let own = Arc::new(Own { responder, tunnels, progress });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
@@ -65,23 +66,26 @@ impl<S, R> ConnectionService<S, R> {
     fn is_in_order(&self) -> bool {
         let request = self.requests.get() + 1;
         self.requests.set(request);
-        request <= self.own.progress.heads()
+        request <= self.own.progress.heads.load(Ordering::Relaxed)
     }
 }
+
+/// Response as hyper gets it.
+type Answer<B, R> = Response<Metered<Guarded<Reply<B>, Running<R>>>>;
 
 impl<S, R> hyper::service::Service<Request<Incoming>> for ConnectionService<S, R>
 where
     S: Chain,
     R: ErrorResponder<S::Error>,
 {
-    type Response = Response<Metered<Guarded<Reply<S::Body>, Running<R>>, Progress>>;
+    type Response = Answer<S::Body, R>;
     type Error = BodyError;
     type Future = Exchange<S::Future, R>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (grpc, version) = (is_grpc(request.headers()), request.version());
         let head_only = version == Version::HTTP_2 && *request.method() == Method::HEAD;
-        let has_room = self.own.progress.begins();
+        let has_room = self.own.progress.seat.begins();
         let running = Some(Running(self.own.clone()));
         let serving = |exchange, checked| Exchange { exchange, checked, grpc, head_only, version, running };
         if version < Version::HTTP_2 && !self.is_in_order() {
@@ -89,7 +93,7 @@ where
             return serving(None, Checked::Refused(error));
         }
         if !has_room {
-            return serving(None, Checked::Refused(self.own.progress.full()));
+            return serving(None, Checked::Refused(self.own.progress.seat.full()));
         }
         match head_check::check(&request) {
             Checked::Pass => {}
@@ -113,7 +117,7 @@ impl<R> Guard for Running<R> {}
 
 impl<R> Drop for Running<R> {
     fn drop(&mut self) {
-        self.0.progress.ended();
+        self.0.progress.seat.ended();
     }
 }
 
@@ -138,7 +142,7 @@ where
     R: ErrorResponder<E>,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
 {
-    type Output = Result<Response<Metered<Guarded<Reply<B>, Running<R>>, Progress>>, BodyError>;
+    type Output = Result<Answer<B, R>, BodyError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Without a response the client is gone, and the connection ends.
@@ -149,36 +153,36 @@ where
             // HTTP/2 has a code for this: the relaying activator still has the complete request.
             return Poll::Ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into()));
         }
-        let progress = running.0.progress.clone();
-        let (is_leaving, is_reserved) = (progress.is_leaving(), progress.is_reserved());
+        let progress = &running.0.progress;
+        let seat = &progress.seat;
+        let (is_leaving, is_reserved) = (seat.is_leaving(), seat.is_reserved());
         let ends = answer.extensions().get::<EndsConnection>().is_some();
         let charge = answer.extensions_mut().remove::<HeadCharge>();
-        charge.iter().for_each(|charge| charge.moves_to(progress.standing.clone()));
-        let is_gone = progress.is_on_own_port() && answer.extensions().get::<PortGone>().is_some();
-        let comes_anew = is_gone || progress.standing.is_left();
+        charge.iter().for_each(|charge| charge.moves_to(seat.standing.clone()));
+        let is_gone = seat.standing.port.is_some() && answer.extensions().get::<PortGone>().is_some();
+        let comes_anew = is_gone || seat.standing.is_left();
         if (comes_anew || is_reserved) && *this.version >= Version::HTTP_2 {
             // The response wakes the connection's task.
-            progress.standing.tell(Phase::Finish);
+            seat.standing.tell(Phase::Finish);
         }
         let is_last = *this.version < Version::HTTP_2 && (is_leaving || ends || comes_anew || charge.is_some());
         match charge {
-            Some(charge) if *this.version < Version::HTTP_2 => progress.output().keep(charge),
-            Some(charge) => output::charge(&progress, answer.headers_mut(), charge),
+            Some(charge) if *this.version < Version::HTTP_2 => progress.output.keep(charge),
+            Some(charge) => output::charge(&progress.output, answer.headers_mut(), charge),
             None => {}
         }
         if is_last && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if *this.version == Version::HTTP_10 && has_no_length(&answer) {
-            progress.will_close_answer();
+            progress.closes_answer.store(true, Ordering::Relaxed);
         }
         let answer = if *this.head_only { without_body(answer) } else { answer };
         let keeps_length = *this.version < Version::HTTP_2
             && answer.status() == StatusCode::NOT_MODIFIED
             && answer.headers().contains_key(CONTENT_LENGTH);
-        Poll::Ready(Ok(
-            answer.map(|body| Metered::new(Guarded::new(body, running), progress).keeping_length(keeps_length))
-        ))
+        let output = progress.output.clone();
+        Poll::Ready(Ok(answer.map(|body| Metered::new(Guarded::new(body, running), output, keeps_length))))
     }
 }
 
@@ -207,8 +211,8 @@ where
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let (mut head, body) = response.into_parts();
                 if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
-                    own.progress.becomes_tunnel();
-                    let mut listener = own.progress.listener();
+                    own.progress.seat.becomes_tunnel();
+                    let mut listener = own.progress.seat.listener();
                     own.tunnels.spawn(async move { tunnel.run(body, listener.cut()).await });
                 }
                 Some(Response::from_parts(head, nothing()))

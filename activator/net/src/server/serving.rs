@@ -1,21 +1,20 @@
 //! Serves a client's connection of known protocol with hyper, within these limits.
 
-use super::client_io::{ClientIo, ClientStream};
+use super::bounded_writes::{BoundedWrites, ClientStream, KeepAlive};
+use super::client_io::ClientIo;
 use super::head_timeout::HeadTimer;
 use super::http2_io::Http2Io;
 use super::overdue::Overdue;
 use super::protocol::Protocol;
-use super::seat::{Listener, Phase};
 use super::service::ConnectionService;
 use super::{Chain, ErrorResponder, HEAD_TIMEOUT};
 use crate::body::BodyError;
-use crate::client::peer::Peer;
+use crate::client::seat::{Listener, Phase};
 use crate::limits::{self, FIELDS_MAX, STREAM_WINDOW};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::Poll;
 
 /// Maximum number of concurrent streams of one HTTP/2 connection, as upstream.
@@ -54,7 +53,7 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for InBoxe
 pub(super) async fn serve<Io, S, R>(
     protocol: Protocol,
     stream: Io,
-    client: Arc<Peer>,
+    keepalive: Option<KeepAlive>,
     service: ConnectionService<S, R>,
     drain: Listener,
 ) -> Result<(), BodyError>
@@ -63,12 +62,13 @@ where
     S: Chain,
     R: ErrorResponder<S::Error>,
 {
+    let (io, client) = (BoundedWrites::new(stream, keepalive), service.peer.clone());
     match protocol {
         Protocol::Closed => Ok(()),
         Protocol::Http1 => {
             let progress = service.progress().clone();
             let timer = HeadTimer::new(progress.clone());
-            let io = ClientIo::new(stream, client, progress);
+            let io = ClientIo::new(io, client, progress);
             let mut builder = http1::Builder::new();
             builder.timer(timer).header_read_timeout(HEAD_TIMEOUT);
             builder.max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX).max_headers(FIELDS_MAX);
@@ -77,7 +77,7 @@ where
         }
         Protocol::Http2 => {
             let unread = client.unread().clone();
-            let io = Http2Io::new(stream, &client, service.progress().clone());
+            let io = Http2Io::new(io, &client, service.progress().clone());
             // Boxed, so that an HTTP/1 connection does not carry the size of this future.
             let mut connection = Box::pin(
                 http2::Builder::new(InBoxes)

@@ -19,20 +19,18 @@
 //! its kernel answers a keep-alive probe with a reset a minute later (Linux keeps the state of a closed connection for
 //! that long). A TLS client never closes only one side, so its FIN counts as a disconnect.
 
-use super::bounded_writes::KeepAlive;
+use super::connection::Connection;
 use super::protocol::is_tls;
-use super::seat::{Listener, Phase, Seat};
 use crate::body::BodyError;
+use crate::client::seat::{Listener, Phase};
 use crate::relay::end::{TcpEnd, reset};
 use crate::relay::{Ended, Relay, mark};
 use crate::tcp::user_timeout::UserTimeout;
 use rustix::net::{RecvFlags, recv};
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::io::Interest;
@@ -80,75 +78,68 @@ pub trait Place: Send + 'static {
     fn ended(self, how: Ended, passed: [u64; 2]);
 }
 
-/// An accepted connection.
-pub(super) struct Connection {
-    pub(super) stream: TcpStream,
-    pub(super) address: SocketAddr,
-    pub(super) keepalive: Option<KeepAlive>,
-    /// Listener for the connection's orders.
-    pub(super) listener: Listener,
-    pub(super) seat: Arc<Seat>,
-    /// The port carries HTTP too: a relayed connection must not contain a request.
-    pub(super) beside_http: bool,
+/// Holds a connection once it is intended.
+pub(super) async fn serve<C: Connector>(
+    mut connection: Connection,
+    connector: C,
+    wake_after: Duration,
+) -> Result<(), BodyError> {
+    match unless_finished(is_meant(&connection.stream, wake_after), &mut connection.listener).await {
+        Some(true) => hold(connection, connector, false).await,
+        _ => Ok(()),
+    }
 }
 
-impl Connection {
-    /// Holds the connection once it is intended.
-    pub(super) async fn serve<C: Connector>(mut self, connector: C, wake_after: Duration) -> Result<(), BodyError> {
-        self.stream.set_nodelay(true)?;
-        match unless_finished(is_meant(&self.stream, wake_after), &mut self.listener).await {
-            Some(true) => self.hold(connector).await,
-            _ => Ok(()),
-        }
-    }
+/// Waits for a pod, and relays. If the port is `beside_http`, the relayed bytes must not contain a request.
+pub(super) async fn hold<C: Connector>(
+    connection: Connection,
+    connector: C,
+    beside_http: bool,
+) -> Result<(), BodyError> {
+    let seat = connection.seat.clone();
+    seat.begins();
+    let ended = relay(connection, connector, beside_http).await;
+    seat.ended();
+    ended
+}
 
-    /// Waits for a pod, and relays.
-    pub(super) async fn hold<C: Connector>(self, connector: C) -> Result<(), BodyError> {
-        let seat = self.seat.clone();
-        seat.begins();
-        let ended = self.relayed(connector).await;
-        seat.ended();
-        ended
-    }
-
-    async fn relayed<C: Connector>(self, connector: C) -> Result<(), BodyError> {
-        let Self { stream, address, keepalive, mut listener, beside_http, .. } = self;
-        let mark = match connector.takes_relayed() {
-            true => mark::taken(&stream, || connector.is_sibling(address)).await?,
-            false => None,
-        };
-        let is_marked = mark.is_some();
-        let connected = tokio::select! {
-            biased; // A place that was granted is used.
-            connected = connector.connect(address, mark) => connected,
-            () = has_left(&stream) => return Ok(()),
-            () = listener.cut() => Connected::Refused,
-        };
-        let (pod, place) = match connected {
-            Connected::To(pod, place) => (pod, place),
-            Connected::Refused => {
-                reset(&stream);
-                return Ok(());
-            }
-            Connected::Told(said) => return Ok(mark::say(&stream, said).await?),
-        };
-        if is_marked {
-            mark::say(&stream, mark::CONNECTED).await?;
+async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: bool) -> Result<(), BodyError> {
+    let Connection { stream, address, keepalive, mut listener, .. } = connection;
+    let mark = match connector.takes_relayed() {
+        true => mark::taken(&stream, || connector.is_sibling(address)).await?,
+        false => None,
+    };
+    let is_marked = mark.is_some();
+    let connected = tokio::select! {
+        biased; // A place that was granted is used.
+        connected = connector.connect(address, mark) => connected,
+        () = has_left(&stream) => return Ok(()),
+        () = listener.cut() => Connected::Refused,
+    };
+    let (pod, place) = match connected {
+        Connected::To(pod, place) => (pod, place),
+        Connected::Refused => {
+            reset(&stream);
+            return Ok(());
         }
-        // Registered anew, so that bytes that were peeked at are reported again.
-        let stream = TcpStream::from_std(stream.into_std()?)?;
-        let client = TcpEnd::new(stream, UserTimeout::new(keepalive.map(|k| k.gone_after())), None);
-        let relay = Relay::new(client, pod, place.idle());
-        let mut relay = if beside_http { relay.without_requests() } else { relay };
-        let how = tokio::select! {
-            how = relay.run() => how,
-            () = listener.cut() => Ended::Cut,
-        };
-        let passed = relay.passed();
-        relay.close(how);
-        place.ended(how, passed); // A later connection finds the pod without this one.
-        Ok(())
+        Connected::Told(said) => return Ok(mark::say(&stream, said).await?),
+    };
+    if is_marked {
+        mark::say(&stream, mark::CONNECTED).await?;
     }
+    // Registered anew, so that bytes that were peeked at are reported again.
+    let stream = TcpStream::from_std(stream.into_std()?)?;
+    let client = TcpEnd::new(stream, UserTimeout::new(keepalive.map(|k| k.gone_after())), None);
+    let relay = Relay::new(client, pod, place.idle());
+    let mut relay = if beside_http { relay.without_requests() } else { relay };
+    let how = tokio::select! {
+        how = relay.run() => how,
+        () = listener.cut() => Ended::Cut,
+    };
+    let passed = relay.passed();
+    relay.close(how);
+    place.ended(how, passed); // A later connection finds the pod without this one.
+    Ok(())
 }
 
 /// Awaits `future`. Returns `None` if the server drains first.
@@ -216,40 +207,5 @@ fn first(stream: &TcpStream) -> io::Result<[u8; 2]> {
     match recv(stream, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT)? {
         (0, _) => Err(ErrorKind::UnexpectedEof.into()),
         _ => Ok(first),
-    }
-}
-
-/// Connector of ports that carry only HTTP.
-impl Connector for Infallible {
-    type Place = Self;
-
-    fn takes_relayed(&self) -> bool {
-        match *self {}
-    }
-
-    fn is_sibling(&self, _: SocketAddr) -> bool {
-        match *self {}
-    }
-
-    async fn connect(self, _: SocketAddr, _: Option<String>) -> Connected<Self> {
-        match self {}
-    }
-
-    async fn waits_for_pod(&self) {
-        match *self {}
-    }
-
-    fn left_silent(&self) {
-        match *self {}
-    }
-}
-
-impl Place for Infallible {
-    fn idle(&self) -> Option<Duration> {
-        match *self {}
-    }
-
-    fn ended(self, _: Ended, _: [u64; 2]) {
-        match self {}
     }
 }

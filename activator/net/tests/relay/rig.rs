@@ -136,7 +136,7 @@ impl Rig {
         let server =
             server.bounded(None, ClientBounds { connections: 5_000, descriptors: u64::MAX, idle: None }, until.clone());
         let (address, passing) = (own_address(), connector.clone());
-        let ports = PortListeners::new(address.ip(), None).expect("an epoll");
+        let ports = PortListeners::new(address.ip(), None);
         ports.bind(address.port(), Arc::new(()));
         let chain =
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });

@@ -1,6 +1,7 @@
 //! Parser for the lines of a head, as far as they determine the end of its body and the position of its target.
 
 use super::target::Target;
+use smallvec::SmallVec;
 
 /// Field names in lower case, with their colons.
 const LENGTH: &[u8] = b"content-length:";
@@ -9,6 +10,9 @@ const UPGRADE: &[u8] = b"upgrade:";
 
 /// Number of bytes of a line that suffices to recognize the names.
 const PREFIX: usize = CODING.len();
+
+/// Number of bytes that no `Content-Length` has, with the blanks around it and its CR. A longer one is refused.
+const VALUE_MAX: usize = 32;
 
 /// State of a head between two reads.
 #[derive(Debug, Default)]
@@ -21,12 +25,13 @@ pub(super) struct Head {
     before: u8,
     /// A line that is not empty has been read.
     begun: bool,
-    /// Value of `Content-Length`, and the value in this line.
+    /// Value of `Content-Length`, and the first bytes of the value in this line.
     length: Option<u64>,
-    value: Length,
+    value: SmallVec<[u8; VALUE_MAX]>,
     has_length: bool,
     has_coding: bool,
-    has_upgrade: bool,
+    /// The head asks for an upgrade.
+    pub(super) has_upgrade: bool,
     /// Target in the first line that is not empty.
     target: Target,
 }
@@ -67,11 +72,6 @@ impl Head {
         }
     }
 
-    /// Reports whether the head asks for an upgrade.
-    pub(super) fn has_upgrade(&self) -> bool {
-        self.has_upgrade
-    }
-
     /// Reads a line or a part of one, without its LF.
     pub(super) fn line(&mut self, part: &[u8]) {
         for byte in part.iter().take(PREFIX - self.seen) {
@@ -80,7 +80,8 @@ impl Head {
         }
         if self.prefix[..self.seen].starts_with(LENGTH) {
             let value = LENGTH.len().saturating_sub(self.line_length);
-            part.get(value..).unwrap_or_default().iter().for_each(|byte| self.value.push(*byte));
+            let room = VALUE_MAX - self.value.len();
+            self.value.extend(part.get(value..).unwrap_or_default().iter().copied().take(room));
         }
         self.line_length = self.line_length.saturating_add(part.len());
         self.before = part.last().copied().unwrap_or(self.before);
@@ -91,7 +92,7 @@ impl Head {
         let prefix = &self.prefix[..self.seen];
         let (is_empty, ends_well) = (prefix == b"\r", self.before == b'\r');
         if prefix.starts_with(LENGTH) {
-            let value = std::mem::take(&mut self.value).value();
+            let value = length(&std::mem::take(&mut self.value));
             let differs = self.has_length && self.length != value;
             (self.has_length, self.length) = (true, value);
             if value.is_none() || differs {
@@ -114,17 +115,6 @@ impl Head {
     }
 }
 
-/// Parser for a length in digits.
-#[derive(Debug, Default)]
-enum Length {
-    #[default]
-    None,
-    Digits(u64),
-    /// Blanks after the digits.
-    Over(u64),
-    Invalid,
-}
-
 impl Head {
     /// Returns the body that follows the complete head.
     pub(super) fn body(self) -> Body {
@@ -136,24 +126,11 @@ impl Head {
     }
 }
 
-impl Length {
-    fn push(&mut self, byte: u8) {
-        *self = match (&self, byte) {
-            (Self::None, b' ' | b'\t') => Self::None,
-            (Self::None, b'0'..=b'9') => Self::Digits(u64::from(byte - b'0')),
-            (Self::Digits(length), b'0'..=b'9') => {
-                let more = length.checked_mul(10).and_then(|length| length.checked_add(u64::from(byte - b'0')));
-                more.map_or(Self::Invalid, Self::Digits)
-            }
-            (Self::Digits(length) | Self::Over(length), b' ' | b'\t' | b'\r') => Self::Over(*length),
-            _ => Self::Invalid,
-        }
+/// Returns the length that `value` consists of, besides blanks around it. A value that may be cut off has none.
+fn length(value: &[u8]) -> Option<u64> {
+    if value.len() == VALUE_MAX {
+        return None;
     }
-
-    fn value(self) -> Option<u64> {
-        match self {
-            Self::Digits(length) | Self::Over(length) => Some(length),
-            Self::None | Self::Invalid => None,
-        }
-    }
+    let value = str::from_utf8(value).ok()?.trim_start_matches([' ', '\t']).trim_end_matches([' ', '\t', '\r']);
+    value.parse().ok().filter(|_| value.bytes().all(|byte| byte.is_ascii_digit()))
 }

@@ -38,13 +38,13 @@ pub(super) struct Framing {
     state: State,
     head: Head,
     /// Number of complete and valid heads.
-    heads: u64,
+    pub(super) heads: u64,
     /// A request had a body.
-    had_body: bool,
-    /// Some of the last bytes follow the end of a request.
-    is_ahead: bool,
+    pub(super) had_body: bool,
+    /// The last bytes contain the end of a request and bytes after it.
+    pub(super) is_ahead: bool,
     /// Length of the unfinished head.
-    unfinished: usize,
+    pub(super) unfinished: usize,
     /// A request asked for an upgrade.
     may_be_tunnel: bool,
 }
@@ -95,21 +95,6 @@ impl Framing {
         escaped.end()
     }
 
-    /// Returns the number of complete and valid heads.
-    pub(super) fn heads(&self) -> u64 {
-        self.heads
-    }
-
-    /// Reports whether a request had a body.
-    pub(super) fn had_body(&self) -> bool {
-        self.had_body
-    }
-
-    /// Reports whether the last bytes contain the end of a request and bytes after it.
-    pub(super) fn is_ahead(&self) -> bool {
-        self.is_ahead
-    }
-
     /// Reports whether only complete requests have arrived.
     pub(super) fn is_between(&self) -> bool {
         self.state == State::Head && self.head.is_empty()
@@ -118,11 +103,6 @@ impl Framing {
     /// Reports whether the next byte belongs to a head.
     pub(super) fn is_in_head(&self) -> bool {
         self.state == State::Head
-    }
-
-    /// Returns the length of the unfinished head.
-    pub(super) fn unfinished(&self) -> usize {
-        self.unfinished
     }
 
     /// Reads at most one line of a head. `replace` is called with the positions of bytes to encode.
@@ -145,7 +125,7 @@ impl Framing {
             AfterLine::Last => {
                 self.heads += 1;
                 self.unfinished = 0;
-                self.may_be_tunnel |= self.head.has_upgrade();
+                self.may_be_tunnel |= self.head.has_upgrade;
                 let next = match std::mem::take(&mut self.head).body() {
                     Body::None => State::Head,
                     Body::Length(length) => State::Body(length),
@@ -175,7 +155,7 @@ mod tests {
     fn heads(bytes: &[u8], size: usize) -> u64 {
         let mut framing = Framing::default();
         bytes.chunks(size).for_each(|piece| drop(framing.follow(piece)));
-        framing.heads()
+        framing.heads
     }
 
     fn assert_heads(rows: &[(&[u8], u64)]) {
@@ -217,6 +197,10 @@ mod tests {
             ("content-length: 4\r\ncontent-length: 5\r\n\r\nabcd", 0),
             ("content-length: 4, 4\r\n\r\nabcd", 0),
             ("content-length: 99999999999999999999\r\n\r\n", 0),
+            ("content-length: 0000000000000000000000000000000000000004\r\n\r\nabcd", 0),
+            ("content-length: 4                                       5\r\n\r\nabcd", 0),
+            ("content-length: \r\n\r\nabcd", 0),
+            ("content-length: +4\r\n\r\nabcd", 0),
             ("transfer-encoding: chunked\r\n\r\nx\r\n\r\n", 1),
             ("transfer-encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n", 1),
             ("transfer-encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n", 1),
@@ -264,9 +248,9 @@ mod tests {
         for (bytes, expected) in rows {
             let mut framing = Framing::default();
             framing.follow(bytes);
-            assert_eq!(framing.is_ahead(), expected, "{}", String::from_utf8_lossy(bytes));
+            assert_eq!(framing.is_ahead, expected, "{}", String::from_utf8_lossy(bytes));
             framing.follow(b"\r\nG");
-            assert!(!framing.is_ahead(), "no end came with them");
+            assert!(!framing.is_ahead, "no end came with them");
         }
     }
 
@@ -284,7 +268,7 @@ mod tests {
             for size in 1..=bytes.len().max(1) {
                 let mut framing = Framing::default();
                 bytes.chunks(size).for_each(|piece| drop(framing.follow(piece)));
-                assert_eq!(framing.unfinished(), expected, "{:?} by {size}", String::from_utf8_lossy(bytes));
+                assert_eq!(framing.unfinished, expected, "{:?} by {size}", String::from_utf8_lossy(bytes));
             }
         }
     }

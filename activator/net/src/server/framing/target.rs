@@ -61,7 +61,7 @@ mod tests {
     fn passed_on(bytes: &[u8], size: usize) -> (Vec<u8>, u64) {
         let mut framing = Framing::default();
         let pieces = bytes.chunks(size).flat_map(|piece| framing.follow(piece).unwrap_or_else(|| piece.to_vec()));
-        (pieces.collect(), framing.heads())
+        (pieces.collect(), framing.heads)
     }
 
     #[test]

@@ -4,12 +4,6 @@ use super::*;
 use proptest::prelude::*;
 use tokio_test::task::{Spawn, spawn};
 
-impl HasOutput for Output {
-    fn output(&self) -> &Output {
-        self
-    }
-}
-
 fn poll(task: &mut Spawn<()>, of: &Output) -> bool {
     task.enter(|cx, _| of.poll_room(cx)).is_ready()
 }

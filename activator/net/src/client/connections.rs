@@ -30,9 +30,9 @@
 //! On a shared port, each request stores its workload in the connection's state. The ledger is updated only while more
 //! than half of the limit is used. When that begins, all connections are regrouped once.
 
-use super::seat::{Phase, Seat, Standing};
 use crate::client::host::host_of;
 use crate::client::peer::OwnPort;
+use crate::client::seat::{Phase, Seat, Standing};
 use crate::error::ProxyError;
 use crate::memory::Memory;
 use activator_core::ledger::{Holder, Ledger, Of};
@@ -46,7 +46,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 /// Number of descriptors that a connection counts as.
-pub(super) const COST: u64 = 2;
+pub(crate) const COST: u64 = 2;
 
 /// Maximum number of connections in the reserve. An autoscaler has up to 64 concurrent probes, and during an upgrade
 /// there are two. Kubelets and ingresses, which send a few per second, fit in as well.
@@ -158,38 +158,38 @@ impl ClientConnections {
         self.0.idle.load(Ordering::Relaxed)
     }
 
-    pub(super) fn admitted(&self) -> MutexGuard<'_, Ledger<Standing>> {
+    pub(crate) fn admitted(&self) -> MutexGuard<'_, Ledger<Standing>> {
         self.0.admitted.lock()
     }
 
-    pub(super) fn reserve(&self) -> MutexGuard<'_, Ledger<Standing>> {
+    pub(crate) fn reserve(&self) -> MutexGuard<'_, Ledger<Standing>> {
         self.0.reserve.lock()
     }
 
     /// Returns the phase of all connections.
-    pub(super) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         Phase::from_order(self.0.phase.load(Ordering::Acquire))
     }
 
     /// Returns the current second.
-    pub(super) fn second(&self) -> u32 {
+    pub(crate) fn second(&self) -> u32 {
         self.0.second.load(Ordering::Relaxed)
     }
 
     /// Makes `memory` use the same clock.
-    pub(super) fn set_clock_of(&self, memory: Memory) {
+    pub(crate) fn set_clock_of(&self, memory: Memory) {
         let _ = self.0.memory.set(memory); // A server has only one.
     }
 
     /// Reports whether the ledger is updated with the workloads of requests.
-    pub(super) fn is_tight(&self) -> bool {
+    pub(crate) fn is_tight(&self) -> bool {
         self.0.is_tight.load(Ordering::SeqCst)
     }
 
     /// Returns a seat for an accepted connection from `address`, or `None` if it is rejected. `workload` is the number
     /// of its workload, or 0 if its requests will tell. `port` is the workload's port. `speaks` is set if the
     /// connection may send a request for the activator.
-    pub(super) fn enter(
+    pub(crate) fn enter(
         &self,
         address: IpAddr,
         workload: u64,
@@ -217,7 +217,7 @@ impl ClientConnections {
     ///
     /// # Errors
     /// The connection itself would have to give way.
-    pub(super) fn admit(
+    pub(crate) fn admit(
         &self,
         workload: u64,
         address: IpAddr,
@@ -232,7 +232,7 @@ impl ClientConnections {
     }
 
     /// Increases the cost of a connection in the ledger. Returns whether there was room.
-    pub(super) fn grow(&self, key: usize, more: u64) -> bool {
+    pub(crate) fn grow(&self, key: usize, more: u64) -> bool {
         let mut admitted = self.admitted();
         let (grown, others) = admitted.grow(key, more, self.second(), false);
         self.give_way(admitted, &others);
@@ -240,7 +240,7 @@ impl ClientConnections {
     }
 
     /// Makes connections give way because the process or the system has no resources, whatever was counted.
-    pub(super) fn short(&self, error: &impl std::fmt::Display) {
+    pub(crate) fn short(&self, error: &impl std::fmt::Display) {
         if self.0.short_in.swap(self.second() + 1, Ordering::Relaxed) + SHORT_QUIET <= self.second() + 1 {
             tracing::warn!(%error, open = self.open(), "accept failed; those who hold most give way");
         }
@@ -282,18 +282,18 @@ impl ClientConnections {
     }
 
     /// Counts a rejected connection.
-    pub(super) fn refuse(&self) {
+    pub(crate) fn refuse(&self) {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sets the number of open listeners of workloads' ports.
-    pub(super) fn set_listeners(&self, number: usize) {
+    pub(crate) fn set_listeners(&self, number: usize) {
         self.0.listeners.store(number, Ordering::Relaxed);
         self.set_limit();
     }
 
     /// Sets the limits.
-    pub(super) fn bound(&self, bounds: ClientBounds) {
+    pub(crate) fn bound(&self, bounds: ClientBounds) {
         *self.0.bounds.lock() = (COST.saturating_mul(bounds.connections as u64), bounds.descriptors);
         self.set_limit();
     }
@@ -307,14 +307,14 @@ impl ClientConnections {
     }
 
     /// Advances all connections to `phase`.
-    pub(super) fn advance(&self, phase: Phase) {
+    pub(crate) fn advance(&self, phase: Phase) {
         self.0.phase.fetch_max(phase as u8, Ordering::AcqRel);
         let all: Vec<_> = self.admitted().each().chain(self.reserve().each()).cloned().collect();
         all.iter().for_each(|standing| standing.wake());
     }
 
     /// Starts the search for idle connections whose clients must reconnect, for the next seconds.
-    pub(super) fn look(&self) {
+    pub(crate) fn look(&self) {
         self.0.left_looks.store(self.second() + LEFT_LOOKS, Ordering::Relaxed);
     }
 
@@ -350,7 +350,7 @@ impl ClientConnections {
     }
 
     /// Runs the clock until `until`, and logs rejections.
-    pub(super) async fn look_after(self, idle: Option<Duration>, until: CancellationToken) {
+    pub(crate) async fn look_after(self, idle: Option<Duration>, until: CancellationToken) {
         let mut failures = FailureLog::of("room for clients' connections");
         let mut refused = 0;
         let mut seconds = tokio::time::interval(Duration::from_secs(1));

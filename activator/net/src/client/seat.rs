@@ -3,14 +3,14 @@
 //! A lock shared by all connections is taken only at a connection's start and end, and if an HTTP/2 request needs more
 //! connections to pods than were counted before. Each connection's task checks two flags at each poll.
 
-use super::client_connections::{COST, ClientConnections};
-use crate::client::peer::{Claims, OwnPort};
+use crate::client::connections::{COST, ClientConnections};
+use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
 use crate::memory::{Charge, Kind, Memory, Party};
 use activator_core::ledger::{Holder, Of};
 use parking_lot::Mutex;
 use std::future::poll_fn;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
@@ -33,7 +33,7 @@ pub(crate) enum Phase {
 
 impl Phase {
     /// Returns the phase with this number.
-    pub(super) fn from_order(order: u8) -> Self {
+    pub(crate) fn from_order(order: u8) -> Self {
         match order {
             0 => Self::Open,
             1 => Self::Leaving,
@@ -45,7 +45,7 @@ impl Phase {
 
 /// State of a connection for the choice among all connections.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(crate) struct Standing {
     told: AtomicU8,
     /// Waker of the connection's task, once that has checked the phase.
     waker: Mutex<Option<Waker>>,
@@ -56,24 +56,24 @@ pub(super) struct Standing {
     /// The connection became a tunnel.
     tunnel: AtomicBool,
     /// Second of the accept.
-    pub(super) since: u32,
+    pub(crate) since: u32,
     /// Second in which the last exchange ended, or of the accept.
     idle_since: AtomicU32,
     /// Second in which the connection is cut if it is idle; 0: none.
-    pub(super) cut_in: AtomicU32,
+    pub(crate) cut_in: AtomicU32,
     /// Its place is needed: in the second `cut_in` it is cut even if it is busy.
-    pub(super) is_needed: AtomicBool,
+    pub(crate) is_needed: AtomicBool,
     /// Workload of its latest request; 0: unknown.
-    pub(super) workload: AtomicU64,
+    pub(crate) workload: AtomicU64,
     /// The connection is in the reserve until its first request.
     is_reserved: AtomicBool,
     /// Workload's port that the connection came to.
-    port: Option<Arc<OwnPort>>,
+    pub(crate) port: Option<Arc<OwnPort>>,
 }
 
 impl Standing {
     /// Creates the state of a connection that was accepted in this second.
-    pub(super) fn new(second: u32, workload: u64, port: Option<Arc<OwnPort>>) -> Arc<Self> {
+    pub(crate) fn new(second: u32, workload: u64, port: Option<Arc<OwnPort>>) -> Arc<Self> {
         Arc::new(Self {
             told: AtomicU8::new(0),
             waker: Mutex::new(None),
@@ -91,28 +91,28 @@ impl Standing {
     }
 
     /// Advances the phase without a wake-up, for callers after which the connection's task is polled anyway.
-    pub(super) fn tell(&self, phase: Phase) {
+    pub(crate) fn tell(&self, phase: Phase) {
         self.told.fetch_max(phase as u8, Ordering::AcqRel);
     }
 
     /// Wakes the connection's task, which then checks the phase.
-    pub(super) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         self.waker.lock().iter().for_each(Waker::wake_by_ref);
     }
 
     /// Advances the phase and wakes the task.
-    pub(super) fn order(&self, phase: Phase) {
+    pub(crate) fn order(&self, phase: Phase) {
         self.tell(phase);
         self.wake();
     }
 
     /// Reports whether the connection has had a request.
-    pub(super) fn was_used(&self) -> bool {
+    pub(crate) fn was_used(&self) -> bool {
         self.most.load(Ordering::Relaxed) > 0
     }
 
     /// Reports whether the clients of its port must reconnect.
-    pub(super) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         self.port.as_ref().is_some_and(|port| port.is_left())
     }
 }
@@ -134,7 +134,7 @@ impl Party for Standing {
 #[derive(Debug)]
 pub(crate) struct Seat {
     all: ClientConnections,
-    pub(super) standing: Arc<Standing>,
+    pub(crate) standing: Arc<Standing>,
     address: IpAddr,
     /// Key in the ledger of the reserve or of the other connections.
     key: Mutex<usize>,
@@ -144,7 +144,7 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// Creates a seat with this key.
-    pub(super) fn new(
+    pub(crate) fn new(
         all: ClientConnections,
         standing: Arc<Standing>,
         address: IpAddr,
@@ -156,22 +156,17 @@ impl Seat {
     }
 
     /// Reports whether the connection is in the reserve.
-    pub(super) fn is_reserved(&self) -> bool {
+    pub(crate) fn is_reserved(&self) -> bool {
         self.standing.is_reserved.load(Ordering::Acquire)
     }
 
     /// Reports whether HTTP/1 responses are the last of their connections.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(crate) fn is_leaving(&self) -> bool {
         self.is_reserved() || self.all.phase() == Phase::Leaving
     }
 
-    /// Reports whether the connection came to a workload's dedicated port.
-    pub(super) fn is_on_own_port(&self) -> bool {
-        self.standing.port.is_some()
-    }
-
     /// Starts an exchange. Returns false if there is no room for it besides the others on its connection.
-    pub(super) fn begins(&self) -> bool {
+    pub(crate) fn begins(&self) -> bool {
         let running = self.standing.running.fetch_add(1, Ordering::Relaxed) + 1;
         if running > self.standing.most.load(Ordering::Relaxed) {
             self.standing.most.store(running, Ordering::Relaxed);
@@ -190,12 +185,12 @@ impl Seat {
     }
 
     /// Returns the error for a lack of room.
-    pub(super) fn full(&self) -> ProxyError {
+    pub(crate) fn full(&self) -> ProxyError {
         ProxyError::NoRoom { bound: self.all.admitted().limit() / COST }
     }
 
     /// Ends an exchange.
-    pub(super) fn ended(&self) {
+    pub(crate) fn ended(&self) {
         self.standing.idle_since.store(self.all.second(), Ordering::Relaxed);
         let is_last = self.standing.running.fetch_sub(1, Ordering::Release) == 1;
         if is_last && self.counted.load(Ordering::Relaxed) > 1 {
@@ -210,54 +205,11 @@ impl Seat {
         }
     }
 
-    /// Creates a charge for the connection's workload and client. The connection is cut if the charge must give way.
-    pub(super) fn charge(&self, memory: &Memory, kind: Kind) -> Charge {
-        let of = Of { workload: self.standing.workload.load(Ordering::Relaxed), address: self.address };
-        memory.charge(kind, of, self.standing.clone())
-    }
-
-    /// Returns the second since when no exchange has run, if none is running.
-    pub(super) fn idle_since(&self) -> Option<u32> {
-        self.standing.idle_since()
-    }
-
-    /// Returns the maximum number of concurrent exchanges so far.
-    pub(super) fn most_at_once(&self) -> u32 {
-        self.standing.most.load(Ordering::Relaxed)
-    }
-
-    /// Records that the connection became a tunnel, whose bytes are not checked.
-    pub(super) fn becomes_tunnel(&self) {
-        self.standing.tunnel.store(true, Ordering::Relaxed);
-    }
-
-    /// Reports whether the connection became a tunnel.
-    pub(super) fn is_tunnel(&self) -> bool {
-        self.standing.tunnel.load(Ordering::Relaxed)
-    }
-
-    /// Returns the listener for the connection's task. There is one at a time.
-    pub(super) fn listener(self: &Arc<Self>) -> Listener {
-        Listener { seat: self.clone(), listens: false }
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let key = *self.key.get_mut();
-        match self.is_reserved() {
-            true => self.all.reserve().leave(key),
-            false => self.all.admitted().leave(key),
-        }
-    }
-}
-
-impl Claims for Seat {
     /// Counts the connection to a workload. A connection in the reserve gets its place now.
     ///
     /// # Errors
     /// There is no room, and no other workload or client has more connections.
-    fn claim(&self, workload: u64) -> Result<(), ProxyError> {
+    pub(crate) fn claim(&self, workload: u64) -> Result<(), ProxyError> {
         let standing = &self.standing;
         if standing.workload.load(Ordering::Relaxed) != workload {
             standing.workload.store(workload, Ordering::SeqCst);
@@ -282,13 +234,55 @@ impl Claims for Seat {
         }
         Ok(())
     }
+
+    /// Creates a charge for the connection's workload and client. The connection is cut if the charge must give way.
+    pub(crate) fn charge(&self, memory: &Memory, kind: Kind) -> Charge {
+        let of = Of { workload: self.standing.workload.load(Ordering::Relaxed), address: self.address };
+        memory.charge(kind, of, self.standing.clone())
+    }
+
+    /// Returns the second since when no exchange has run, if none is running.
+    pub(crate) fn idle_since(&self) -> Option<u32> {
+        self.standing.idle_since()
+    }
+
+    /// Returns the maximum number of concurrent exchanges so far.
+    pub(crate) fn most_at_once(&self) -> u32 {
+        self.standing.most.load(Ordering::Relaxed)
+    }
+
+    /// Records that the connection became a tunnel, whose bytes are not checked.
+    pub(crate) fn becomes_tunnel(&self) {
+        self.standing.tunnel.store(true, Ordering::Relaxed);
+    }
+
+    /// Reports whether the connection became a tunnel.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.standing.tunnel.load(Ordering::Relaxed)
+    }
+
+    /// Returns the listener for the connection's task. There is one at a time.
+    pub(crate) fn listener(self: &Arc<Self>) -> Listener {
+        Listener { seat: self.clone(), listens: false }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let key = *self.key.get_mut();
+        match self.is_reserved() {
+            true => self.all.reserve().leave(key),
+            false => self.all.admitted().leave(key),
+        }
+    }
 }
 
 /// A seat without limits.
+#[cfg(test)]
 impl Default for Seat {
     fn default() -> Self {
         let all = ClientConnections::default();
-        let (standing, address) = (Standing::new(0, 0, None), Ipv4Addr::LOCALHOST.into());
+        let (standing, address) = (Standing::new(0, 0, None), std::net::Ipv4Addr::LOCALHOST.into());
         let key = all.admit(0, address, &standing, COST, true).unwrap_or(usize::MAX);
         Self::new(all, standing, address, key, false)
     }

@@ -1,0 +1,269 @@
+//! Ports of workloads: one listener per number, bound and closed while the server runs.
+//!
+//! A port costs a descriptor, the kernel's state, and a task of a kilobyte or two, which accepts its connections.
+//! Binding takes some microseconds and does not block, so the caller does it.
+//!
+//! There is one listener per number, not one per worker (`SO_REUSEPORT`). The latter would multiply the descriptors,
+//! and another process could bind the same number unnoticed. Accepted connections go to the workers in turn, as on the
+//! shared ports.
+//!
+//! # A number in use
+//!
+//! If another process uses the number, or there is no descriptor, the table stores the error. Binding is retried first
+//! after [`RETRY_FIRST`], then at growing intervals up to [`RETRY_MAX`], as long as the number is wanted.
+//!
+//! # Closing
+//!
+//! A closed port leaves the table at once. Its task then accepts the connections that the kernel has queued, which are
+//! served as usual, and closes the listener. Existing connections continue, with the identity that the port had when
+//! they arrived ([`Peer::port`](crate::Peer::port)).
+//!
+//! # Clients that are routed elsewhere
+//!
+//! A client that keeps its connection does not notice that new connections are routed elsewhere.
+//! [`PortListeners::leave`] ends the connections to a port with their next response, or if there are no requests, as
+//! idle connections end ([`crate::client::connections`]).
+
+use super::acceptor::Acceptor;
+use super::{ACCEPT_PAUSE, KeepAlive};
+use crate::client::connections::ClientConnections;
+use crate::client::peer::{OwnPort, PortIdentity};
+use common_runtime::listen;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{SetOnce, watch};
+use tokio_util::task::TaskTracker;
+
+/// Pause after the first failure to bind a number.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+
+/// Maximum pause between two attempts to bind it.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Listeners of all workloads' ports. Cheap to clone.
+#[derive(Clone)]
+pub struct PortListeners(Arc<Shared>);
+
+struct Shared {
+    address: IpAddr,
+    keepalive: Option<KeepAlive>,
+    table: Mutex<Table>,
+    /// Server of the connections. Until it is set, they wait in the kernel's queues.
+    served: SetOnce<Served>,
+    runtime: Handle,
+    tasks: TaskTracker,
+}
+
+#[derive(Default)]
+struct Table {
+    rows: BTreeMap<u16, Row>,
+    version: u64,
+    /// The server has drained, and accepts no more.
+    is_closed: bool,
+}
+
+struct Row {
+    /// The port as new connections get it. Dropping it ends the port's task.
+    port: watch::Sender<Arc<OwnPort>>,
+    /// Error of the last bind, if there is no listener.
+    error: Option<io::Error>,
+}
+
+struct Served {
+    serve: Box<dyn Fn(Accepted) + Send + Sync>,
+    /// The connections to these ports, whose limit the listeners reduce.
+    connections: ClientConnections,
+}
+
+/// An accepted connection in non-blocking mode.
+pub(super) struct Accepted {
+    pub(super) stream: TcpStream,
+    pub(super) address: SocketAddr,
+    /// The port and its identity at the time of the accept.
+    pub(super) port: Arc<OwnPort>,
+}
+
+impl PortListeners {
+    /// Creates an empty set. Ports are bound to `address`, or to all addresses of both families if that is the
+    /// unspecified address of either. `keepalive` applies to their connections.
+    ///
+    /// # Panics
+    /// Outside of a runtime, which then runs the ports' tasks.
+    pub fn new(address: IpAddr, keepalive: Option<KeepAlive>) -> Self {
+        let (table, served, runtime, tasks) = (Mutex::default(), SetOnce::new(), Handle::current(), TaskTracker::new());
+        Self(Arc::new(Shared { address, keepalive, table, served, runtime, tasks }))
+    }
+
+    /// Passes all connections to `serve`. If the system has no resources, some of `connections` give way.
+    pub(super) fn serve(&self, serve: impl Fn(Accepted) + Send + Sync + 'static, connections: ClientConnections) {
+        let table = self.0.table.lock();
+        let _ = self.0.served.set(Served { serve: Box::new(serve), connections }); // There is only one server.
+        self.0.count(&table);
+    }
+
+    /// Closes all listeners without accepting, because the server drains and has announced that before.
+    pub(super) async fn close(&self) {
+        {
+            let mut table = self.0.table.lock();
+            *table = Table { version: table.version + 1, is_closed: true, ..Table::default() };
+        }
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// Binds `number` for `identity`. If it is already bound, new connections get `identity`. After a drain, nothing is
+    /// bound any more.
+    pub fn bind(&self, number: u16, identity: PortIdentity) {
+        let shared = &self.0;
+        let mut table = shared.table.lock();
+        if table.is_closed {
+            return; // A client would wait for an accept that never comes.
+        }
+        table.version += 1;
+        let port = OwnPort::new(identity);
+        if let Some(row) = table.rows.get(&number) {
+            row.port.send_replace(port);
+            return;
+        }
+        let (port, taken) = watch::channel(port);
+        let (listener, error) = match shared.listen(number) {
+            Ok(listener) => (Some(listener), None),
+            Err(error) => {
+                tracing::warn!(number, %error, "a workload's port cannot be bound, and is tried again");
+                (None, Some(error))
+            }
+        };
+        table.rows.insert(number, Row { port, error });
+        shared.count(&table);
+        shared.tasks.spawn_on(shared.clone().run(number, listener, taken), &shared.runtime);
+    }
+
+    /// Closes `number`; see the module documentation.
+    pub fn unbind(&self, number: u16) {
+        let mut table = self.0.table.lock();
+        if table.rows.remove(&number).is_some() {
+            table.version += 1;
+            self.0.count(&table);
+        }
+    }
+
+    /// Makes the clients of all ports reconnect for which `is_left` returns true. Over HTTP, each response is the last
+    /// of its connection from now on, also for new connections, and idle connections end soon. Relayed connections
+    /// continue.
+    pub fn leave(&self, is_left: impl Fn(&PortIdentity) -> bool) {
+        let table = self.0.table.lock();
+        let ports = table.rows.values().map(|row| row.port.borrow());
+        ports.filter(|port| is_left(&port.identity)).for_each(|port| port.leave());
+        drop(table);
+        self.0.served.get().into_iter().for_each(|served| served.connections.look());
+    }
+
+    /// Returns a version that changes whenever the output of [`PortListeners::each`] may change.
+    pub fn version(&self) -> u64 {
+        self.0.table.lock().version
+    }
+
+    /// Calls `look` with the identity and the bind error, if any, of `number`, if it is in the table.
+    pub fn one<T>(&self, number: u16, look: impl FnOnce(&PortIdentity, Option<&io::Error>) -> T) -> Option<T> {
+        let table = self.0.table.lock();
+        table.rows.get(&number).map(|row| look(&row.port.borrow().identity, row.error.as_ref()))
+    }
+
+    /// Calls `look` for all numbers in order, under one lock, so `look` must be short. Returns the version at that
+    /// moment.
+    pub fn each(&self, mut look: impl FnMut(u16, &PortIdentity, Option<&io::Error>)) -> u64 {
+        let table = self.0.table.lock();
+        table.rows.iter().for_each(|(number, row)| look(*number, &row.port.borrow().identity, row.error.as_ref()));
+        table.version
+    }
+}
+
+impl Shared {
+    fn count(&self, table: &Table) {
+        self.served.get().into_iter().for_each(|served| served.connections.set_listeners(table.rows.len()));
+    }
+
+    /// Listens at the address, and on both families if it is unspecified and the system has both.
+    fn listen(&self, number: u16) -> io::Result<OwnedFd> {
+        if number == 0 {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "0 is no number: the system would choose one"));
+        }
+        let listener = listen::open(SocketAddr::new(self.address, number))?.into();
+        if let Some(keepalive) = self.keepalive {
+            keepalive.set(&listener)?;
+        }
+        Ok(listener)
+    }
+
+    /// Serves a port until it is closed.
+    async fn run(self: Arc<Self>, number: u16, mut listener: Option<OwnedFd>, port: watch::Receiver<Arc<OwnPort>>) {
+        let mut changes = port.clone();
+        let mut closed = pin!(async move { while changes.changed().await.is_ok() {} });
+        let mut pause = RETRY_FIRST;
+        let listener = loop {
+            if let Some(listener) = listener {
+                break listener;
+            }
+            tokio::select! {
+                biased; // A closed port is not bound.
+                () = &mut closed => return,
+                () = tokio::time::sleep(pause) => listener = self.retry(number),
+            }
+            pause = (pause * 2).min(RETRY_MAX);
+        };
+        let acceptor = match Acceptor::new(listener) {
+            Ok(acceptor) => acceptor,
+            Err(error) => return tracing::error!(number, %error, "a workload's port is not served"),
+        };
+        tokio::select! {
+            biased; // A closed port accepts only the connections below.
+            () = closed => {}
+            never = self.accept(&acceptor, &port) => match never {},
+        }
+        if let Some(served) = self.served.get().filter(|_| !self.table.lock().is_closed) {
+            let port = port.borrow().clone();
+            acceptor.queued().for_each(|(stream, address)| {
+                (served.serve)(Accepted { stream, address, port: port.clone() });
+            });
+        }
+    }
+
+    /// Retries a bind.
+    fn retry(&self, number: u16) -> Option<OwnedFd> {
+        let mut table = self.table.lock();
+        table.version += 1;
+        let row = table.rows.get_mut(&number)?;
+        let listener = self.listen(number);
+        if listener.is_ok() {
+            tracing::info!(number, "a workload's port is bound");
+        }
+        let (listener, error) = listener.map_or_else(|error| (None, Some(error)), |listener| (Some(listener), None));
+        row.error = error;
+        listener
+    }
+
+    /// Accepts connections once they are served.
+    async fn accept(&self, acceptor: &Acceptor, port: &watch::Receiver<Arc<OwnPort>>) -> Infallible {
+        let served = self.served.wait().await;
+        loop {
+            match acceptor.accept().await {
+                Ok((stream, address)) => {
+                    let port = port.borrow().clone();
+                    (served.serve)(Accepted { stream, address, port });
+                }
+                Err(error) => {
+                    served.connections.short(&error);
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
