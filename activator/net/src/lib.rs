@@ -54,6 +54,6 @@ pub use relay::end::TcpEnd;
 pub use relay::mark::CONNECTED;
 pub use server::{
     Carries, Chain, Connected, Connector, ErrorResponder, KeepAlive, Place, PortGone, PortListeners, Server, TrustOf,
-    overdue,
+    deadline,
 };
 pub use worker::WorkerRuntimes;

@@ -10,7 +10,7 @@
 //! standalone mode they start when a pod has the request ([`Released`]); the wait has a timeout of its own
 //! ([`super::hold`]). A frame of either body is progress, so the idle timeout ends neither a long upload nor an active
 //! stream. It never ends a tunnel, which only the total timeout limits. If a client stops reading, the server of the
-//! connection enforces the timeouts ([`activator_net::overdue`]).
+//! connection enforces the timeouts ([`activator_net::deadline`]).
 //!
 //! # Better than Knative
 //!
@@ -26,7 +26,7 @@
 use crate::layers::call::{Call, Released};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::revision::Bounds;
-use activator_net::{BodyError, Peer, Upload, overdue};
+use activator_net::{BodyError, Peer, Upload, deadline};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
@@ -103,7 +103,7 @@ struct BoundClock {
 
 impl Drop for BoundClock {
     fn drop(&mut self) {
-        overdue::never();
+        deadline::never();
         if let Some(timer) = self.timer.take() {
             self.peer.timers.keep(timer);
         }
@@ -131,8 +131,8 @@ impl BoundClock {
     /// Reports the deadline to the server of the connection, in case the body is not polled.
     fn tell(&self) {
         match self.next() {
-            Some((at, _)) => overdue::until(at),
-            None => overdue::never(),
+            Some((at, _)) => deadline::until(at),
+            None => deadline::never(),
         }
     }
 
@@ -233,7 +233,7 @@ where
                         }
                         clock.tell();
                     }
-                    _ => overdue::never(),
+                    _ => deadline::never(),
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::layers::call;
     use crate::registry::revision::fixture;
-    use activator_net::overdue::Overdue;
+    use activator_net::deadline::Overdue;
     use http_body_util::{BodyExt, Full, StreamBody};
     use std::future::poll_fn;
     use std::time::Duration;

@@ -1,14 +1,14 @@
 //! One client connection: its protocol is detected from its first bytes within a deadline, then it is served
 //! ([`super::serving`]).
 
-use super::HEAD_TIMEOUT;
-use super::bounded_writes::KeepAlive;
 use super::protocol::{self, Protocol};
 use super::service::ConnectionService;
 use super::tcp::{self, Connector, has_spoken, unless_finished};
 use super::{Chain, ErrorResponder, serving};
 use crate::body::BodyError;
 use crate::client::seat::{Listener, Seat};
+use crate::limits::HEAD_TIMEOUT;
+use crate::server::io::bounded_writes::KeepAlive;
 use common_runtime::tls;
 use common_runtime::tls::rustls::ServerConfig;
 use std::future::Future;

@@ -4,8 +4,9 @@
 //! so a silent connection costs a socket but no buffers. A TLS port ([`Server::listen_tls`]) negotiates the protocol in
 //! the handshake, and serves the same chain.
 //!
-//! In addition, each port of a workload has its own listener ([`ports`]), and its connections belong to that workload.
-//! Such a port may carry any protocol ([`Carries`]): connections that are not HTTP are relayed as bytes ([`tcp`]).
+//! In addition, each port of a workload has its own listener ([`accept::ports`]), and its connections belong to that
+//! workload. Such a port may carry any protocol ([`Carries`]): connections that are not HTTP are relayed as bytes
+//! ([`tcp`]).
 //!
 //! Plain connections may be served by worker threads ([`crate::worker`]).
 //!
@@ -20,7 +21,7 @@
 //!
 //! # Clients that occupy resources
 //!
-//! [`Server::bounded`]: the kernel detects vanished clients ([`bounded_writes`]). If there is no room, the largest
+//! [`Server::bounded`]: the kernel detects vanished clients ([`io::bounded_writes`]). If there is no room, the largest
 //! holders give way ([`ClientConnections`]). Leaving new connections in the listen queue instead would delay all
 //! connections behind them, including health checks.
 //!
@@ -29,34 +30,23 @@
 //! `Upgrade: h2c` (obsolete since RFC 9113; such a request is served as HTTP/1.1). HTTP/2 PINGs to check whether a
 //! client is alive: the kernel already probes it, and nothing is sent that HTTP does not require.
 
-mod acceptor;
-mod bounded_writes;
-mod calm;
-mod carries;
+mod accept;
 mod chain;
-mod client_io;
 mod connection;
-mod frames;
-mod framing;
-mod head_check;
-mod head_timeout;
-mod http2_io;
-mod kept;
-mod linger;
-mod output;
-pub mod overdue;
-mod ports;
+pub mod deadline;
+mod heads;
+mod io;
+mod memory;
 mod progress;
 mod protocol;
-mod references;
 mod service;
 mod serving;
 mod tcp;
 
-pub use bounded_writes::KeepAlive;
-pub use carries::Carries;
+pub use accept::port_protocols::Carries;
+pub use accept::ports::PortListeners;
 pub use chain::{Chain, ErrorResponder, PortGone};
-pub use ports::PortListeners;
+pub use io::bounded_writes::KeepAlive;
 pub use tcp::{Connected, Connector, Place};
 
 use crate::body::BodyError;
@@ -66,7 +56,7 @@ use crate::client::peer::{OwnPort, Peer, Trust};
 use crate::client::seat::{Phase, Seat};
 use crate::memory::Memory;
 use crate::worker::WorkerRuntimes;
-use acceptor::Acceptor;
+use accept::acceptor::{ACCEPT_PAUSE, Acceptor};
 use common_runtime::tls::rustls::ServerConfig;
 use connection::Connection;
 use service::ConnectionService;
@@ -78,12 +68,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-/// Maximum time for a request's head, and for the first byte of a new connection.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Pause after a failed accept (out of descriptors), so that some connections can close.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Function that returns the trust in the headers of a peer with this address.
 pub type TrustOf = Arc<dyn Fn(IpAddr) -> Trust + Send + Sync>;

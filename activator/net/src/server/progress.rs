@@ -1,8 +1,8 @@
 //! State of one client connection, shared by the parts that serve it.
 
-use super::output::Output;
 use crate::client::seat::Seat;
 use crate::memory::Memory;
+use crate::server::memory::output::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 

@@ -2,11 +2,9 @@
 //!
 //! The caller's [`ErrorResponder`] converts errors to responses, and a 101 becomes a tunnel. While the server is
 //! leaving, each HTTP/1 response is the last of its connection. So is one on a connection in the reserve
-//! ([`super::client_connections`]). On a workload's port, also over HTTP/2, the same applies to each response while
-//! clients must reconnect ([`super::ports`]), and to one that says that the port is no longer served ([`PortGone`]).
+//! ([`crate::client::connections`]). On a workload's port, also over HTTP/2, the same applies to each response while
+//! clients must reconnect ([`crate::server::accept::ports`]), and to one that says that the port is no longer served ([`PortGone`]).
 
-use super::head_check::{self, Checked};
-use super::output::{self, Metered};
 use super::progress::Progress;
 use super::{Chain, ErrorResponder, PortGone};
 use crate::body::{BodyError, EndsConnection, Guard, Guarded, HeadCharge, Reply, RequestBody};
@@ -15,6 +13,8 @@ use crate::client::peer::Peer;
 use crate::client::seat::{Phase, Seat};
 use crate::error::ProxyError;
 use crate::forward::TURNED_AWAY;
+use crate::server::heads::head_check::{self, Checked};
+use crate::server::memory::output::{self, Metered};
 use crate::tunnel::Tunnel;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -62,7 +62,7 @@ impl<S, R> ConnectionService<S, R> {
         &self.own.progress
     }
 
-    /// Reports whether the head of the next HTTP/1 request was checked and valid ([`super::framing`]).
+    /// Reports whether the head of the next HTTP/1 request was checked and valid ([`crate::server::heads::framing`]).
     fn is_in_order(&self) -> bool {
         let request = self.requests.get() + 1;
         self.requests.set(request);

@@ -1,16 +1,17 @@
 //! Serves a client's connection of known protocol with hyper, within these limits.
 
-use super::bounded_writes::{BoundedWrites, ClientStream, KeepAlive};
-use super::client_io::ClientIo;
-use super::head_timeout::HeadTimer;
-use super::http2_io::Http2Io;
-use super::overdue::Overdue;
 use super::protocol::Protocol;
 use super::service::ConnectionService;
-use super::{Chain, ErrorResponder, HEAD_TIMEOUT};
+use super::{Chain, ErrorResponder};
 use crate::body::BodyError;
 use crate::client::seat::{Listener, Phase};
+use crate::limits::HEAD_TIMEOUT;
 use crate::limits::{self, FIELDS_MAX, STREAM_WINDOW};
+use crate::server::deadline::Overdue;
+use crate::server::io::bounded_writes::{BoundedWrites, ClientStream, KeepAlive};
+use crate::server::io::head_timeout::HeadTimer;
+use crate::server::io::http1::ClientIo;
+use crate::server::io::http2::Http2Io;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::{Future, poll_fn};

@@ -10,7 +10,7 @@ use crate::answers::wakes::Wakes;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use activator_core::accounting::InFlight;
-use activator_net::{Held, overdue};
+use activator_net::{Held, deadline};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{BoxStream, unfold};
@@ -51,7 +51,7 @@ pub(crate) struct EventStream {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        overdue::never();
+        deadline::never();
     }
 }
 
@@ -60,7 +60,7 @@ impl Own {
     /// handed out, because the client may never read it.
     pub(super) fn say_bound(&self) {
         if let Self::Events(Some(stream)) = self {
-            overdue::until(stream.until);
+            deadline::until(stream.until);
         }
     }
 
@@ -210,7 +210,7 @@ impl Events {
 mod tests {
     use super::*;
     use crate::registry::revision::fixture;
-    use activator_net::overdue::Overdue;
+    use activator_net::deadline::Overdue;
     use std::future::poll_fn;
 
     /// Goal: a stream that its client does not read ends at its deadline, from its head on; a dropped stream has no

@@ -1,16 +1,16 @@
-//! A client's HTTP/2 connection, as hyper reads and writes it. Received frames are tracked ([`super::frames`]). The
-//! memory that they hold is limited ([`super::kept`]), and so are frames that carry nothing ([`super::calm`]). An
+//! A client's HTTP/2 connection, as hyper reads and writes it. Received frames are tracked ([`crate::server::io::frames`]). The
+//! memory that they hold is limited ([`crate::server::memory::connection_memory`]), and so are frames that carry nothing ([`crate::server::io::control_frame_limit`]). An
 //! unfinished header block has a deadline.
 
-use super::HEAD_TIMEOUT;
-use super::bounded_writes::{BoundedWrites, ClientStream};
-use super::calm::{self, Calm};
-use super::frames::Frames;
-use super::kept::{self, Kept};
-use super::linger::Linger;
-use super::progress::Progress;
 use crate::body::unread::Unread;
 use crate::client::peer::Peer;
+use crate::limits::HEAD_TIMEOUT;
+use crate::server::io::bounded_writes::{BoundedWrites, ClientStream};
+use crate::server::io::control_frame_limit::{self, Calm};
+use crate::server::io::frames::Frames;
+use crate::server::io::linger::Linger;
+use crate::server::memory::connection_memory::{self, Kept};
+use crate::server::progress::Progress;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::time::{Sleep, sleep};
 const ENHANCE_YOUR_CALM: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
 
 /// A client's connection whose frames are tracked.
-pub(super) struct Http2Io<S> {
+pub(crate) struct Http2Io<S> {
     io: BoundedWrites<S>,
     frames: Frames,
     calm: Calm,
@@ -39,7 +39,7 @@ pub(super) struct Http2Io<S> {
 
 impl<S: ClientStream> Http2Io<S> {
     /// Wraps the connection of `client`.
-    pub(super) fn new(io: BoundedWrites<S>, client: &Peer, progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(io: BoundedWrites<S>, client: &Peer, progress: Arc<Progress>) -> Self {
         let (kept, unread) = (Kept::new(client.memory.clone(), progress.seat.clone()), client.unread().clone());
         let (frames, linger, calm) = (Frames::default(), Linger::default(), Calm::default());
         Self { io, frames, calm, is_flushed: true, kept, unread, progress, linger, block: None }

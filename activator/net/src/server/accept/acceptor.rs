@@ -10,14 +10,18 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdStream};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+/// Pause after a failed accept (out of descriptors), so that some connections can close.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Maximum number of connections in a listener's queue.
 const QUEUED_MAX: usize = 4096;
 
 /// A listener.
-pub(super) struct Acceptor {
+pub(crate) struct Acceptor {
     listener: AsyncFd<OwnedFd>,
 }
 
@@ -26,7 +30,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// The runtime's reactor rejects the listener.
-    pub(super) fn new(listener: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn new(listener: OwnedFd) -> io::Result<Self> {
         Ok(Self { listener: registered(listener, Interest::READABLE)? })
     }
 
@@ -38,12 +42,12 @@ impl Acceptor {
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(super) async fn accept(&self) -> io::Result<(StdStream, SocketAddr)> {
+    pub(crate) async fn accept(&self) -> io::Result<(StdStream, SocketAddr)> {
         self.listener.async_io(Interest::READABLE, accept).await
     }
 
     /// Returns the connections that wait in the kernel's queue.
-    pub(super) fn queued(&self) -> impl Iterator<Item = (StdStream, SocketAddr)> {
+    pub(crate) fn queued(&self) -> impl Iterator<Item = (StdStream, SocketAddr)> {
         std::iter::from_fn(|| accept(self.listener.get_ref()).ok()).take(QUEUED_MAX)
     }
 }

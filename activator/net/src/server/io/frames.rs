@@ -2,10 +2,10 @@
 //!
 //! The parser holds two things without a limit in bytes: header blocks that continue in CONTINUATION frames, and unread
 //! DATA frames. This module reports the length of such a block on the wire, and each DATA frame as it arrives
-//! ([`crate::body::unread`]). It also counts the frames of all kinds ([`super::calm`]). Malformed frames are left to
+//! ([`crate::body::unread`]). It also counts the frames of all kinds ([`crate::server::io::control_frame_limit`]). Malformed frames are left to
 //! the parser, which closes the connection.
 
-use super::calm::Came;
+use crate::server::io::control_frame_limit::Came;
 
 /// Length of a frame's header.
 const HEAD: usize = 9;
@@ -21,7 +21,7 @@ const END_HEADERS: u8 = 4;
 
 /// Position in a connection's bytes.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     /// Received bytes of the next frame's header.
     head: [u8; HEAD],
     begun: usize,
@@ -53,7 +53,7 @@ impl Default for Frames {
 impl Frames {
     /// Processes received bytes. Calls `data` for each DATA frame with data that begins in them, with the number of
     /// bytes since the end of the one before, and its own length.
-    pub(super) fn follow(&mut self, mut bytes: &[u8], mut data: impl FnMut(u64, u32)) {
+    pub(crate) fn follow(&mut self, mut bytes: &[u8], mut data: impl FnMut(u64, u32)) {
         loop {
             let taken = usize::try_from(self.left).map_or(bytes.len(), |left| left.min(bytes.len()));
             bytes = &bytes[taken..];
@@ -104,12 +104,12 @@ impl Frames {
     }
 
     /// Returns the frames that arrived since the last call.
-    pub(super) fn came(&mut self) -> Came {
+    pub(crate) fn came(&mut self) -> Came {
         std::mem::take(&mut self.came)
     }
 
     /// Returns the length of a header block that continues in the next frame, or 0.
-    pub(super) fn unfinished_block(&self) -> u64 {
+    pub(crate) fn unfinished_block(&self) -> u64 {
         if self.kind == Kind::Block(true) { 0 } else { self.block }
     }
 }

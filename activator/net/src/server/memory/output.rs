@@ -59,7 +59,7 @@ const FRAME: usize = 16 * 1024;
 
 /// Output of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub(crate) struct Output {
     memory: Option<(Memory, Arc<Seat>)>,
     state: Mutex<State>,
     /// Number of frames of [`FRAME`] bytes that were sent since the last call of `frames_sent`.
@@ -104,7 +104,7 @@ fn room(allowed: u64, outstanding: u64) -> Option<usize> {
 
 impl Output {
     /// Creates the output of the connection with this seat. Without memory there is no limit.
-    pub(super) fn new(memory: Option<(Memory, Arc<Seat>)>) -> Self {
+    pub(crate) fn new(memory: Option<(Memory, Arc<Seat>)>) -> Self {
         Self { memory, ..Self::default() }
     }
 
@@ -154,17 +154,17 @@ impl Output {
     }
 
     /// Returns the number of frames that were given to hyper since the last call.
-    pub(super) fn frames_sent(&self) -> u32 {
+    pub(crate) fn frames_sent(&self) -> u32 {
         self.frames.swap(0, Ordering::Relaxed)
     }
 
     /// Keeps the charge of an encoded head.
-    pub(super) fn keep(&self, charge: HeadCharge) {
+    pub(crate) fn keep(&self, charge: HeadCharge) {
         self.state.lock().heads.push(charge);
     }
 
     /// Drops the charges of encoded heads, because all encoded data was written.
-    pub(super) fn flushed(&self) {
+    pub(crate) fn flushed(&self) {
         let mut state = self.state.lock();
         if !state.heads.is_empty() {
             let written = std::mem::take(&mut state.heads);
@@ -225,7 +225,7 @@ impl Drop for Charged {
 }
 
 /// Attaches a charge to a head until it is encoded.
-pub(super) fn charge(of: &Arc<Output>, head: &mut HeaderMap, charge: HeadCharge) {
+pub(crate) fn charge(of: &Arc<Output>, head: &mut HeaderMap, charge: HeadCharge) {
     let Some(value) = head.values_mut().max_by_key(|value| value.len()) else { return };
     let charged = Charged { value: value.clone(), charge: Some(charge), of: of.clone() };
     if let Ok(mut with_charge) = HeaderValue::from_maybe_shared(Bytes::from_owner(charged)) {
@@ -237,7 +237,7 @@ pub(super) fn charge(of: &Arc<Output>, head: &mut HeaderMap, charge: HeadCharge)
 
 pin_project! {
     /// A response's body that waits while its connection has too much outstanding data.
-    pub(super) struct Metered<B> {
+    pub(crate) struct Metered<B> {
         #[pin]
         body: B,
         of: Arc<Output>,
@@ -248,7 +248,7 @@ pin_project! {
 impl<B> Metered<B> {
     /// Wraps a body of this connection. With `keeps_length` it looks non-empty: hyper omits the length of an empty body,
     /// but in a 304 it is the length of the body that is not sent.
-    pub(super) fn new(body: B, of: Arc<Output>, keeps_length: bool) -> Self {
+    pub(crate) fn new(body: B, of: Arc<Output>, keeps_length: bool) -> Self {
         Self { body, of, keeps_length }
     }
 }

@@ -1,5 +1,5 @@
 //! A client's HTTP/1 connection, as hyper reads and writes it. Every received byte passes the check of its framing
-//! first ([`super::framing`]).
+//! first ([`crate::server::heads::framing`]).
 //!
 //! If the check lengthens the bytes, they may not fit into hyper's buffer. The rest waits here for the next read: at
 //! most twice the size of one read.
@@ -18,14 +18,14 @@
 //! after the request: the next request, or an extra line end. Then the kernel is asked
 //! ([`crate::client::disconnects`]). It is also asked after the FIN of a client that may only have half-closed.
 
-use super::bounded_writes::{BoundedWrites, ClientStream};
-use super::framing::Framing;
-use super::kept::Kept;
-use super::linger::Linger;
-use super::progress::Progress;
 use crate::client::disconnects::Disconnect;
 use crate::client::peer::Peer;
 use crate::relay::end::reset;
+use crate::server::heads::framing::Framing;
+use crate::server::io::bounded_writes::{BoundedWrites, ClientStream};
+use crate::server::io::linger::Linger;
+use crate::server::memory::connection_memory::Kept;
+use crate::server::progress::Progress;
 use bytes::Bytes;
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -39,7 +39,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const HEAD_PART: usize = 8192;
 
 /// A client's connection whose framing is checked.
-pub(super) struct ClientIo<S: ClientStream> {
+pub(crate) struct ClientIo<S: ClientStream> {
     io: BoundedWrites<S>,
     framing: Framing,
     /// Bytes that did not fit into the last read.
@@ -58,7 +58,7 @@ pub(super) struct ClientIo<S: ClientStream> {
 
 impl<S: ClientStream> ClientIo<S> {
     /// Wraps the connection of `client`.
-    pub(super) fn new(io: BoundedWrites<S>, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(io: BoundedWrites<S>, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
         let kept = Kept::new(client.memory.clone(), progress.seat.clone());
         let (framing, linger) = (Framing::default(), Linger::default());
         let (left, disconnect, is_half_closed, is_shut_down) = (Bytes::new(), None, false, false);

@@ -19,7 +19,7 @@
 //!
 //! The limited memory of single exchanges is not added up: an HTTP/1 body on its way to a pod, which hyper reads in
 //! pieces of up to 400 KiB; data that HTTP/2 pods may send ahead, 4 MiB per connection. Responses that clients do not
-//! read are charged by [`super::output`].
+//! read are charged by [`crate::server::memory::output`].
 
 use crate::client::seat::Seat;
 use crate::memory::{Charge, Kind, Memory};
@@ -39,7 +39,7 @@ const DECODED: u64 = 80;
 const DECODED_MAX: u64 = 2560 * 1024;
 
 /// Memory of one connection.
-pub(super) struct Kept {
+pub(crate) struct Kept {
     memory: Option<Memory>,
     seat: Arc<Seat>,
     charge: Option<Charge>,
@@ -49,23 +49,23 @@ pub(super) struct Kept {
 const STREAM_ROOM: u64 = 1280;
 
 /// Returns the memory that an unfinished header block of `length` bytes may need when decoded.
-pub(super) fn block(length: u64) -> u64 {
+pub(crate) fn block(length: u64) -> u64 {
     length + (length * DECODED).min(DECODED_MAX)
 }
 
 /// Returns the memory for `most` streams.
-pub(super) fn streams(most: u32) -> u64 {
+pub(crate) fn streams(most: u32) -> u64 {
     u64::from(most) * STREAM_ROOM
 }
 
 impl Kept {
     /// Creates an account for the connection with this seat. Without memory there is no limit.
-    pub(super) fn new(memory: Option<Memory>, seat: Arc<Seat>) -> Self {
+    pub(crate) fn new(memory: Option<Memory>, seat: Arc<Seat>) -> Self {
         Self { memory, seat, charge: None }
     }
 
     /// Sets the memory of the connection in bytes. An error means that its share is exceeded.
-    pub(super) fn set(&mut self, bytes: u64) -> io::Result<()> {
+    pub(crate) fn set(&mut self, bytes: u64) -> io::Result<()> {
         if bytes <= FREE && self.charge.is_none() {
             return Ok(());
         }

@@ -3,10 +3,10 @@
 //! hyper's own timer starts as soon as it waits for a head, and would close idle connections. Clients would then lose
 //! requests that cross the close on the wire. But hyper gets the timer from a [`Timer`], and polls it only after it has
 //! tried to read. So [`HeadTimer`] returns timers that do not run before the next read. The first byte of a connection
-//! has its own deadline ([`super::connection`]).
+//! has its own deadline ([`crate::server::connection`]).
 
-use super::HEAD_TIMEOUT;
-use super::progress::Progress;
+use crate::limits::HEAD_TIMEOUT;
+use crate::server::progress::Progress;
 use hyper::rt::{Sleep, Timer};
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Factory of timers that start with the next read of the connection.
 #[derive(Clone)]
-pub(super) struct HeadTimer {
+pub(crate) struct HeadTimer {
     progress: Arc<Progress>,
 }
 
@@ -30,7 +30,7 @@ struct HeadSleep {
 
 impl HeadTimer {
     /// Creates timers for the connection whose reads `progress` counts.
-    pub(super) fn new(progress: Arc<Progress>) -> Self {
+    pub(crate) fn new(progress: Arc<Progress>) -> Self {
         Self { progress }
     }
 }

@@ -28,11 +28,11 @@ const DATA_IN: u32 = 2;
 
 /// Credit per 16 KiB of data to the client, which may send WINDOW_UPDATE frames for its stream and for the connection.
 /// Envoy allows as many per frame of data.
-pub(super) const DATA_OUT: u32 = 10;
+pub(crate) const DATA_OUT: u32 = 10;
 
 /// Credit of a connection.
 #[derive(Debug)]
-pub(super) struct Calm {
+pub(crate) struct Calm {
     credit: u32,
     /// Time of the last refill.
     since: Option<Instant>,
@@ -40,11 +40,11 @@ pub(super) struct Calm {
 
 /// Counts of received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Came {
+pub(crate) struct Came {
     /// Frames that carry no request or data.
-    pub(super) control: u32,
-    pub(super) requests: u32,
-    pub(super) data: u32,
+    pub(crate) control: u32,
+    pub(crate) requests: u32,
+    pub(crate) data: u32,
 }
 
 impl Default for Calm {
@@ -56,7 +56,7 @@ impl Default for Calm {
 impl Calm {
     /// Subtracts the received frames from the credit, and adds `given` for sent data. Returns false if the credit is
     /// used up.
-    pub(super) fn takes(&mut self, came: Came, given: u32) -> bool {
+    pub(crate) fn takes(&mut self, came: Came, given: u32) -> bool {
         let back = (came.requests.saturating_mul(A_REQUEST)).saturating_add(came.data.saturating_mul(DATA_IN));
         self.credit = self.credit.saturating_add(back).saturating_add(given).min(CEILING);
         if came.control > self.credit {

@@ -33,7 +33,7 @@ impl KeepAlive {
     ///
     /// # Errors
     /// The kernel rejects the settings.
-    pub(super) fn set(&self, listener: &impl AsFd) -> io::Result<()> {
+    pub(crate) fn set(&self, listener: &impl AsFd) -> io::Result<()> {
         let socket = SockRef::from(listener);
         let asking = TcpKeepalive::new().with_time(self.every).with_interval(self.every).with_retries(self.questions);
         socket.set_tcp_keepalive(&asking)?;
@@ -41,13 +41,13 @@ impl KeepAlive {
     }
 
     /// Returns the maximum silence of a client.
-    pub(super) fn gone_after(&self) -> Duration {
+    pub(crate) fn gone_after(&self) -> Duration {
         self.every.saturating_mul(self.questions.saturating_add(1))
     }
 }
 
 /// A client's connection, plain or TLS.
-pub(super) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
+pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
     /// Returns the TCP socket.
     fn socket(&self) -> &TcpStream;
 }
@@ -65,19 +65,19 @@ impl ClientStream for TlsStream<TcpStream> {
 }
 
 /// A client's connection whose writes have a timeout while they surely fit.
-pub(super) struct BoundedWrites<S> {
-    pub(super) stream: S,
+pub(crate) struct BoundedWrites<S> {
+    pub(crate) stream: S,
     timeout: UserTimeout,
 }
 
 impl<S: ClientStream> BoundedWrites<S> {
     /// Wraps an accepted connection.
-    pub(super) fn new(stream: S, keepalive: Option<KeepAlive>) -> Self {
+    pub(crate) fn new(stream: S, keepalive: Option<KeepAlive>) -> Self {
         Self { stream, timeout: UserTimeout::new(keepalive.map(|keepalive| keepalive.gone_after())) }
     }
 
     /// Writes one or more slices.
-    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         self.timeout.before_write(self.stream.socket(), slices.iter().map(|slice| slice.len()).sum());
         let written = coalesced_write::poll_write(Pin::new(&mut self.stream), cx, slices);
         if let Poll::Ready(Ok(length)) = written {

@@ -24,7 +24,7 @@ const PIECE: usize = 16 * 1024;
 
 /// Closing state of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Linger {
+pub(crate) struct Linger {
     /// Remaining limits, once our side is closed.
     left: Option<Box<Left>>,
 }
@@ -38,7 +38,7 @@ struct Left {
 
 impl Linger {
     /// Closes our side of `stream`, and reads on if the client `may_send`. Ready when the socket can be closed.
-    pub(super) fn poll_shutdown<S>(
+    pub(crate) fn poll_shutdown<S>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,

@@ -10,23 +10,23 @@
 //! | a target that is neither a path nor a URI, or has user information | 400 |
 //! | a transfer coding other than a single `chunked` | 501 |
 //! | an expectation other than `100-continue` | 417 |
-//! | HTTP/2 fields that repeat the same text too often ([`super::references`]) | 431 |
+//! | HTTP/2 fields that repeat the same text too often ([`crate::server::heads::references`]) | 431 |
 //! | more fields than [`FIELDS_MAX`] (over HTTP/1 from hyper) | 431 |
 //! | `OPTIONS *` over HTTP/1 | 200, from us |
 //!
 //! The connection is closed after each of these except the last. An absolute target's authority has priority over
 //! `Host` (RFC 9112, 3.2.2), both for the choice of the revision and for the pod.
 
-use super::references;
 use crate::error::ProxyError;
 use crate::limits::FIELDS_MAX;
+use crate::server::heads::references;
 use http::header::{EXPECT, HOST, TRANSFER_ENCODING};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
 
 /// Result of the check.
 #[derive(Debug)]
-pub(super) enum Checked {
+pub(crate) enum Checked {
     /// The request goes through the chain.
     Pass,
     /// The request is for the server itself.
@@ -35,7 +35,7 @@ pub(super) enum Checked {
 }
 
 /// Checks a request's head.
-pub(super) fn check<B: Body>(request: &Request<B>) -> Checked {
+pub(crate) fn check<B: Body>(request: &Request<B>) -> Checked {
     match rules(request) {
         Err(error) => Checked::Refused(error),
         Ok(()) if *request.method() == Method::OPTIONS && is_http1(request) && request.uri().path() == "*" => {

@@ -13,7 +13,7 @@ const SAID_MAX: usize = 64 * 1024;
 const REPEATED_MAX: usize = 4;
 
 /// Reports whether the fields repeat the same text too often.
-pub(super) fn are_repeated(fields: &HeaderMap) -> bool {
+pub(crate) fn are_repeated(fields: &HeaderMap) -> bool {
     let said: usize = fields.values().map(|value| value.len()).sum();
     if said <= SAID_MAX {
         return false;

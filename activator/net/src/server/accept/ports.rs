@@ -24,10 +24,11 @@
 //! [`PortListeners::leave`] ends the connections to a port with their next response, or if there are no requests, as
 //! idle connections end ([`crate::client::connections`]).
 
-use super::acceptor::Acceptor;
-use super::{ACCEPT_PAUSE, KeepAlive};
 use crate::client::connections::ClientConnections;
 use crate::client::peer::{OwnPort, PortIdentity};
+use crate::server::accept::acceptor::ACCEPT_PAUSE;
+use crate::server::accept::acceptor::Acceptor;
+use crate::server::io::bounded_writes::KeepAlive;
 use common_runtime::listen;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -84,11 +85,11 @@ struct Served {
 }
 
 /// An accepted connection in non-blocking mode.
-pub(super) struct Accepted {
-    pub(super) stream: TcpStream,
-    pub(super) address: SocketAddr,
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) address: SocketAddr,
     /// The port and its identity at the time of the accept.
-    pub(super) port: Arc<OwnPort>,
+    pub(crate) port: Arc<OwnPort>,
 }
 
 impl PortListeners {
@@ -103,14 +104,14 @@ impl PortListeners {
     }
 
     /// Passes all connections to `serve`. If the system has no resources, some of `connections` give way.
-    pub(super) fn serve(&self, serve: impl Fn(Accepted) + Send + Sync + 'static, connections: ClientConnections) {
+    pub(crate) fn serve(&self, serve: impl Fn(Accepted) + Send + Sync + 'static, connections: ClientConnections) {
         let table = self.0.table.lock();
         let _ = self.0.served.set(Served { serve: Box::new(serve), connections }); // There is only one server.
         self.0.count(&table);
     }
 
     /// Closes all listeners without accepting, because the server drains and has announced that before.
-    pub(super) async fn close(&self) {
+    pub(crate) async fn close(&self) {
         {
             let mut table = self.0.table.lock();
             *table = Table { version: table.version + 1, is_closed: true, ..Table::default() };

@@ -1,9 +1,9 @@
 //! Protocols on workloads' ports: HTTP, anything else, or either.
 
-use super::ports::{Accepted, PortListeners};
-use super::tcp::{self, Connector};
-use super::{Chain, ErrorResponder, Server};
 use crate::client::peer::PortIdentity;
+use crate::server::accept::ports::{Accepted, PortListeners};
+use crate::server::tcp::{self, Connector};
+use crate::server::{Chain, ErrorResponder, Server};
 use std::sync::Arc;
 use std::time::Duration;
 

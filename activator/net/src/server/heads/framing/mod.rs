@@ -34,17 +34,17 @@ use head::{AfterLine, Body, Head};
 
 /// Position in a connection's bytes.
 #[derive(Debug, Default)]
-pub(super) struct Framing {
+pub(crate) struct Framing {
     state: State,
     head: Head,
     /// Number of complete and valid heads.
-    pub(super) heads: u64,
+    pub(crate) heads: u64,
     /// A request had a body.
-    pub(super) had_body: bool,
+    pub(crate) had_body: bool,
     /// The last bytes contain the end of a request and bytes after it.
-    pub(super) is_ahead: bool,
+    pub(crate) is_ahead: bool,
     /// Length of the unfinished head.
-    pub(super) unfinished: usize,
+    pub(crate) unfinished: usize,
     /// A request asked for an upgrade.
     may_be_tunnel: bool,
 }
@@ -66,7 +66,7 @@ enum State {
 
 impl Framing {
     /// Processes received bytes. Returns the bytes for the parser, if they differ.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut escaped = Escaped::of(bytes);
         let mut at = 0;
         self.is_ahead = false;
@@ -96,12 +96,12 @@ impl Framing {
     }
 
     /// Reports whether only complete requests have arrived.
-    pub(super) fn is_between(&self) -> bool {
+    pub(crate) fn is_between(&self) -> bool {
         self.state == State::Head && self.head.is_empty()
     }
 
     /// Reports whether the next byte belongs to a head.
-    pub(super) fn is_in_head(&self) -> bool {
+    pub(crate) fn is_in_head(&self) -> bool {
         self.state == State::Head
     }
 
