@@ -1,8 +1,8 @@
 //! TCP connection to a pod, bounded by the pod's silence. The duration of a response is not measured.
 //!
 //! [`crate::liveness`] monitors the unacknowledged bytes of a tracked connection. Other connections, for probes to
-//! another port, have a TCP user timeout: without it, Linux would retransmit for a minute or two after a probe was given
-//! up. Probes send few bytes, which surely fit, so a pod without room is not taken for a silent one.
+//! another port, have a TCP user timeout: without it, Linux would retransmit for a minute or two after a probe was
+//! given up. Probes send few bytes, which surely fit, so a pod without room is not taken for a silent one.
 //!
 //! # Connections without traffic
 //!

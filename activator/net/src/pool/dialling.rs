@@ -94,7 +94,8 @@ impl Pool {
             Err(error) => {
                 self.link.not_connected(&error);
                 if error.kind() == io::ErrorKind::NetworkUnreachable {
-                    self.liveness.doubt(&self.link); // There is no route from here, so requests in flight are affected too.
+                    // There is no route from here, so requests in flight are affected too.
+                    self.liveness.doubt(&self.link);
                 }
                 Err(error)
             }

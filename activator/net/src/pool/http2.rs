@@ -47,8 +47,8 @@ impl Http2Pool {
         })
     }
 
-    /// Returns the newest connection of the caller's worker, if it is open and the pod has not sent its stream limit there
-    /// yet.
+    /// Returns the newest connection of the caller's worker, if it is open and the pod has not sent its stream limit
+    /// there yet.
     pub(super) fn unsettled(&self) -> Option<Http2> {
         let connections = self.connections.lock();
         let newest = connections.iter().rfind(|connection| connection.is_here())?;

@@ -239,8 +239,8 @@ impl Pool {
     }
 
     /// Reserves a place on an HTTP/2 connection: one with room, or a new one. Before it dials, it waits for the pod's
-    /// stream limit on the worker's newest connection, which may have room. It does not hold the lock meanwhile, because
-    /// the dials of all workers take that.
+    /// stream limit on the worker's newest connection, which may have room. It does not hold the lock meanwhile,
+    /// because the dials of all workers take that.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -258,8 +258,8 @@ impl Pool {
         }
     }
 
-    /// Reserves a place on a new HTTP/2 connection, even if others have room: that the pod accepts one proves that it is
-    /// alive.
+    /// Reserves a place on a new HTTP/2 connection, even if others have room: that the pod accepts one proves that it
+    /// is alive.
     ///
     /// # Errors
     /// The pod could not be connected to.

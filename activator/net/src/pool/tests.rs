@@ -88,7 +88,8 @@ async fn a_worker_takes_its_own_connections_first() {
     assert_eq!(taking.await.expect("no panic"), [Some(true), Some(false), None]);
 }
 
-/// Goal: a sweep closes the connections left by a burst. The last one that was used stays, and is closed when it is old.
+/// Goal: a sweep closes the connections left by a burst. The last one that was used stays, and is closed when it is
+/// old.
 #[tokio::test]
 async fn what_nobody_needs_goes_with_the_next_sweep() {
     let listener = listen().await;

@@ -3,7 +3,8 @@
 //! The caller's [`ErrorResponder`] converts errors to responses, and a 101 becomes a tunnel. While the server is
 //! leaving, each HTTP/1 response is the last of its connection. So is one on a connection in the reserve
 //! ([`crate::client::connections`]). On a workload's port, also over HTTP/2, the same applies to each response while
-//! clients must reconnect ([`crate::server::accept::ports`]), and to one that says that the port is no longer served ([`PortGone`]).
+//! clients must reconnect ([`crate::server::accept::ports`]), and to one that says that the port is no longer served
+//! ([`PortGone`]).
 
 use super::progress::Progress;
 use super::{Chain, ErrorResponder, PortGone};

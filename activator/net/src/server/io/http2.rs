@@ -1,6 +1,7 @@
-//! A client's HTTP/2 connection, as hyper reads and writes it. Received frames are tracked ([`crate::server::io::frames`]). The
-//! memory that they hold is limited ([`crate::server::memory::connection_memory`]), and so are frames that carry nothing ([`crate::server::io::control_frame_limit`]). An
-//! unfinished header block has a deadline.
+//! A client's HTTP/2 connection, as hyper reads and writes it. Received frames are tracked
+//! ([`crate::server::io::frames`]). The memory that they hold is limited
+//! ([`crate::server::memory::connection_memory`]), and so are frames that carry nothing
+//! ([`crate::server::io::control_frame_limit`]). An unfinished header block has a deadline.
 
 use crate::body::unread::Unread;
 use crate::client::peer::Peer;

@@ -246,8 +246,8 @@ pin_project! {
 }
 
 impl<B> Metered<B> {
-    /// Wraps a body of this connection. With `keeps_length` it looks non-empty: hyper omits the length of an empty body,
-    /// but in a 304 it is the length of the body that is not sent.
+    /// Wraps a body of this connection. With `keeps_length` it looks non-empty: hyper omits the length of an empty
+    /// body, but in a 304 it is the length of the body that is not sent.
     pub(crate) fn new(body: B, of: Arc<Output>, keeps_length: bool) -> Self {
         Self { body, of, keeps_length }
     }
