@@ -73,11 +73,11 @@ impl<S: ClientStream> AsyncRead for Http2Io<S> {
         let read = Pin::new(&mut self.io.stream).poll_read(cx, buffer);
         let this = &mut *self;
         this.frames.follow(&buffer.filled()[before..], |since, length| this.unread.arrived(since, length));
-        if !this.calm.takes(this.frames.came(), this.progress.output.frames_sent() * calm::DATA_OUT) {
+        if !this.calm.takes(this.frames.came(), this.progress.output.frames_sent() * control_frame_limit::DATA_OUT) {
             return Poll::Ready(Err(this.calm_down(cx)));
         }
-        let streams = kept::streams(this.progress.seat.most_at_once());
-        this.kept.set(kept::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
+        let streams = connection_memory::streams(this.progress.seat.most_at_once());
+        this.kept.set(connection_memory::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
         this.in_time(cx)?;
         read
     }
