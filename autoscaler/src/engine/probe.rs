@@ -62,10 +62,6 @@ pub(crate) struct ProbeTarget {
 
 /// Probes of all revisions.
 pub(crate) struct Prober {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     resolver: Arc<dyn Resolve>,
     rounds: Mutex<HashMap<Key, Round>>,
     in_flight: Semaphore,
@@ -89,14 +85,12 @@ impl Prober {
         done: impl Fn(&Key) + Send + Sync + 'static,
     ) -> Self {
         let in_flight = Semaphore::new(AT_ONCE_MAX);
-        Self {
-            shared: Arc::new(Shared { resolver, rounds: Mutex::default(), in_flight, shutdown, done: Box::new(done) }),
-        }
+        Self { resolver, rounds: Mutex::default(), in_flight, shutdown, done: Box::new(done) }
     }
 
     /// Returns the current knowledge about the path to `target`.
     pub(crate) fn proof(&self, key: &Key, target: &ProbeTarget) -> ProbeResult {
-        match self.shared.rounds.lock().get(key) {
+        match self.rounds.lock().get(key) {
             Some(Round::Running { target: asked, failed: true }) if asked == target => ProbeResult::NotInPath,
             Some(Round::Proven { target: asked, at }) if asked == target && at.elapsed() < PROOF_HOLDS => {
                 ProbeResult::InPath
@@ -106,19 +100,19 @@ impl Prober {
     }
 
     /// Starts a round, unless one is running for this target.
-    pub(crate) fn ask(&self, key: &Key, target: ProbeTarget) {
+    pub(crate) fn ask(self: &Arc<Self>, key: &Key, target: ProbeTarget) {
         {
-            let mut rounds = self.shared.rounds.lock();
+            let mut rounds = self.rounds.lock();
             if matches!(rounds.get(key), Some(Round::Running { target: asked, .. }) if *asked == target) {
                 return;
             }
             rounds.insert(key.clone(), Round::Running { target: target.clone(), failed: false });
         }
-        let (shared, key) = (self.shared.clone(), key.clone());
+        let (prober, key) = (self.clone(), key.clone());
         tokio::spawn(async move {
-            let shutdown = shared.shutdown.clone();
+            let shutdown = prober.shutdown.clone();
             tokio::select! {
-                () = shared.round(&key, &target) => (shared.done)(&key),
+                () = prober.round(&key, &target) => (prober.done)(&key),
                 () = shutdown.cancelled() => {}
             }
         });
@@ -126,11 +120,9 @@ impl Prober {
 
     /// Discards a revision's proof, because it is gone or active again. A running round ends by itself.
     pub(crate) fn forget(&self, key: &Key) {
-        self.shared.rounds.lock().remove(key);
+        self.rounds.lock().remove(key);
     }
-}
 
-impl Shared {
     async fn round(&self, key: &Key, target: &ProbeTarget) {
         let end = Instant::now() + ROUND;
         loop {
@@ -193,5 +185,4 @@ async fn send(resolver: &dyn Resolve, target: &ProbeTarget) -> anyhow::Result<bo
 }
 
 #[cfg(test)]
-#[path = "probe_tests.rs"]
 mod tests;

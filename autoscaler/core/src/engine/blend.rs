@@ -172,5 +172,4 @@ fn rules(behavior: &Behavior) -> Rules {
 }
 
 #[cfg(test)]
-#[path = "blend_tests.rs"]
 mod tests;

@@ -41,13 +41,13 @@ fn target() -> ProbeTarget {
     ProbeTarget { host: "hello.ns.svc.cluster.local".into(), port: 80 }
 }
 
-fn prober(address: SocketAddr) -> (Prober, mpsc::UnboundedReceiver<Key>) {
+fn prober(address: SocketAddr) -> (Arc<Prober>, mpsc::UnboundedReceiver<Key>) {
     let (done, over) = mpsc::unbounded_channel();
     let shutdown = CancellationToken::new();
     let prober = Prober::new(Arc::new(Fixed(address)), shutdown, move |key| {
         let _ = done.send(key.clone());
     });
-    (prober, over)
+    (Arc::new(prober), over)
 }
 
 #[tokio::test]
