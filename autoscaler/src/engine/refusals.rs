@@ -9,7 +9,7 @@
 
 use common::RevisionKey as Key;
 use common::text::excerpt;
-use common_controller::{WorkQueue, WriteError};
+use common_controller::WriteError;
 use dashmap::DashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,31 +61,6 @@ impl Refusals {
     /// Returns the text to report.
     pub(crate) fn told(&self, key: &Key) -> Option<Arc<str>> {
         self.said.get(key).filter(|refusal| refusal.told).map(|refusal| refusal.words.clone())
-    }
-}
-
-/// Guard that requeues a key soon unless it is disarmed, also if its reconcile is cancelled.
-pub(super) struct RetrySoon<'a> {
-    queue: &'a WorkQueue<Key>,
-    /// None after disarming.
-    key: Option<&'a Key>,
-}
-
-impl<'a> RetrySoon<'a> {
-    pub(super) fn new(queue: &'a WorkQueue<Key>, key: &'a Key) -> Self {
-        Self { queue, key: Some(key) }
-    }
-
-    pub(super) fn disarm(mut self) {
-        self.key = None;
-    }
-}
-
-impl Drop for RetrySoon<'_> {
-    fn drop(&mut self) {
-        if let Some(key) = self.key {
-            self.queue.add_after(key.clone(), RETRY_WITHIN);
-        }
     }
 }
 

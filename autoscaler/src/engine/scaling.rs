@@ -4,7 +4,7 @@ use super::conflicts::Conflicts;
 use super::front_end::{FrontEnd, Notices};
 use super::metrics::Wishes;
 use super::probe::Prober;
-use super::refusals::RetrySoon;
+use super::refusals::RETRY_WITHIN;
 use super::scaler::{Change, Scaler};
 use super::workload::{PathState, Previous, Probed, Workload};
 use crate::cluster::error::Error;
@@ -221,7 +221,9 @@ impl Scaling {
         let Workload { target, target_key, kind, .. } = workload;
         let (current, Due { to, step, planned, .. }) = (target.current(), *due);
         // Requests wait for more pods. However this reconcile ends, another attempt must follow soon.
-        let soon = (to > current).then(|| RetrySoon::new(&self.queue, key));
+        if to > current {
+            self.queue.add_after(key.clone(), RETRY_WITHIN);
+        }
         let waking = self.deciders.waking(key);
         let patching = waking.map(|waking| waking.patching(target_key.object.name(), current, to));
         // While the patch waits for its turn, new requests may arrive that need the pods which it would remove. A
@@ -245,9 +247,6 @@ impl Scaling {
             Err(error) => self.acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..*planned }),
         }
         front_end.scaled(key, subject, patched.map_err(Error::during("error scaling target"))?);
-        if let Some(soon) = soon {
-            soon.disarm();
-        }
         if let Some(message) = self.conflicts.written(key, workload, to) {
             tracing::warn!(revision = %key, to, message, "another writer keeps changing the replicas");
             front_end.warn(subject, "ReplicasContested", message);
