@@ -90,18 +90,6 @@ pub enum RejectedStat {
     },
 }
 
-impl RejectedStat {
-    /// Returns a short name for the label of a metric.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NotFinite { .. } => "not_finite",
-            Self::Negative { .. } => "negative",
-            Self::TooLarge { .. } => "too_large",
-            Self::Future { .. } => "future",
-        }
-    }
-}
-
 /// Windows of one revision. See the [module](self).
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -109,7 +97,6 @@ pub struct Metrics {
     stable: Window<2>,
     panic: Window<2>,
     scraped: bool,
-    refused: u32,
 }
 
 impl Metrics {
@@ -119,7 +106,6 @@ impl Metrics {
             stable: Window::new(spec.stable_window, spec.aggregation),
             panic: Window::new(spec.panic_window, spec.aggregation),
             scraped: spec.scraped,
-            refused: 0,
         }
     }
 
@@ -136,10 +122,7 @@ impl Metrics {
     /// # Errors
     /// Reports the problem of the stat; nothing of it is recorded.
     pub fn record(&mut self, stat: &Stat, now: Timestamp) -> Result<(), RejectedStat> {
-        if let Err(refused) = check(stat, now) {
-            self.refused = self.refused.saturating_add(1);
-            return Err(refused);
-        }
+        check(stat, now)?;
         let at = if stat.timestamp == 0 { now } else { Timestamp::from_secs(stat.timestamp) };
         let values = [
             stat.average_concurrent_requests - stat.average_proxied_concurrent_requests,
@@ -169,11 +152,6 @@ impl Metrics {
     pub fn release(&mut self, now: Timestamp) {
         self.stable.release(now);
         self.panic.release(now);
-    }
-
-    /// Returns the number of rejected stats.
-    pub fn refused(&self) -> u32 {
-        self.refused
     }
 }
 
