@@ -4,12 +4,12 @@ use super::target_key::{TargetKey, TargetResource};
 use common::RevisionKey as Key;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Targets of one workload, usually one.
 pub(crate) type Named = SmallVec<[TargetKey; 1]>;
 
-/// Targets of all workloads.
+/// All workloads and their targets.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     inner: RwLock<Inner>,
@@ -20,27 +20,43 @@ struct Inner {
     targets: HashMap<Key, Named>,
     /// Workloads of each target, sorted and without duplicates; usually one.
     by_target: HashMap<TargetKey, SmallVec<[Key; 1]>>,
-    /// Number of references to targets of each resource.
-    resources: HashMap<TargetResource, usize>,
 }
 
 impl Links {
-    /// Replaces the targets of a workload, without duplicates; empty: it is gone. Returns the targets that it no
-    /// longer has.
-    pub(crate) fn apply(&self, autoscaler: &Key, targets: Named) -> Named {
-        let mut inner = self.inner.write();
-        let mut left = inner.targets.remove(autoscaler).unwrap_or_default();
-        for target in targets.iter().filter(|target| !left.contains(target)) {
-            inner.link(autoscaler, target);
+    /// Replaces the targets of a workload, without duplicates; none: the workload is gone. Returns the targets that it
+    /// no longer has.
+    pub(crate) fn apply(&self, workload: &Key, targets: Option<Named>) -> Named {
+        let Inner { targets: all, by_target } = &mut *self.inner.write();
+        let mut left = all.remove(workload).unwrap_or_default();
+        for target in targets.iter().flatten().filter(|target| !left.contains(target)) {
+            let keys = by_target.entry(target.clone()).or_default();
+            if let Err(index) = keys.binary_search(workload) {
+                keys.insert(index, workload.clone());
+            }
         }
-        left.retain(|target| !targets.contains(target));
+        left.retain(|target| !targets.iter().flatten().any(|kept| kept == target));
         for target in &left {
-            inner.unlink(autoscaler, target);
+            if let Some(keys) = by_target.get_mut(target) {
+                keys.retain(|key| key != workload);
+                if keys.is_empty() {
+                    by_target.remove(target);
+                }
+            }
         }
-        if !targets.is_empty() {
-            inner.targets.insert(autoscaler.clone(), targets);
+        if let Some(targets) = targets {
+            all.insert(workload.clone(), targets);
         }
         left
+    }
+
+    /// Returns whether a workload exists.
+    pub(crate) fn knows(&self, workload: &Key) -> bool {
+        self.inner.read().targets.contains_key(workload)
+    }
+
+    /// Returns all workloads.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.inner.read().targets.keys().cloned().collect()
     }
 
     /// Returns the workloads that scale this target.
@@ -53,42 +69,17 @@ impl Links {
         let inner = self.inner.read();
         let names = |targets: &Named| targets.iter().any(|target| target.resource == *resource);
         let naming = inner.targets.iter().filter(|(_, targets)| names(targets));
-        naming.map(|(autoscaler, _)| autoscaler.clone()).collect()
+        naming.map(|(workload, _)| workload.clone()).collect()
     }
 
     /// Returns all resources of which a target is scaled.
-    pub(crate) fn resources(&self) -> Vec<TargetResource> {
-        self.inner.read().resources.keys().cloned().collect()
+    pub(crate) fn resources(&self) -> HashSet<TargetResource> {
+        self.inner.read().by_target.keys().map(|target| target.resource.clone()).collect()
     }
 
     /// Returns whether a target of this resource is scaled.
     pub(crate) fn is_named(&self, resource: &TargetResource) -> bool {
-        self.inner.read().resources.contains_key(resource)
-    }
-}
-
-impl Inner {
-    fn link(&mut self, autoscaler: &Key, target: &TargetKey) {
-        *self.resources.entry(target.resource.clone()).or_default() += 1;
-        let keys = self.by_target.entry(target.clone()).or_default();
-        if let Err(index) = keys.binary_search(autoscaler) {
-            keys.insert(index, autoscaler.clone());
-        }
-    }
-
-    fn unlink(&mut self, autoscaler: &Key, old: &TargetKey) {
-        if let Some(keys) = self.by_target.get_mut(old) {
-            keys.retain(|key| key != autoscaler);
-            if keys.is_empty() {
-                self.by_target.remove(old);
-            }
-        }
-        if let Some(users) = self.resources.get_mut(&old.resource) {
-            *users -= 1;
-            if *users == 0 {
-                self.resources.remove(&old.resource);
-            }
-        }
+        self.inner.read().by_target.keys().any(|target| target.resource == *resource)
     }
 }
 
@@ -106,15 +97,17 @@ mod tests {
     fn targets_lead_back() {
         let links = Links::default();
         let (a, b, target) = (Key::new("ns", "a"), Key::new("ns", "b"), target("Deployment", "d"));
-        links.apply(&b, smallvec![target.clone()]);
-        links.apply(&a, smallvec![target.clone()]);
+        links.apply(&b, Some(smallvec![target.clone()]));
+        links.apply(&a, Some(smallvec![target.clone()]));
         assert_eq!(links.of_target(&target), vec![a.clone(), b.clone()]);
-        assert!(links.apply(&a, smallvec![target.clone()]).is_empty(), "nothing has changed");
+        assert!(links.apply(&a, Some(smallvec![target.clone()])).is_empty(), "nothing has changed");
         let other = self::target("Deployment", "e");
-        assert!(links.apply(&a, smallvec![other.clone(), target.clone()]).is_empty(), "one more");
+        assert!(links.apply(&a, Some(smallvec![other.clone(), target.clone()])).is_empty(), "one more");
         assert_eq!((links.of_target(&other), links.of_target(&target)), (vec![a.clone()], vec![a.clone(), b.clone()]));
-        assert_eq!(links.apply(&a, smallvec![other.clone()]).as_slice(), slice::from_ref(&target));
-        assert_eq!(links.apply(&a, smallvec![]).as_slice(), slice::from_ref(&other));
+        assert_eq!(links.apply(&a, Some(smallvec![other.clone()])).as_slice(), slice::from_ref(&target));
+        assert!(links.knows(&a));
+        assert_eq!(links.apply(&a, None).as_slice(), slice::from_ref(&other));
+        assert!(!links.knows(&a) && links.keys() == [b.clone()]);
         assert_eq!(links.of_target(&target), vec![b]);
     }
 
@@ -124,17 +117,17 @@ mod tests {
         let (a, b) = (Key::new("ns", "a"), Key::new("ns", "b"));
         let (one, other, elsewhere) =
             (target("Deployment", "d"), target("deployment", "e"), target("StatefulSet", "d"));
-        links.apply(&a, smallvec![one.clone()]);
-        links.apply(&a, smallvec![one.clone()]);
-        links.apply(&b, smallvec![other]);
+        links.apply(&a, Some(smallvec![one.clone()]));
+        links.apply(&a, Some(smallvec![one.clone()]));
+        links.apply(&b, Some(smallvec![other]));
         let mut naming = links.of_resource(&one.resource);
         naming.sort();
         assert_eq!(naming, [a.clone(), b.clone()]);
-        links.apply(&a, smallvec![elsewhere.clone()]);
+        links.apply(&a, Some(smallvec![elsewhere.clone()]));
         assert!(links.is_named(&one.resource) && links.is_named(&elsewhere.resource));
-        links.apply(&b, smallvec![]);
+        links.apply(&b, None);
         assert!(!links.is_named(&one.resource) && links.of_resource(&one.resource).is_empty());
-        links.apply(&a, smallvec![]);
+        links.apply(&a, None);
         assert!(!links.is_named(&elsewhere.resource));
     }
 }

@@ -20,8 +20,6 @@ use common_controller::{Priority, WorkQueue};
 use common_runtime::namespaces::Namespaces;
 use kube::Client;
 use links::{Links, Named};
-use parking_lot::RwLock;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use target_key::{TargetKey, TargetResource};
 use targets::{Audience, News, Targets};
@@ -31,7 +29,7 @@ use watches::Beside;
 /// State that both front ends watch.
 pub(crate) struct Stores {
     /// Scale targets of workloads.
-    pub(crate) targets: Targets,
+    pub(crate) targets: Arc<Targets>,
     pub(crate) index: Arc<Index>,
 }
 
@@ -41,8 +39,6 @@ pub(crate) struct Index {
     queue: WorkQueue<Key>,
     beside: Arc<dyn Beside>,
     links: Links,
-    /// All workloads, for events that concern each of them.
-    known: RwLock<BTreeSet<Key>>,
 }
 
 impl Stores {
@@ -53,8 +49,8 @@ impl Stores {
         (beside, namespaces): (Arc<dyn Beside>, Namespaces),
         shutdown: CancellationToken,
     ) -> Self {
-        let index = Arc::new(Index { queue, beside, links: Links::default(), known: RwLock::default() });
-        Self { targets: Targets::new(client, namespaces, shutdown, index.clone()), index }
+        let index = Arc::new(Index { queue, beside, links: Links::default() });
+        Self { targets: Arc::new(Targets::new(client, namespaces, shutdown, index.clone())), index }
     }
 
     /// Starts to watch the targets of all known workloads before any of them is read.
@@ -72,17 +68,15 @@ impl Stores {
 impl Index {
     /// Records a new or changed workload and its targets.
     pub(crate) fn put(&self, key: &Key, targets: Named, priority: Priority) {
-        self.known.write().insert(key.clone());
-        self.apply(key, targets, priority);
+        self.apply(key, Some(targets), priority);
     }
 
     /// Removes a workload that is gone.
     pub(crate) fn remove(&self, key: &Key) {
-        self.known.write().remove(key);
-        self.apply(key, Named::default(), Priority::Normal);
+        self.apply(key, None, Priority::Normal);
     }
 
-    fn apply(&self, key: &Key, targets: Named, priority: Priority) {
+    fn apply(&self, key: &Key, targets: Option<Named>, priority: Priority) {
         // Another workload may have waited for a target that this one has released.
         for left in self.links.apply(key, targets) {
             self.links.of_target(&left).into_iter().for_each(|waiting| self.queue.add(waiting, Priority::Normal));
@@ -92,7 +86,7 @@ impl Index {
 
     /// Returns whether a workload of this name exists.
     pub(crate) fn knows(&self, key: &Key) -> bool {
-        self.known.read().contains(key)
+        self.links.knows(key)
     }
 
     /// Requests a reconcile of a workload.
@@ -103,7 +97,7 @@ impl Index {
     /// Requests a low-priority reconcile of all workloads. After a change of ownership, the new owner starts to
     /// collect and the old one stops.
     pub(crate) fn reconcile_all(&self) {
-        for key in self.known.read().iter() {
+        for key in &self.links.keys() {
             self.beside.look_at_measurement(key, Priority::Slow);
             self.queue.add(key.clone(), Priority::Slow);
             self.beside.look_at_path(key, Priority::Slow);
