@@ -16,8 +16,7 @@ use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -48,17 +47,11 @@ impl Objects {
             (index.clone(), index.clone(), index.clone(), measurements.0.clone());
         Self {
             autoscalers: Arc::new(Store::packing(move |key, old, new| autoscaler(&all, key, old, new))),
-            serverless: Arc::new(Store::packing(
-                move |key: &Key, old: Option<&Arc<ServerlessService>>, new: Option<&Arc<ServerlessService>>| {
-                    owner(&of_serverless, key, old.map(|o| &o.metadata), new.map(|o| &o.metadata));
-                },
-            )),
-            metrics: Arc::new(Store::packing(
-                move |key: &Key, old: Option<&Arc<Metric>>, new: Option<&Arc<Metric>>| {
-                    queue.add(key.clone(), Priority::Normal);
-                    owner(&of_metric, key, old.map(|o| &o.metadata), new.map(|o| &o.metadata));
-                },
-            )),
+            serverless: Arc::new(Store::packing(move |key, old, new| owner(&of_serverless, key, old, new))),
+            metrics: Arc::new(Store::packing(move |key, old, new| {
+                queue.add(key.clone(), Priority::Normal);
+                owner(&of_metric, key, old, new);
+            })),
             measurements,
         }
     }
@@ -74,8 +67,8 @@ fn autoscaler(index: &Index, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: O
     }
 }
 
-fn owner(index: &Index, key: &Key, old: Option<&ObjectMeta>, new: Option<&ObjectMeta>) {
-    let owner = new.or(old).and_then(controller).filter(|owner| owner.kind == "PodAutoscaler");
+fn owner<K: Resource>(index: &Index, key: &Key, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
+    let owner = new.or(old).and_then(|object| controller(object.meta())).filter(|owner| owner.kind == "PodAutoscaler");
     if let Some(owner) = owner {
         index.reconcile(&Key::new(key.namespace(), owner.name.as_str()));
     }
