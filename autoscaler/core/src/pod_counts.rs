@@ -45,13 +45,13 @@ pub struct CountedPod {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodCounts {
     /// Running and ready.
-    pub ready: u32,
+    pub ready: i32,
     /// Pending, terminating, or running and not ready.
-    pub not_ready: u32,
+    pub not_ready: i32,
     /// Not started yet.
-    pub pending: u32,
+    pub pending: i32,
     /// Being deleted.
-    pub terminating: u32,
+    pub terminating: i32,
 }
 
 impl FromIterator<CountedPod> for PodCounts {

@@ -4,42 +4,28 @@
 //! adopt a ReplicaSet later.
 
 use super::index::PodIndex;
-use super::ownership::{Controller, Question};
+use super::ownership::Controller;
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Maximum number of concurrent queries.
-const AT_ONCE: usize = 8;
 /// Longest wait for a response.
 const WITHIN: Duration = Duration::from_secs(5);
 /// Time until the next query about the same controller after a result. `SOON`: after a failure.
 const AGAIN: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(1);
 
-/// Queries the owner of each received controller, until the controller has no pods any more.
-pub(super) async fn run(client: Client, index: Arc<PodIndex>, mut asked: UnboundedReceiver<Question>) {
-    let (mut asking, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
-    loop {
-        tokio::select! {
-            question = asked.recv() => match question {
-                Some((namespace, controller)) => {
-                    let (client, index, places) = (client.clone(), index.clone(), places.clone());
-                    asking.spawn(ask(client, index, places, namespace, Controller::clone(&controller)));
-                }
-                None => return,
-            },
-            Some(_) = asking.join_next() => {}
-        }
-    }
-}
-
-async fn ask(client: Client, index: Arc<PodIndex>, places: Arc<Semaphore>, namespace: String, controller: Controller) {
+/// Queries the owner of a controller, until the controller has no pods any more.
+pub(super) async fn ask(
+    client: Client,
+    index: Arc<PodIndex>,
+    places: Arc<Semaphore>,
+    namespace: String,
+    controller: Controller,
+) {
     let Some(plural) = controller.resource() else { return };
     let resource = ApiResource {
         group: "apps".to_owned(),
@@ -63,12 +49,8 @@ async fn ask(client: Client, index: Arc<PodIndex>, places: Arc<Semaphore>, names
                 tracing::debug!(%namespace, plural, name = controller.name(), "its controller may not be read");
                 Err(())
             }
-            Ok(Err(error)) => {
-                tracing::debug!(%namespace, plural, name = controller.name(), %error, "its controller is not known");
-                sleep(SOON).await;
-                continue;
-            }
-            Err(_) => {
+            failed => {
+                tracing::debug!(%namespace, plural, name = controller.name(), ?failed, "its controller is not known");
                 sleep(SOON).await;
                 continue;
             }

@@ -6,8 +6,8 @@ mod table;
 mod tests;
 
 use self::table::{Changed, Index, Listens, PodName, is_ready};
-use super::labels::{PackedLabels, PodSelector};
-use super::ownership::{Controller, Question};
+use super::labels::PodSelector;
+use super::ownership::Controller;
 use crate::scale::{Failing, PodAddress, PodCounts, PodOwner, PodSet, Pods, Requests, Strangers};
 use autoscaler_core::cause::Cause;
 use autoscaler_core::decider::Unknown;
@@ -18,6 +18,7 @@ use common_controller::Priority;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -54,37 +55,36 @@ pub struct PodIndex {
     /// Set once a full list has arrived.
     synced: watch::Sender<bool>,
     requests: Requests,
-    /// Pods whose ports must be tested. The prober takes the receiver.
-    asks: mpsc::UnboundedSender<PodName>,
-    asked: Mutex<Option<mpsc::UnboundedReceiver<PodName>>>,
-    /// Controllers whose owners must be queried, likewise.
-    questions: mpsc::UnboundedSender<Question>,
-    questioned: Mutex<Option<mpsc::UnboundedReceiver<Question>>>,
+    inquiries: mpsc::UnboundedSender<Inquiry>,
+    /// Receiver of the inquiries, until the watch takes it.
+    receiver: Mutex<Option<mpsc::UnboundedReceiver<Inquiry>>>,
+}
+
+/// Inquiry that the index cannot make by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Inquiry {
+    /// Test whether a pod listens on its port.
+    Port(PodName),
+    /// Query the owner of a controller in a namespace.
+    Controller(String, Arc<Controller>),
 }
 
 impl PodIndex {
     /// Creates an empty index that adds changed revisions to `requests`.
     pub fn new(requests: Requests) -> Self {
-        let (asks, asked) = mpsc::unbounded_channel();
-        let (questions, questioned) = mpsc::unbounded_channel();
-        let (asked, questioned) = (Mutex::new(Some(asked)), Mutex::new(Some(questioned)));
-        let synced = watch::Sender::new(false);
-        Self { index: RwLock::default(), synced, requests, asks, asked, questions, questioned }
+        let (inquiries, receiver) = mpsc::unbounded_channel();
+        let (synced, receiver) = (watch::Sender::new(false), Mutex::new(Some(receiver)));
+        Self { index: RwLock::default(), synced, requests, inquiries, receiver }
     }
 
-    /// Returns the receiver of pods to test, to the first caller only.
-    pub(super) fn asks(&self) -> Option<mpsc::UnboundedReceiver<PodName>> {
-        self.asked.lock().take()
-    }
-
-    /// Returns the receiver of controllers to query, to the first caller only.
-    pub(super) fn questions(&self) -> Option<mpsc::UnboundedReceiver<Question>> {
-        self.questioned.lock().take()
+    /// Returns the receiver of inquiries, to the first caller only.
+    pub(super) fn inquiries(&self) -> Option<mpsc::UnboundedReceiver<Inquiry>> {
+        self.receiver.lock().take()
     }
 
     /// Returns whether the controller of this uid still has pods.
     pub(super) fn is_controller(&self, uid: &str) -> bool {
-        self.index.write().controllers.is_used(uid)
+        self.index.write().is_controller(uid)
     }
 
     /// Records the owner of a controller: another controller, none, or unreadable.
@@ -133,7 +133,7 @@ impl PodIndex {
     pub fn ready(&self, key: &RevisionKey) -> Result<u32, Unknown> {
         let index = self.index.read();
         match index.tracked.get(key) {
-            Some(tracked) if *self.synced.borrow() => Ok(tracked.counts.ready),
+            Some(tracked) if *self.synced.borrow() => Ok(tracked.counts.ready.unsigned_abs()),
             _ => Err(Unknown::Pods),
         }
     }
@@ -193,11 +193,8 @@ impl PodIndex {
         for key in changed.keys {
             self.requests.add(key, Priority::Normal);
         }
-        for pod in changed.asks {
-            let _ = self.asks.send(pod); // The receiver lives as long as the watch.
-        }
-        for question in changed.questions {
-            let _ = self.questions.send(question);
+        for inquiry in changed.inquiries {
+            let _ = self.inquiries.send(inquiry); // The receiver lives as long as the watch.
         }
     }
 }
@@ -205,11 +202,8 @@ impl PodIndex {
 impl Pods for PodIndex {
     fn track(&self, key: &RevisionKey, pods: PodSet, owner: Option<PodOwner>) {
         let selector = match pods {
-            PodSet::Revision(name) => {
-                let label = BTreeMap::from([(common::names::REVISION.to_owned(), name)]);
-                PodSelector::Labels(PackedLabels::new(&label))
-            }
-            PodSet::Selector(labels) => PodSelector::Labels(PackedLabels::new(&labels)),
+            PodSet::Revision(name) => PodSelector::Labels([(common::names::REVISION.to_owned(), name)].into()),
+            PodSet::Selector(labels) => PodSelector::Labels(labels),
             PodSet::Expressions(selector) => PodSelector::Expressions(selector),
         };
         let mut index = self.index.write();
@@ -247,14 +241,7 @@ impl Pods for PodIndex {
 
     fn counts(&self, key: &RevisionKey) -> PodCounts {
         let index = self.index.read();
-        let counts = index.tracked.get(key).map(|tracked| tracked.counts).unwrap_or_default();
-        let signed = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-        PodCounts {
-            ready: signed(counts.ready),
-            not_ready: signed(counts.not_ready),
-            pending: signed(counts.pending),
-            terminating: signed(counts.terminating),
-        }
+        index.tracked.get(key).map(|tracked| tracked.counts).unwrap_or_default()
     }
 
     fn addresses(&self, key: &RevisionKey) -> Vec<PodAddress> {

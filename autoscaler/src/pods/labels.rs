@@ -1,45 +1,11 @@
-//! Labels in one block of memory. Thousands of pods have several labels each, and a map of strings needs a hundred
-//! times the size of its contents. Matching follows [`common::labels::have_all`], except that an empty selector
-//! matches nothing.
+//! Index of labels by hash, and selectors of pods.
 
-use common::labels::{Labels, Selector};
-use std::collections::BTreeMap;
+use common::labels::{Labels, Selector, have_all};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Labels of a pod or of a selector, as lines `NAME=VALUE`. Neither part can contain a line break, nor the name an
-/// equals sign.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct PackedLabels(Box<str>);
-
-impl PackedLabels {
-    /// Packs a map.
-    pub(super) fn new(labels: &BTreeMap<String, String>) -> Self {
-        let mut lines = String::with_capacity(labels.iter().map(|(name, value)| name.len() + value.len() + 2).sum());
-        for (name, value) in labels {
-            lines.extend([name, "=", value, "\n"]);
-        }
-        Self(lines.into())
-    }
-
-    /// Returns whether this selector is not empty, and `labels` contain all of it.
-    pub(super) fn select(&self, labels: &Self) -> bool {
-        !self.0.is_empty() && self.lines().all(|wanted| labels.lines().any(|line| line == wanted))
-    }
-
-    /// Returns the hash of each label, in order of their names.
-    pub(super) fn hashes(&self, namespace: &str) -> impl Iterator<Item = LabelHash> {
-        self.lines().map(move |line| LabelHash::of(namespace, line))
-    }
-
-    /// Unpacks into a map.
-    fn unpacked(&self) -> Labels {
-        let pairs = self.lines().filter_map(|line| line.split_once('='));
-        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-    }
-
-    fn lines(&self) -> impl Iterator<Item = &str> {
-        self.0.lines()
-    }
+/// Returns the hash of each label, in order of their names.
+pub(super) fn hashes(labels: &Labels, namespace: &str) -> impl Iterator<Item = LabelHash> {
+    labels.iter().map(move |(name, value)| LabelHash::of(namespace, name, value))
 }
 
 /// Hash of a namespace and a label. A match by hash must be verified.
@@ -47,15 +13,15 @@ impl PackedLabels {
 pub(super) struct LabelHash(u64);
 
 impl LabelHash {
-    fn of(namespace: &str, line: &str) -> Self {
+    fn of(namespace: &str, name: &str, value: &str) -> Self {
         let mut hasher = DefaultHasher::new();
-        (namespace, line).hash(&mut hasher);
+        (namespace, name, value).hash(&mut hasher);
         Self(hasher.finish())
     }
 
     /// Returns the hash of a namespace alone, which no label has.
     pub(super) fn of_all(namespace: &str) -> Self {
-        Self::of(namespace, "")
+        Self::of(namespace, "", "")
     }
 }
 
@@ -63,17 +29,17 @@ impl LabelHash {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PodSelector {
     /// All of these labels.
-    Labels(PackedLabels),
+    Labels(Labels),
     /// Selector with expressions.
     Expressions(Selector),
 }
 
 impl PodSelector {
     /// Returns whether the selector is not empty and matches `labels`.
-    pub(super) fn selects(&self, labels: &PackedLabels) -> bool {
+    pub(super) fn selects(&self, labels: &Labels) -> bool {
         match self {
-            Self::Labels(wanted) => wanted.select(labels),
-            Self::Expressions(selector) => selector.matches(&labels.unpacked()),
+            Self::Labels(wanted) => !wanted.is_empty() && have_all(labels, wanted),
+            Self::Expressions(selector) => selector.matches(labels),
         }
     }
 
@@ -81,7 +47,7 @@ impl PodSelector {
     /// the whole namespace. Empty: it selects nothing.
     pub(super) fn hashes(&self, namespace: &str) -> Vec<LabelHash> {
         match self {
-            Self::Labels(wanted) => wanted.hashes(namespace).collect(),
+            Self::Labels(wanted) => hashes(wanted, namespace).collect(),
             Self::Expressions(_) => vec![LabelHash::of_all(namespace)],
         }
     }
@@ -91,22 +57,23 @@ impl PodSelector {
 mod tests {
     use super::*;
 
-    fn labels(pairs: &[(&str, &str)]) -> PackedLabels {
-        PackedLabels::new(&pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
     #[test]
-    fn a_selector_asks_for_whole_labels_and_for_all_of_them() {
+    fn a_selector_asks_for_all_of_its_labels() {
         let pod = labels(&[("app", "a"), ("tier", "web"), ("none", "")]);
-        assert!(labels(&[("app", "a")]).select(&pod) && labels(&[("app", "a"), ("none", "")]).select(&pod));
-        for wrong in [&[("app", "aa")][..], &[("ap", "a")], &[("app", "a"), ("tier", "db")], &[("app", "")], &[]] {
-            assert!(!labels(wrong).select(&pod), "{wrong:?}");
+        let selects = |pairs| PodSelector::Labels(labels(pairs)).selects(&pod);
+        assert!(selects(&[("app", "a")]) && selects(&[("app", "a"), ("none", "")]));
+        for wrong in [&[("app", "aa")][..], &[("app", "a"), ("tier", "db")], &[]] {
+            assert!(!selects(wrong), "{wrong:?}");
         }
     }
 
     #[test]
     fn a_label_has_a_hash_in_each_namespace() {
-        let hashes = |namespace, pairs| labels(pairs).hashes(namespace).collect::<Vec<_>>();
+        let hashes = |namespace, pairs| hashes(&labels(pairs), namespace).collect::<Vec<_>>();
         let both = hashes("ns", &[("app", "a"), ("tier", "web")]);
         assert_eq!(hashes("ns", &[("app", "a")]), both[..1]);
         assert_ne!(hashes("other", &[("app", "a")]), both[..1]);

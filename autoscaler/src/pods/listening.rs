@@ -11,32 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Maximum number of concurrent connects.
-const AT_ONCE: usize = 64;
 /// Timeout of one connect.
 const WITHIN: Duration = Duration::from_secs(1);
 /// Shortest and longest pause after a refusal. Between these limits, the pause is a tenth of the time waited so far.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// Tests each received pod, until it listens or needs no test.
-pub(super) async fn run(index: Arc<PodIndex>, mut asked: UnboundedReceiver<PodName>) {
-    let (mut asking, places) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
-    loop {
-        tokio::select! {
-            pod = asked.recv() => match pod {
-                Some(pod) => drop(asking.spawn(ask(index.clone(), places.clone(), pod))),
-                None => return,
-            },
-            Some(_) = asking.join_next() => {}
-        }
-    }
-}
-
-async fn ask(index: Arc<PodIndex>, places: Arc<Semaphore>, pod: PodName) {
+/// Tests a pod, until it listens or needs no test.
+pub(super) async fn ask(index: Arc<PodIndex>, places: Arc<Semaphore>, pod: PodName) {
     let begun = Instant::now();
     while let Some((address, port)) = index.unproven(&pod) {
         let place = places.acquire().await; // Never closed.

@@ -95,15 +95,9 @@ impl Controller {
     }
 }
 
-/// Namespace, and controller whose owner must be queried.
-pub(super) type Question = (String, Arc<Controller>);
-
 /// Knowledge of a controller's own controller.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Leads {
-    /// Not queried yet.
-    #[default]
-    Unasked,
     /// Query in progress.
     Asked,
     /// Has this controller.
@@ -125,36 +119,11 @@ pub(super) enum Standing {
     Unknown(Arc<Controller>),
 }
 
-/// All known controllers of pods by uid, and their own controllers.
+/// Knowledge of the queried controllers' own controllers, by uid.
 #[derive(Debug, Default)]
-pub(super) struct Controllers(HashMap<String, (Arc<Controller>, Leads)>);
+pub(super) struct Controllers(HashMap<String, Leads>);
 
 impl Controllers {
-    /// Returns one shared value for all pods of a controller.
-    pub(super) fn share(&mut self, controller: Controller) -> Arc<Controller> {
-        match self.0.get_mut(&controller.uid) {
-            Some((known, _)) if **known == controller => known.clone(),
-            Some((known, _)) => {
-                *known = Arc::new(controller);
-                known.clone()
-            }
-            None => {
-                let (uid, shared) = (controller.uid.clone(), Arc::new(controller));
-                self.0.insert(uid, (shared.clone(), Leads::Unasked));
-                shared
-            }
-        }
-    }
-
-    /// Releases a reference of a pod that is gone or has another controller.
-    pub(super) fn release(&mut self, controller: Arc<Controller>) {
-        let uid = controller.uid.clone();
-        drop(controller);
-        if self.0.get(&uid).is_some_and(|(known, leads)| *leads == Leads::Unasked && Arc::strong_count(known) == 1) {
-            self.0.remove(&uid);
-        }
-    }
-
     /// Returns the relation of a pod with this controller to the workload.
     pub(super) fn standing(&self, owner: &PodOwner, controller: Option<&Arc<Controller>>) -> Standing {
         let is_known = owner.chain != Chain::Unknown;
@@ -173,8 +142,8 @@ impl Controllers {
             if !may_lead_there || controller.resource().is_none() {
                 return otherwise;
             }
-            at = match self.0.get(&controller.uid).map(|(_, leads)| leads) {
-                None | Some(Leads::Unasked | Leads::Asked) => return Standing::Unknown(controller.clone()),
+            at = match self.0.get(&controller.uid) {
+                None | Some(Leads::Asked) => return Standing::Unknown(controller.clone()),
                 Some(Leads::To(next)) => Some(next),
                 Some(Leads::Nowhere) if !is_known && controller.kind == "ReplicaSet" => return otherwise,
                 Some(Leads::Nowhere) => return Standing::Stranger,
@@ -187,36 +156,34 @@ impl Controllers {
     /// Returns whether the owner of this controller must be queried. If so, the caller must do it, and it counts as
     /// queried.
     pub(super) fn ask(&mut self, controller: &Controller) -> bool {
-        let leads = self.0.get_mut(&controller.uid).map(|(_, leads)| leads);
-        leads.filter(|leads| **leads == Leads::Unasked).map(|leads| *leads = Leads::Asked).is_some()
+        let is_new = !self.0.contains_key(&controller.uid);
+        if is_new {
+            self.0.insert(controller.uid.clone(), Leads::Asked);
+        }
+        is_new
     }
 
     /// Records the owner of a controller. Returns whether it changed.
     pub(super) fn answered(&mut self, uid: &str, leads: Result<Option<Controller>, ()>) -> bool {
         let leads = match leads {
-            Ok(Some(next)) => Leads::To(self.share(next)),
+            Ok(Some(next)) => Leads::To(Arc::new(next)),
             Ok(None) => Leads::Nowhere,
             Err(()) => Leads::Unreadable,
         };
-        let Some((_, known)) = self.0.get_mut(uid) else { return false };
-        match std::mem::replace(known, leads.clone()) {
-            before if before == leads => false,
-            Leads::To(before) => {
-                self.release(before);
-                true
-            }
-            _ => true,
-        }
+        let Some(known) = self.0.get_mut(uid) else { return false };
+        let is_news = *known != leads;
+        *known = leads;
+        is_news
     }
 
-    /// Returns whether the controller is still referenced, by a pod or another controller; otherwise forgets it.
-    pub(super) fn is_used(&mut self, uid: &str) -> bool {
-        let Some((known, _)) = self.0.get(uid) else { return false };
-        let is_used = Arc::strong_count(known) > 1;
-        if !is_used && let Some((_, Leads::To(next))) = self.0.remove(uid) {
-            self.release(next);
-        }
-        is_used
+    /// Returns whether another controller leads to this one.
+    pub(super) fn lead_to(&self, uid: &str) -> bool {
+        self.0.values().any(|leads| matches!(leads, Leads::To(next) if next.uid == uid))
+    }
+
+    /// Forgets a controller that is no longer used.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.0.remove(uid);
     }
 
     /// Returns the last known controller of a chain, as kind and name.
@@ -224,8 +191,8 @@ impl Controllers {
         let mut last = controller;
         for _ in 0..DEPTH {
             match self.0.get(&last.uid) {
-                Some((_, Leads::To(next))) => last = next,
-                Some((_, Leads::Nowhere)) => return format!("{} {}", last.kind, last.name),
+                Some(Leads::To(next)) => last = next,
+                Some(Leads::Nowhere) => return format!("{} {}", last.kind, last.name),
                 _ => break,
             }
         }

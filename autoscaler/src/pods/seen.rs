@@ -1,121 +1,53 @@
-//! Parsed part of a pod: state and reason why it does not serve.
+//! Part of a pod that the index keeps: state and reason why it does not serve.
 
 use super::index::PodState;
 use super::ownership::Controller;
 use autoscaler_core::cause::{self, Cause, ContainerFacts, Ended};
 use autoscaler_core::pod_counts::{CountedPod, Phase};
+use common::RevisionKey as PodName;
 use common::time::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus, Probe,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use kube::Resource;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use std::borrow::Cow;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::time::Duration;
 
 /// Time that a pod may take to start before its last warning is looked up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Parsed part of a pod.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+/// Kept part of a pod.
+#[derive(Clone, Debug)]
 pub(super) struct SeenPod {
     metadata: ObjectMeta,
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Status,
+    containers: Vec<Container>,
+    status: PodStatus,
     /// Reason and message of its last warning; none: not looked up yet.
-    #[serde(skip)]
     warning: Option<Option<(String, String)>>,
     /// Set once the lookup of the warning has started.
-    #[serde(skip)]
     is_asked: bool,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-struct Spec {
-    containers: Vec<Container>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container {
-    name: String,
-    #[serde(skip_serializing_if = "Value::is_null")]
-    readiness_probe: Value,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    phase: Option<String>,
-    #[serde(rename = "podIP")]
-    pod_ip: Option<String>,
-    start_time: Option<Time>,
-    conditions: Vec<Condition>,
-    init_container_statuses: Vec<ContainerStatus>,
-    container_statuses: Vec<ContainerStatus>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    reason: String,
-    message: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ContainerStatus {
-    name: String,
-    ready: bool,
-    started: Option<bool>,
-    restart_count: u32,
-    state: State,
-    last_state: State,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default)]
-struct State {
-    waiting: Option<Waiting>,
-    running: Option<Running>,
-    terminated: Option<Terminated>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default)]
-struct Waiting {
-    reason: String,
-    message: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Running {
-    started_at: Option<Time>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Terminated {
-    exit_code: i32,
-    reason: String,
-    message: String,
-    started_at: Option<Time>,
-    finished_at: Option<Time>,
+impl From<Pod> for SeenPod {
+    fn from(pod: Pod) -> Self {
+        let Pod { metadata, spec, status } = pod;
+        let containers = spec.map(|spec| spec.containers).unwrap_or_default();
+        Self { metadata, containers, status: status.unwrap_or_default(), warning: None, is_asked: false }
+    }
 }
 
 impl SeenPod {
+    /// Returns its namespace and name.
+    pub(super) fn name(&self) -> PodName {
+        let ObjectMeta { namespace, name, .. } = &self.metadata;
+        PodName::new(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
+    }
+
     /// Returns the kept state at `now`, and the time after which it may change. With `judges`, its cause and
     /// controller are determined, and a pod in a crash loop is not ready.
     pub(super) fn state(&self, judges: bool, now: Timestamp) -> (PodState, Option<Duration>) {
         let status = &self.status;
-        let mut ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
+        let mut ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
         let (mut due, mut cause) = (None, None);
         if judges && !self.is_over() {
             let settles_in = self.containers(now).filter_map(|container| container.settles_in()).max();
@@ -189,11 +121,12 @@ impl SeenPod {
 
     /// Returns the cause that the pod's own status names.
     fn own_cause(&self, now: Timestamp) -> Option<Cause> {
-        let unscheduled =
-            |c: &&Condition| c.kind == "PodScheduled" && c.status == "False" && c.reason == "Unschedulable";
-        let unscheduled = self.status.conditions.iter().find(unscheduled);
+        let unscheduled = |c: &&PodCondition| {
+            c.type_ == "PodScheduled" && c.status == "False" && c.reason.as_deref() == Some("Unschedulable")
+        };
+        let unscheduled = self.status.conditions.iter().flatten().find(unscheduled);
         unscheduled
-            .map(|condition| cause::unschedulable(&condition.message))
+            .map(|condition| cause::unschedulable(condition.message.as_deref().unwrap_or_default()))
             .or_else(|| self.containers(now).find_map(|container| container.cause()))
     }
 
@@ -207,12 +140,12 @@ impl SeenPod {
     fn starting_for(&self, now: Timestamp) -> Duration {
         let (mut since, mut delay) = (None, Duration::ZERO);
         for (spec, status) in self.specified() {
-            if let Some(running) = &status.state.running
+            if let Some(running) = status.state.as_ref().and_then(|state| state.running.as_ref())
                 && !status.ready
             {
                 since = since.max(running.started_at.as_ref().map(timestamp));
-                let initial = spec.and_then(|spec| spec.readiness_probe["initialDelaySeconds"].as_u64());
-                delay = delay.max(Duration::from_secs(initial.unwrap_or(0)));
+                let initial = spec.and_then(|spec| spec.readiness_probe.as_ref()?.initial_delay_seconds);
+                delay = delay.max(Duration::from_secs(initial.and_then(|delay| delay.try_into().ok()).unwrap_or(0)));
             }
         }
         let status = self.status.start_time.as_ref();
@@ -221,25 +154,27 @@ impl SeenPod {
     }
 
     fn specified(&self) -> impl Iterator<Item = (Option<&Container>, &ContainerStatus)> {
-        let of = |name: &str| self.spec.containers.iter().find(|container| container.name == name);
-        let all = self.status.init_container_statuses.iter().chain(&self.status.container_statuses);
+        let of = |name: &str| self.containers.iter().find(|container| container.name == name);
+        let PodStatus { init_container_statuses, container_statuses, .. } = &self.status;
+        let all = init_container_statuses.iter().chain(container_statuses).flatten();
         all.map(move |status| (of(&status.name), status))
     }
 
     fn containers(&self, now: Timestamp) -> impl Iterator<Item = ContainerFacts> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
         self.specified().map(move |(spec, status)| {
             // Before the container has started, its startup probe is used, which has its own patience.
             let starts = status.started == Some(false);
-            let probe = spec.map(|spec| &spec.readiness_probe).filter(|probe| !probe.is_null() && !starts);
-            let waiting = status.state.waiting.as_ref();
-            let running = status.state.running.as_ref();
+            let probe = spec.and_then(|spec| spec.readiness_probe.as_ref()).filter(|_| !starts);
+            let ContainerState { waiting, running, terminated } = status.state.clone().unwrap_or_default();
+            let last = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
             ContainerFacts {
                 name: status.name.clone(),
-                waiting: waiting.map(|waiting| (waiting.reason.clone(), waiting.message.clone())),
-                running: running.map(|run| run.started_at.as_ref().map_or(Duration::ZERO, |at| age(at, now))),
-                ended: status.state.terminated.as_ref().map(ended),
-                last: status.last_state.terminated.as_ref().map(ended),
-                restarts: status.restart_count,
+                waiting: waiting.map(|waiting| (text(&waiting.reason), text(&waiting.message))),
+                running: running.map(|run| run.started_at.map_or(Duration::ZERO, |at| age(&at, now))),
+                ended: terminated.as_ref().map(ended),
+                last: last.map(ended),
+                restarts: status.restart_count.try_into().unwrap_or(0),
                 ready: status.ready,
                 probe: probe.map(told),
             }
@@ -255,59 +190,32 @@ fn age(since: &Time, now: Timestamp) -> Duration {
     now.saturating_since(timestamp(since))
 }
 
-fn ended(run: &Terminated) -> Ended {
+fn ended(run: &ContainerStateTerminated) -> Ended {
     let ran = run.started_at.as_ref().zip(run.finished_at.as_ref()).map(|(begun, over)| age(begun, timestamp(over)));
-    Ended { exit_code: run.exit_code, reason: run.reason.clone(), message: run.message.clone(), ran }
+    let (reason, message) = (run.reason.clone().unwrap_or_default(), run.message.clone().unwrap_or_default());
+    Ended { exit_code: run.exit_code, reason, message, ran }
 }
 
 /// Describes a probe.
-fn told(probe: &Value) -> String {
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    if let Some(get) = probe.get("httpGet") {
-        return format!("GET {} on port {}", get["path"].as_str().unwrap_or("/"), text(&get["port"]));
-    }
-    if let Some(tcp) = probe.get("tcpSocket") {
-        return format!("TCP on port {}", text(&tcp["port"]));
-    }
-    if let Some(grpc) = probe.get("grpc") {
-        return format!("gRPC on port {}", text(&grpc["port"]));
-    }
-    "exec".to_owned()
-}
-
-impl Resource for SeenPod {
-    type DynamicType = ();
-    type Scope = <Pod as Resource>::Scope;
-
-    fn kind(_: &()) -> Cow<'_, str> {
-        Pod::kind(&())
-    }
-
-    fn group(_: &()) -> Cow<'_, str> {
-        Pod::group(&())
-    }
-
-    fn version(_: &()) -> Cow<'_, str> {
-        Pod::version(&())
-    }
-
-    fn plural(_: &()) -> Cow<'_, str> {
-        Pod::plural(&())
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+fn told(probe: &Probe) -> String {
+    let text = |port: &IntOrString| match port {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(name) => name.clone(),
+    };
+    match probe {
+        Probe { http_get: Some(get), .. } => {
+            format!("GET {} on port {}", get.path.as_deref().unwrap_or("/"), text(&get.port))
+        }
+        Probe { tcp_socket: Some(tcp), .. } => format!("TCP on port {}", text(&tcp.port)),
+        Probe { grpc: Some(grpc), .. } => format!("gRPC on port {}", grpc.port),
+        _ => "exec".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_secs(1_785_542_400 + seconds)
@@ -323,7 +231,7 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": [container],
             },
         });
-        serde_json::from_value(json).expect("readable")
+        serde_json::from_value::<Pod>(json).expect("readable").into()
     }
 
     #[test]
@@ -334,8 +242,8 @@ mod tests {
         assert_eq!((state.address, state.started), ("10.0.0.9".parse().ok(), Some(at(0))));
         assert_eq!(state.cause.map(|cause| cause.reason).as_deref(), Some("CrashLoop"));
 
-        let sparse = serde_json::from_value::<SeenPod>(json!({"metadata": {"name": "p"}}));
-        let (state, due) = sparse.expect("a pod without a status").state(true, at(0));
+        let sparse = serde_json::from_value::<Pod>(json!({"metadata": {"name": "p"}}));
+        let (state, due) = SeenPod::from(sparse.expect("a pod without a status")).state(true, at(0));
         assert_eq!((state.state.phase, state.cause, due), (Phase::Other, None, None));
     }
 

@@ -1,8 +1,9 @@
-//! The watch that feeds the index. Parses only the needed part of each pod.
+//! The watch that feeds the index, and the inquiries about pods that the index makes.
 
 use super::asking;
-use super::index::PodIndex;
+use super::index::{Inquiry, PodIndex};
 use super::listening;
+use super::ownership::Controller;
 use super::seen::SeenPod;
 use super::warnings::Warnings;
 use common::RevisionKey as PodName;
@@ -11,12 +12,20 @@ use common_runtime::clock::Clock;
 use common_runtime::namespaces::Namespaces;
 use common_runtime::watching::watch;
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+/// Maximum number of concurrent connects, and of queries about controllers.
+const CONNECTS_MAX: usize = 64;
+const QUERIES_MAX: usize = 8;
 
 /// Scope of the watched pods, and of their kept labels.
 #[derive(Clone, Debug)]
@@ -33,37 +42,36 @@ pub struct PodScope {
 
 /// Watches pods until `shutdown`, tests the ports of pods without a probe, and queries the owners of controllers.
 pub async fn run(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown: CancellationToken) {
-    let asks = index.asks();
-    let listening = async {
-        match asks {
-            Some(asks) => listening::run(index.clone(), asks).await,
-            None => std::future::pending().await,
-        }
-    };
-    let questions = index.questions();
-    let controllers = async {
-        match questions {
-            Some(questions) => asking::run(client.clone(), index.clone(), questions).await,
-            None => std::future::pending().await,
-        }
-    };
+    let Some(inquiries) = index.inquiries() else { return };
     tokio::select! {
-        () = listening => {}
-        () = controllers => {}
-        () = follow(client.clone(), scope, index.clone(), shutdown) => {}
+        () = inquire(client.clone(), index.clone(), inquiries) => {}
+        () = follow(client, scope, index, shutdown) => {}
+    }
+}
+
+/// Makes each inquiry in a task of its own.
+async fn inquire(client: Client, index: Arc<PodIndex>, mut inquiries: UnboundedReceiver<Inquiry>) {
+    let (connects, queries) = (Arc::new(Semaphore::new(CONNECTS_MAX)), Arc::new(Semaphore::new(QUERIES_MAX)));
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            inquiry = inquiries.recv() => match inquiry {
+                Some(Inquiry::Port(pod)) => drop(tasks.spawn(listening::ask(index.clone(), connects.clone(), pod))),
+                Some(Inquiry::Controller(namespace, controller)) => {
+                    let controller = Controller::clone(&controller);
+                    tasks.spawn(asking::ask(client.clone(), index.clone(), queries.clone(), namespace, controller));
+                }
+                None => return,
+            },
+            Some(_) = tasks.join_next() => {}
+        }
     }
 }
 
 async fn follow(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown: CancellationToken) {
-    let mut events = watch(scope.namespaces.reach::<SeenPod>(&client), scope.watched.clone());
-    let mut watching = Watching {
-        scope,
-        index,
-        clock: Clock::system(),
-        undecided: HashMap::new(),
-        dues: BTreeSet::new(),
-        warnings: Warnings::new(client),
-    };
+    let mut events = watch(scope.namespaces.reach::<Pod>(&client), scope.watched.clone());
+    let mut watching =
+        Watching { scope, index, clock: Clock::system(), undecided: HashMap::new(), warnings: Warnings::new(client) };
     loop {
         let event = tokio::select! {
             () = shutdown.cancelled() => return,
@@ -80,10 +88,10 @@ async fn follow(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown:
         match event {
             Some(watcher::Event::Init) => watching.index.begin_list(),
             Some(watcher::Event::InitDone) => watching.index.end_list(),
-            Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => watching.apply(pod),
+            Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => watching.apply(pod.into()),
             Some(watcher::Event::Delete(pod)) => {
                 let name = PodName::new(pod.namespace().unwrap_or_default(), pod.name_any());
-                watching.decided(&name);
+                watching.undecided.remove(&name);
                 watching.index.delete(name.namespace(), name.name());
             }
             None => return,
@@ -104,42 +112,34 @@ struct Watching {
     clock: Clock,
     /// Pods whose state may change with time alone, and the time of their next check.
     undecided: HashMap<PodName, (SeenPod, Timestamp)>,
-    /// Times and names of these pods, the next one first.
-    dues: BTreeSet<(Timestamp, PodName)>,
     warnings: Warnings,
 }
 
 impl Watching {
     fn apply(&mut self, mut pod: SeenPod) {
-        let name = PodName::new(pod.namespace().unwrap_or_default(), pod.name_any());
+        let name = pod.name();
         let now = self.clock.now();
-        if let Some(before) = self.decided(&name) {
+        if let Some((before, _)) = self.undecided.remove(&name) {
             pod.remember(before);
         }
         let (mut state, due) = pod.state(self.scope.judges, now);
         state.labels.retain(|label, _| (self.scope.keeps)(label));
         self.index.apply(name.namespace(), name.name(), state);
         if let Some(after) = due {
-            self.dues.insert((now + after, name.clone()));
             self.undecided.insert(name, (pod, now + after));
         }
     }
 
-    fn decided(&mut self, name: &PodName) -> Option<SeenPod> {
-        let (pod, due) = self.undecided.remove(name)?;
-        self.dues.remove(&(due, name.clone()));
-        Some(pod)
-    }
-
     /// Returns the time until the next check.
     fn due_in(&self) -> Option<Duration> {
-        self.dues.first().map(|(first, _)| first.saturating_since(self.clock.now()))
+        let first = self.undecided.values().map(|(_, due)| *due).min();
+        first.map(|first| first.saturating_since(self.clock.now()))
     }
 
     fn look_again(&mut self) {
         let now = self.clock.now();
-        while let Some((_, name)) = self.dues.first().filter(|(due, _)| *due <= now).cloned() {
-            let Some(mut pod) = self.decided(&name) else { return };
+        let due: Vec<_> = self.undecided.extract_if(|_, (_, due)| *due <= now).collect();
+        for (name, (mut pod, _)) in due {
             if pod.is_stuck(now) && self.warnings.ask(&name) {
                 pod = pod.asked();
             }

@@ -23,6 +23,7 @@ pub mod trace;
 use autoscaler_core::cause::Cause;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::Action;
+pub use autoscaler_core::pod_counts::PodCounts;
 use common::RevisionKey;
 use common::labels::Selector;
 use common::scaling::{Aggregation, DeciderSpec};
@@ -332,19 +333,6 @@ pub struct PodAddress {
     pub ready: bool,
     /// Set if it is being deleted.
     pub deleting: bool,
-}
-
-/// Number of pods by state. Finished pods are not counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PodCounts {
-    /// Running, ready, not being deleted.
-    pub ready: i32,
-    /// All others that are not finished: pending, terminating, running and not ready.
-    pub not_ready: i32,
-    /// Subset of `not_ready` that waits to be scheduled or started.
-    pub pending: i32,
-    /// Subset of `not_ready` that is being deleted.
-    pub terminating: i32,
 }
 
 /// Callback for each accepted change of replicas, called from the task that made it. Must not block.

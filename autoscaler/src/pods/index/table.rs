@@ -1,12 +1,13 @@
 //! Table of pods and tracked revisions, and their relation. Each event affects only the revisions of its pod.
 
-use super::PodState;
-use crate::pods::labels::{LabelHash, PackedLabels, PodSelector};
-use crate::pods::ownership::{Controller, Controllers, Question, Standing};
+use super::{Inquiry, PodState};
+use crate::pods::labels::{LabelHash, PodSelector, hashes};
+use crate::pods::ownership::{Controller, Controllers, Standing};
 use crate::scale::{Chain, Failing, PodOwner};
 use autoscaler_core::cause::{self, Cause};
 use autoscaler_core::pod_counts;
 use common::RevisionKey;
+use common::labels::Labels;
 use common::time::Timestamp;
 use common_controller::Relist;
 use smallvec::SmallVec;
@@ -34,14 +35,14 @@ pub(super) struct Index {
     selectors: HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>,
     /// Pods by each of their labels, for revisions that are tracked later.
     labelled: HashMap<LabelHash, SmallVec<[PodName; 1]>>,
-    pub(super) controllers: Controllers,
+    controllers: Controllers,
     pub(super) relist: Relist<PodName>,
 }
 
 /// Kept state of a pod.
 #[derive(Debug)]
 pub(super) struct Entry {
-    labels: PackedLabels,
+    labels: Labels,
     pub(super) state: pod_counts::CountedPod,
     pub(super) address: Option<IpAddr>,
     pub(super) started: Option<Timestamp>,
@@ -87,46 +88,30 @@ pub(super) struct Tracked {
 #[derive(Default)]
 pub(super) struct Changed {
     pub(super) keys: HashSet<RevisionKey>,
-    /// Pods whose ports must be tested.
-    pub(super) asks: Vec<PodName>,
-    /// Controllers whose owners must be queried.
-    pub(super) questions: Vec<Question>,
+    /// Inquiries to make.
+    pub(super) inquiries: Vec<Inquiry>,
 }
 
 impl Index {
     pub(super) fn apply(&mut self, name: PodName, pod: PodState, changed: &mut Changed) {
         let PodState { labels, state, address, started, cause, controller } = pod;
-        let labels = PackedLabels::new(&labels);
         let revisions = self.revisions_of(&name, &labels);
         // A pod that is not ready (as after a restart) or has a new address is tested again.
         let known = self.pods.get(&name).filter(|before| before.address == address && state.ready);
         let listens = known.and_then(|before| before.listens);
-        let cause = cause.map(Box::new);
-        let controller = controller.map(|controller| self.controllers.share(controller));
-        let revisions_then = revisions.clone();
-        let entry = Entry { labels, state, address, started, cause, controller, listens, revisions: revisions_then };
-        let before = match self.pods.get_mut(&name) {
-            Some(held) => Some(std::mem::replace(held, entry)),
-            None => {
-                self.pods.insert(name.clone(), entry);
-                None
-            }
-        };
-        if before.as_ref().map(|before| &before.labels) != self.pods.get(&name).map(|entry| &entry.labels) {
-            if let Some(before) = &before {
+        if self.pods.get(&name).is_none_or(|before| before.labels != labels) {
+            if let Some(before) = self.pods.get(&name) {
                 unlabel(&mut self.labelled, &name, &before.labels);
             }
-            if let Some(entry) = self.pods.get(&name) {
-                for hash in entry.labels.hashes(name.namespace()) {
-                    self.labelled.entry(hash).or_default().push(name.clone());
-                }
+            for hash in hashes(&labels, name.namespace()) {
+                self.labelled.entry(hash).or_default().push(name.clone());
             }
         }
+        let (cause, controller, revisions_then) = (cause.map(Box::new), controller.map(Arc::new), revisions.clone());
+        let entry = Entry { labels, state, address, started, cause, controller, listens, revisions: revisions_then };
+        let before = self.pods.insert(name.clone(), entry);
         let moved = before.as_ref().map(|entry| entry.address) != Some(address);
-        let (former, controller) = before.map(|entry| (entry.revisions, entry.controller)).unwrap_or_default();
-        if let Some(former) = controller {
-            self.controllers.release(former);
-        }
+        let former = before.map(|entry| entry.revisions).unwrap_or_default();
         for key in &former {
             if !revisions.contains(key)
                 && let Some(tracked) = self.tracked.get_mut(key)
@@ -158,13 +143,23 @@ impl Index {
                 Standing::Stranger => false,
                 Standing::Unknown(controller) => {
                     if controllers.ask(&controller) {
-                        changed.questions.push((name.namespace().to_owned(), controller));
+                        changed.inquiries.push(Inquiry::Controller(name.namespace().to_owned(), controller));
                     }
                     owner.chain == Chain::Unknown
                 }
             },
         };
         tracked.join(name, is_own);
+    }
+
+    /// Returns whether the controller still has pods, or controls a controller that has; otherwise forgets it.
+    pub(super) fn is_controller(&mut self, uid: &str) -> bool {
+        let has = |entry: &Entry| entry.controller.as_ref().is_some_and(|controller| controller.uid() == uid);
+        let is_used = self.pods.values().any(has) || self.controllers.lead_to(uid);
+        if !is_used {
+            self.controllers.forget(uid);
+        }
+        is_used
     }
 
     /// Places all pods again whose controllers may now lead elsewhere.
@@ -195,14 +190,11 @@ impl Index {
                 self.recount(key, changed);
             }
         }
-        if let Some(controller) = entry.controller {
-            self.controllers.release(controller);
-        }
     }
 
-    fn revisions_of(&self, name: &PodName, labels: &PackedLabels) -> SmallVec<[RevisionKey; 1]> {
+    fn revisions_of(&self, name: &PodName, labels: &Labels) -> SmallVec<[RevisionKey; 1]> {
         let mut revisions = SmallVec::new();
-        for hash in labels.hashes(name.namespace()).chain([LabelHash::of_all(name.namespace())]) {
+        for hash in hashes(labels, name.namespace()).chain([LabelHash::of_all(name.namespace())]) {
             for key in self.selectors.get(&hash).into_iter().flatten() {
                 let is_selected =
                     |tracked: &Tracked| key.namespace() == name.namespace() && tracked.selector.selects(labels);
@@ -279,7 +271,7 @@ impl Index {
                 let entry = pods.get_mut(name).filter(|entry| entry.listens.is_none() && entry.address.is_some());
                 if let Some(entry) = entry.filter(|entry| is_ready(&entry.state)) {
                     entry.listens = Some(Listens::Asked);
-                    changed.asks.push(name.clone());
+                    changed.inquiries.push(Inquiry::Port(name.clone()));
                 }
             }
         }
@@ -372,8 +364,8 @@ pub(super) fn is_ready(state: &pod_counts::CountedPod) -> bool {
     state.phase == pod_counts::Phase::Running && state.ready && !state.deleting
 }
 
-fn unlabel(labelled: &mut HashMap<LabelHash, SmallVec<[PodName; 1]>>, name: &PodName, labels: &PackedLabels) {
-    for hash in labels.hashes(name.namespace()) {
+fn unlabel(labelled: &mut HashMap<LabelHash, SmallVec<[PodName; 1]>>, name: &PodName, labels: &Labels) {
+    for hash in hashes(labels, name.namespace()) {
         take(labelled, hash, name);
     }
 }
@@ -397,7 +389,7 @@ mod tests {
     }
 
     fn selector(pairs: &[(&str, &str)]) -> PodSelector {
-        PodSelector::Labels(PackedLabels::new(&labels(pairs)))
+        PodSelector::Labels(labels(pairs))
     }
 
     fn running(pairs: &[(&str, &str)]) -> PodState {
@@ -409,7 +401,7 @@ mod tests {
     /// its indexed label, by earlier and later pods, until it is untracked.
     #[test]
     fn selectors_with_a_label_in_common_stand_apart() {
-        const MANY: u32 = 50;
+        const MANY: i32 = 50;
         let mut index = Index::default();
         let tenants: Vec<String> = (0..MANY).map(|tenant| tenant.to_string()).collect();
         let of = |tenant: &str| RevisionKey::new("ns", tenant);

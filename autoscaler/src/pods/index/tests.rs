@@ -92,7 +92,7 @@ fn pods_may_be_selected_by_expressions() {
 fn pods_of_others_do_not_count() {
     let requests = Requests::new();
     let index = PodIndex::new(requests.clone());
-    let mut questions = index.questions().expect("the first who calls");
+    let mut inquiries = index.inquiries().expect("the first who calls");
     let key = RevisionKey::new("ns", "a");
     let owner = PodOwner { chain: Chain::ReplicaSets, name: "web".into(), uid: "u".into() };
     let ready = |controller| PodState { controller, ..pod(&[("app", "a")], Phase::Running, true) };
@@ -113,8 +113,8 @@ fn pods_of_others_do_not_count() {
     assert_eq!((names, index.counts(&key).not_ready), (vec!["own".to_owned()], 0));
     let expected = ["Deployment former", "Job batch", "Pod bare"].map(str::to_owned);
     assert_eq!(others().as_deref(), Some(&expected[..]));
-    let (namespace, controller) = questions.try_recv().expect("who controls the ReplicaSet");
-    assert_eq!((namespace.as_str(), controller.name(), questions.try_recv().is_err()), ("ns", "former-2", true));
+    let Ok(Inquiry::Controller(namespace, controller)) = inquiries.try_recv() else { panic!("no inquiry") };
+    assert_eq!((namespace.as_str(), controller.name(), inquiries.try_recv().is_err()), ("ns", "former-2", true));
     let asked = controller.uid().to_owned();
     drop(controller);
     drain(&requests);
@@ -204,12 +204,13 @@ fn trouble_is_told_if_each_pod_is_in_it() {
 async fn who_is_not_asked_by_kubernetes_is_asked_here() {
     let index = PodIndex::new(Requests::new());
     let (key, name) = (RevisionKey::new("ns", "a"), PodName::new("ns", "p1"));
-    let mut asks = index.asks().expect("the first who calls");
+    let mut inquiries = index.inquiries().expect("the first who calls");
+    let test = || Some(Inquiry::Port(name.clone()));
     index.track(&key, selector(&[("app", "a")]), None);
     index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, true));
-    assert_eq!((index.counts(&key).ready, asks.try_recv().is_err()), (1, true), "Kubernetes' word");
+    assert_eq!((index.counts(&key).ready, inquiries.try_recv().is_err()), (1, true), "Kubernetes' word");
     index.prove(&key, Some(80));
-    assert_eq!((index.counts(&key).ready, asks.try_recv().ok()), (0, Some(name.clone())));
+    assert_eq!((index.counts(&key).ready, inquiries.try_recv().ok()), (0, test()));
     assert_eq!(index.unproven(&name), Some(("10.0.0.1".parse().expect("address"), 80)));
     index.asked(&name, 80, false);
     assert_eq!(reason(&index, &key), None, "it may be about to");
@@ -221,7 +222,7 @@ async fn who_is_not_asked_by_kubernetes_is_asked_here() {
     for ready in [false, true] {
         index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, ready));
     }
-    assert_eq!((index.counts(&key).ready, asks.try_recv().ok()), (0, Some(name)));
+    assert_eq!((index.counts(&key).ready, inquiries.try_recv().ok()), (0, test()));
 }
 
 #[test]

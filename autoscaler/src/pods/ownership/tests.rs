@@ -57,7 +57,7 @@ fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
     ];
     for (n, (controller, leads, direct, replica_sets, unknown)) in rows.into_iter().enumerate() {
         let mut controllers = Controllers::default();
-        let controller = controller.map(|controller| controllers.share(controller));
+        let controller = controller.map(Arc::new);
         if let Some((controller, leads)) = controller.as_ref().zip(leads) {
             assert!(controllers.ask(controller) && !controllers.ask(controller), "asked once");
             assert!(controllers.answered(controller.uid(), leads), "news");
@@ -72,7 +72,8 @@ fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
 #[test]
 fn a_way_may_be_long() {
     let mut controllers = Controllers::default();
-    let set = controllers.share(of("ReplicaSet", "made-5d8f", Some("5d8f")));
+    let set = Arc::new(of("ReplicaSet", "made-5d8f", Some("5d8f")));
+    assert!(controllers.ask(&set));
     controllers.answered(set.uid(), Ok(Some(of("Deployment", "made", None))));
     let Standing::Unknown(next) = controllers.standing(&owner(Chain::Unknown), Some(&set)) else {
         panic!("the Deployment has not been asked about")
@@ -85,23 +86,18 @@ fn a_way_may_be_long() {
     }
 }
 
-/// Goal: foreign controllers have user-facing names, and a controller without pods is forgotten.
+/// Goal: foreign controllers have user-facing names, and a forgotten controller can be queried again.
 #[test]
 fn controllers_are_named_and_forgotten() {
     let mut controllers = Controllers::default();
-    let set = controllers.share(of("ReplicaSet", "canary-5d8f", Some("5d8f")));
+    let set = Arc::new(of("ReplicaSet", "canary-5d8f", Some("5d8f")));
     assert_eq!(controllers.told(&set), "Deployment canary", "as its name says");
-    assert!(controllers.ask(&set));
+    assert!(controllers.ask(&set) && !controllers.ask(&set));
     controllers.answered(set.uid(), Ok(None));
     assert_eq!(controllers.told(&set), "ReplicaSet canary-5d8f");
     controllers.answered(set.uid(), Ok(Some(of("Deployment", "blue", None))));
     assert_eq!(controllers.told(&set), "Deployment blue");
-    let again = controllers.share(of("ReplicaSet", "canary-5d8f", Some("5d8f")));
-    assert!(Arc::ptr_eq(&set, &again) && controllers.is_used("canary-5d8f"));
-    controllers.release(again);
-    controllers.release(set);
-    assert!(!controllers.is_used("canary-5d8f"));
-    let unasked = controllers.share(of("Job", "batch", None));
-    controllers.release(unasked);
-    assert!(controllers.0.is_empty(), "{controllers:?}");
+    assert!(controllers.lead_to("blue") && !controllers.lead_to("canary-5d8f"));
+    controllers.forget(set.uid());
+    assert!(!controllers.lead_to("blue") && controllers.ask(&set));
 }
