@@ -23,7 +23,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -58,45 +57,27 @@ pub struct RevisionMetrics {
     values: Arc<Values>,
     scrapes: Scrapes,
     /// Histogram of its configuration, from its first scrape on.
-    scraped: OnceLock<Arc<scrapes::Series>>,
-    /// Time at which a stat asked for pods while there were none.
-    asked: Mutex<Option<Instant>>,
+    scraped: OnceLock<Histogram>,
 }
 
-/// Values of one revision's series.
+/// Labels and values of one revision's series.
 #[derive(Debug)]
 struct Values {
-    service: Box<str>,
-    configuration: Box<str>,
+    labels: SubjectLabels,
     metric: ScalingMetric,
-    panic_mode: AtomicBool,
-    desired: AtomicI32,
-    requested: AtomicI32,
-    excess: AtomicI32,
-    ready: AtomicI32,
-    not_ready: AtomicI32,
-    pending: AtomicI32,
-    terminating: AtomicI32,
-    stable: Float,
-    panic: Float,
-    target: Float,
-    /// Created with the first cold start.
-    scale_phase: Mutex<Option<Box<Durations>>>,
-    lived: Mutex<Lived>,
+    state: Mutex<State>,
 }
 
-/// Floating-point number stored as bits.
 #[derive(Debug, Default)]
-struct Float(AtomicU64);
-
-impl Float {
-    fn set(&self, value: f64) {
-        self.0.store(value.to_bits(), Relaxed);
-    }
-
-    fn get(&self) -> f64 {
-        f64::from_bits(self.0.load(Relaxed))
-    }
+struct State {
+    decision: Option<Recommendation>,
+    requested: i32,
+    counts: PodCounts,
+    /// Time at which a stat asked for pods while there were none.
+    asked: Option<Instant>,
+    /// Created with the first cold start.
+    scale_phase: Option<Box<Durations>>,
+    lived: Lived,
 }
 
 /// Histogram over [`COLD_START_BOUNDS`].
@@ -124,8 +105,8 @@ impl DeciderMetrics {
         let decisions = Family::<[(&str, &str); 1], Counter>::default();
         let decisions = metrics.register(catalog::DECISIONS, decisions);
         let decisions = DECISIONS.map(|outcome| decisions.get_or_create_owned(&[("outcome", outcome)]));
-        let scrapes = Scrapes::new();
-        metrics.family(catalog::SCRAPE_DURATION, scrapes.family());
+        let scrapes = scrapes::new();
+        metrics.family(catalog::SCRAPE_DURATION, scrapes.clone());
         Self { table, lateness, decisions, scrapes }
     }
 
@@ -148,87 +129,59 @@ impl DeciderMetrics {
 
     /// Creates the series of one revision. Former series under this key must have been dropped before.
     pub fn revision(&self, key: &RevisionKey, labels: &SubjectLabels, metric: ScalingMetric) -> RevisionMetrics {
-        let values = Arc::new(Values {
-            service: labels.service.as_str().into(),
-            configuration: labels.configuration.as_str().into(),
-            metric,
-            panic_mode: AtomicBool::default(),
-            desired: AtomicI32::default(),
-            requested: AtomicI32::default(),
-            excess: AtomicI32::default(),
-            ready: AtomicI32::default(),
-            not_ready: AtomicI32::default(),
-            pending: AtomicI32::default(),
-            terminating: AtomicI32::default(),
-            stable: Float::default(),
-            panic: Float::default(),
-            target: Float::default(),
-            scale_phase: Mutex::default(),
-            lived: Mutex::default(),
-        });
+        let values = Arc::new(Values { labels: labels.clone(), metric, state: Mutex::default() });
         self.table.write().insert(key.clone(), values.clone());
         let (table, scrapes) = (self.table.clone(), self.scrapes.clone());
-        RevisionMetrics { table, key: key.clone(), values, scrapes, scraped: OnceLock::new(), asked: Mutex::default() }
+        RevisionMetrics { table, key: key.clone(), values, scrapes, scraped: OnceLock::new() }
     }
 }
 
 impl RevisionMetrics {
     /// Records that a stat asks for pods while there are none.
     pub fn asked(&self, now: Instant) {
-        self.values.lived.lock().asked();
-        let mut asked = self.asked.lock();
-        if asked.is_none_or(|at| now.saturating_duration_since(at) > GIVEN_UP) {
-            *asked = Some(now);
+        let mut state = self.values.state.lock();
+        state.lived.asked();
+        if state.asked.is_none_or(|at| now.saturating_duration_since(at) > GIVEN_UP) {
+            state.asked = Some(now);
         }
     }
 
     /// Records that a change from zero replicas was accepted. Returns the time since a stat asked for pods, if one
     /// did.
     pub fn woken(&self, now: Instant) -> Option<Duration> {
-        self.values.lived.lock().raised();
-        let took = now.saturating_duration_since(self.asked.lock().take()?);
-        self.values.scale_phase.lock().get_or_insert_default().observe(took.as_secs_f64());
+        let mut state = self.values.state.lock();
+        state.lived.raised();
+        let took = now.saturating_duration_since(state.asked.take()?);
+        state.scale_phase.get_or_insert_default().observe(took.as_secs_f64());
         Some(took)
     }
 
     /// Records that no pods are wanted. `slept`: the API server has accepted zero replicas.
     pub fn unasked(&self, slept: bool) {
-        self.values.lived.lock().unasked(slept);
+        self.values.state.lock().lived.unasked(slept);
     }
 
     /// Returns the histogram of its scrape durations.
     pub fn scrapes(&self) -> Histogram {
-        let series = self.scraped.get_or_init(|| {
-            let (service, configuration) = (self.values.service.to_string(), self.values.configuration.to_string());
-            self.scrapes.of(self.key.namespace(), &SubjectLabels { service, configuration })
-        });
-        series.histogram()
+        let labels = || scrapes::Labels::new(self.key.namespace(), &self.values.labels);
+        self.scraped.get_or_init(|| self.scrapes.get_or_create(&labels())).clone()
     }
 
     /// Sets all values of a decision.
     pub fn set(&self, decision: &Recommendation) {
-        let values = &*self.values;
-        values.desired.store(decision.desired, Relaxed);
-        values.excess.store(decision.excess_burst_capacity, Relaxed);
-        values.panic_mode.store(decision.panicking, Relaxed);
-        values.stable.set(decision.inputs.stable);
-        values.panic.set(decision.inputs.panic);
-        values.target.set(decision.inputs.target);
+        self.values.state.lock().decision = Some(*decision);
     }
 
     /// Sets the requested scale of the target.
     pub fn set_requested(&self, replicas: i32) {
-        self.values.requested.store(replicas, Relaxed);
+        self.values.state.lock().requested = replicas;
     }
 
     /// Sets the number of pods in each state.
     pub fn set_pods(&self, counts: PodCounts, now: Instant) {
-        self.values.lived.lock().counted(counts, now);
-        let (values, PodCounts { ready, not_ready, pending, terminating }) = (&*self.values, counts);
-        values.ready.store(ready, Relaxed);
-        values.not_ready.store(not_ready, Relaxed);
-        values.pending.store(pending, Relaxed);
-        values.terminating.store(terminating, Relaxed);
+        let mut state = self.values.state.lock();
+        state.lived.counted(counts, now);
+        state.counts = counts;
     }
 }
 
@@ -238,6 +191,11 @@ impl Drop for RevisionMetrics {
         // A revision that was re-created meanwhile has new series.
         if table.get(&self.key).is_some_and(|values| Arc::ptr_eq(values, &self.values)) {
             table.remove(&self.key);
+        }
+        let (namespace, labels) = (self.key.namespace(), &self.values.labels);
+        let is_shared = || table.iter().any(|(key, other)| key.namespace() == namespace && other.labels == *labels);
+        if self.scraped.get().is_some() && !is_shared() {
+            self.scrapes.remove(&scrapes::Labels::new(namespace, labels));
         }
     }
 }
@@ -249,6 +207,29 @@ mod tests {
     const REVISION: &str = "{k8s_namespace_name=\"ns\",kn_service_name=\"shop\",kn_configuration_name=\"web\",\
                             kn_revision_name=\"web-1\"}";
     const CONFIGURATION: &str = "k8s_namespace_name=\"ns\",kn_service_name=\"shop\",kn_configuration_name=\"web\"";
+
+    /// Goal: revisions of one configuration share a histogram of scrapes, and it goes with the last of them.
+    #[test]
+    fn scrapes_end_with_the_last_revision_of_a_configuration() {
+        let metrics = Metrics::default();
+        let families = DeciderMetrics::new(&metrics);
+        let labels = SubjectLabels { service: "shop".into(), configuration: "web".into() };
+        let create = |namespace, name| {
+            let key = RevisionKey::new(namespace, name);
+            families.revision(&key, &labels, ScalingMetric::Concurrency)
+        };
+        let revisions = [create("ns", "web-1"), create("ns", "web-2"), create("other", "web-1")];
+        revisions.iter().for_each(|revision| revision.scrapes().observe(0.3));
+        let text = || metrics.encode().expect("text");
+        let count = |count| format!("\nkn_autoscaler_scrape_duration_seconds_count{{{CONFIGURATION}}} {count}\n");
+        let [first, second, _other] = revisions;
+        assert!(text().contains(&count(2)), "{}", text());
+        drop(first);
+        assert!(text().contains(&count(2)));
+        drop(second);
+        let text = text();
+        assert!(!text.contains(CONFIGURATION) && text.contains("k8s_namespace_name=\"other\""), "{text}");
+    }
 
     /// Goal: every instrument of upstream's autoscaler and reconcilers is on the text page, with its name, type and
     /// exact labels.

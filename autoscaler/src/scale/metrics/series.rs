@@ -1,14 +1,14 @@
 //! Text of all revisions' series: family by family, revisions in order of their keys.
 
-use super::lived::{POD_TIMES, WAKES};
-use super::{COLD_START_BOUNDS, Durations, Table, Values};
+use super::lived::{Lived, POD_TIMES, WAKES};
+use super::{COLD_START_BOUNDS, Durations, State, Table, Values};
+use autoscaler_core::decider::Inputs;
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common_runtime::telemetry::{FamilyText, Instrument, catalog};
-use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{EncodeCounterValue, MetricEncoder, NoLabelSet};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Value of one revision; none: it has no such series.
 enum Number {
@@ -18,72 +18,85 @@ enum Number {
 }
 
 /// Instrument of a gauge, and the function that reads its value.
-type Gauge = (Instrument, fn(&Values) -> Number);
+type Gauge = (Instrument, fn(ScalingMetric, &State) -> Number);
 
 const GAUGES: [Gauge; 14] = [
-    (catalog::PODS_DESIRED, |v| whole(v.desired.load(Relaxed))),
-    (catalog::CAPACITY_EXCESS, |v| Number::Real(f64::from(v.excess.load(Relaxed)))),
-    (catalog::PANIC_MODE, |v| whole(i32::from(v.panic_mode.load(Relaxed)))),
-    (catalog::CONCURRENCY_STABLE, |v| of(v, ScalingMetric::Concurrency, v.stable.get())),
-    (catalog::CONCURRENCY_PANIC, |v| of(v, ScalingMetric::Concurrency, v.panic.get())),
-    (catalog::CONCURRENCY_TARGET, |v| of(v, ScalingMetric::Concurrency, v.target.get())),
-    (catalog::RPS_STABLE, |v| of(v, ScalingMetric::Rps, v.stable.get())),
-    (catalog::RPS_PANIC, |v| of(v, ScalingMetric::Rps, v.panic.get())),
-    (catalog::RPS_TARGET, |v| of(v, ScalingMetric::Rps, v.target.get())),
-    (catalog::PODS_REQUESTED, |v| whole(v.requested.load(Relaxed))),
-    (catalog::PODS_COUNT, |v| whole(v.ready.load(Relaxed))),
-    (catalog::PODS_NOT_READY, |v| whole(v.not_ready.load(Relaxed))),
-    (catalog::PODS_PENDING, |v| whole(v.pending.load(Relaxed))),
-    (catalog::PODS_TERMINATING, |v| whole(v.terminating.load(Relaxed))),
+    (catalog::PODS_DESIRED, |_, state| whole(state.decision.map_or(0, |decision| decision.desired))),
+    (catalog::CAPACITY_EXCESS, |_, state| {
+        Number::Real(state.decision.map_or(0.0, |decision| decision.excess_burst_capacity.into()))
+    }),
+    (catalog::PANIC_MODE, |_, state| whole(state.decision.is_some_and(|decision| decision.panicking).into())),
+    (catalog::CONCURRENCY_STABLE, |metric, state| concurrency(metric, state, |inputs| inputs.stable)),
+    (catalog::CONCURRENCY_PANIC, |metric, state| concurrency(metric, state, |inputs| inputs.panic)),
+    (catalog::CONCURRENCY_TARGET, |metric, state| concurrency(metric, state, |inputs| inputs.target)),
+    (catalog::RPS_STABLE, |metric, state| rps(metric, state, |inputs| inputs.stable)),
+    (catalog::RPS_PANIC, |metric, state| rps(metric, state, |inputs| inputs.panic)),
+    (catalog::RPS_TARGET, |metric, state| rps(metric, state, |inputs| inputs.target)),
+    (catalog::PODS_REQUESTED, |_, state| whole(state.requested)),
+    (catalog::PODS_COUNT, |_, state| whole(state.counts.ready)),
+    (catalog::PODS_NOT_READY, |_, state| whole(state.counts.not_ready)),
+    (catalog::PODS_PENDING, |_, state| whole(state.counts.pending)),
+    (catalog::PODS_TERMINATING, |_, state| whole(state.counts.terminating)),
 ];
 
 fn whole(number: i32) -> Number {
     Number::Whole(number)
 }
 
-/// Returns the value only for revisions that are scaled by this metric.
-fn of(values: &Values, metric: ScalingMetric, number: f64) -> Number {
-    if values.metric == metric { Number::Real(number) } else { Number::None }
+/// Returns an input of the last decision, if the revision is scaled by concurrency.
+fn concurrency(metric: ScalingMetric, state: &State, input: fn(&Inputs) -> f64) -> Number {
+    if metric == ScalingMetric::Concurrency { real(state, input) } else { Number::None }
 }
+
+/// Returns an input of the last decision, if the revision is scaled by requests per second.
+fn rps(metric: ScalingMetric, state: &State, input: fn(&Inputs) -> f64) -> Number {
+    if metric == ScalingMetric::Rps { real(state, input) } else { Number::None }
+}
+
+fn real(state: &State, input: fn(&Inputs) -> f64) -> Number {
+    Number::Real(state.decision.map_or(0.0, |decision| input(&decision.inputs)))
+}
+
+/// Revisions in order, with their values.
+type Revisions = Arc<[(RevisionKey, Arc<Values>)]>;
 
 /// Returns every family with the current contents of `table`.
 pub(super) fn families(table: &Table) -> Vec<FamilyText> {
     let mut all: Vec<(RevisionKey, Arc<Values>)> =
         table.read().iter().map(|(key, values)| (key.clone(), values.clone())).collect();
     all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    let all: Arc<[(RevisionKey, Arc<Values>)]> = all.into();
-    let others = [wakes(all.clone()), pod_time(all.clone()), scaled_from_zero(all.clone())];
+    let all: Revisions = all.into();
+    let others = [
+        counters((catalog::WAKES, "outcome", WAKES), all.clone(), |lived| lived.wakes),
+        counters((catalog::POD_TIME, "state", POD_TIMES), all.clone(), |lived| {
+            lived.times.map(|time| time.as_secs_f64())
+        }),
+        scaled_from_zero(all.clone()),
+    ];
     GAUGES.map(|gauge| numbers(gauge, all.clone())).into_iter().chain(others).collect()
 }
 
-fn wakes(all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
+/// Returns a family with a counter for each revision and each of these values of a label.
+fn counters<N: EncodeCounterValue + Send + 'static, const K: usize>(
+    (instrument, label, names): (Instrument, &'static str, [&'static str; K]),
+    all: Revisions,
+    counts: fn(&Lived) -> [N; K],
+) -> FamilyText {
     let series = (0..all.len()).flat_map(move |at| {
         let (key, values) = all[at].clone();
-        let counts = values.lived.lock().wakes;
-        WAKES.into_iter().zip(counts).map(move |(outcome, count)| (key.clone(), outcome, count))
+        let counts = counts(&values.state.lock().lived);
+        names.into_iter().zip(counts).map(move |(name, count)| (key.clone(), name, count))
     });
-    FamilyText::new(catalog::WAKES, series, |(key, outcome, count), encoder| {
-        let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name()), ("outcome", outcome)];
-        encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)
+    FamilyText::new(instrument, series, move |(key, name, count), encoder| {
+        let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name()), (label, name)];
+        encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, N, f64>(&count, None)
     })
 }
 
-fn pod_time(all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
-    let series = (0..all.len()).flat_map(move |at| {
-        let (key, values) = all[at].clone();
-        let times = values.lived.lock().times;
-        POD_TIMES.into_iter().zip(times).map(move |(state, time)| (key.clone(), state, time.as_secs_f64()))
-    });
-    FamilyText::new(catalog::POD_TIME, series, |(key, state, seconds), encoder| {
-        let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name()), ("state", state)];
-        encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, f64, f64>(&seconds, None)
-    })
-}
-
-fn numbers((instrument, number): Gauge, all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
+fn numbers((instrument, number): Gauge, all: Revisions) -> FamilyText {
     let series = (0..all.len()).filter_map(move |at| {
         let (key, values) = &all[at];
-        match number(values) {
+        match number(values.metric, &values.state.lock()) {
             Number::None => None,
             number => Some((key.clone(), values.clone(), number)),
         }
@@ -92,8 +105,8 @@ fn numbers((instrument, number): Gauge, all: Arc<[(RevisionKey, Arc<Values>)]>) 
         // As upstream renders its attributes.
         let labels = [
             ("k8s_namespace_name", key.namespace()),
-            ("kn_service_name", &*values.service),
-            ("kn_configuration_name", &*values.configuration),
+            ("kn_service_name", &*values.labels.service),
+            ("kn_configuration_name", &*values.labels.configuration),
             ("kn_revision_name", key.name()),
         ];
         match number {
@@ -104,11 +117,11 @@ fn numbers((instrument, number): Gauge, all: Arc<[(RevisionKey, Arc<Values>)]>) 
     })
 }
 
-fn scaled_from_zero(all: Arc<[(RevisionKey, Arc<Values>)]>) -> FamilyText {
+fn scaled_from_zero(all: Revisions) -> FamilyText {
     let series = (0..all.len()).map(move |at| all[at].clone());
     FamilyText::new(catalog::SCALE_FROM_ZERO, series, |(key, values), encoder| {
         let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name())];
-        let durations = values.scale_phase.lock().as_deref().copied().unwrap_or_default();
+        let durations = values.state.lock().scale_phase.as_deref().copied().unwrap_or_default();
         histogram(&durations, encoder.encode_family(&labels)?)
     })
 }
