@@ -15,10 +15,11 @@
 use common_runtime::watching::watch;
 use futures::StreamExt;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::watcher;
-use kube::{Api, Client, ResourceExt};
+use kube::runtime::{reflector, watcher};
+use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -129,29 +130,18 @@ pub async fn watch_activators(
 ) {
     let api: Api<EndpointSlice> = Api::namespaced(client, &namespace);
     let selector = format!("kubernetes.io/service-name={}", common::names::ACTIVATOR_SERVICE);
-    let mut events = watch(api, watcher::Config::default().labels(&selector));
-    let mut slices: HashMap<String, Vec<ReadyActivator>> = HashMap::new();
-    let mut listing = HashMap::new();
+    let (slices, writer) = reflector::store();
+    let events = watch(api, watcher::Config::default().labels(&selector)).map(Ok::<_, watcher::Error>);
+    let mut events = pin!(reflector(writer, events));
     loop {
         let event = tokio::select! {
             () = shutdown.cancelled() => return,
             event = events.next() => event,
         };
-        match event {
-            Some(watcher::Event::Init) => listing.clear(),
-            Some(watcher::Event::InitApply(slice)) => {
-                listing.insert(slice.name_any(), ready(&slice));
-            }
-            Some(watcher::Event::InitDone) => slices = std::mem::take(&mut listing),
-            Some(watcher::Event::Apply(slice)) => {
-                slices.insert(slice.name_any(), ready(&slice));
-            }
-            Some(watcher::Event::Delete(slice)) => {
-                slices.remove(&slice.name_any());
-            }
-            None => return,
+        if event.is_none() {
+            return;
         }
-        let mut all: Vec<_> = slices.values().flatten().cloned().collect();
+        let mut all: Vec<_> = slices.state().iter().flat_map(|slice| ready(slice)).collect();
         all.sort_by(|a, b| a.address.cmp(&b.address));
         all.dedup();
         attestations.set_ready(all, Instant::now());
