@@ -16,14 +16,14 @@ const EVENTS_MAX: usize = 40;
 impl Own {
     /// Returns everything known here of a workload; none: there is no such object.
     pub(super) fn detail(&self, key: &RevisionKey) -> Option<Value> {
-        let looked = self.objects.look(key)?;
-        let explanation = if self.shares.owns(key) { self.multiscaler.explain(key) } else { None };
+        let looked = self.parts.objects.look(key)?;
+        let explanation = if self.parts.shares.owns(key) { self.parts.multiscaler.explain(key) } else { None };
         let summary = self.summary_of(key, &looked, explanation.as_ref(), true, true);
         let mut detail = serde_json::to_value(summary).ok()?;
         let decision = explanation.as_ref().map(|explanation| explain::document(key, explanation));
         let recorded = |record: &Record| {
-            let samples: Vec<_> = record.ring.iter().flat_map(|ring| ring.samples().copied()).collect();
-            let wakes: Vec<_> = record.wakes.iter().flat_map(|wakes| wakes.iter().cloned()).collect();
+            let samples: Vec<_> = record.ring.samples().copied().collect();
+            let wakes: Vec<_> = record.wakes.iter().cloned().collect();
             (samples, wakes)
         };
         let (samples, wakes) = self.records.with(key, recorded).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Own {
         detail["wakes"] = wakes.iter().rev().map(|wake| wake.to_json()).collect();
         detail["conditions"] = serde_json::to_value(&looked.status.conditions).ok()?;
         detail["events"] = events.into();
-        detail["links"] = links(self.entry, key, &looked.object.spec, &looked.status).into();
+        detail["links"] = links(self.settings.entry, key, &looked.object.spec, &looked.status).into();
         detail["schedules"] = serde_json::to_value(&looked.object.spec.schedules).ok()?;
         Some(detail)
     }

@@ -12,9 +12,9 @@
 //!
 //! # Costs
 //!
-//! A sleeping workload has a record of about fifty bytes ([`records`]). Without a client nothing else is kept or
+//! A sleeping workload has a record of some 300 bytes ([`records`]). Without a client nothing else is kept or
 //! computed; every five seconds one pass over the decision loops adds to the records. With a client, each request
-//! compares a quick hash of every workload, and summarizes those that changed ([`own`]).
+//! compares a quick hash of every workload, and summarizes those that changed or have pods ([`own`]).
 //!
 //! # Access
 //!
@@ -42,51 +42,45 @@ mod why;
 pub use settings::{Price, Settings};
 
 use crate::collect::Collector;
-use crate::ingest::asking::Questions;
+use crate::ingest::asking::Responder;
 use crate::ingest::peers::Peers;
 use crate::pods::PodIndex;
 use crate::reconcile::shown::Objects;
 use crate::scale::multiscaler::Multiscaler;
-use bytes::Bytes;
 use common_controller::shares::Shares;
-use common_runtime::admin::text;
 use common_runtime::clock::Clock;
-use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
-use http::{Response, StatusCode};
-use http_body_util::Full;
 use kube::Client;
 use own::Own;
 use records::Records;
-use replicas::{Answering, Replicas};
 use server::Server;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Dependencies of the dashboard.
 pub(crate) struct Parts {
+    pub(crate) objects: Arc<dyn Objects>,
+    /// Client that reads the pods of a workload.
+    pub(crate) client: Client,
     pub(crate) multiscaler: Arc<Multiscaler>,
     pub(crate) collector: Arc<Collector>,
     pub(crate) pods: Arc<PodIndex>,
     pub(crate) shares: Shares,
-    pub(crate) peers: Peers,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) clock: Clock,
     /// Name of this replica.
     pub(crate) me: String,
 }
 
-/// Dashboard that records, and is served once the objects are known.
+/// Dashboard bound to its address.
 pub(crate) struct Dashboard {
     server: Server,
-    settings: Settings,
-    parts: Parts,
-    records: Arc<Records>,
-    answering: Arc<Later>,
+    own: Arc<Own>,
 }
 
 impl Dashboard {
-    /// Binds its address, and starts to record.
+    /// Binds its address, and starts to record load and wakes.
     ///
     /// # Errors
     /// The address cannot be bound.
@@ -95,48 +89,22 @@ impl Dashboard {
         let records = Arc::new(Records::new(parts.clock.clone()));
         parts.collector.tell(records.clone());
         parts.multiscaler.tell(records.clone());
-        Ok(Self { server, settings, parts, records, answering: Arc::default() })
+        let own = Own { parts, settings, records, table: Mutex::default() };
+        Ok(Self { server, own: Arc::new(own) })
     }
 
     /// Returns the responder to the other replicas' queries.
-    pub(crate) fn questions(&self) -> Arc<dyn Questions> {
-        self.answering.clone()
+    pub(crate) fn responder(&self) -> Responder {
+        replicas::responder(self.own.clone())
     }
 
-    /// Serves these objects, and their pods read with `client`, in `tasks` until `shutdown`.
-    pub(crate) fn start(
-        self,
-        objects: Arc<dyn Objects>,
-        client: Client,
-        tasks: &TaskTracker,
-        shutdown: &CancellationToken,
-    ) {
-        let Parts { multiscaler, collector, pods, shares, peers, clock, me } = self.parts;
-        let (price, entry, records) = (self.settings.price, self.settings.entry, self.records);
-        let replicas = Replicas { peers, shares: shares.clone() };
-        let table = own::Looks::default();
-        let own =
-            Own { objects, client, multiscaler, collector, pods, shares, records, clock, price, entry, me, table };
-        let own = Arc::new(own);
-        // Set only once.
-        let _ = self.answering.0.set(Answering::new(own.clone()));
+    /// Serves in `tasks` until `shutdown`.
+    pub(crate) fn start(self, tasks: &TaskTracker, shutdown: &CancellationToken) {
+        let Self { server, own } = self;
         tasks.spawn(own.clone().record(shutdown.clone()));
-        if let Ok(address) = self.server.address() {
+        if let Ok(address) = server.address() {
             tracing::info!(%address, "dashboard");
         }
-        tasks.spawn(self.server.serve(own, replicas, shutdown.clone()));
-    }
-}
-
-/// Responder that returns 503 until the dashboard has started.
-#[derive(Default)]
-struct Later(OnceLock<Answering>);
-
-impl Questions for Later {
-    fn answer(&self, path: String) -> BoxFuture<'static, Response<Full<Bytes>>> {
-        match self.0.get() {
-            Some(answering) => answering.answer(path),
-            None => ready(text(StatusCode::SERVICE_UNAVAILABLE, "not yet\n")).boxed(),
-        }
+        tasks.spawn(server.serve(own, shutdown.clone()));
     }
 }

@@ -3,61 +3,42 @@
 //! A pass over ten thousand sleeping workloads is cheap: a hash for each, and a summary for those that changed
 //! ([`super::table`]). Other tasks get a turn after every few dozen.
 
+use super::Parts;
 use super::records::{Record, Records, time};
 use super::ring::{Rates, STEP, Scale};
-use super::settings::Price;
-use super::summary::{Money, Pods as PodsView, Ready, Recent, SavedView, Summary};
-use super::table::{Position, Table, Younger};
+use super::settings::{Price, Settings};
+use super::summary::{Recent, Saved, Summary};
+use super::table::Table;
 use super::wakes::Wake;
 use super::why::{self, why};
-use crate::collect::Collector;
-use crate::pods::PodIndex;
-use crate::reconcile::shown::{Looked, Objects};
+use crate::reconcile::shown::Looked;
 use crate::scale::Pods;
-use crate::scale::multiscaler::{Explanation, Multiscaler};
+use crate::scale::multiscaler::Explanation;
 use autoscaler_core::history::Outcome;
 use common::RevisionKey;
-use common_api::zeroscaler::conditions::{ConditionStatus, READY, find};
+use common_api::zeroscaler::conditions::{Condition, ConditionStatus, READY, find};
 use common_controller::Leadership;
-use common_controller::shares::{Owner, Shares};
-use common_runtime::clock::Clock;
-use kube::Client;
-use std::collections::{HashMap, HashSet};
+use common_controller::shares::Owner;
+use serde_json::json;
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 /// Number of workloads processed between two yields to other tasks.
 const AT_ONCE: usize = 64;
-/// Minimum time between two passes over everything, for all clients together.
-const LOOK_EVERY: Duration = Duration::from_millis(400);
-/// Idle time after which the table is dropped.
-const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// Data source of this process. See the [module](self).
 pub(super) struct Own {
-    pub(super) objects: Arc<dyn Objects>,
-    pub(super) client: Client,
-    pub(super) multiscaler: Arc<Multiscaler>,
-    pub(super) collector: Arc<Collector>,
-    pub(super) pods: Arc<PodIndex>,
-    pub(super) shares: Shares,
+    pub(super) parts: Parts,
+    pub(super) settings: Settings,
     pub(super) records: Arc<Records>,
-    pub(super) clock: Clock,
-    pub(super) price: Option<Price>,
-    /// Port at which a browser on this machine reaches workloads by name.
-    pub(super) entry: Option<u16>,
-    /// Name of this replica.
-    pub(super) me: String,
-    pub(super) table: Looks,
+    /// Table of changes. One pass runs at a time.
+    pub(super) table: Mutex<Table>,
 }
-
-/// Table of changes, while it is in use, and the time of the last pass. One pass runs at a time.
-#[derive(Default)]
-pub(super) struct Looks(Mutex<Option<(Table, Option<Instant>)>>);
 
 impl Own {
     /// Adds a sample to every record each [`STEP`], until `shutdown`.
@@ -69,23 +50,18 @@ impl Own {
                 () = shutdown.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            let keys = self.multiscaler.keys();
+            let keys = self.parts.multiscaler.keys();
             for some in keys.chunks(AT_ONCE * 4) {
                 some.iter().for_each(|key| self.sample(key));
                 tokio::task::yield_now().await;
             }
             self.records.retain(&keys.into_iter().collect::<HashSet<_>>());
-            if let Ok(mut table) = self.table.0.try_lock()
-                && table.as_ref().is_some_and(|(_, looked)| looked.is_none_or(|at| at.elapsed() > FORGET_AFTER))
-            {
-                *table = None;
-            }
         }
     }
 
     fn sample(&self, key: &RevisionKey) {
-        let Some(version) = self.objects.version(key) else { return };
-        let (glance, counts) = (self.multiscaler.glance(key).unwrap_or_default(), self.pods.counts(key));
+        let Some(version) = self.parts.objects.version(key) else { return };
+        let (glance, counts) = (self.parts.multiscaler.glance(key).unwrap_or_default(), self.parts.pods.counts(key));
         let scale = Scale {
             desired: glance.desired.unwrap_or(counts.ready),
             ready: counts.ready,
@@ -93,7 +69,7 @@ impl Own {
             panicking: glance.panicking,
         };
         let baseline = || {
-            let status = self.objects.look(key)?.status;
+            let status = self.parts.objects.look(key)?.status;
             let found = status.adopted.and_then(|adopted| adopted.replicas).unwrap_or(1);
             Some(found.max(status.min.unwrap_or(0)))
         };
@@ -102,8 +78,8 @@ impl Own {
 
     /// Returns the replica that owns a workload; none: no replica does at the moment.
     pub(super) fn owner(&self, key: &RevisionKey) -> Option<String> {
-        match self.shares.owner(key) {
-            Owner::Us => Some(self.me.clone()),
+        match self.parts.shares.owner(key) {
+            Owner::Us => Some(self.parts.me.clone()),
             Owner::Other(instance) => Some(super::replicas::name(&instance)),
             Owner::Nobody => None,
         }
@@ -111,8 +87,8 @@ impl Own {
 
     /// Returns the summary of a workload for a list. `recent`: include the last minutes.
     pub(super) fn summary(&self, key: &RevisionKey, recent: bool) -> Option<Summary> {
-        let looked = self.objects.look(key)?;
-        let explanation = if self.shares.owns(key) { self.multiscaler.explain(key) } else { None };
+        let looked = self.parts.objects.look(key)?;
+        let explanation = if self.parts.shares.owns(key) { self.parts.multiscaler.explain(key) } else { None };
         Some(self.summary_of(key, &looked, explanation.as_ref(), recent, false))
     }
 
@@ -127,9 +103,9 @@ impl Own {
     ) -> Summary {
         let Looked { object, status, since } = looked;
         let now = self.records.now();
-        let is_ours = self.shares.owns(key);
+        let is_ours = self.parts.shares.owns(key);
         let counts = status.pods.unwrap_or_default();
-        let glance = if is_ours { self.multiscaler.glance(key) } else { None };
+        let glance = if is_ours { self.parts.multiscaler.glance(key) } else { None };
         let desired = glance.and_then(|glance| glance.desired).or(status.desired);
         let target = &object.spec.target;
         let ready = find(&status.conditions, READY);
@@ -140,17 +116,15 @@ impl Own {
             state: status.state,
             since: since.clone(),
             paused: object.spec.paused,
-            pods: PodsView { ready: counts.ready, actual: counts.actual, desired },
+            pods: json!({"ready": counts.ready, "actual": counts.actual, "desired": desired}),
             min: status.min,
             max: status.max,
             requests_per_second: 0.0,
             concurrency: 0.0,
             held: 0,
             why: String::new(),
-            ready: ready.map(|ready| Ready {
-                status: ready.status.clone(),
-                reason: ready.reason.clone(),
-                message: ready.message.clone(),
+            ready: ready.map(|Condition { status, reason, message, .. }| {
+                json!({"status": status, "reason": reason, "message": message})
             }),
             last_wake: None,
             owner: self.owner(key).unwrap_or_default(),
@@ -162,7 +136,7 @@ impl Own {
         let history: Vec<Outcome> =
             explanation.iter().flat_map(|e| &e.history).map(|entry| entry.outcome.clone()).collect();
         let load = present.and_then(|present| {
-            let load = self.collector.load(key, present.subject.spec.metric, self.clock.now()).ok()?;
+            let load = self.parts.collector.load(key, present.subject.spec.metric, self.parts.clock.now()).ok()?;
             Some([load.stable, load.panic])
         });
         let since = since.as_ref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
@@ -191,74 +165,73 @@ impl Own {
 
     fn add_record(&self, key: &RevisionKey, summary: &mut Summary, recent: bool, now: u32) {
         self.records.with(key, |record| {
-            summary.set_rates(record.rates(now));
-            if let Some(ring) = record.ring.as_deref().filter(|_| recent) {
-                summary.recent = Recent::of(ring.samples());
+            summary.set_rates(record.ring.rates(now));
+            if recent {
+                summary.recent = Recent::of(record.ring.samples());
             }
             summary.last_wake = last_wake(record).map(Wake::to_json);
             if record.since > 0 {
                 let pod_seconds = record.pod_seconds(now);
-                let money = self.price.as_ref().map(|price| Money {
-                    amount: price.amount * pod_seconds / 3600.0,
-                    per_hour: price.amount,
-                    currency: price.currency.clone(),
+                let money = self.settings.price.as_ref().map(|Price { amount, currency }| {
+                    json!({"amount": amount * pod_seconds / 3600.0, "perHour": amount, "currency": currency})
                 });
                 let since = time(record.since.into());
-                summary.saved = Some(SavedView { pod_seconds, pods: record.missing, since, money });
+                summary.saved = Some(Saved { pod_seconds, pods: record.missing, since, money });
             }
         });
     }
 
-    /// Adds the rows of these workloads in their sent form. `recent`: include the last minutes.
+    /// Returns the rows of these workloads in their sent form. `recent`: include the last minutes.
     pub(super) async fn rows<'a>(
         &self,
         keys: impl Iterator<Item = &'a RevisionKey>,
         recent: bool,
-        rows: &mut HashMap<RevisionKey, Arc<str>>,
-    ) {
+    ) -> Vec<(RevisionKey, String)> {
+        let mut rows = Vec::new();
         for (n, key) in keys.enumerate() {
-            if let Some(row) = self.summary(key, recent).and_then(|summary| serde_json::to_string(&summary).ok()) {
-                rows.insert(key.clone(), row.into());
-            }
+            let row = self.summary(key, recent).and_then(|summary| serde_json::to_string(&summary).ok());
+            rows.extend(row.map(|row| (key.clone(), row)));
             if n % AT_ONCE == AT_ONCE - 1 {
                 tokio::task::yield_now().await;
             }
         }
+        rows
     }
 
-    /// Returns the changes since `after`, after a new pass over everything unless one has just been made. If a client
-    /// gives up meanwhile, other clients lose nothing: the next pass continues with the same table.
-    pub(super) async fn look(&self, after: Option<Position>) -> Younger {
-        let mut table = self.table.0.lock().await;
-        let (table, looked) = table.get_or_insert_with(|| (Table::new(rand::random()), None));
-        if looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
-            return table.since(after);
+    /// Returns the table of changes, after a new pass over all rows unless one has just been made. If a client gives up
+    /// meanwhile, other clients lose nothing: the next pass continues with the same table.
+    pub(super) async fn pass(&self) -> MutexGuard<'_, Table> {
+        let mut table = self.table.lock().await;
+        let now = self.records.now_ms();
+        if table.is_fresh(now) {
+            return table;
         }
-        let objects: HashSet<RevisionKey> = self.objects.keys().into_iter().collect();
-        let own: Vec<_> = objects.iter().filter(|key| self.shares.owns(key)).cloned().collect();
-        table.begin(objects, |key| self.shares.owns(key));
+        let objects: HashSet<RevisionKey> = self.parts.objects.keys().into_iter().collect();
+        let own: Vec<_> = objects.iter().filter(|key| self.parts.shares.owns(key)).cloned().collect();
+        table.begin(objects, |key| self.parts.shares.owns(key), now);
         for some in own.chunks(AT_ONCE) {
             for key in some {
-                let now = self.records.now();
-                if table.needs_look(key, self.glance(key, now), now)
+                let (inputs, rests) = self.inputs(key);
+                if table.needs_summary(key, inputs, rests)
                     && let Some(summary) = self.summary(key, false)
                 {
-                    table.looked(key, summary.fingerprint());
+                    table.summarized(key, summary.fingerprint());
                 }
             }
             tokio::task::yield_now().await;
         }
-        *looked = Some(Instant::now());
-        table.since(after)
+        table
     }
 
-    /// Returns a hash of everything that a summary depends on except time, and whether there is neither pod nor load.
-    fn glance(&self, key: &RevisionKey, now: u32) -> (u64, bool) {
-        let mut hasher = DefaultHasher::new();
-        let (glance, counts) = (self.multiscaler.glance(key), self.pods.counts(key));
-        let recorded = |record: &Record| (record.rates(now), last_wake(record).map(|wake| wake.at_ms), record.missing);
+    /// Returns a hash of the inputs of a summary, apart from time and averages, and whether there is neither pod nor
+    /// load.
+    fn inputs(&self, key: &RevisionKey) -> (u64, bool) {
+        let (mut hasher, now) = (DefaultHasher::new(), self.records.now());
+        let (glance, counts) = (self.parts.multiscaler.glance(key), self.parts.pods.counts(key));
+        let recorded =
+            |record: &Record| (record.ring.rates(now), last_wake(record).map(|wake| wake.at_ms), record.missing);
         let (rates, woke, missing) = self.records.with(key, recorded).unwrap_or_default();
-        (self.objects.version(key), glance, counts.ready, counts.not_ready, woke, missing).hash(&mut hasher);
+        (self.parts.objects.version(key), glance, counts.ready, counts.not_ready, woke, missing).hash(&mut hasher);
         (rates.requests.to_bits(), rates.concurrency.to_bits(), rates.held).hash(&mut hasher);
         let is_wanted = glance.and_then(|glance| glance.desired).is_some_and(|desired| desired > 0);
         let rests = !is_wanted && counts.ready + counts.not_ready == 0 && rates == Rates::default();
@@ -267,5 +240,5 @@ impl Own {
 }
 
 fn last_wake(record: &Record) -> Option<&Wake> {
-    record.wakes.as_deref()?.iter().next_back()
+    record.wakes.iter().next_back()
 }

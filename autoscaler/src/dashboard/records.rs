@@ -24,13 +24,11 @@ use std::time::Duration;
 /// Largest accepted difference between a stat's own time and this clock, in seconds.
 const ASIDE_MAX: u64 = 5;
 
-/// Record of one workload: 48 bytes while it sleeps, 4 KiB more with load in the last ten minutes.
+/// Record of one workload: some 300 bytes while it sleeps, 4 KiB more with load in the last ten minutes.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// Load and scale; none: there was neither in the last minutes.
-    pub(super) ring: Option<Box<Ring>>,
-    /// Last wakes; none: there was none.
-    pub(super) wakes: Option<Box<Wakes>>,
+    pub(super) ring: Ring,
+    pub(super) wakes: Wakes,
     /// Version of the object from which `baseline` was taken.
     version: u64,
     saved: f64,
@@ -43,21 +41,10 @@ pub(super) struct Record {
     pub(super) missing: u16,
 }
 
-const _: () = assert!(size_of::<Record>() <= 48);
-
 impl Record {
     /// Returns the saved pod-seconds until `now`.
     pub(super) fn pod_seconds(&self, now: u32) -> f64 {
         self.saved + f64::from(now.saturating_sub(self.sampled)) * f64::from(self.missing)
-    }
-
-    /// Returns the load over the last seconds.
-    pub(super) fn rates(&self, now: u32) -> Rates {
-        self.ring.as_ref().map(|ring| ring.rates(now)).unwrap_or_default()
-    }
-
-    fn ring(&mut self) -> &mut Ring {
-        self.ring.get_or_insert_default()
     }
 }
 
@@ -101,9 +88,7 @@ impl Records {
         }
         record.sampled = now;
         record.missing = record.baseline.saturating_sub(u16::try_from(scale.actual.max(0)).unwrap_or(u16::MAX));
-        if (record.ring.is_some() || scale.desired > 0 || scale.ready > 0) && !record.ring().sample(now, scale) {
-            record.ring = None;
-        }
+        record.ring.sample(now, scale);
     }
 
     /// Drops the records of workloads that are not in `kept`.
@@ -116,7 +101,7 @@ impl Records {
         seconds(self.clock.now())
     }
 
-    fn now_ms(&self) -> i64 {
+    pub(super) fn now_ms(&self) -> i64 {
         self.clock.now().as_nanos() / 1_000_000
     }
 }
@@ -131,22 +116,22 @@ impl Onlooker for Records {
         let now = self.clock.now().as_secs();
         let at = if stat.timestamp.abs_diff(now) <= ASIDE_MAX { stat.timestamp } else { now };
         let load = Rates { concurrency: concurrency as f32, requests: requests as f32, held: 0 };
-        self.records.entry(key.clone()).or_default().ring().add(seconds(Timestamp::from_secs(at)), load);
+        self.records.entry(key.clone()).or_default().ring.add(seconds(Timestamp::from_secs(at)), load);
     }
 
     fn seen(&self, key: &RevisionKey, seen: &Seen) {
         let mut record = self.records.entry(key.clone()).or_default();
         if seen.held > 0 {
-            record.ring().add(self.now(), Rates { held: seen.held, ..Rates::default() });
+            record.ring.add(self.now(), Rates { held: seen.held, ..Rates::default() });
         }
         for wake in seen.wakes.iter().take(WAKES_MAX) {
-            record.wakes.get_or_insert_default().seen(wake, self.now_ms());
+            record.wakes.seen(wake, self.now_ms());
         }
     }
 
     fn woken(&self, key: &RevisionKey, took: Duration) {
         let mut record = self.records.entry(key.clone()).or_default();
-        record.wakes.get_or_insert_default().scaled(self.now_ms(), took);
+        record.wakes.scaled(self.now_ms(), took);
     }
 }
 
@@ -173,30 +158,32 @@ mod tests {
         Stat { average_concurrent_requests: concurrency, request_count: 2.0, timestamp, ..Stat::default() }
     }
 
-    /// Goal: a sleeping workload has no ring; a busy one has, and drops it when it contains nothing to show.
+    /// Goal: a sleeping workload has no samples; a busy one has, and drops them when they contain nothing to show.
     #[tokio::test(start_paused = true)]
     async fn a_sleeping_workload_costs_next_to_nothing() {
         let (records, key) = records();
         let sample = |scale: Scale| records.sample(&key, scale, 1, || None, records.now());
-        let has_ring = || records.with(&key, |record| record.ring.is_some());
+        let has_samples = || records.with(&key, |record| record.ring.samples().len() > 0);
         records.measured(&key, &stat(0.0, 0));
         sample(Scale::default());
         records.measured(&key, &Stat::default());
         let apart = (0..99).map(|n| SeenWake { ended_ms_ago: 10_000 * (99 - n), ..SeenWake::default() });
         records.seen(&key, &Seen { held: 3, wakes: apart.collect(), ..Seen::default() });
-        assert_eq!(records.with(&key, |record| record.rates(records.now()).held), Some(3));
-        let wakes = records.with(&key, |record| record.wakes.as_ref().map(|wakes| wakes.iter().count()));
-        assert_eq!(wakes, Some(Some(WAKES_MAX)), "no more than one report may hold");
-        for _ in 0..=SAMPLES_MAX {
-            assert_eq!(has_ring(), Some(true));
+        assert_eq!(records.with(&key, |record| record.ring.rates(records.now()).held), Some(3));
+        let wakes = records.with(&key, |record| record.wakes.iter().count());
+        assert_eq!(wakes, Some(WAKES_MAX), "no more than one report may hold");
+        for _ in 0..SAMPLES_MAX {
             tokio::time::advance(Duration::from_secs(STEP.into())).await;
             sample(Scale::default());
+            assert_eq!(has_samples(), Some(true));
         }
-        assert_eq!(has_ring(), Some(false));
+        tokio::time::advance(Duration::from_secs(STEP.into())).await;
+        sample(Scale::default());
+        assert_eq!(has_samples(), Some(false));
         sample(Scale { desired: 1, ready: 1, actual: 1, panicking: false });
-        assert_eq!(has_ring(), Some(true));
+        assert_eq!(has_samples(), Some(true));
         records.retain(&HashSet::new());
-        assert_eq!(has_ring(), None);
+        assert_eq!(has_samples(), None);
     }
 
     /// Goal: a stat counts in its own second, unless its clock is wrong.
@@ -206,7 +193,7 @@ mod tests {
         for timestamp in [999_999, 0, i64::MIN] {
             records.measured(&key, &stat(5.0, timestamp));
         }
-        let rates = |now| records.with(&key, |record| record.rates(now)).expect("a record");
+        let rates = |now| records.with(&key, |record| record.ring.rates(now)).expect("a record");
         assert_eq!((rates(1_000_001).concurrency, rates(1_000_001).requests), (3.0, 1.2));
         assert_eq!(rates(1_000_000).concurrency, 1.0, "one second has passed");
     }

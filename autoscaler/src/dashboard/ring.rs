@@ -1,8 +1,7 @@
 //! The last minutes of one workload: a ring of samples, one for each [`STEP`], and the load of the last seconds.
 //!
 //! Load arrives in stats of about a second. The last seconds are kept separately. A sample contains their average, the
-//! maximum number of held requests, and the number of pods. A workload without load and without pods has no ring
-//! ([`super::records`]).
+//! maximum number of held requests, and the number of pods. A workload without load and without pods has no samples.
 
 use std::collections::VecDeque;
 
@@ -104,15 +103,17 @@ impl Ring {
         Rates { concurrency: rates.concurrency.max(0.0), requests: rates.requests.max(0.0), ..rates }
     }
 
-    /// Ends a step at `now`. Returns whether the ring still has something to show.
-    pub(super) fn sample(&mut self, now: u32, scale: Scale) -> bool {
+    /// Ends a step at `now`. Samples without load and pods are kept only beside others.
+    pub(super) fn sample(&mut self, now: u32, scale: Scale) {
         let pods = |count: i32| u16::try_from(count.max(0)).unwrap_or(u16::MAX);
         let (desired, ready, panic) = (pods(scale.desired), pods(scale.ready), scale.panicking);
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
         }
         self.samples.push_back(Sample { at: now, rates: self.rates(now), desired, ready, panic });
-        !self.samples.iter().all(Sample::is_blank)
+        if self.samples.iter().all(Sample::is_blank) {
+            self.samples = VecDeque::new();
+        }
     }
 
     /// Returns its samples, oldest first.
@@ -141,18 +142,19 @@ mod tests {
         assert_eq!(ring.rates(106).requests, 15.0, "what is too old does not count as new");
     }
 
-    /// Goal: ten minutes are kept in at most four kibibytes, and a ring without load and pods is reported as empty.
+    /// Goal: ten minutes are kept in at most four kibibytes, and nothing without load and pods.
     #[test]
     fn ten_minutes_are_kept() {
         let mut ring = Ring::default();
         let one = Scale { desired: 2, ready: 1, actual: 1, panicking: false };
-        for now in (1_005..=3_000).step_by(5) {
-            assert!(ring.sample(now, one));
-        }
+        (1_005..=3_000).step_by(5).for_each(|now| ring.sample(now, one));
         let samples: Vec<_> = ring.samples().map(|sample| (sample.at, sample.desired, sample.ready)).collect();
         assert_eq!((samples.len(), samples[0], samples[SAMPLES_MAX - 1]), (SAMPLES_MAX, (2_405, 2, 1), (3_000, 2, 1)));
         assert!(size_of::<Ring>() + ring.samples.capacity() * size_of::<Sample>() <= 4096);
-        let blank = (1..=SAMPLES_MAX as u32).map(|n| ring.sample(3_000 + 5 * n, Scale::default()));
-        assert_eq!(blank.filter(|is_useful| !is_useful).count(), 1, "the last sample of the pods has gone");
+        let left = (1..=SAMPLES_MAX as u32).map(|n| {
+            ring.sample(3_000 + 5 * n, Scale::default());
+            ring.samples().len()
+        });
+        assert_eq!(left.filter(|left| *left == 0).count(), 1, "the last sample of the pods has gone");
     }
 }

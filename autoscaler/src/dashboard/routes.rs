@@ -93,7 +93,7 @@ fn scope(query: Option<&str>) -> Result<Scope, Nothing> {
         match pair.split_once('=') {
             Some(("namespace" | "after", "")) => {}
             // An unreadable position matches nothing, so the client gets everything.
-            Some(("after", position)) => scope.after = Some(position.to_owned()),
+            Some(("after", position)) => scope.after = position.parse().ok(), // An unknown one gets everything.
             Some(("namespace", namespace)) if is_name(namespace, 63) => scope.namespace = Some(namespace.to_owned()),
             Some(("namespace", other)) => {
                 let error = format!("namespace {other:?} must be the name of a namespace: a-z, 0-9 and -, 63 at most");
@@ -126,15 +126,12 @@ mod tests {
 
     #[test]
     fn what_is_there_is_found() {
-        let scope = |namespace: Option<&str>, after: Option<&str>| Scope {
-            namespace: namespace.map(str::to_owned),
-            after: after.map(str::to_owned),
-        };
+        let scope = |namespace: Option<&str>, after| Scope { namespace: namespace.map(str::to_owned), after };
         let rows = [
             ("/api/v1/workloads", Route::List(scope(None, None))),
             ("/api/v1/workloads?namespace=&after=", Route::List(scope(None, None))),
             ("/api/v1/workloads?namespace=a-1", Route::List(scope(Some("a-1"), None))),
-            ("/api/v1/workloads?namespace=a&after=1:2.3", Route::List(scope(Some("a"), Some("1:2.3")))),
+            ("/api/v1/workloads?namespace=a&after=17", Route::List(scope(Some("a"), Some(17)))),
             ("/api/v1/workloads/ns/a.b-1", Route::Workload(RevisionKey::new("ns", "a.b-1"))),
             ("/api/v1/workloads/ns/pods", Route::Workload(RevisionKey::new("ns", "pods"))),
             ("/api/v1/workloads/ns/a/pods", Route::Pods(RevisionKey::new("ns", "a"))),

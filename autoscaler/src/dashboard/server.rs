@@ -2,15 +2,15 @@
 //!
 //! # Bounds
 //!
-//! [`LIMITS`] on connections, [`HEAD_TIMEOUT`] for a request's head, and for a connection without a request. A list of
-//! ten thousand workloads has some MiB. Therefore at most [`LISTS_MAX`] are created and sent at a time, and a client
-//! that does not read one within [`READ_WITHIN`] is disconnected.
+//! [`LIMITS`] on connections, [`HEAD_TIMEOUT`] for a request's head. A connection carries one request, and ends after
+//! [`CONNECTION_MAX`] even if the client has not read the response. A list of ten thousand workloads has some MiB, so at
+//! most [`LISTS_MAX`] are created and sent at a time.
 
 use super::access::{Access, FORM_BYTES_MAX, is_public, judge, judge_form};
 use super::containers;
 use super::list::{Scope, list};
 use super::own::Own;
-use super::replicas::{Replicas, no_such};
+use super::replicas::no_such;
 use super::routes::{Nothing, Route, route};
 use super::settings::Settings;
 use anyhow::Context;
@@ -44,8 +44,8 @@ const LIMITS: Limits = Limits { total: 256, per_address: 128 };
 const LISTS_MAX: usize = 4;
 /// Longest wait for a permit to create a list.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
-/// Time in which a client must have read a list.
-const READ_WITHIN: Duration = Duration::from_secs(60);
+/// Longest duration of a connection, with the time in which a client must have read a list.
+const CONNECTION_MAX: Duration = Duration::from_secs(60);
 /// Size of a chunk of a list, in bytes.
 const PIECE: usize = 32 * 1024;
 /// Longest wait for a request's head.
@@ -83,7 +83,6 @@ pub(super) struct Server {
 #[derive(Clone)]
 struct Serving {
     own: Arc<Own>,
-    replicas: Replicas,
     token: Option<TokenFile>,
     turns: Arc<Semaphore>,
 }
@@ -113,41 +112,38 @@ impl Server {
     }
 
     /// Serves until `shutdown`.
-    pub(super) async fn serve(self, own: Arc<Own>, replicas: Replicas, shutdown: CancellationToken) {
-        let serving = Serving { own, replicas, token: self.token, turns: Arc::new(Semaphore::new(LISTS_MAX)) };
+    pub(super) async fn serve(self, own: Arc<Own>, shutdown: CancellationToken) {
+        let serving = Serving { own, token: self.token, turns: Arc::new(Semaphore::new(LISTS_MAX)) };
         let acceptor = Acceptor::new(self.listener, "dashboard", LIMITS);
-        let tasks =
-            acceptor.serve(shutdown.clone(), |stream, _| serving.clone().connection(stream, shutdown.child_token()));
+        let tasks = acceptor.serve(shutdown.clone(), |stream, _| serving.clone().connection(stream, shutdown.clone()));
         tasks.await.wait().await;
     }
 }
 
 impl Serving {
-    async fn connection(self, stream: TcpStream, ended: CancellationToken) {
+    async fn connection(self, stream: TcpStream, shutdown: CancellationToken) {
         let _ = stream.set_nodelay(true); // Not needed for correctness.
-        let connection = ended.clone();
         let service = hyper::service::service_fn(move |request| {
-            let (serving, ended) = (self.clone(), ended.clone());
-            async move { Ok::<_, Infallible>(serving.answer(request, ended).await) }
+            let serving = self.clone();
+            async move { Ok::<_, Infallible>(serving.answer(request).await) }
         });
         let served = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(BUFFER)
+            .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
-        let guard = connection.clone().drop_guard();
         tokio::select! {
-            _ = served => {} // An error is the client's: a truncated request, or a reset.
-            () = connection.cancelled() => {}
+            _ = timeout(CONNECTION_MAX, served) => {} // An error is the client's: a truncated request, or a reset.
+            () = shutdown.cancelled() => {}
         }
-        drop(guard); // Ends the sender of a list on this connection.
     }
 
-    async fn answer(&self, request: Request<Incoming>, connection: CancellationToken) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let (parts, body) = request.into_parts();
         let request = Request::from_parts(parts, ());
         let mut response = match self.admit(&request, body).await {
-            Ok(()) => self.find(&request, connection).await.unwrap_or_else(nothing),
+            Ok(()) => self.find(&request).await.unwrap_or_else(nothing),
             Err(refused) => *refused,
         };
         for (name, value) in SECURITY {
@@ -201,7 +197,7 @@ impl Serving {
         }
     }
 
-    async fn find(&self, request: &Request<()>, connection: CancellationToken) -> Result<Response<Body>, Nothing> {
+    async fn find(&self, request: &Request<()>) -> Result<Response<Body>, Nothing> {
         const JSON: &str = "application/json";
         let (method, uri) = (request.method(), request.uri());
         match route(method, uri.path(), uri.query())? {
@@ -212,45 +208,38 @@ impl Serving {
             }
             Route::Pods(key) => {
                 let own = &self.own;
-                let Some(looked) = own.objects.look(&key) else {
+                let Some(looked) = own.parts.objects.look(&key) else {
                     return Ok(whole(StatusCode::NOT_FOUND, JSON, no_such(&key).to_string().into()));
                 };
-                let pods = containers::document(&own.client, key.namespace(), &looked.object.spec.target).await;
+                let pods = containers::document(&own.parts.client, key.namespace(), &looked.object.spec.target).await;
                 Ok(whole(StatusCode::OK, JSON, pods.to_string().into()))
             }
             Route::List(_) if method == Method::HEAD => Ok(whole(StatusCode::OK, JSON, Bytes::new())),
-            Route::List(scope) => Ok(typed(StatusCode::OK, JSON, self.list(&scope, connection).await?)),
+            Route::List(scope) => Ok(typed(StatusCode::OK, JSON, self.list(&scope).await?)),
         }
     }
 
-    /// Returns a list, which occupies one of [`LISTS_MAX`] permits until it is sent or `connection` ends.
-    async fn list(&self, scope: &Scope, connection: CancellationToken) -> Result<Body, Nothing> {
+    /// Returns a list, which occupies one of [`LISTS_MAX`] permits until it is sent or the connection ends.
+    async fn list(&self, scope: &Scope) -> Result<Body, Nothing> {
         let Ok(Ok(turn)) = timeout(LIST_PATIENCE, self.turns.clone().acquire_owned()).await else {
             let error = "too many lists are asked for at the moment; try again in a few seconds";
             return Err(Nothing::new(StatusCode::SERVICE_UNAVAILABLE, error));
         };
-        let text = list(&self.own, &self.replicas, scope).await;
+        let text = list(&self.own, scope).await;
         let text = Bytes::from(printable_document(&text).into_owned());
-        let sent = CancellationToken::new();
-        let held = (text, turn, sent.clone().drop_guard());
-        tokio::spawn(async move {
-            if timeout(READ_WITHIN, sent.cancelled()).await.is_err() {
-                connection.cancel();
-            }
-        });
-        let pieces = futures::stream::unfold(held, async |(mut text, turn, guard)| {
+        let pieces = futures::stream::unfold((text, turn), async |(mut text, turn)| {
             let piece = text.split_to(text.len().min(PIECE));
-            (!piece.is_empty()).then(|| (Ok::<_, Infallible>(Frame::data(piece)), (text, turn, guard)))
+            (!piece.is_empty()).then(|| (Ok::<_, Infallible>(Frame::data(piece)), (text, turn)))
         });
         Ok(StreamBody::new(pieces).boxed_unsync())
     }
 
     /// Returns the details of one workload from its owner. If the owner does not respond, they come from the object.
     async fn workload(&self, key: &RevisionKey) -> (StatusCode, Bytes) {
-        let Self { own, replicas, .. } = self;
+        let own = &self.own;
         let mut unanswered = None;
-        if let Owner::Other(owner) = own.shares.owner(key) {
-            match replicas.detail(&owner, key).await {
+        if let Owner::Other(owner) = own.parts.shares.owner(key) {
+            match own.detail_of(&owner, key).await {
                 Ok((status @ (StatusCode::OK | StatusCode::NOT_FOUND), body)) => return (status, body),
                 Ok((status, _)) => unanswered = Some(format!("its owner {owner} answers {status}")),
                 Err(error) => unanswered = Some(format!("its owner {owner} cannot be asked: {error}")),

@@ -21,7 +21,8 @@ pub(super) struct Summary {
     pub(super) since: Option<String>,
     /// Set if scaling and routing are suspended.
     pub(super) paused: bool,
-    pub(super) pods: Pods,
+    /// `ready`, `actual` and `desired` number of pods.
+    pub(super) pods: Value,
     pub(super) min: Option<i32>,
     /// None: no upper bound.
     pub(super) max: Option<i32>,
@@ -29,14 +30,15 @@ pub(super) struct Summary {
     pub(super) concurrency: f64,
     pub(super) held: u32,
     pub(super) why: String,
+    /// `status`, `reason` and `message` of the condition Ready.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ready: Option<Ready>,
+    pub(super) ready: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) last_wake: Option<Value>,
     /// Replica that owns it; empty: none at the moment.
     pub(super) owner: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) saved: Option<SavedView>,
+    pub(super) saved: Option<Saved>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_change: Option<NextChange>,
     /// The last minutes, if there was load; only in complete lists.
@@ -44,43 +46,18 @@ pub(super) struct Summary {
     pub(super) recent: Option<Recent>,
 }
 
-/// Number of pods.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Pods {
-    pub(super) ready: i32,
-    pub(super) actual: i32,
-    pub(super) desired: Option<i32>,
-}
-
-/// The condition Ready.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Ready {
-    pub(super) status: String,
-    pub(super) reason: String,
-    pub(super) message: String,
-}
-
 /// Savings by its sleep.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct SavedView {
+pub(super) struct Saved {
     pub(super) pod_seconds: f64,
     /// Pods saved at this moment.
     pub(super) pods: u16,
     /// Start of counting.
     pub(super) since: String,
+    /// Saved `amount`, and price of one pod `perHour`, from which a client computes further savings, with `currency`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) money: Option<Money>,
-}
-
-/// Saved money.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Money {
-    pub(super) amount: f64,
-    /// Price of one pod per hour, from which a client computes further savings.
-    pub(super) per_hour: f64,
-    pub(super) currency: String,
+    pub(super) money: Option<Value>,
 }
 
 /// The last minutes, one number for every two samples.

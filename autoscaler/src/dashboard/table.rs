@@ -1,46 +1,19 @@
-//! Changes since a client's last request: a table of fingerprints, with the turn at which each changed.
+//! Changes since a client's last request: a hash of every row of this process, with the time at which it changed.
 //!
-//! A client (the page, or another replica) sends the position of its last response and gets all later changes. A
-//! position from another instance of the table gets everything.
+//! A client sends the position of its last response, the time of a pass over all rows, and gets all later changes. A
+//! position before the first pass, or older than [`REMEMBERED_MS`], gets everything.
 
 use common::RevisionKey;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fmt;
-use std::str::FromStr;
 
-/// Time in seconds for which a row is checked closely after its quick hash has changed: longer than a status waits to
-/// be written, and than the usual window.
-pub(super) const SETTLES_IN: u32 = 90;
-/// Maximum number of remembered deletions. A client that is further behind gets everything.
-const GONE_MAX: usize = 4096;
-
-/// Position of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
-    life: u64,
-    turn: u64,
-}
-
-impl FromStr for Position {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let (life, turn) = text.split_once('.').ok_or(())?;
-        Ok(Self { life: u64::from_str_radix(life, 16).map_err(drop)?, turn: turn.parse().map_err(drop)? })
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}.{}", self.life, self.turn)
-    }
-}
+/// Time in milliseconds for which deletions are remembered. A client that is further behind gets everything.
+const REMEMBERED_MS: i64 = 60_000;
+/// Minimum time in milliseconds between two passes over all rows, for all clients together.
+const PASS_EVERY_MS: i64 = 400;
 
 /// Changes after a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Younger {
-    /// Position for the next request.
-    pub(super) position: Position,
+pub(super) struct Changes {
     /// Set if everything is included, because the client's position is unknown.
     pub(super) is_full: bool,
     /// New or changed rows.
@@ -52,80 +25,77 @@ pub(super) struct Younger {
 #[derive(Clone, Copy, Debug)]
 struct Row {
     /// Quick hash of the row's inputs.
-    glance: u64,
-    /// End of the time in which it is checked closely, Unix seconds.
-    close_until: u32,
+    inputs: u64,
     /// Hash of the displayed content.
     shown: u64,
-    turn: u64,
+    /// Time of the last change, Unix milliseconds.
+    changed: i64,
 }
 
-/// Table of changes.
-#[derive(Debug)]
+/// Table of changes. Times are Unix milliseconds.
+#[derive(Debug, Default)]
 pub(super) struct Table {
-    position: Position,
+    /// Time of the first pass.
+    began: Option<i64>,
+    /// Time of the last pass.
+    position: i64,
     rows: HashMap<RevisionKey, Row>,
     /// All objects as of the last pass.
     objects: HashSet<RevisionKey>,
-    /// Deleted objects and the turns of their deletion, without those of the first `forgotten` turns.
-    gone: VecDeque<(u64, RevisionKey)>,
-    forgotten: u64,
+    /// Times of deletions.
+    gone: VecDeque<(i64, RevisionKey)>,
 }
 
 impl Table {
-    /// Creates an empty table for this instance.
-    pub(super) fn new(life: u64) -> Self {
-        let (rows, objects, gone) = (HashMap::new(), HashSet::new(), VecDeque::new());
-        Self { position: Position { life, turn: 0 }, rows, objects, gone, forgotten: 0 }
+    /// Returns whether the last pass is so recent that another one is not needed.
+    pub(super) fn is_fresh(&self, now: i64) -> bool {
+        self.began.is_some() && (0..PASS_EVERY_MS).contains(&(now - self.position))
     }
 
     /// Begins a pass over these objects; this process shows the rows of those that are `own`.
-    pub(super) fn begin(&mut self, objects: HashSet<RevisionKey>, own: impl Fn(&RevisionKey) -> bool) {
-        self.position.turn += 1;
-        let turn = self.position.turn;
-        self.gone.extend(self.objects.difference(&objects).map(|key| (turn, key.clone())));
-        while self.gone.len() > GONE_MAX {
-            self.forgotten = self.gone.pop_front().map_or(self.forgotten, |(turn, _)| turn);
-        }
+    pub(super) fn begin(&mut self, objects: HashSet<RevisionKey>, own: impl Fn(&RevisionKey) -> bool, now: i64) {
+        self.began.get_or_insert(now);
+        self.position = now;
+        self.gone.extend(self.objects.difference(&objects).map(|key| (now, key.clone())));
+        self.gone.retain(|(at, _)| now - at <= REMEMBERED_MS);
         self.rows.retain(|key, _| objects.contains(key) && own(key));
         self.objects = objects;
     }
 
-    /// Returns whether a row must be checked closely: it is new, or its quick hash has changed within [`SETTLES_IN`].
-    /// A new row that `rests` need not be, because it is reported as new in any case.
-    pub(super) fn needs_look(&mut self, key: &RevisionKey, (glance, rests): (u64, bool), now: u32) -> bool {
+    /// Returns whether a row must be summarized: its inputs have changed, or it does not rest. A new row that rests
+    /// need not be, because it is reported as new in any case.
+    pub(super) fn needs_summary(&mut self, key: &RevisionKey, inputs: u64, rests: bool) -> bool {
         match self.rows.get_mut(key) {
             None => {
-                let close_until = if rests { now } else { now.saturating_add(SETTLES_IN) };
-                let row = Row { glance, close_until, shown: 0, turn: self.position.turn };
-                self.rows.insert(key.clone(), row);
+                self.rows.insert(key.clone(), Row { inputs, shown: 0, changed: self.position });
                 !rests
             }
-            Some(row) => {
-                if row.glance != glance {
-                    (row.glance, row.close_until) = (glance, now.saturating_add(SETTLES_IN));
-                }
-                now < row.close_until
-            }
+            Some(row) => std::mem::replace(&mut row.inputs, inputs) != inputs || !rests,
         }
     }
 
-    /// Records the fingerprint of a row's displayed content.
-    pub(super) fn looked(&mut self, key: &RevisionKey, shown: u64) {
+    /// Records the hash of a row's displayed content.
+    pub(super) fn summarized(&mut self, key: &RevisionKey, shown: u64) {
         if let Some(row) = self.rows.get_mut(key).filter(|row| row.shown != shown) {
-            (row.shown, row.turn) = (shown, self.position.turn);
+            (row.shown, row.changed) = (shown, self.position);
         }
     }
 
-    /// Returns the changes after `after`; none: everything.
-    pub(super) fn since(&self, after: Option<Position>) -> Younger {
-        let known = after.filter(|after| after.life == self.position.life && after.turn >= self.forgotten);
-        let is_younger = |turn: u64| known.is_none_or(|known| turn > known.turn);
-        let changed = self.rows.iter().filter(|(_, row)| is_younger(row.turn)).map(|(key, _)| key.clone()).collect();
-        let gone =
-            self.gone.iter().filter(|(turn, key)| known.is_some() && is_younger(*turn) && !self.objects.contains(key));
+    /// Returns the position of the last pass.
+    pub(super) fn position(&self) -> i64 {
+        self.position
+    }
+
+    /// Returns the changes after a position; none: everything.
+    pub(super) fn since(&self, after: Option<i64>) -> Changes {
+        let oldest = self.began.map_or(i64::MAX, |began| began.max(self.position - REMEMBERED_MS));
+        // A position of another replica may be a little ahead of the last pass here.
+        let known = after.filter(|after| (oldest..=self.position + PASS_EVERY_MS).contains(after));
+        let is_later = |at: i64| known.is_none_or(|known| at > known);
+        let changed = self.rows.iter().filter(|(_, row)| is_later(row.changed)).map(|(key, _)| key.clone()).collect();
+        let gone = self.gone.iter().filter(|(at, key)| known.is_some() && is_later(*at) && !self.objects.contains(key));
         let gone = gone.map(|(_, key)| key.clone()).collect();
-        Younger { position: self.position, is_full: known.is_none(), changed, gone }
+        Changes { is_full: known.is_none(), changed, gone }
     }
 }
 
@@ -137,11 +107,11 @@ mod tests {
         RevisionKey::new("ns", name)
     }
 
-    fn look(table: &mut Table, rows: &[(&str, u64)]) {
-        table.begin(rows.iter().map(|(name, _)| key(name)).collect(), |_| true);
+    fn pass(table: &mut Table, now: i64, rows: &[(&str, u64)]) {
+        table.begin(rows.iter().map(|(name, _)| key(name)).collect(), |_| true, now);
         for (name, shown) in rows {
-            table.needs_look(&key(name), (0, false), 0);
-            table.looked(&key(name), *shown);
+            table.needs_summary(&key(name), 0, false);
+            table.summarized(&key(name), *shown);
         }
     }
 
@@ -151,53 +121,50 @@ mod tests {
         names.join(" ")
     }
 
-    /// Goal: a client gets each change and each deletion once; a position of another instance gets everything.
+    /// Goal: a client gets each change and each deletion once; an unknown position gets everything.
     #[test]
-    fn a_client_hears_of_each_change_once() {
-        let told = |table: &Table, after: Option<Position>| {
-            let Younger { is_full, changed, gone, .. } = table.since(after);
+    fn a_client_gets_each_change_once() {
+        let found = |table: &Table, after: Option<i64>| {
+            let Changes { is_full, changed, gone } = table.since(after);
             (is_full, names(&changed), names(&gone))
         };
-        let said = |is_full, changed: &str, gone: &str| (is_full, changed.to_owned(), gone.to_owned());
-        let mut table = Table::new(7);
-        look(&mut table, &[("a", 1), ("b", 1), ("c", 1)]);
-        let first = table.since(None).position;
-        assert_eq!(told(&table, None), said(true, "a b c", ""));
-        assert_eq!(told(&table, Some(first)), said(false, "", ""));
-        look(&mut table, &[("a", 1), ("b", 2)]);
-        let second = table.since(None).position;
+        let expected = |is_full, changed: &str, gone: &str| (is_full, changed.to_owned(), gone.to_owned());
+        let mut table = Table::default();
+        assert!(table.since(Some(0)).is_full && !table.is_fresh(0));
+        pass(&mut table, 1000, &[("a", 1), ("b", 1), ("c", 1)]);
+        assert!(table.is_fresh(1399) && !table.is_fresh(1400) && !table.is_fresh(999), "also if the clock is set");
+        assert_eq!(found(&table, None), expected(true, "a b c", ""));
+        assert_eq!(found(&table, Some(1000)), expected(false, "", ""));
+        pass(&mut table, 2000, &[("a", 1), ("b", 2)]);
         assert_eq!(
-            (told(&table, Some(first)), told(&table, Some(second))),
-            (said(false, "b", "c"), said(false, "", ""))
+            (found(&table, Some(1000)), found(&table, Some(2000))),
+            (expected(false, "b", "c"), expected(false, "", ""))
         );
-        look(&mut table, &[("a", 1), ("b", 2), ("c", 1)]);
+        pass(&mut table, 3000, &[("a", 1), ("b", 2), ("c", 1)]);
         assert_eq!(
-            (told(&table, Some(first)), told(&table, Some(second))),
-            (said(false, "b c", ""), said(false, "c", ""))
+            (found(&table, Some(1000)), found(&table, Some(2000))),
+            (expected(false, "b c", ""), expected(false, "c", ""))
         );
-        assert_eq!(told(&table, Some(Position { life: 8, ..second })), said(true, "a b c", ""));
-        let many: Vec<_> = (0..GONE_MAX).map(|n| format!("n{n}")).collect();
-        let many: Vec<_> = many.iter().map(|name| (name.as_str(), 1)).collect();
-        look(&mut table, &many);
-        let third = table.since(None).position;
-        look(&mut table, &[("a", 1)]);
-        assert!(table.since(Some(second)).is_full && !table.since(Some(third)).is_full, "too many were deleted");
-        assert_eq!(second.to_string().parse(), Ok(second));
-        for wrong in ["", "7", "x.1", "7.", "7.-1"] {
-            assert_eq!(wrong.parse::<Position>(), Err(()), "{wrong}");
+        assert_eq!(found(&table, Some(3400)), expected(false, "", ""), "of another replica");
+        for unknown in [999, 3401] {
+            assert_eq!(found(&table, Some(unknown)), expected(true, "a b c", ""), "{unknown}");
         }
+        pass(&mut table, 4000, &[("a", 1)]);
+        pass(&mut table, 3000 + REMEMBERED_MS, &[("a", 1)]);
+        assert_eq!(found(&table, Some(3000)), expected(false, "", "b c"));
+        assert!(table.since(Some(2999)).is_full, "its deletions are forgotten");
     }
 
-    /// Goal: a resting row is checked when its quick hash changes, and for a while after.
+    /// Goal: a resting row is summarized only when its inputs change.
     #[test]
-    fn a_row_that_rests_is_not_looked_at() {
-        let (mut table, a, b) = (Table::new(1), key("a"), key("b"));
-        for (glance, now, expected) in
-            [(1, 100, true), (1, 189, true), (1, 190, false), (2, 200, true), (2, 289, true), (2, 290, false)]
+    fn a_row_that_rests_is_not_summarized() {
+        let (mut table, a, b) = (Table::default(), key("a"), key("b"));
+        for (inputs, rests, expected) in
+            [(1, false, true), (1, false, true), (2, true, true), (2, true, false), (3, true, true)]
         {
-            assert_eq!(table.needs_look(&a, (glance, glance == 2), now), expected, "at {now}");
+            assert_eq!(table.needs_summary(&a, inputs, rests), expected, "{inputs} {rests}");
         }
-        assert!(!table.needs_look(&b, (1, true), 100), "it is new, and rests");
-        assert!(table.since(None).changed.contains(&b) && table.needs_look(&b, (2, false), 101));
+        assert!(!table.needs_summary(&b, 1, true), "it is new, and rests");
+        assert!(table.since(None).changed.contains(&b) && table.needs_summary(&b, 2, false));
     }
 }

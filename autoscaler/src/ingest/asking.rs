@@ -1,20 +1,21 @@
 //! Queries between autoscalers, over the stat port: with the same token, the same TLS, and no further opening in a
 //! NetworkPolicy.
 //!
-//! The responder ([`Questions`]) receives a path and defines its meaning. A query is a GET below [`ASKED`]. If tokens
+//! The responder ([`Responder`]) receives a path and defines its meaning. A query is a GET below [`ASKED`]. If tokens
 //! are required, the client must be an autoscaler. If they are not, no client can prove that it is one, and only
 //! queries from this machine are served.
 
 use super::peers::Peers;
 use bytes::Bytes;
 use common_controller::shares::Instance;
+use common_runtime::exchange::exchange;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, Full, Limited};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -26,11 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest response: ten thousand workloads are about 6 MB.
 const ANSWER_MAX: usize = 32 * 1024 * 1024;
 
-/// Responder to other autoscalers' queries.
-pub trait Questions: Send + Sync + 'static {
-    /// Returns the response to a query, by its path and query string.
-    fn answer(&self, path: String) -> BoxFuture<'static, Response<Full<Bytes>>>;
-}
+/// Responder to other autoscalers' queries: returns the response to a path and query string.
+pub type Responder = Arc<dyn Fn(String) -> BoxFuture<'static, Response<Full<Bytes>>> + Send + Sync>;
 
 impl Peers {
     /// Sends a query to another autoscaler, by path and query string.
@@ -60,40 +58,23 @@ impl Peers {
         let url: Uri = url.parse().map_err(io::Error::other)?;
         let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(common::names::STAT_PORT));
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        let addresses = self.resolver().resolve(host, port).await?;
+        let addresses = self.resolver.resolve(host, port).await?;
         let address = addresses.first().ok_or_else(|| io::Error::other("its host has no address"))?;
         let mut request = Request::get(path).header(header::HOST, address.to_string());
-        if let Some(token) = self.token() {
+        if let Some(token) = self.token.get() {
             request = request.header(header::AUTHORIZATION, token.bearer().await?);
         }
         let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
         let stream = TcpStream::connect(address).await?;
-        match self.trust().filter(|_| url.scheme_str() == Some("wss")) {
-            Some(trust) => exchange(trust.connect(stream).await?, request).await,
-            None => exchange(stream, request).await,
-        }
-    }
-}
-
-async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> io::Result<(StatusCode, Bytes)>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    let answered = async {
-        let response = sender.send_request(request).await.map_err(io::Error::other)?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(io::Error::other)?;
-        Ok((status, body.to_bytes()))
-    };
-    // Both in one task, so that dropping the query also closes the connection.
-    tokio::pin!(answered);
-    tokio::select! {
-        answer = &mut answered => answer,
-        ended = connection => {
-            ended.map_err(io::Error::other)?;
-            answered.await
-        }
+        let read = async |response: Response<Incoming>| {
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(io::Error::other)?;
+            Ok((status, body.to_bytes()))
+        };
+        let answer = match self.trust.get().filter(|_| url.scheme_str() == Some("wss")) {
+            Some((trust, _)) => exchange(trust.connect(stream).await?, request, read).await,
+            None => exchange(stream, request, read).await,
+        };
+        answer.map_err(io::Error::other)?
     }
 }

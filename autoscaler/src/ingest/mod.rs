@@ -64,7 +64,7 @@ pub struct Ingest {
     shares: Shares,
     here: Arc<Here>,
     attestations: Arc<Attestations>,
-    peers: Peers,
+    peers: Arc<Peers>,
     clock: Clock,
     counters: IngestCounters,
 }
@@ -88,7 +88,7 @@ impl Ingest {
         shares: Shares,
         here: Arc<Here>,
         attestations: Arc<Attestations>,
-        peers: Peers,
+        peers: Arc<Peers>,
     ) -> Self {
         let (clock, counters) = (here.clock.clone(), here.counters.clone());
         Self { system_namespace, shares, here, attestations, peers, clock, counters }

@@ -53,22 +53,17 @@ pub trait Local: Send + Sync + 'static {
     fn accept(&self, message: WireStatMessage);
 }
 
-/// Links to the other autoscalers. Cheap to clone.
-#[derive(Clone)]
+/// Links to the other autoscalers.
 pub struct Peers {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
     shares: Shares,
-    resolver: Arc<dyn Resolve>,
+    pub(super) resolver: Arc<dyn Resolve>,
     /// Port of every instance's stat server.
     port: u16,
     /// Token that proves our identity to peers.
-    token: OnceLock<TokenFile>,
+    pub(super) token: OnceLock<TokenFile>,
     /// Requirements on peers' certificates, and whether peers without TLS may be linked in plain; none: all links are
     /// plain.
-    trust: OnceLock<(Trust, bool)>,
+    pub(super) trust: OnceLock<(Trust, bool)>,
     /// Domain suffix of the buckets' Services; none if buckets have no Services.
     services: Option<String>,
     local: Arc<dyn Local>,
@@ -117,95 +112,73 @@ impl Peers {
         local: Arc<dyn Local>,
         counters: IngestCounters,
         shutdown: CancellationToken,
-    ) -> Self {
+    ) -> Arc<Self> {
         let (peers, ownerless) = (Mutex::default(), SendQueue::default());
         let (token, trust) = (OnceLock::new(), OnceLock::new());
-        Self {
-            shared: Arc::new(Shared {
-                shares,
-                resolver,
-                port,
-                token,
-                trust,
-                services,
-                local,
-                counters,
-                peers,
-                ownerless,
-                shutdown,
-            }),
-        }
+        Arc::new(Self { shares, resolver, port, token, trust, services, local, counters, peers, ownerless, shutdown })
     }
 
     /// Presents this token to every peer dialled from now on. The first one given stays.
     pub fn present(&self, token: TokenFile) {
-        let _ = self.shared.token.set(token);
+        let _ = self.token.set(token);
     }
 
     /// Encrypts links from now on, and requires that peers' certificates prove this. `allow_plain`: a peer without TLS
     /// is linked in plain. The first setting given stays.
     pub fn believe(&self, trust: Trust, allow_plain: bool) {
-        let _ = self.shared.trust.set((trust, allow_plain));
-    }
-
-    pub(super) fn resolver(&self) -> &dyn Resolve {
-        &*self.shared.resolver
-    }
-
-    pub(super) fn token(&self) -> Option<&TokenFile> {
-        self.shared.token.get()
-    }
-
-    pub(super) fn trust(&self) -> Option<&Trust> {
-        self.shared.trust.get().map(|(trust, _)| trust)
+        let _ = self.trust.set((trust, allow_plain));
     }
 
     /// Returns the number of links.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.shared.peers.lock().len()
+        self.peers.lock().len()
     }
 
     /// Executes a routing decision about a stat that was received with this mark.
-    pub fn pass(&self, onward: Route<Instance>, message: WireStatMessage, came: Option<Forwarded<Instance>>) {
+    pub fn pass(
+        self: &Arc<Self>,
+        onward: Route<Instance>,
+        message: WireStatMessage,
+        came: Option<Forwarded<Instance>>,
+    ) {
         self.carry_out(onward, WaitingStat { message, came, expires: Instant::now() + KEEP });
     }
 
     /// Forwards an attestation of an activator with these names to every peer.
-    pub fn attest(&self, namespace: &str, names: [&str; 2]) {
-        for holder in self.shared.shares.others() {
+    pub fn attest(self: &Arc<Self>, namespace: &str, names: [&str; 2]) {
+        for holder in self.shares.others() {
             let peer = self.peer(&holder, Hop::First);
             for name in names {
                 let (message, expires) = (common::wire::attestation(namespace, name), Instant::now() + HEARD_WITHIN);
-                self.shared.push(&peer.queue, WaitingStat { message, came: None, expires });
+                self.push(&peer.queue, WaitingStat { message, came: None, expires });
             }
         }
     }
 
     /// Maintains links to the holders of buckets, and finds owners for stats without one, until shutdown.
-    pub async fn run(&self) {
-        let shared = &self.shared;
-        let mut changes = common_controller::Leadership::changes(&shared.shares);
+    pub async fn run(self: &Arc<Self>) {
+        let mut changes = common_controller::Leadership::changes(&self.shares);
         loop {
             self.follow_leases();
-            let rerouted = shared.ownerless.take(QUEUE_MAX);
+            let rerouted = self.ownerless.take(QUEUE_MAX);
             let idle = rerouted.is_empty();
             for waiting in rerouted {
                 self.reroute(waiting);
             }
             tokio::select! {
-                () = shared.shutdown.cancelled() => return,
+                () = self.shutdown.cancelled() => return,
                 Ok(()) = changes.changed() => {}
-                () = shared.ownerless.arrived.notified(), if idle => {}
+                () = self.ownerless.arrived.notified(), if idle => {}
                 () = sleep(RETRY), if !idle => {}
             }
         }
     }
 
     /// Makes the links match the holders of buckets.
-    fn follow_leases(&self) {
-        let holders = self.shared.shares.others();
-        self.shared.peers.lock().retain(|(holder, _), peer| {
+    fn follow_leases(self: &Arc<Self>) {
+        let holders = self.shares.others();
+        self.peers.lock().retain(|(holder, _), peer| {
             let stays = holders.contains(holder) && peer.urls == self.urls(holder);
             if !stays {
                 peer.retired.cancel(); // Its task returns the waiting entries.
@@ -219,8 +192,8 @@ impl Peers {
 
     /// Returns the URLs of a holder, in order of preference.
     pub(super) fn urls(&self, holder: &Instance) -> Vec<String> {
-        let Shared { shares, services, port, .. } = &*self.shared;
-        let schemes: &[_] = match self.shared.trust.get() {
+        let Self { shares, services, port, .. } = self;
+        let schemes: &[_] = match self.trust.get() {
             None => &["ws"],
             Some((_, false)) => &["wss"],
             Some((_, true)) => &["wss", "ws"],
@@ -240,33 +213,32 @@ impl Peers {
         schemes.iter().flat_map(with).collect()
     }
 
-    fn reroute(&self, waiting: WaitingStat) {
-        let shared = &self.shared;
+    fn reroute(self: &Arc<Self>, waiting: WaitingStat) {
         let left = waiting.expires.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return shared.counters.dropped(Dropped::Expired, 1);
+            return self.counters.dropped(Dropped::Expired, 1);
         }
         let key = RevisionKey::new(waiting.message.namespace.as_str(), waiting.message.name.as_str());
         let held = KEEP.saturating_sub(left);
-        self.carry_out(route(shared.shares.owner(&key), waiting.came.as_ref(), held), waiting);
+        self.carry_out(route(self.shares.owner(&key), waiting.came.as_ref(), held), waiting);
     }
 
-    fn carry_out(&self, onward: Route<Instance>, waiting: WaitingStat) {
+    fn carry_out(self: &Arc<Self>, onward: Route<Instance>, waiting: WaitingStat) {
         match onward {
-            Route::Record => self.shared.local.accept(waiting.message),
-            Route::Send(holder, hop) => self.shared.push(&self.peer(&holder, hop).queue, waiting),
-            Route::Hold => self.shared.push(&self.shared.ownerless, waiting),
-            Route::Drop => self.shared.counters.dropped(Dropped::Misrouted, 1),
+            Route::Record => self.local.accept(waiting.message),
+            Route::Send(holder, hop) => self.push(&self.peer(&holder, hop).queue, waiting),
+            Route::Hold => self.push(&self.ownerless, waiting),
+            Route::Drop => self.counters.dropped(Dropped::Misrouted, 1),
         }
     }
 
-    fn peer(&self, holder: &Instance, hop: Hop) -> Arc<PeerLink> {
-        let mut peers = self.shared.peers.lock();
+    fn peer(self: &Arc<Self>, holder: &Instance, hop: Hop) -> Arc<PeerLink> {
+        let mut peers = self.peers.lock();
         let link = (holder.clone(), hop);
         if let Some(peer) = peers.get(&link) {
             return peer.clone();
         }
-        let (urls, queue, retired) = (self.urls(holder), SendQueue::default(), self.shared.shutdown.child_token());
+        let (urls, queue, retired) = (self.urls(holder), SendQueue::default(), self.shutdown.child_token());
         let peer = Arc::new(PeerLink { urls, queue, retired });
         peers.insert(link, peer.clone());
         tokio::spawn(self.clone().carry(holder.clone(), hop, peer.clone()));
@@ -274,18 +246,17 @@ impl Peers {
     }
 
     /// Sends one peer's queue until it is retired, then returns the remaining entries.
-    async fn carry(self, holder: Instance, hop: Hop, peer: Arc<PeerLink>) {
-        let headers = forwarded::headers(hop, self.shared.shares.me());
-        let token = self.shared.token.get().cloned();
+    async fn carry(self: Arc<Self>, holder: Instance, hop: Hop, peer: Arc<PeerLink>) {
+        let headers = forwarded::headers(hop, self.shares.me());
+        let token = self.token.get().cloned();
         let (trust, allow_plain) =
-            self.shared.trust.get().cloned().map_or((None, true), |(trust, plain)| (Some(trust), plain));
+            self.trust.get().cloned().map_or((None, true), |(trust, plain)| (Some(trust), plain));
         let config = Config { headers, token, trust, allow_plain, ..Config::default() };
-        match DurableSender::start(peer.urls.clone(), self.shared.resolver.clone(), config, peer.retired.child_token())
-        {
+        match DurableSender::start(peer.urls.clone(), self.resolver.clone(), config, peer.retired.child_token()) {
             Ok(link) => self.drain(&link, &peer).await,
             Err(error) => tracing::error!(%holder, %error, "peer cannot be linked"),
         }
-        peer.queue.close().into_iter().for_each(|waiting| self.shared.push_ownerless(waiting));
+        peer.queue.close().into_iter().for_each(|waiting| self.push_ownerless(waiting));
     }
 
     /// Sends entries until the link is retired. A frame in progress is not abandoned: the peer's token ends the link
@@ -293,7 +264,7 @@ impl Peers {
     async fn drain(&self, link: &DurableSender, peer: &PeerLink) {
         let mut connected = link.connected();
         while !peer.retired.is_cancelled() {
-            self.shared.expire(&peer.queue);
+            self.expire(&peer.queue);
             if peer.queue.is_empty() {
                 tokio::select! {
                     () = peer.retired.cancelled() => {}
@@ -315,13 +286,11 @@ impl Peers {
         let batch = peer.queue.take(BATCH_MAX);
         let messages = batch.iter().map(|waiting| waiting.message.clone()).collect();
         match link.send(common::wire::encode(&WireStatMessages { messages }).into()).await {
-            Ok(()) => self.shared.counters.forwarded(batch.len()),
+            Ok(()) => self.counters.forwarded(batch.len()),
             Err(_) => peer.queue.give_back(batch),
         }
     }
-}
 
-impl Shared {
     fn push(&self, queue: &SendQueue, entry: WaitingStat) {
         let mut waiting = queue.waiting.lock();
         if waiting.is_closed {
@@ -409,7 +378,7 @@ mod tests {
         let peers = Peers::new(shares, Arc::new(Dns), 8080, None, Arc::new(Nobody), counters, shutdown);
         let push = |queue: &SendQueue, stat: Option<Stat>| {
             let message = WireStatMessage { stat, ..WireStatMessage::default() };
-            peers.shared.push(queue, WaitingStat { message, came: None, expires: Instant::now() + KEEP });
+            peers.push(queue, WaitingStat { message, came: None, expires: Instant::now() + KEEP });
         };
         let queue = SendQueue::default();
         push(&queue, Some(Stat::default()));
@@ -417,6 +386,6 @@ mod tests {
         push(&queue, Some(Stat::default()));
         push(&queue, None);
         assert!(queue.is_empty());
-        assert_eq!(peers.shared.ownerless.take(QUEUE_MAX).len(), 1);
+        assert_eq!(peers.ownerless.take(QUEUE_MAX).len(), 1);
     }
 }

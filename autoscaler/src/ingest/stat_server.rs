@@ -38,7 +38,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::asking::{ASKED, Questions};
+use super::asking::{ASKED, Responder};
 use super::counters::{BadFrame, Counters};
 use super::forwarded;
 use super::unfinished::{self, Metered, Unfinished};
@@ -68,7 +68,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::ProtocolError;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
@@ -116,9 +116,15 @@ pub struct Origin {
 /// Stat server bound to its port.
 pub struct StatServer {
     listener: TcpListener,
+    access: Access,
+}
+
+/// Conditions of access, each optional.
+#[derive(Clone, Default)]
+struct Access {
     gate: Option<Arc<Gate>>,
     tls: Option<StatServerTls>,
-    questions: Option<Arc<dyn Questions>>,
+    responder: Option<Responder>,
     can_act: Option<CancellationToken>,
 }
 
@@ -130,27 +136,31 @@ impl StatServer {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = listen(address)
             .map_err(|error| io::Error::new(error.kind(), format!("stat port {address} cannot be bound: {error}")))?;
-        Ok(Self { listener, gate: None, tls: None, questions: None, can_act: None })
+        Ok(Self { listener, access: Access::default() })
     }
 
     /// Requires tokens of stat senders.
-    pub fn guarded(self, gate: Gate) -> Self {
-        Self { gate: Some(Arc::new(gate)), ..self }
+    pub fn guarded(mut self, gate: Gate) -> Self {
+        self.access.gate = Some(Arc::new(gate));
+        self
     }
 
     /// Enables TLS.
-    pub fn encrypted(self, tls: StatServerTls) -> Self {
-        Self { tls: Some(tls), ..self }
+    pub fn encrypted(mut self, tls: StatServerTls) -> Self {
+        self.access.tls = Some(tls);
+        self
     }
 
     /// Serves queries of other autoscalers.
-    pub fn answering(self, questions: Arc<dyn Questions>) -> Self {
-        Self { questions: Some(questions), ..self }
+    pub fn answering(mut self, responder: Responder) -> Self {
+        self.access.responder = Some(responder);
+        self
     }
 
     /// Reports not ready until `can_act` is cancelled.
-    pub fn ready_once(self, can_act: CancellationToken) -> Self {
-        Self { can_act: Some(can_act), ..self }
+    pub fn ready_once(mut self, can_act: CancellationToken) -> Self {
+        self.access.can_act = Some(can_act);
+        self
     }
 
     /// Returns the address it listens on.
@@ -163,21 +173,9 @@ impl StatServer {
 
     /// Serves until `shutdown`, then closes every connection; returns when they are closed, within [`CLOSE_PATIENCE`].
     pub async fn serve(self, sink: Arc<dyn Sink>, counters: Counters, shutdown: CancellationToken) {
-        let Self { listener, gate, tls, questions, can_act } = self;
         let (streams, unfinished) = (Shares::new(STREAMS, GivesWay::Youngest), unfinished::shares());
-        let (tasks, until) = (TaskTracker::new(), shutdown.clone());
-        let server = Server {
-            sink,
-            counters,
-            gate,
-            tls,
-            questions,
-            can_act,
-            streams,
-            unfinished,
-            shutdown,
-            tasks: tasks.clone(),
-        };
+        let (Self { listener, access }, tasks, until) = (self, TaskTracker::new(), shutdown.clone());
+        let server = Server { sink, counters, access, streams, unfinished, shutdown, tasks: tasks.clone() };
         // The listener is closed at once, so that peers connect elsewhere.
         let acceptor = Acceptor::new(listener, "stat", CONNECTIONS);
         let connections = acceptor.serve(until, |stream, ip| server.clone().connection(stream, ip)).await;
@@ -193,10 +191,7 @@ impl StatServer {
 struct Server {
     sink: Arc<dyn Sink>,
     counters: Counters,
-    gate: Option<Arc<Gate>>,
-    tls: Option<StatServerTls>,
-    questions: Option<Arc<dyn Questions>>,
-    can_act: Option<CancellationToken>,
+    access: Access,
     streams: Arc<Shares>,
     unfinished: Arc<Shares>,
     shutdown: CancellationToken,
@@ -217,7 +212,7 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE);
         let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
-        let Some(tls) = self.tls.clone() else { return self.exchanges(stream, ip, Way::Open).await };
+        let Some(tls) = self.access.tls.clone() else { return self.exchanges(stream, ip, Way::Open).await };
         match timeout(HEAD_TIMEOUT, tls::speaks_tls(&stream)).await {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => {
@@ -271,15 +266,15 @@ impl Server {
         {
             return status(StatusCode::OK);
         }
-        if let Some(questions) = self.questions.as_ref().filter(|_| request.uri().path().starts_with(ASKED)) {
-            return self.question(&**questions, &request, ip).await;
+        if let Some(responder) = self.access.responder.as_ref().filter(|_| request.uri().path().starts_with(ASKED)) {
+            return self.question(responder, &request, ip).await;
         }
-        let accept = match check_upgrade(&request) {
-            Ok(accept) => accept,
+        let accepted = match check_upgrade(&request) {
+            Ok(accepted) => accepted,
             Err(refusal) => return *refusal,
         };
         let forwarded = forwarded::read(request.headers());
-        let peer = match &self.gate {
+        let peer = match &self.access.gate {
             Some(gate) => gate.admit(bearer(request.headers()), forwarded.is_some(), ip).await.map(Some),
             None => Ok(None),
         };
@@ -307,31 +302,21 @@ impl Server {
                 () = share.lost() => {}
             }
         });
-        let mut response = status(StatusCode::SWITCHING_PROTOCOLS);
-        let headers = response.headers_mut();
-        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-        headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
-        response
+        accepted
     }
 
     /// Returns the status of a kubelet's probe.
     fn health(&self, path: &str) -> StatusCode {
-        let waits = self.can_act.as_ref().is_some_and(|can_act| !can_act.is_cancelled());
+        let waits = self.access.can_act.as_ref().is_some_and(|can_act| !can_act.is_cancelled());
         if waits && path == READY { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
     }
 
     /// Handles a query, from another autoscaler only.
-    async fn question(
-        &self,
-        questions: &dyn Questions,
-        request: &Request<Incoming>,
-        ip: IpAddr,
-    ) -> Response<Full<Bytes>> {
+    async fn question(&self, responder: &Responder, request: &Request<Incoming>, ip: IpAddr) -> Response<Full<Bytes>> {
         if request.method() != Method::GET {
             return status(StatusCode::METHOD_NOT_ALLOWED);
         }
-        match &self.gate {
+        match &self.access.gate {
             // Requires a forwarder's token: an activator is rejected.
             Some(gate) => match gate.admit(bearer(request.headers()), true, ip).await {
                 Ok(_) => {}
@@ -346,7 +331,7 @@ impl Server {
             }
         }
         let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-        questions.answer(path.to_owned()).await
+        responder(path.to_owned()).await
     }
 
     async fn read(self, upgraded: Upgraded, origin: Origin) {
@@ -441,39 +426,26 @@ fn host(request: &Request<Incoming>) -> &str {
     header.or_else(|| request.uri().authority().map(|authority| authority.as_str())).unwrap_or_default()
 }
 
-/// Returns the value of `Sec-WebSocket-Accept`, or the rejection that upstream's library would send.
-fn check_upgrade(request: &Request<Incoming>) -> Result<HeaderValue, Box<Response<Full<Bytes>>>> {
-    let headers = request.headers();
-    if !has_token(headers, &header::CONNECTION, "upgrade") {
-        return Err(refuse(StatusCode::BAD_REQUEST, "not a WebSocket handshake: no `Connection: upgrade`"));
+/// Checks a WebSocket handshake. Returns the response that accepts it.
+fn check_upgrade(request: &Request<Incoming>) -> Result<Response<Full<Bytes>>, Box<Response<Full<Bytes>>>> {
+    let accepted = create_response_with_body(request, Full::default).map_err(|error| {
+        let status = match &error {
+            WsError::Protocol(ProtocolError::WrongHttpMethod) => StatusCode::METHOD_NOT_ALLOWED,
+            WsError::Protocol(ProtocolError::MissingUpgradeWebSocketHeader) => StatusCode::UPGRADE_REQUIRED,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        let mut refusal = refuse(status, error.to_string());
+        if status == StatusCode::UPGRADE_REQUIRED {
+            refusal.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        }
+        refusal
+    })?;
+    match request.headers().get(header::ORIGIN) {
+        Some(origin) if !same_origin(origin, host(request)) => {
+            Err(refuse(StatusCode::FORBIDDEN, "the origin is not this host"))
+        }
+        _ => Ok(accepted),
     }
-    if !has_token(headers, &header::UPGRADE, "websocket") {
-        let mut refusal = refuse(StatusCode::UPGRADE_REQUIRED, "not a WebSocket handshake: no `Upgrade: websocket`");
-        refusal.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-        return Err(refusal);
-    }
-    if request.method() != Method::GET {
-        return Err(refuse(StatusCode::METHOD_NOT_ALLOWED, "a WebSocket handshake is a GET"));
-    }
-    if !has_token(headers, &header::SEC_WEBSOCKET_VERSION, "13") {
-        return Err(refuse(StatusCode::BAD_REQUEST, "only version 13 of the WebSocket protocol is spoken"));
-    }
-    if let Some(origin) = headers.get(header::ORIGIN)
-        && !same_origin(origin, host(request))
-    {
-        return Err(refuse(StatusCode::FORBIDDEN, "the origin is not this host"));
-    }
-    match headers.get(header::SEC_WEBSOCKET_KEY) {
-        // 16 bytes in base 64.
-        Some(key) if key.len() == 24 => HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
-            .map_err(|_| refuse(StatusCode::BAD_REQUEST, "`Sec-WebSocket-Key` cannot be used")),
-        _ => Err(refuse(StatusCode::BAD_REQUEST, "`Sec-WebSocket-Key` must hold 16 bytes in base 64")),
-    }
-}
-
-fn has_token(headers: &HeaderMap, name: &header::HeaderName, token: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
 }
 
 fn same_origin(origin: &HeaderValue, host: &str) -> bool {
@@ -487,8 +459,8 @@ fn status(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-fn refuse(code: StatusCode, reason: &'static str) -> Box<Response<Full<Bytes>>> {
+fn refuse(code: StatusCode, reason: impl Into<Bytes>) -> Box<Response<Full<Bytes>>> {
     let mut response = status(code);
-    *response.body_mut() = Full::new(Bytes::from_static(reason.as_bytes()));
+    *response.body_mut() = Full::new(reason.into());
     Box::new(response)
 }

@@ -47,11 +47,10 @@ pub(super) struct Components {
     pub(super) pods: Arc<PodIndex>,
     attestations: Arc<Attestations>,
     pub(super) multiscaler: Arc<Multiscaler>,
-    pub(super) peers: Peers,
+    pub(super) peers: Arc<Peers>,
     ingest: Arc<Ingest>,
     scraper: Scraper,
     limiter: WriteLimiter,
-    dashboard: Option<Dashboard>,
 }
 
 impl Components {
@@ -62,7 +61,7 @@ impl Components {
         (stat_port, tracing): (u16, Option<Tracing>),
         configs: &Configs,
         tokens: &Tokens,
-    ) -> anyhow::Result<Self> {
+    ) -> Self {
         let profile = options.front_end.profile();
         let (clock, requests, metrics) = (Clock::system(), Requests::new(), Metrics::default());
         let collector = Arc::new(Collector::new(clock.clone(), requests.clone()));
@@ -101,17 +100,7 @@ impl Components {
         let limiter = WriteLimiter::new(options.api_rate);
         seen::leases(&metrics, shares.clone());
         seen::writes(&metrics, limiter.clone());
-        let parts = dashboard::Parts {
-            multiscaler: multiscaler.clone(),
-            collector: collector.clone(),
-            pods: pods.clone(),
-            shares: shares.clone(),
-            peers: peers.clone(),
-            clock: clock.clone(),
-            me: options.pod_name.clone(),
-        };
-        let dashboard = options.dashboard.clone().map(|settings| Dashboard::new(settings, parts)).transpose()?;
-        Ok(Self {
+        Self {
             shares,
             clock,
             requests,
@@ -124,26 +113,42 @@ impl Components {
             ingest,
             scraper,
             limiter,
-            dashboard,
-        })
-    }
-
-    /// Serves the dashboard, if there is one, until `shutdown`. It shows `objects`, and reads their pods with
-    /// `client`.
-    pub(super) fn show(
-        &mut self,
-        objects: Arc<dyn Objects>,
-        client: Client,
-        tasks: &TaskTracker,
-        shutdown: &CancellationToken,
-    ) {
-        if let Some(dashboard) = self.dashboard.take() {
-            dashboard.start(objects, client, tasks, shutdown);
         }
     }
 
+    /// Binds the dashboard, if there is one. It shows `objects`, and reads their pods with `client`.
+    ///
+    /// # Errors
+    /// Its address cannot be bound.
+    pub(super) fn dashboard(
+        &self,
+        options: &Options,
+        objects: Option<Arc<dyn Objects>>,
+        client: &Client,
+    ) -> anyhow::Result<Option<Dashboard>> {
+        let Some((settings, objects)) = options.dashboard.clone().zip(objects) else { return Ok(None) };
+        let parts = dashboard::Parts {
+            objects,
+            client: client.clone(),
+            multiscaler: self.multiscaler.clone(),
+            collector: self.collector.clone(),
+            pods: self.pods.clone(),
+            shares: self.shares.clone(),
+            peers: self.peers.clone(),
+            clock: self.clock.clone(),
+            me: options.pod_name.clone(),
+        };
+        Dashboard::new(settings, parts).map(Some)
+    }
+
     /// Starts the background tasks.
-    pub(super) fn spawn(&self, client: &Client, options: &Options, server: StatServer, tokens: &Tokens) -> TaskTracker {
+    pub(super) fn spawn(
+        &self,
+        client: &Client,
+        options: &Options,
+        (server, dashboard): (StatServer, Option<Dashboard>),
+        tokens: &Tokens,
+    ) -> TaskTracker {
         let (front_end, tasks) = (&options.front_end, TaskTracker::new());
         tasks.spawn(pods::run(client.clone(), front_end.decides().pods(), self.pods.clone(), tokens.last.clone()));
         let (activators, namespace) = (self.attestations.clone(), options.system_namespace.clone());
@@ -169,8 +174,12 @@ impl Components {
             }
             None => server,
         };
-        let server = match &self.dashboard {
-            Some(dashboard) => server.answering(dashboard.questions()),
+        let server = match dashboard {
+            Some(dashboard) => {
+                let responder = dashboard.responder();
+                dashboard.start(&tasks, &tokens.stop);
+                server.answering(responder)
+            }
             None => server,
         };
         tasks.spawn(server.serve(self.ingest.clone(), counters, tokens.stop.clone()));
@@ -179,16 +188,16 @@ impl Components {
 
     pub(super) fn wiring(
         &self,
-        options: Options,
+        options: &Options,
         client: Client,
         resolver: Arc<dyn Resolve>,
         configs: Configs,
     ) -> Wiring {
         Wiring {
-            system_namespace: options.system_namespace,
-            cluster_domain: options.cluster_domain,
+            system_namespace: options.system_namespace.clone(),
+            cluster_domain: options.cluster_domain.clone(),
             limiter: self.limiter.clone(),
-            on_scale: options.on_scale,
+            on_scale: options.on_scale.clone(),
             client,
             resolver,
             ports: Ports {

@@ -95,7 +95,7 @@ pub async fn run(
         false => None,
     };
     let around = (stat_port, tracing.clone());
-    let mut components = Components::new(&options, shares, resolver.clone(), around, &configs, &tokens)?;
+    let components = Components::new(&options, shares, resolver.clone(), around, &configs, &tokens);
     configs.refusals.register(&components.metrics);
     tokio::spawn(tell_of_edits(
         options.process.config_maps.leader_election.clone(),
@@ -113,14 +113,10 @@ pub async fn run(
         admin: options.admin,
     };
     let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;
-    let tasks = components.spawn(&client, &options, server, &tokens);
-
-    let (front_end, looks) = (options.front_end.clone(), client.clone());
-    let reconcilers =
-        front_end.decides().reconcilers(components.wiring(options, client, resolver, configs), &tokens.stop);
-    if let Some(objects) = reconcilers.shown() {
-        components.show(objects, looks, &tasks, &tokens.stop);
-    }
+    let wiring = components.wiring(&options, client.clone(), resolver, configs);
+    let reconcilers = options.front_end.decides().reconcilers(wiring, &tokens.stop);
+    let dashboard = components.dashboard(&options, reconcilers.shown(), &client)?;
+    let tasks = components.spawn(&client, &options, (server, dashboard), &tokens);
     tokio::select! {
         () = shutdown.cancelled() => {}
         () = components.pods.synced() => reconcilers.run(&tokens.listed, tokens.stop.clone()).await,

@@ -11,7 +11,7 @@ pub(in super::super) fn asleep(name: &str) -> Summary {
         state: State::Asleep,
         since: None,
         paused: false,
-        pods: Pods { ready: 0, actual: 0, desired: Some(0) },
+        pods: serde_json::json!({"ready": 0, "actual": 0, "desired": 0}),
         min: Some(0),
         max: None,
         requests_per_second: 0.0,
@@ -21,7 +21,7 @@ pub(in super::super) fn asleep(name: &str) -> Summary {
         ready: None,
         last_wake: None,
         owner: "as-0".into(),
-        saved: Some(SavedView { pod_seconds: 720.0, pods: 1, since: "".into(), money: None }),
+        saved: Some(Saved { pod_seconds: 720.0, pods: 1, since: "".into(), money: None }),
         next_change: None,
         recent: None,
     }
