@@ -8,13 +8,13 @@
 //! - A stat for a revision that is not collected here is dropped and counted: its owner may be about to change.
 //! - A revision without pods has nothing to scrape; [`scraper`] skips it at the cost of a lookup.
 //! - Missing endpoints, and Services that keep leading to the same pods, may be transient. They are reported only if
-//!   the third consecutive scrape has the same result ([`DOUBTS_MAX`]). Upstream reports each one, and so writes a
-//!   status each second.
+//!   the third consecutive scrape has the same result ([`TRANSIENT_FAILURES_MAX`]). Upstream reports each one, and so
+//!   writes a status each second.
 //! - Without a scrape target an empty window means zero load; with one it means missing data.
 
 pub mod scraper;
 
-use crate::scale::{CollectSpec, Collection, CollectionHealth, ObservedPorts, Onlooker, Requests};
+use crate::scale::{CollectSpec, Collection, CollectionHealth, LoadObserver, ObservedPorts, Requests};
 use autoscaler_core::decider::{Load, Unknown};
 use autoscaler_core::metrics::{Metrics, MetricsSpec, RejectedStat};
 use common::RevisionKey;
@@ -32,7 +32,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Consecutive scrapes without new data that are tolerated before the Metric reports it.
-pub const DOUBTS_MAX: u32 = 2;
+pub const TRANSIENT_FAILURES_MAX: u32 = 2;
 
 /// Measurements of all revisions of this process.
 pub struct Collector {
@@ -40,7 +40,7 @@ pub struct Collector {
     clock: Clock,
     requests: Requests,
     /// Observer of recorded stats.
-    onlooker: OnceLock<Arc<dyn Onlooker>>,
+    observer: OnceLock<Arc<dyn LoadObserver>>,
     /// Queue of revisions with new observations about their ports.
     ports: OnceLock<Requests>,
 }
@@ -51,7 +51,7 @@ struct Collected {
     metrics: Metrics,
     health: CollectionHealth,
     /// Consecutive scrapes with a possibly transient failure.
-    doubts: u32,
+    transient_failures: u32,
     /// Set while a scrape is running.
     scraping: bool,
     /// Time until which a mesh is assumed to hide the pods.
@@ -81,8 +81,8 @@ impl Collected {
     /// Sets the health, unless the change may be transient. Returns whether it has changed.
     fn set_health(&mut self, health: CollectionHealth) -> bool {
         let in_doubt = matches!(health, CollectionHealth::NoEndpoints(_) | CollectionHealth::DidNotReceiveStat(_));
-        self.doubts = if in_doubt { self.doubts.saturating_add(1) } else { 0 };
-        let news = self.health != health && !(1..=DOUBTS_MAX).contains(&self.doubts);
+        self.transient_failures = if in_doubt { self.transient_failures.saturating_add(1) } else { 0 };
+        let news = self.health != health && !(1..=TRANSIENT_FAILURES_MAX).contains(&self.transient_failures);
         if news {
             self.health = health;
         }
@@ -92,7 +92,7 @@ impl Collected {
 
 /// Parameters of a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Question {
+struct ScrapeParameters {
     /// Length of the stable window.
     window: Duration,
     /// Service in front of the pods.
@@ -115,12 +115,12 @@ pub enum Recorded {
 impl Collector {
     /// Creates an empty table. Revisions whose health changes are added to `requests`.
     pub fn new(clock: Clock, requests: Requests) -> Self {
-        Self { revisions: DashMap::new(), clock, requests, onlooker: OnceLock::new(), ports: OnceLock::new() }
+        Self { revisions: DashMap::new(), clock, requests, observer: OnceLock::new(), ports: OnceLock::new() }
     }
 
-    /// Reports recorded stats to `onlooker` from now on. The first observer stays.
-    pub fn tell(&self, onlooker: Arc<dyn Onlooker>) {
-        let _ = self.onlooker.set(onlooker);
+    /// Reports recorded stats to `observer` from now on. The first observer stays.
+    pub fn tell(&self, observer: Arc<dyn LoadObserver>) {
+        let _ = self.observer.set(observer);
     }
 
     /// Records a stat at its own time, or at `now` if it has none.
@@ -128,9 +128,9 @@ impl Collector {
         let Some(collected) = self.get(key) else { return Recorded::Unknown };
         let recorded = collected.lock().metrics.record(stat, now);
         if recorded.is_ok()
-            && let Some(onlooker) = self.onlooker.get()
+            && let Some(observer) = self.observer.get()
         {
-            onlooker.measured(key, stat);
+            observer.measured(key, stat);
         }
         recorded.map_or_else(Recorded::Refused, |()| Recorded::Yes)
     }
@@ -138,8 +138,8 @@ impl Collector {
     /// Records further observations of a revision, if it is collected here.
     pub fn seen(&self, key: &RevisionKey, seen: &Seen) {
         let Some(collected) = self.get(key) else { return };
-        if let Some(onlooker) = self.onlooker.get() {
-            onlooker.seen(key, seen);
+        if let Some(observer) = self.observer.get() {
+            observer.seen(key, seen);
         }
         let is_news = collected.lock().observe(seen);
         if let Some(queue) = self.ports.get().filter(|_| is_news) {
@@ -168,7 +168,7 @@ impl Collector {
     }
 
     /// Starts a scrape, unless there is nothing to scrape or the previous scrape is still running.
-    fn begin_scrape(&self, key: &RevisionKey) -> Option<Question> {
+    fn begin_scrape(&self, key: &RevisionKey) -> Option<ScrapeParameters> {
         let collected = self.get(key)?;
         let mut collected = collected.lock();
         if collected.scraping {
@@ -177,7 +177,7 @@ impl Collector {
         let target = collected.spec.scrape_target.clone()?;
         collected.scraping = true;
         let hidden = collected.hidden_until.is_some_and(|until| Instant::now() < until);
-        Some(Question { window: collected.spec.stable_window, target, hidden })
+        Some(ScrapeParameters { window: collected.spec.stable_window, target, hidden })
     }
 
     /// Records that a mesh hides the pods: for a while their Service is scraped at once.
@@ -202,8 +202,8 @@ impl Collector {
         let mut collected = collected.lock();
         collected.scraping = false;
         let refused = stat.and_then(|stat| collected.metrics.record(stat, self.clock.now()).err());
-        if let (Some(stat), None, Some(onlooker)) = (stat, &refused, self.onlooker.get()) {
-            onlooker.measured(key, stat);
+        if let (Some(stat), None, Some(observer)) = (stat, &refused, self.observer.get()) {
+            observer.measured(key, stat);
         }
         let health = refused.map_or(health, |refused| CollectionHealth::Failed(refused.to_string()));
         // The spec may have been edited meanwhile: the result then belongs to an outdated question.
@@ -232,8 +232,9 @@ impl Collection for Collector {
             Entry::Vacant(vacant) => {
                 let metrics = Metrics::new(&metrics_spec(&how));
                 let health = CollectionHealth::Healthy;
-                let (doubts, scraping, hidden_until, ports) = (0, false, None, ObservedPorts::default());
-                let collected = Collected { spec: how, metrics, health, doubts, scraping, hidden_until, ports };
+                let (transient_failures, scraping, hidden_until, ports) = (0, false, None, ObservedPorts::default());
+                let collected =
+                    Collected { spec: how, metrics, health, transient_failures, scraping, hidden_until, ports };
                 vacant.insert(Arc::new(Mutex::new(collected)));
             }
             Entry::Occupied(occupied) => {
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(collector.begin_scrape(&key), None, "nothing to scrape");
         collector.ensure(&key, spec(Some("a-private")));
         let window = Duration::from_secs(60);
-        let question = Question { window, target: "a-private".into(), hidden: false };
+        let question = ScrapeParameters { window, target: "a-private".into(), hidden: false };
         assert_eq!(collector.begin_scrape(&key), Some(question));
         assert_eq!(collector.begin_scrape(&key), None, "the former one is under way");
         for _ in 0..2 {

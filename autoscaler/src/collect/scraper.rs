@@ -31,7 +31,7 @@ mod samples;
 #[cfg(test)]
 mod tests;
 
-use super::{Collector, Question};
+use super::{Collector, ScrapeParameters};
 use crate::pods::{PodIndex, ScrapeTarget};
 use crate::scale::CollectionHealth;
 use autoscaler_core::sample;
@@ -136,19 +136,19 @@ impl Scraper {
             tracing::debug!(%key, "skipping a scrape: too many are under way");
             return;
         };
-        if let Some(question) = self.collector.begin_scrape(&key) {
+        if let Some(parameters) = self.collector.begin_scrape(&key) {
             let scraper = self.clone();
             tasks.spawn(async move {
                 let _place = place;
-                scraper.scrape(&key, targets, question).await;
+                scraper.scrape(&key, targets, parameters).await;
             });
         }
     }
 
-    async fn scrape(&self, key: &RevisionKey, targets: Vec<ScrapeTarget>, question: Question) {
+    async fn scrape(&self, key: &RevisionKey, targets: Vec<ScrapeTarget>, parameters: ScrapeParameters) {
         let start = Instant::now();
         let population = targets.len();
-        let samples = self.sample(key, targets, &question).await;
+        let samples = self.sample(key, targets, &parameters).await;
         if let Some(duration) = (self.durations)(key) {
             duration.observe(start.elapsed().as_secs_f64());
         }
@@ -159,16 +159,16 @@ impl Scraper {
         self.collector.end_scrape(key, sample::combine(&samples.stats, population).as_ref(), health(&samples));
     }
 
-    async fn sample(&self, key: &RevisionKey, targets: Vec<ScrapeTarget>, question: &Question) -> Samples {
+    async fn sample(&self, key: &RevisionKey, targets: Vec<ScrapeTarget>, parameters: &ScrapeParameters) -> Samples {
         let network = self.network.borrow().clone();
-        let host = format!("{}.{}", question.target, key.namespace());
+        let host = format!("{}.{}", parameters.target, key.namespace());
         let service = Service { name: format!("{host}.svc.{}", self.cluster_domain), host };
-        let (population, window) = (targets.len(), question.window);
+        let (population, window) = (targets.len(), parameters.window);
         let addressable = network.mesh_pod_addressability;
         let ask_service = match network.mesh_mode {
             MeshMode::Enabled => true,
             MeshMode::Disabled => false,
-            MeshMode::Auto => question.hidden && !addressable,
+            MeshMode::Auto => parameters.hidden && !addressable,
         };
         if ask_service {
             return samples::from_service(&self.http, &service, population, window).await;

@@ -1,6 +1,6 @@
 //! All details of one workload, as JSON.
 
-use super::own::Own;
+use super::local::LocalReplica;
 use super::records::{Record, time};
 use crate::explain;
 use autoscaler_core::history::{Entry, Outcome, words};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// Maximum number of events.
 const EVENTS_MAX: usize = 40;
 
-impl Own {
+impl LocalReplica {
     /// Returns everything known here of a workload; none: there is no such object.
     pub(super) fn detail(&self, key: &RevisionKey) -> Option<Value> {
         let looked = self.parts.objects.look(key)?;

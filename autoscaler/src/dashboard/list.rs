@@ -1,7 +1,7 @@
 //! The list of workloads, complete or as changes since an earlier list. It combines this process's rows with those of
 //! the other replicas; a workload without a responding owner is shown from its object.
 
-use super::own::Own;
+use super::local::LocalReplica;
 use super::records::time;
 use super::replicas::{Replica, name};
 use super::table::Changes;
@@ -31,7 +31,7 @@ impl Scope {
 ///
 /// The position is a time. Unless all replicas have responded, it stays where it was, so that the next list includes
 /// the changes of those that respond again.
-pub(super) async fn list(own: &Own, scope: &Scope) -> String {
+pub(super) async fn list(own: &LocalReplica, scope: &Scope) -> String {
     let (position, Changes { is_full, changed, gone }) = {
         let table = own.pass().await;
         (table.position(), table.since(scope.after))

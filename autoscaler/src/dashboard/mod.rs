@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! stats, wakes, decisions ─▶ records (one ring of samples each) ─┐
-//! pods, objects ─────────────────────────────────────────────────┴▶ own ─▶ table (changes)
+//! pods, objects ─────────────────────────────────────────────────┴▶ local ─▶ table (changes)
 //!                                                                    │
 //!        page/, clients ◀── server ◀── list, detail ◀────────────────┴── replicas ◀─▶ the other replicas
 //! ```
@@ -14,7 +14,7 @@
 //!
 //! A sleeping workload has a record of some 300 bytes ([`records`]). Without a client nothing else is kept or
 //! computed; every five seconds one pass over the decision loops adds to the records. With a client, each request
-//! compares a quick hash of every workload, and summarizes those that changed or have pods ([`own`]).
+//! compares a quick hash of every workload, and summarizes those that changed or have pods ([`local`]).
 //!
 //! # Access
 //!
@@ -25,7 +25,7 @@ mod access;
 mod containers;
 mod detail;
 mod list;
-mod own;
+mod local;
 mod records;
 mod replicas;
 mod ring;
@@ -42,15 +42,15 @@ mod why;
 pub use settings::{Price, Settings};
 
 use crate::collect::Collector;
-use crate::ingest::asking::Responder;
 use crate::ingest::peers::Peers;
+use crate::ingest::queries::Responder;
 use crate::pods::PodIndex;
 use crate::reconcile::shown::Objects;
 use crate::scale::multiscaler::Multiscaler;
 use common_controller::shares::Shares;
 use common_runtime::clock::Clock;
 use kube::Client;
-use own::Own;
+use local::LocalReplica;
 use records::Records;
 use server::Server;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(crate) struct Parts {
 /// Dashboard bound to its address.
 pub(crate) struct Dashboard {
     server: Server,
-    own: Arc<Own>,
+    own: Arc<LocalReplica>,
 }
 
 impl Dashboard {
@@ -89,7 +89,7 @@ impl Dashboard {
         let records = Arc::new(Records::new(parts.clock.clone()));
         parts.collector.tell(records.clone());
         parts.multiscaler.tell(records.clone());
-        let own = Own { parts, settings, records, table: Mutex::default() };
+        let own = LocalReplica { parts, settings, records, table: Mutex::default() };
         Ok(Self { server, own: Arc::new(own) })
     }
 

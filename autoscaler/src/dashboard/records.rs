@@ -1,7 +1,7 @@
 //! Records of all workloads that this process owns.
 //!
-//! Load, wakes and activators' observations arrive as they happen ([`Onlooker`]), into one record under a short lock.
-//! In each step one pass over the decision loops adds a sample of the scale ([`Records::sample`]). When another
+//! Load, wakes and activators' observations arrive as they happen ([`LoadObserver`]), into one record under a short
+//! lock. In each step one pass over the decision loops adds a sample of the scale ([`Records::sample`]). When another
 //! process takes over a workload, its record is dropped here, and the new owner starts a new one.
 //!
 //! # Saved pod time
@@ -12,7 +12,7 @@
 
 use super::ring::{Rates, Ring, Scale};
 use super::wakes::Wakes;
-use crate::scale::Onlooker;
+use crate::scale::LoadObserver;
 use common::RevisionKey;
 use common::stat::{Seen, Stat, WAKES_MAX};
 use common::time::Timestamp;
@@ -106,7 +106,7 @@ impl Records {
     }
 }
 
-impl Onlooker for Records {
+impl LoadObserver for Records {
     fn measured(&self, key: &RevisionKey, stat: &Stat) {
         let concurrency = stat.average_concurrent_requests - stat.average_proxied_concurrent_requests;
         let requests = stat.request_count - stat.proxied_request_count;

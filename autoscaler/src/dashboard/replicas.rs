@@ -1,14 +1,14 @@
 //! Queries to the other replicas for the workloads that they own, so that any replica can show all.
 //!
-//! They use the stat port ([`crate::ingest::asking`]), and ask for all rows that changed within the last milliseconds,
+//! They use the stat port ([`crate::ingest::queries`]), and ask for all rows that changed within the last milliseconds,
 //! or for the details of one workload. Rows are passed on in their written form, without parsing.
 //!
 //! # Response format
 //!
 //! A line for each workload: its key, a tab, and its summary as JSON.
 
-use super::own::Own;
-use crate::ingest::asking::{ASKED, Responder};
+use super::local::LocalReplica;
+use crate::ingest::queries::{QUERY_PREFIX, Responder};
 use bytes::Bytes;
 use common::RevisionKey;
 use common_controller::shares::Instance;
@@ -58,7 +58,7 @@ fn parse_rows(answer: &str) -> Option<Rows> {
     answer.lines().map(row).collect()
 }
 
-impl Own {
+impl LocalReplica {
     /// Returns the other replicas that own a share, in order.
     pub(super) fn other_replicas(&self) -> Vec<Instance> {
         let mut others = self.parts.shares.others();
@@ -69,15 +69,15 @@ impl Own {
     /// Queries each replica for the rows that changed within the last milliseconds; none: for all rows.
     pub(super) async fn rows_of(&self, others: &[Instance], within: Option<i64>) -> Vec<Result<Rows, String>> {
         let within = within.map(|within| within.to_string()).unwrap_or_default();
-        let asking = others.iter().map(async |instance| {
-            let (status, body) = self.ask(instance, &format!("rows?within={within}")).await?;
+        let queries = others.iter().map(async |instance| {
+            let (status, body) = self.query(instance, &format!("rows?within={within}")).await?;
             if status != StatusCode::OK {
                 return Err(format!("it answers {status}"));
             }
             let rows = std::str::from_utf8(&body).ok().and_then(parse_rows);
             rows.ok_or_else(|| "its answer cannot be read".to_owned())
         });
-        join_all(asking).await
+        join_all(queries).await
     }
 
     /// Queries the details of one workload.
@@ -86,17 +86,17 @@ impl Own {
         instance: &Instance,
         key: &RevisionKey,
     ) -> Result<(StatusCode, Bytes), String> {
-        self.ask(instance, &format!("workloads/{key}")).await
+        self.query(instance, &format!("workloads/{key}")).await
     }
 
-    async fn ask(&self, instance: &Instance, what: &str) -> Result<(StatusCode, Bytes), String> {
-        let answer = self.parts.peers.ask(instance, &format!("{ASKED}dashboard/{what}")).await;
+    async fn query(&self, instance: &Instance, what: &str) -> Result<(StatusCode, Bytes), String> {
+        let answer = self.parts.peers.query(instance, &format!("{QUERY_PREFIX}dashboard/{what}")).await;
         answer.map_err(|error| error.to_string())
     }
 }
 
 /// Returns the responder to the other replicas' queries.
-pub(super) fn responder(own: Arc<Own>) -> Responder {
+pub(super) fn responder(own: Arc<LocalReplica>) -> Responder {
     let turns = Arc::new(Semaphore::new(ANSWERED_AT_ONCE));
     Arc::new(move |path| {
         let (own, turns) = (own.clone(), turns.clone());
@@ -108,8 +108,8 @@ pub(super) fn responder(own: Arc<Own>) -> Responder {
     })
 }
 
-async fn answer(own: &Own, path: &str) -> Response<Full<Bytes>> {
-    let asked = path.strip_prefix(ASKED).and_then(|path| path.strip_prefix("dashboard/")).unwrap_or_default();
+async fn answer(own: &LocalReplica, path: &str) -> Response<Full<Bytes>> {
+    let asked = path.strip_prefix(QUERY_PREFIX).and_then(|path| path.strip_prefix("dashboard/")).unwrap_or_default();
     if let Some(within) = asked.strip_prefix("rows?within=") {
         return text(StatusCode::OK, rows(own, within.parse().ok()).await);
     }
@@ -128,7 +128,7 @@ pub(super) fn no_such(key: &RevisionKey) -> Value {
     json!({"error": format!("there is no ZeroScaler {} in namespace {}", key.name(), key.namespace())})
 }
 
-async fn rows(own: &Own, within: Option<i64>) -> String {
+async fn rows(own: &LocalReplica, within: Option<i64>) -> String {
     let changes = {
         let table = own.pass().await;
         table.since(within.map(|within| table.position() - within - LATENCY_MS))

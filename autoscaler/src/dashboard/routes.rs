@@ -42,9 +42,9 @@ static FILES: [File; 8] = [
 
 /// Error response: a status, and its JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Nothing(pub(super) StatusCode, pub(super) String);
+pub(super) struct ErrorResponse(pub(super) StatusCode, pub(super) String);
 
-impl Nothing {
+impl ErrorResponse {
     /// Creates an error with this message.
     pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self(status, json!({"error": error.into()}).to_string())
@@ -52,9 +52,9 @@ impl Nothing {
 }
 
 /// Parses a request's method, path and query.
-pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, Nothing> {
+pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<Route, ErrorResponse> {
     if !matches!(*method, Method::GET | Method::HEAD) {
-        return Err(Nothing::new(
+        return Err(ErrorResponse::new(
             StatusCode::METHOD_NOT_ALLOWED,
             format!("{method} changes nothing here: only GET is answered"),
         ));
@@ -75,19 +75,19 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
             Some((namespace, name)) if is_name(namespace, 63) && is_name(name, 253) => {
                 Ok(route(RevisionKey::new(namespace, name)))
             }
-            _ => Err(Nothing::new(
+            _ => Err(ErrorResponse::new(
                 StatusCode::NOT_FOUND,
                 format!("{key:?} is not NAMESPACE/NAME of a ZeroScaler: /api/v1/workloads/NAMESPACE/NAME"),
             )),
         };
     }
-    Err(Nothing::new(
+    Err(ErrorResponse::new(
         StatusCode::NOT_FOUND,
         format!("nothing at {path:?}; there are /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME and its /pods"),
     ))
 }
 
-fn scope(query: Option<&str>) -> Result<Scope, Nothing> {
+fn scope(query: Option<&str>) -> Result<Scope, ErrorResponse> {
     let mut scope = Scope::default();
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
@@ -97,11 +97,11 @@ fn scope(query: Option<&str>) -> Result<Scope, Nothing> {
             Some(("namespace", namespace)) if is_name(namespace, 63) => scope.namespace = Some(namespace.to_owned()),
             Some(("namespace", other)) => {
                 let error = format!("namespace {other:?} must be the name of a namespace: a-z, 0-9 and -, 63 at most");
-                return Err(Nothing::new(StatusCode::BAD_REQUEST, error));
+                return Err(ErrorResponse::new(StatusCode::BAD_REQUEST, error));
             }
             _ => {
                 let error = format!("{pair:?} is not known; `namespace` and `after` are the parameters that there are");
-                return Err(Nothing::new(StatusCode::BAD_REQUEST, error));
+                return Err(ErrorResponse::new(StatusCode::BAD_REQUEST, error));
             }
         }
     }
@@ -121,7 +121,7 @@ mod tests {
     fn asked(method: &str, target: &str) -> Result<Route, (u16, String)> {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
-        route(&method, path, query).map_err(|Nothing(status, error)| (status.as_u16(), error))
+        route(&method, path, query).map_err(|ErrorResponse(status, error)| (status.as_u16(), error))
     }
 
     #[test]

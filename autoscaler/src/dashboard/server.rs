@@ -9,9 +9,9 @@
 use super::access::{Access, FORM_BYTES_MAX, is_public, judge, judge_form};
 use super::containers;
 use super::list::{Scope, list};
-use super::own::Own;
+use super::local::LocalReplica;
 use super::replicas::no_such;
-use super::routes::{Nothing, Route, route};
+use super::routes::{ErrorResponse, Route, route};
 use super::settings::Settings;
 use anyhow::Context;
 use bytes::Bytes;
@@ -82,7 +82,7 @@ pub(super) struct Server {
 
 #[derive(Clone)]
 struct Serving {
-    own: Arc<Own>,
+    own: Arc<LocalReplica>,
     token: Option<TokenFile>,
     turns: Arc<Semaphore>,
 }
@@ -112,7 +112,7 @@ impl Server {
     }
 
     /// Serves until `shutdown`.
-    pub(super) async fn serve(self, own: Arc<Own>, shutdown: CancellationToken) {
+    pub(super) async fn serve(self, own: Arc<LocalReplica>, shutdown: CancellationToken) {
         let serving = Serving { own, token: self.token, turns: Arc::new(Semaphore::new(LISTS_MAX)) };
         let acceptor = Acceptor::new(self.listener, "dashboard", LIMITS);
         let tasks = acceptor.serve(shutdown.clone(), |stream, _| serving.clone().connection(stream, shutdown.clone()));
@@ -159,7 +159,7 @@ impl Serving {
                 Ok(token) => Some(token),
                 Err(error) => {
                     tracing::warn!(%error, "dashboard: nobody is let in");
-                    let nobody = Nothing::new(StatusCode::SERVICE_UNAVAILABLE, "the token cannot be read here");
+                    let nobody = ErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, "the token cannot be read here");
                     return Err(Box::new(nothing(nobody)));
                 }
             },
@@ -188,7 +188,7 @@ impl Serving {
                 Err(Box::new(whole(StatusCode::UNAUTHORIZED, "text/html; charset=utf-8", page.into())))
             }
             Access::Refused(status, reason) => {
-                let mut response = nothing(Nothing::new(status, reason));
+                let mut response = nothing(ErrorResponse::new(status, reason));
                 if status == StatusCode::UNAUTHORIZED {
                     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 }
@@ -197,7 +197,7 @@ impl Serving {
         }
     }
 
-    async fn find(&self, request: &Request<()>) -> Result<Response<Body>, Nothing> {
+    async fn find(&self, request: &Request<()>) -> Result<Response<Body>, ErrorResponse> {
         const JSON: &str = "application/json";
         let (method, uri) = (request.method(), request.uri());
         match route(method, uri.path(), uri.query())? {
@@ -220,10 +220,10 @@ impl Serving {
     }
 
     /// Returns a list, which occupies one of [`LISTS_MAX`] permits until it is sent or the connection ends.
-    async fn list(&self, scope: &Scope) -> Result<Body, Nothing> {
+    async fn list(&self, scope: &Scope) -> Result<Body, ErrorResponse> {
         let Ok(Ok(turn)) = timeout(LIST_PATIENCE, self.turns.clone().acquire_owned()).await else {
             let error = "too many lists are asked for at the moment; try again in a few seconds";
-            return Err(Nothing::new(StatusCode::SERVICE_UNAVAILABLE, error));
+            return Err(ErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, error));
         };
         let text = list(&self.own, scope).await;
         let text = Bytes::from(printable_document(&text).into_owned());
@@ -271,7 +271,7 @@ async fn form(body: Incoming) -> Bytes {
     }
 }
 
-fn nothing(Nothing(status, error): Nothing) -> Response<Body> {
+fn nothing(ErrorResponse(status, error): ErrorResponse) -> Response<Body> {
     let mut response = whole(status, "application/json", error.into());
     if status == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));

@@ -4,14 +4,14 @@ mod contrast;
 
 use super::ring::Scale;
 use super::*;
-use crate::ingest::Here;
+use crate::ingest::LocalRecorder;
 use crate::ingest::attest::Attestations;
 use crate::ingest::counters::{Counters, IngestCounters};
 use crate::ingest::stat_server::{Origin, Sink, StatServer};
 use crate::reconcile::shown::Looked;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
-use crate::scale::{Deciders, Initial, Onlooker, PodSet, Pods, Requests};
+use crate::scale::{Deciders, Initial, LoadObserver, PodSet, Pods, Requests};
 use bytes::Bytes;
 use common::RevisionKey;
 use common::stat::{Seen, SeenWake, Stat};
@@ -157,7 +157,7 @@ impl Replica {
         };
         let multiscaler = Arc::new(Multiscaler::new(sources, true));
         let counters = IngestCounters::default();
-        let here = Here {
+        let here = LocalRecorder {
             collector: collector.clone(),
             multiscaler: multiscaler.clone(),
             clock: clock.clone(),

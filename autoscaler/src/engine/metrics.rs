@@ -11,11 +11,11 @@ use common::time::Timestamp;
 use std::sync::Arc;
 
 /// Recommendations of the metrics, blended with the load.
-pub(super) struct Wishes {
+pub(super) struct MetricBlend {
     pub(super) engine: Arc<Engine>,
 }
 
-impl Wishes {
+impl MetricBlend {
     /// Returns the blend of load and metrics; none: the load alone decides.
     pub(super) fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<Answer> {
         let asked = workload.metrics.as_ref().and_then(|plan| Some((plan, workload.selector()?)));

@@ -60,10 +60,10 @@ use common_controller::{Priority, WorkQueue};
 use common_runtime::clock::Clock;
 use conflicts::Conflicts;
 use front_end::{Found, FrontEnd, Notices, Outcome};
-use metrics::Wishes;
+use metrics::MetricBlend;
 use parameters::Parameters;
 use parts::Parts;
-use scaling::{Decided, Scaling};
+use scaling::{ScaleDecision, Scaling};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl<F: FrontEnd> Controller<F> {
         let scaling = Scaling {
             deciders: ports.deciders.clone(),
             pods: ports.pods.clone(),
-            wishes: Wishes { engine: parts.engine.clone() },
+            metric_blend: MetricBlend { engine: parts.engine.clone() },
             prober: parts.prober.clone(),
             conflicts: Conflicts::default(),
             scaler: parts.scaler.clone(),
@@ -105,7 +105,7 @@ impl<F: FrontEnd> Controller<F> {
     pub(crate) async fn work(&self, key: Key, priority: Priority) -> Result<(), Error> {
         match priority {
             Priority::Urgent => {
-                self.hurry(&key).await?;
+                self.scale_only(&key).await?;
                 self.queue.add(key, Priority::Normal);
                 Ok(())
             }
@@ -144,7 +144,7 @@ impl<F: FrontEnd> Controller<F> {
     ///
     /// # Errors
     /// The error that kept the replicas from being changed.
-    pub(crate) async fn hurry(&self, key: &Key) -> Result<(), Error> {
+    pub(crate) async fn scale_only(&self, key: &Key) -> Result<(), Error> {
         let now = self.clock.now();
         let Found::Present(mut subject) = self.find(key, now) else { return Ok(()) };
         match self.front_end.read(key, &mut subject, now)? {
@@ -168,7 +168,7 @@ impl<F: FrontEnd> Controller<F> {
             Reading::Refuse(why, afterwards) => return self.refuse(key, subject, (why, afterwards), now).await,
         };
         front_end.take_up(key, subject, &workload).await?;
-        let unmeasured = self.scaling.wishes.failure(key, &workload);
+        let unmeasured = self.scaling.metric_blend.failure(key, &workload);
         let decided = self.scaling.decide(front_end, key, subject, now, &workload).await;
         front_end.notice(subject, &workload, Notices { unmeasured, ..self.scaling.notices(key, &workload) });
         let decided = decided?;
@@ -176,7 +176,13 @@ impl<F: FrontEnd> Controller<F> {
         let path = path(&workload, &decided, ready);
         let has_service = front_end.route(key, subject, &workload, path, now).await?;
         let want = self.want(subject, &workload, &decided, ready, now);
-        self.conclude(key, subject, (&workload.parameters, &Decided { want, ..decided }), (ready, has_service), now);
+        self.conclude(
+            key,
+            subject,
+            (&workload.parameters, &ScaleDecision { want, ..decided }),
+            (ready, has_service),
+            now,
+        );
         Ok(())
     }
 
@@ -185,7 +191,7 @@ impl<F: FrontEnd> Controller<F> {
         &self,
         key: &Key,
         subject: &mut F::Subject,
-        (parameters, decided): (&Parameters, &Decided),
+        (parameters, decided): (&Parameters, &ScaleDecision),
         (ready, has_service): (i32, bool),
         now: Timestamp,
     ) {
@@ -208,7 +214,7 @@ impl<F: FrontEnd> Controller<F> {
         if !left.is_zero() && (activity == Some(ActiveCondition::TimedOut) || activity.is_none() && is_given_up) {
             self.queue.add_after(key.clone(), left);
         }
-        let Decided { want, step, .. } = *decided;
+        let ScaleDecision { want, step, .. } = *decided;
         let outcome = Outcome { want, ready, initialized: found.initialized, activity, step };
         self.front_end.conclude(subject, &outcome, now);
     }
@@ -219,7 +225,7 @@ impl<F: FrontEnd> Controller<F> {
         &self,
         subject: &F::Subject,
         workload: &Workload,
-        decided: &Decided,
+        decided: &ScaleDecision,
         ready: i32,
         now: Timestamp,
     ) -> Option<i32> {
@@ -240,7 +246,7 @@ impl<F: FrontEnd> Controller<F> {
     ) -> Result<(), Error> {
         let path = Path { mode: PathMode::Proxy, activators: ACTIVATORS_AT_FIRST };
         let has_service = self.front_end.ask_for_services(key, subject, path, now).await?;
-        self.conclude(key, subject, (parameters, &Decided::UNKNOWN), (0, has_service), now);
+        self.conclude(key, subject, (parameters, &ScaleDecision::UNKNOWN), (0, has_service), now);
         self.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
         Ok(())
     }
@@ -282,7 +288,7 @@ impl<F: FrontEnd> Controller<F> {
 }
 
 /// Returns the traffic path that follows from a decision.
-fn path(workload: &Workload, decided: &Decided, ready: i32) -> Path {
+fn path(workload: &Workload, decided: &ScaleDecision, ready: i32) -> Path {
     let decider = &workload.parameters.decider;
     let mode = path_mode::path_mode(&path_mode::Input {
         want: decided.want,

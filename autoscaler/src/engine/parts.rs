@@ -67,7 +67,7 @@ impl Parts {
         let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
         let stores = Arc::new(Stores::new(client.clone(), queue, (beside.clone(), namespaces), shutdown.clone()));
         let index = stores.index.clone();
-        ports.deciders.recognise(Arc::new(move |key: &RevisionKey| index.knows(key)));
+        ports.deciders.set_existing(Arc::new(move |key: &RevisionKey| index.knows(key)));
         let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
         let (leaving, refusals) = (Arc::new(Leaving::default()), Arc::new(Refusals::default()));
         let scaler = Arc::new(Scaler {

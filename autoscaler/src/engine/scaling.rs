@@ -2,7 +2,7 @@
 
 use super::conflicts::Conflicts;
 use super::front_end::{FrontEnd, Notices};
-use super::metrics::Wishes;
+use super::metrics::MetricBlend;
 use super::probe::Prober;
 use super::refusals::RETRY_WITHIN;
 use super::scaler::{Change, Scaler};
@@ -29,7 +29,7 @@ const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
 
 /// Scale decision of a reconcile.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Decided {
+pub(super) struct ScaleDecision {
     pub(super) want: Option<i32>,
     pub(super) excess_burst_capacity: i32,
     /// The path stays unchanged while pods are wanted.
@@ -41,7 +41,7 @@ pub(super) struct Decided {
     pub(super) sleeps: bool,
 }
 
-impl Decided {
+impl ScaleDecision {
     /// Nothing is known.
     pub(super) const UNKNOWN: Self =
         Self { want: None, excess_burst_capacity: -1, keeps_path: false, step: None, sleeps: false };
@@ -67,7 +67,7 @@ impl Demand {
 
 /// A due change of replicas, and its causes.
 #[derive(Clone, Copy)]
-struct Due<'a> {
+struct DueChange<'a> {
     to: i32,
     reason: Reason,
     desired: Option<i32>,
@@ -81,7 +81,7 @@ struct Due<'a> {
 pub(super) struct Scaling {
     pub(super) deciders: Arc<dyn Deciders>,
     pub(super) pods: Arc<dyn Pods>,
-    pub(super) wishes: Wishes,
+    pub(super) metric_blend: MetricBlend,
     pub(super) prober: Arc<Prober>,
     pub(super) conflicts: Conflicts,
     pub(super) scaler: Arc<Scaler>,
@@ -98,7 +98,7 @@ impl Scaling {
         subject: &F::Subject,
         now: Timestamp,
         workload: &Workload,
-    ) -> Result<Decided, Error> {
+    ) -> Result<ScaleDecision, Error> {
         let Workload { parameters, target, .. } = workload;
         let (current, previous) = (target.current(), front_end.previous(subject, now));
         let demand = self.demand(key, workload, previous.has_scale, now);
@@ -136,7 +136,7 @@ impl Scaling {
             Some(_) if !workload.may_scale => self.acted(key, kept(Obstacle::ServicePending)),
             Some(to) if self.is_contested(key, current, to) => self.acted(key, kept(Obstacle::Contested)),
             Some(to) => {
-                let due = Due { to, reason, desired: rest.desired, step, load: demand.load, planned: &planned };
+                let due = DueChange { to, reason, desired: rest.desired, step, load: demand.load, planned: &planned };
                 self.patch(front_end, key, subject, workload, &due).await?;
             }
         }
@@ -147,7 +147,7 @@ impl Scaling {
             self.deciders.requested(key, want);
         }
         let Demand { decision, failing, .. } = demand;
-        Ok(Decided {
+        Ok(ScaleDecision {
             want: outcome.want,
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
             keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_in.is_some()),
@@ -168,7 +168,7 @@ impl Scaling {
         let failing = self.pods.failing(key);
         let decision = self.deciders.status(key);
         let load = decision.and_then(|decision| decision.desired);
-        let answer = self.wishes.blend(key, workload, now, load);
+        let answer = self.metric_blend.blend(key, workload, now, load);
         if let Some(answer) = &answer {
             self.deciders.blended(key, answer);
         }
@@ -216,10 +216,10 @@ impl Scaling {
         key: &Key,
         subject: &F::Subject,
         workload: &Workload,
-        due: &Due<'_>,
+        due: &DueChange<'_>,
     ) -> Result<(), Error> {
         let Workload { target, target_key, kind, .. } = workload;
-        let (current, Due { to, step, planned, .. }) = (target.current(), *due);
+        let (current, DueChange { to, step, planned, .. }) = (target.current(), *due);
         // Requests wait for more pods. However this reconcile ends, another attempt must follow soon.
         if to > current {
             self.queue.add_after(key.clone(), RETRY_WITHIN);
@@ -252,7 +252,7 @@ impl Scaling {
             front_end.warn(subject, "ReplicasContested", message);
         }
         self.deciders.observe(key, surroundings(workload, to));
-        self.wishes.scaled(key, workload, current, to);
+        self.metric_blend.scaled(key, workload, current, to);
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl Scaling {
     pub(super) fn stop(&self, key: &Key) {
         self.deciders.remove(key);
         self.prober.forget(key);
-        self.wishes.forget(key);
+        self.metric_blend.forget(key);
     }
 
     /// Forgets a workload, except for its history of actions.

@@ -2,13 +2,13 @@
 //!
 //! An activator without requests reports nothing, and neither does one that is cut off. Each of our activators
 //! therefore attests every second that it is connected. [`Attestations::attested`] is true only if every activator
-//! that Kubernetes reports ready has attested within [`HEARD_WITHIN`], by its pod's name or its address.
+//! that Kubernetes reports ready has attested within [`ATTESTED_WITHIN`], by its pod's name or its address.
 //!
 //! # Edge cases
 //!
 //! - No activator is ready: there is no attestation at all, so the load is unknown.
 //! - In a Knative install an activator may be upstream's, which never attests. An activator without an attestation for
-//!   [`OURS_SPEAK_WITHIN`] since it became ready counts as upstream's, and so do all before the first attestation.
+//!   [`FIRST_ATTESTATION_WITHIN`] since it became ready counts as upstream's, and so do all before the first attestation.
 //!   Upstream's rule applies to these: missing reports mean zero load. In standalone all activators are ours, and one
 //!   without an attestation is not yet connected.
 
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum age of an attestation. Attestations arrive every second.
-pub const HEARD_WITHIN: Duration = Duration::from_secs(3);
+pub const ATTESTED_WITHIN: Duration = Duration::from_secs(3);
 /// Maximum number of names kept, because the socket is open to anybody. When full, new names are ignored until old
 /// ones expire.
 const NAMES_MAX: usize = 1024;
@@ -34,7 +34,7 @@ const NAMES_MAX: usize = 1024;
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// Time after which a ready activator of ours must have attested.
-const OURS_SPEAK_WITHIN: Duration = Duration::from_secs(30);
+const FIRST_ATTESTATION_WITHIN: Duration = Duration::from_secs(30);
 
 /// Ready activator, as listed by `activator-service`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Attestations {
     }
 
     /// Records an attestation at `now` by an activator of this name (its pod's, or its address).
-    pub fn heard(&self, name: &str, now: Instant) {
+    pub fn record(&self, name: &str, now: Instant) {
         let mut state = self.state.lock();
         state.ever = true;
         if let Some(at) = state.heard.get_mut(name) {
@@ -108,9 +108,9 @@ impl Attestations {
             return true;
         }
         let fresh =
-            |name: &str| state.heard.get(name).is_some_and(|at| now.saturating_duration_since(*at) <= HEARD_WITHIN);
+            |name: &str| state.heard.get(name).is_some_and(|at| now.saturating_duration_since(*at) <= ATTESTED_WITHIN);
         let is_upstreams = |ready: &ReadyActivator, since: Instant| {
-            let unheard = now.saturating_duration_since(since) > OURS_SPEAK_WITHIN;
+            let unheard = now.saturating_duration_since(since) > FIRST_ATTESTATION_WITHIN;
             self.upstream_possible && unheard && !state.heard.contains_key(ready.name())
         };
         let attests = |ready: &ReadyActivator| ready.pod.as_deref().is_some_and(fresh) || fresh(&ready.address);
@@ -181,13 +181,13 @@ mod tests {
         assert!(!attestations.attested(now), "nobody is ready");
         attestations.set_ready(vec![activator(Some("a"), "10.0.0.1"), activator(None, "10.0.0.2")], now);
         assert!(!attestations.attested(now), "nobody was heard");
-        attestations.heard("a", at(0));
+        attestations.record("a", at(0));
         assert!(!attestations.attested(at(0)), "one of two");
-        attestations.heard("10.0.0.2", at(1));
+        attestations.record("10.0.0.2", at(1));
         assert!(attestations.attested(at(1)));
         assert!(attestations.attested(at(3)), "exactly three seconds ago is recent");
         assert!(!attestations.attested(at(4)), "the first one has fallen silent");
-        attestations.heard("a", at(4));
+        attestations.record("a", at(4));
         assert!(attestations.attested(at(4)));
         attestations.set_ready(vec![activator(Some("a"), "10.0.0.1")], at(5));
         assert!(attestations.attested(at(7)), "who is no longer ready is not needed");
@@ -206,7 +206,7 @@ mod tests {
         attestations.set_ready(vec![theirs.clone()], at(0));
         assert!(attestations.attested(at(0)), "nobody has ever spoken");
         attestations.set_ready(vec![ours.clone(), theirs.clone()], at(60));
-        attestations.heard("ours", at(60));
+        attestations.record("ours", at(60));
         assert!(attestations.attested(at(61)), "one of each");
         assert!(!attestations.attested(at(64)), "ours has fallen silent");
         // Replaced again: another pod at the same address.
@@ -221,14 +221,14 @@ mod tests {
     async fn strangers_do_not_displace_activators() {
         let (attestations, now) = (Attestations::new(false), Instant::now());
         attestations.set_ready(vec![activator(Some("a"), "10.0.0.1")], now);
-        attestations.heard("a", now);
+        attestations.record("a", now);
         for stranger in 0..NAMES_MAX * 2 {
-            attestations.heard(&stranger.to_string(), now);
+            attestations.record(&stranger.to_string(), now);
         }
         assert_eq!(attestations.state.lock().heard.len(), NAMES_MAX);
-        attestations.heard("a", now + Duration::from_secs(50));
+        attestations.record("a", now + Duration::from_secs(50));
         assert!(attestations.attested(now + Duration::from_secs(50)));
-        attestations.heard("new", now + Duration::from_secs(70));
+        attestations.record("new", now + Duration::from_secs(70));
         assert_eq!(attestations.state.lock().heard.len(), 2, "the silent are forgotten when room is needed");
     }
 }

@@ -27,13 +27,13 @@
 //!   causes the revision to be reconciled before revisions without traffic ([`Multiscaler::unknown`]). Held requests
 //!   are reported again in the next second's stat, which is recorded.
 
-pub mod asking;
 pub mod attest;
 pub mod counters;
 pub mod forwarded;
+pub mod incomplete_frames;
 pub mod peers;
+pub mod queries;
 pub mod stat_server;
-pub mod unfinished;
 
 #[cfg(test)]
 mod tests;
@@ -48,7 +48,7 @@ use common::stat::{Stat, WireStatMessage};
 use common_controller::shares::{Instance, Shares};
 use common_runtime::clock::Clock;
 use counters::{Dropped, IngestCounters};
-use peers::{Local, Peers};
+use peers::{LocalSink, Peers};
 use stat_server::{Origin, Sink};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub struct Ingest {
     /// Namespace that attestations carry.
     system_namespace: String,
     shares: Shares,
-    here: Arc<Here>,
+    here: Arc<LocalRecorder>,
     attestations: Arc<Attestations>,
     peers: Arc<Peers>,
     clock: Clock,
@@ -70,7 +70,7 @@ pub struct Ingest {
 }
 
 /// Local recorder of stats.
-pub struct Here {
+pub struct LocalRecorder {
     /// Measurement windows.
     pub collector: Arc<Collector>,
     /// Decision loops, for the poke.
@@ -86,7 +86,7 @@ impl Ingest {
     pub fn new(
         system_namespace: String,
         shares: Shares,
-        here: Arc<Here>,
+        here: Arc<LocalRecorder>,
         attestations: Arc<Attestations>,
         peers: Arc<Peers>,
     ) -> Self {
@@ -122,10 +122,10 @@ impl Ingest {
             return;
         }
         let now = Instant::now();
-        self.attestations.heard(&message.name, now);
+        self.attestations.record(&message.name, now);
         if from.forwarded.is_none() {
             let address = from.ip.to_canonical().to_string();
-            self.attestations.heard(&address, now);
+            self.attestations.record(&address, now);
             // A process that does not know every bucket's owner must not attest silence either. Its view of the leases
             // may be stale, and the new owner would trust the silence while stats go to the wrong instance.
             if self.shares.are_settled() {
@@ -163,7 +163,7 @@ impl Sink for Ingest {
     }
 }
 
-impl Here {
+impl LocalRecorder {
     fn record(&self, key: &RevisionKey, stat: &Stat, message: &WireStatMessage) {
         let trace = message.trace.as_str();
         if let Some(seen) = &message.seen {
@@ -186,7 +186,7 @@ impl Here {
     }
 }
 
-impl Local for Here {
+impl LocalSink for LocalRecorder {
     fn accept(&self, mut message: WireStatMessage) {
         if let Some(stat) = message.stat.take() {
             self.record(&RevisionKey::new(&message.namespace, &message.name), &stat, &message);

@@ -17,7 +17,7 @@
 //! mesh may hide pod addresses; standalone has no such Services. A link is re-created when its holder's buckets
 //! change, because a Service follows its bucket.
 
-use super::attest::HEARD_WITHIN;
+use super::attest::ATTESTED_WITHIN;
 use super::counters::{Dropped, IngestCounters};
 use super::forwarded;
 use crate::stateful_set::stat_url;
@@ -48,7 +48,7 @@ const BATCH_MAX: usize = 4096;
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Receiver of stats whose owner turned out to be this process.
-pub trait Local: Send + Sync + 'static {
+pub trait LocalSink: Send + Sync + 'static {
     /// Records a stat here.
     fn accept(&self, message: WireStatMessage);
 }
@@ -66,7 +66,7 @@ pub struct Peers {
     pub(super) trust: OnceLock<(Trust, bool)>,
     /// Domain suffix of the buckets' Services; none if buckets have no Services.
     services: Option<String>,
-    local: Arc<dyn Local>,
+    local: Arc<dyn LocalSink>,
     counters: IngestCounters,
     peers: Mutex<HashMap<(Instance, Hop), Arc<PeerLink>>>,
     /// Entries without an owner at the moment.
@@ -109,7 +109,7 @@ impl Peers {
         resolver: Arc<dyn Resolve>,
         port: u16,
         services: Option<String>,
-        local: Arc<dyn Local>,
+        local: Arc<dyn LocalSink>,
         counters: IngestCounters,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
@@ -150,7 +150,7 @@ impl Peers {
         for holder in self.shares.others() {
             let peer = self.peer(&holder, Hop::First);
             for name in names {
-                let (message, expires) = (common::wire::attestation(namespace, name), Instant::now() + HEARD_WITHIN);
+                let (message, expires) = (common::wire::attestation(namespace, name), Instant::now() + ATTESTED_WITHIN);
                 self.push(&peer.queue, WaitingStat { message, came: None, expires });
             }
         }
@@ -364,7 +364,7 @@ mod tests {
 
     struct Nobody;
 
-    impl Local for Nobody {
+    impl LocalSink for Nobody {
         fn accept(&self, _: WireStatMessage) {}
     }
 

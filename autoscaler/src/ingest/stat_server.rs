@@ -7,7 +7,7 @@
 //!    that Knative's probes do not use, it gets 503 until this process can act ([`StatServer::ready_once`]).
 //! 2. A `Host` that begins with `autoscaler-bucket` names a bucket up to its first dot. If this process does not own
 //!    it, the response is an empty 200, which a WebSocket client treats as a refusal.
-//! 3. A query of another autoscaler ([`super::asking`]) gets its response, if queries are served.
+//! 3. A query of another autoscaler ([`super::queries`]) gets its response, if queries are served.
 //! 4. The upgrade: version 13, no subprotocol, no compression, same origin if there is an `Origin`.
 //! 5. If tokens are required ([`common_runtime::admission`]), queries and upgrades without a valid one get 401, 403 or
 //!    503.
@@ -28,7 +28,7 @@
 //! Before the upgrade there are at most [`CONNECTIONS`], of which the oldest gives way to a newer one, so that probes
 //! are always served; after it at most [`STREAMS`]. A frame has at most [`FRAME_MAX`] bytes. A TLS handshake and a
 //! request head take at most [`HEAD_TIMEOUT`]. The total size and the duration of incomplete large frames are bounded
-//! too ([`super::unfinished`]). At a bound, the address with the largest share gives way
+//! too ([`super::incomplete_frames`]). At a bound, the address with the largest share gives way
 //! ([`common_runtime::bounded_accept`]). TCP keep-alive detects peers that vanish.
 //!
 //! # Shutdown
@@ -38,10 +38,10 @@
 #[cfg(test)]
 mod tests;
 
-use super::asking::{ASKED, Responder};
 use super::counters::{BadFrame, Counters};
 use super::forwarded;
-use super::unfinished::{self, Metered, Unfinished};
+use super::incomplete_frames::{self, IncompleteFrameError, MeteredStream};
+use super::queries::{QUERY_PREFIX, Responder};
 use autoscaler_core::forwarding::Forwarded;
 use bytes::Bytes;
 use common::ownership::bucket_of_host;
@@ -173,7 +173,7 @@ impl StatServer {
 
     /// Serves until `shutdown`, then closes every connection; returns when they are closed, within [`CLOSE_PATIENCE`].
     pub async fn serve(self, sink: Arc<dyn Sink>, counters: Counters, shutdown: CancellationToken) {
-        let (streams, unfinished) = (Shares::new(STREAMS, GivesWay::Youngest), unfinished::shares());
+        let (streams, unfinished) = (Shares::new(STREAMS, GivesWay::Youngest), incomplete_frames::shares());
         let (Self { listener, access }, tasks, until) = (self, TaskTracker::new(), shutdown.clone());
         let server = Server { sink, counters, access, streams, unfinished, shutdown, tasks: tasks.clone() };
         // The listener is closed at once, so that peers connect elsewhere.
@@ -200,7 +200,7 @@ struct Server {
 
 /// Restriction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ConnectionAccess {
     Open,
     /// Plain connection although TLS is required: only probes are served.
     ProbesOnly,
@@ -212,17 +212,19 @@ impl Server {
         let _ = stream.set_nodelay(true);
         let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE);
         let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
-        let Some(tls) = self.access.tls.clone() else { return self.exchanges(stream, ip, Way::Open).await };
+        let Some(tls) = self.access.tls.clone() else {
+            return self.exchanges(stream, ip, ConnectionAccess::Open).await;
+        };
         match timeout(HEAD_TIMEOUT, tls::speaks_tls(&stream)).await {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) => {
-                let way = if tls.allow_plain { Way::Open } else { Way::ProbesOnly };
-                return self.exchanges(stream, ip, way).await;
+                let access = if tls.allow_plain { ConnectionAccess::Open } else { ConnectionAccess::ProbesOnly };
+                return self.exchanges(stream, ip, access).await;
             }
             Ok(Err(_)) | Err(_) => return, // The peer sent nothing.
         }
         match timeout(HEAD_TIMEOUT, tls::accept(stream, tls.config)).await {
-            Ok(Ok(stream)) => self.exchanges(stream, ip, Way::Open).await,
+            Ok(Ok(stream)) => self.exchanges(stream, ip, ConnectionAccess::Open).await,
             Ok(Err(error)) => {
                 self.counters.tls_refusals.inc();
                 tracing::debug!(peer = %ip, %error, "stat connection refused");
@@ -231,14 +233,14 @@ impl Server {
         }
     }
 
-    async fn exchanges<S>(self, stream: S, ip: IpAddr, way: Way)
+    async fn exchanges<S>(self, stream: S, ip: IpAddr, access: ConnectionAccess)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let shutdown = self.shutdown.clone();
         let service = hyper::service::service_fn(move |request| {
             let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(request, ip, way).await) }
+            async move { Ok::<_, Infallible>(server.answer(request, ip, access).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -253,11 +255,16 @@ impl Server {
     }
 
     /// Handles one request; an upgraded stream continues in its own task.
-    async fn answer(&self, mut request: Request<Incoming>, ip: IpAddr, way: Way) -> Response<Full<Bytes>> {
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        ip: IpAddr,
+        access: ConnectionAccess,
+    ) -> Response<Full<Bytes>> {
         if is_kubelet_probe(request.headers()) {
             return status(self.health(request.uri().path()));
         }
-        if way == Way::ProbesOnly {
+        if access == ConnectionAccess::ProbesOnly {
             self.counters.tls_refusals.inc();
             return *refuse(StatusCode::BAD_REQUEST, "stats are taken over TLS here: wss://");
         }
@@ -266,7 +273,9 @@ impl Server {
         {
             return status(StatusCode::OK);
         }
-        if let Some(responder) = self.access.responder.as_ref().filter(|_| request.uri().path().starts_with(ASKED)) {
+        if let Some(responder) =
+            self.access.responder.as_ref().filter(|_| request.uri().path().starts_with(QUERY_PREFIX))
+        {
             return self.question(responder, &request, ip).await;
         }
         let accepted = match check_upgrade(&request) {
@@ -341,7 +350,7 @@ impl Server {
             .write_buffer_size(0)
             .max_message_size(Some(FRAME_MAX))
             .max_frame_size(Some(FRAME_MAX));
-        let stream = Metered::new(TokioIo::new(upgraded), origin.ip, self.unfinished.clone());
+        let stream = MeteredStream::new(TokioIo::new(upgraded), origin.ip, self.unfinished.clone());
         let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits)).await;
         loop {
             let message = tokio::select! {
@@ -381,7 +390,7 @@ fn hostile(error: &WsError) -> Option<BadFrame> {
         WsError::Capacity(_) => Some(BadFrame::TooLarge),
         WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
         WsError::Protocol(_) | WsError::Utf8(_) => Some(BadFrame::Forbidden),
-        WsError::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<Unfinished>()) => {
+        WsError::Io(error) if error.get_ref().is_some_and(|inner| inner.is::<IncompleteFrameError>()) => {
             Some(BadFrame::Unfinished)
         }
         _ => None,
@@ -389,7 +398,7 @@ fn hostile(error: &WsError) -> Option<BadFrame> {
 }
 
 /// Sends a close frame and waits for the peer to disconnect, so that a reset cannot overtake the close frame.
-async fn restart(mut socket: WebSocketStream<Metered<TokioIo<Upgraded>>>) {
+async fn restart(mut socket: WebSocketStream<MeteredStream<TokioIo<Upgraded>>>) {
     let frame = CloseFrame { code: CloseCode::Restart, reason: "Restarting".into() };
     let goodbye = async {
         if socket.close(Some(frame)).await.is_ok() {

@@ -46,7 +46,7 @@ struct Instance {
     assign: Assign,
     requests: Requests,
     attestations: Arc<Attestations>,
-    here: Arc<Here>,
+    here: Arc<LocalRecorder>,
     ingest: Arc<Ingest>,
     names: Names,
     shutdown: CancellationToken,
@@ -110,7 +110,7 @@ impl Instance {
             multiscaler.observe(&key, Surroundings { activators_in_path: true, replicas: Some(0) });
         }
         let counters = IngestCounters::default();
-        let here = Arc::new(Here { collector, multiscaler, clock, counters: counters.clone() });
+        let here = Arc::new(LocalRecorder { collector, multiscaler, clock, counters: counters.clone() });
         let (port, token) = (address.port(), shutdown.clone());
         let (resolver, services) = (Arc::new(names.clone()), Some("knative-serving.svc.cluster.local".to_owned()));
         let peers = Peers::new(shares.clone(), resolver, port, services, here.clone(), counters, token);
@@ -331,7 +331,7 @@ async fn a_stat_of_what_is_not_taken_up_yet_asks_for_it() {
     let asked = || first.requests.try_next().map(|item| item.key().clone());
     first.receive(&[message(FIRST)]);
     assert_eq!(asked(), None, "which there are is not known yet");
-    first.here.multiscaler.recognise(Arc::new(|key: &RevisionKey| key.name() == FIRST));
+    first.here.multiscaler.set_existing(Arc::new(|key: &RevisionKey| key.name() == FIRST));
     first.receive(&[message(FIRST), message("nobody-has-this-name")]);
     assert_eq!((asked(), asked()), (Some(key), None));
     assert_eq!(first.dropped(Dropped::UnknownRevision), 3, "the next one counts");

@@ -59,7 +59,12 @@ impl Decisions for Knative {
     /// Returns the scope of revisions' pods. Only the revision label is kept, because no selector uses another.
     fn pods(&self) -> PodScope {
         let watched = watcher::Config::default().labels(names::REVISION_UID);
-        PodScope { namespaces: Namespaces::default(), watched, keeps: |label| label == names::REVISION, judges: false }
+        PodScope {
+            namespaces: Namespaces::default(),
+            watched,
+            keeps: |label| label == names::REVISION,
+            tracks_failures: false,
+        }
     }
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {

@@ -7,7 +7,7 @@
 //!
 //! The status that ends a wake waits likewise for other wakes in progress. If fifty services are called at once, their
 //! starts have the API server, and Knative's controller, to themselves. All other final states are written at once,
-//! and so is everything that a user or controller may wait for ([`patience`]). One of them is that a revision has
+//! and so is everything that a user or controller may wait for ([`status_delay`]). One of them is that a revision has
 //! become inactive: its grace period counts from that write.
 //!
 //! Nothing is lost. A reconcile derives the status from the present state and the last written status, so a later
@@ -82,7 +82,7 @@ impl Subjects for Autoscalers {
 pub(crate) struct MergedStatuses {
     objects: Arc<dyn Subjects>,
     passes: WorkQueue<Key>,
-    unsaid: DashMap<Key, Unsaid>,
+    unreported: DashMap<Key, Unreported>,
     wakes: Mutex<Wakes>,
 }
 
@@ -97,7 +97,7 @@ struct Wakes {
 
 /// Permitted delay of a new status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Patience {
+enum StatusDelay {
     /// No delay.
     None,
     /// While other revisions wake.
@@ -108,7 +108,7 @@ enum Patience {
 
 /// Unreported changes of one object.
 #[derive(Default)]
-struct Unsaid {
+struct Unreported {
     /// Time at which its status began to differ from the written one.
     since: Option<Instant>,
     scaled: Option<Scaled>,
@@ -117,24 +117,24 @@ struct Unsaid {
 impl MergedStatuses {
     /// Creates a writer to `objects`. Statuses that have waited long enough are requeued in `passes`.
     pub(crate) fn new(objects: Arc<dyn Subjects>, passes: WorkQueue<Key>) -> Self {
-        Self { objects, passes, unsaid: DashMap::new(), wakes: Mutex::default() }
+        Self { objects, passes, unreported: DashMap::new(), wakes: Mutex::default() }
     }
 
-    /// Returns the remaining delay of a new status with this patience.
-    fn left(&self, key: &Key, patience: Patience) -> Duration {
-        if patience == Patience::None {
+    /// Returns the remaining delay of a new status with this delay.
+    fn left(&self, key: &Key, status_delay: StatusDelay) -> Duration {
+        if status_delay == StatusDelay::None {
             return Duration::ZERO;
         }
-        let since = *self.unsaid.entry(key.clone()).or_default().since.get_or_insert_with(Instant::now);
+        let since = *self.unreported.entry(key.clone()).or_default().since.get_or_insert_with(Instant::now);
         let left = MERGED_WITHIN.saturating_sub(since.elapsed());
-        match patience {
-            Patience::OthersWake => left.min(self.wakes.lock().left(key)),
+        match status_delay {
+            StatusDelay::OthersWake => left.min(self.wakes.lock().left(key)),
             _ => left,
         }
     }
 
     /// Records that a revision no longer wakes. After the last wake, the waiting revisions are requeued.
-    fn is_up(&self, key: &Key) {
+    fn wake_ended(&self, key: &Key) {
         for waiting in self.wakes.lock().end(key) {
             self.passes.add(waiting, Priority::Normal);
         }
@@ -168,17 +168,17 @@ impl Statuses<PodAutoscaler> for MergedStatuses {
     ) -> BoxFuture<'a, Result<(), WriteError>> {
         let key = key_of(&**read);
         if status.condition(ACTIVE).is_some_and(Condition::is_true) {
-            self.is_up(&key);
+            self.wake_ended(&key);
         }
-        let left = self.left(&key, patience(read.status.as_ref(), &status));
+        let left = self.left(&key, status_delay(read.status.as_ref(), &status));
         if !left.is_zero() {
             self.passes.add_after(key, left);
             return ready(Ok(())).boxed();
         }
         async move {
             self.objects.write(read, status).await?;
-            let unsaid = self.unsaid.remove(&key).map(|(_, unsaid)| unsaid);
-            if let Some(scaled) = unsaid.and_then(|unsaid| unsaid.scaled) {
+            let unreported = self.unreported.remove(&key).map(|(_, unreported)| unreported);
+            if let Some(scaled) = unreported.and_then(|unreported| unreported.scaled) {
                 self.objects.scaled(read, scaled);
             }
             Ok(())
@@ -196,27 +196,27 @@ impl Subjects for MergedStatuses {
     fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
         match (scaled.from, scaled.to) {
             (0, 1..) => drop(self.wakes.lock().begun.insert(key_of(object), Instant::now())),
-            (_, 0) => self.is_up(&key_of(object)),
+            (_, 0) => self.wake_ended(&key_of(object)),
             _ => {}
         }
-        let mut unsaid = self.unsaid.entry(key_of(object)).or_default();
-        unsaid.scaled = Some(scaled.after(unsaid.scaled.as_ref()));
+        let mut unreported = self.unreported.entry(key_of(object)).or_default();
+        unreported.scaled = Some(scaled.after(unreported.scaled.as_ref()));
     }
 
     fn forget(&self, key: &Key) {
-        self.unsaid.remove(key);
-        self.is_up(key);
+        self.unreported.remove(key);
+        self.wake_ended(key);
     }
 }
 
 /// Returns the permitted delay of `wanted`, if `written` is the last written status.
-fn patience(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerStatus) -> Patience {
-    let Some(written) = written else { return Patience::None };
+fn status_delay(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerStatus) -> StatusDelay {
+    let Some(written) = written else { return StatusDelay::None };
     let fixed = |status: &PodAutoscalerStatus| {
         (status.observed_generation, status.service_name.clone(), status.metrics_service_name.clone())
     };
     if written == wanted || fixed(written) != fixed(wanted) {
-        return Patience::None; // Nothing new, or something that Knative's controller needs to proceed.
+        return StatusDelay::None; // Nothing new, or something that Knative's controller needs to proceed.
     }
     let ready = wanted.condition(READY);
     let is_on_its_way = ready.is_none_or(Condition::is_unknown);
@@ -227,9 +227,9 @@ fn patience(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerStatus)
     let pods_are = says(written) == says(wanted) && wanted.actual_scale != wanted.desired_scale;
     let is_active = |status: &PodAutoscalerStatus| status.condition(ACTIVE).is_some_and(Condition::is_true);
     match () {
-        () if is_on_its_way || pods_are => Patience::OnItsWay,
-        () if is_active(wanted) && !is_active(written) => Patience::OthersWake,
-        () => Patience::None,
+        () if is_on_its_way || pods_are => StatusDelay::OnItsWay,
+        () if is_active(wanted) && !is_active(written) => StatusDelay::OthersWake,
+        () => StatusDelay::None,
     }
 }
 

@@ -2,8 +2,7 @@
 //!
 //! Upstream lists and filters the pods of a namespace at every tick and every scrape. Here one watch feeds an index:
 //! each event updates the revisions of its pod, and a count is a lookup. Only labels, state, address, controller and
-//! failure of a pod are kept ([`seen`] parses nothing else). In a Knative install, of the labels only the revision is
-//! kept.
+//! failure of a pod are kept ([`parsed`]). In a Knative install, of the labels only the revision is kept.
 //!
 //! # Edge cases
 //!
@@ -13,12 +12,12 @@
 //! - Another workload may have the same labels. In standalone only pods count whose chain of controllers leads to the
 //!   target ([`ownership`]). In a Knative install pods carry the revision's name, as Knative defines.
 
-mod asking;
 mod index;
 mod labels;
-mod listening;
+mod owner_queries;
 mod ownership;
-mod seen;
+mod parsed;
+mod port_probe;
 pub(crate) mod warnings;
 mod watch;
 

@@ -12,7 +12,7 @@
 //! A Deployment names its ReplicaSets after itself and the hash of their template, which is a label of the pods.
 //! Argo's Rollouts do the same with a label of their own. Most pods therefore need no query. A Deployment may also
 //! adopt a ReplicaSet of another name, made by hand or by an earlier Deployment. The API server is queried for the
-//! owner of such a ReplicaSet ([`super::asking`]). Before its response, the pods of a Deployment's selector count as
+//! owner of such a ReplicaSet ([`super::owner_queries`]). Before its response, the pods of a Deployment's selector count as
 //! foreign, so that no request goes to another workload; those of a custom kind's selector count as its own.
 //!
 //! A pod without a controller is foreign, and so is a pod of a ReplicaSet without a controller. For a custom kind both
@@ -78,7 +78,7 @@ impl Controller {
     }
 
     /// Returns kind and name for people: those of its maker, if its name reveals it.
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match self.maker {
             Some((kind, length)) => format!("{kind} {}", &self.name[..length]),
             None => format!("{} {}", self.kind, self.name),
@@ -97,7 +97,7 @@ impl Controller {
 
 /// Knowledge of a controller's own controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Leads {
+pub(super) enum KnownOwner {
     /// Query in progress.
     Asked,
     /// Has this controller.
@@ -110,7 +110,7 @@ pub(super) enum Leads {
 
 /// Relation of a pod to a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PodRelation {
     /// Owned by the workload.
     Own,
     /// Foreign: owned by another workload, or by none.
@@ -121,18 +121,18 @@ pub(super) enum Standing {
 
 /// Knowledge of the queried controllers' own controllers, by uid.
 #[derive(Debug, Default)]
-pub(super) struct Controllers(HashMap<String, Leads>);
+pub(super) struct Controllers(HashMap<String, KnownOwner>);
 
 impl Controllers {
     /// Returns the relation of a pod with this controller to the workload.
-    pub(super) fn standing(&self, owner: &PodOwner, controller: Option<&Arc<Controller>>) -> Standing {
+    pub(super) fn relation(&self, owner: &PodOwner, controller: Option<&Arc<Controller>>) -> PodRelation {
         let is_known = owner.chain != Chain::Unknown;
-        let otherwise = if is_known { Standing::Stranger } else { Standing::Own };
+        let otherwise = if is_known { PodRelation::Stranger } else { PodRelation::Own };
         let mut at = controller;
         for _ in 0..DEPTH {
             let Some(controller) = at else { return otherwise };
             if controller.uid == owner.uid || controller.is_made_by(owner) {
-                return Standing::Own;
+                return PodRelation::Own;
             }
             let may_lead_there = match owner.chain {
                 Chain::Direct => false,
@@ -143,11 +143,11 @@ impl Controllers {
                 return otherwise;
             }
             at = match self.0.get(&controller.uid) {
-                None | Some(Leads::Asked) => return Standing::Unknown(controller.clone()),
-                Some(Leads::To(next)) => Some(next),
-                Some(Leads::Nowhere) if !is_known && controller.kind == "ReplicaSet" => return otherwise,
-                Some(Leads::Nowhere) => return Standing::Stranger,
-                Some(Leads::Unreadable) => return Standing::Own,
+                None | Some(KnownOwner::Asked) => return PodRelation::Unknown(controller.clone()),
+                Some(KnownOwner::To(next)) => Some(next),
+                Some(KnownOwner::Nowhere) if !is_known && controller.kind == "ReplicaSet" => return otherwise,
+                Some(KnownOwner::Nowhere) => return PodRelation::Stranger,
+                Some(KnownOwner::Unreadable) => return PodRelation::Own,
             };
         }
         otherwise
@@ -158,7 +158,7 @@ impl Controllers {
     pub(super) fn ask(&mut self, controller: &Controller) -> bool {
         let is_new = !self.0.contains_key(&controller.uid);
         if is_new {
-            self.0.insert(controller.uid.clone(), Leads::Asked);
+            self.0.insert(controller.uid.clone(), KnownOwner::Asked);
         }
         is_new
     }
@@ -166,9 +166,9 @@ impl Controllers {
     /// Records the owner of a controller. Returns whether it changed.
     pub(super) fn answered(&mut self, uid: &str, leads: Result<Option<Controller>, ()>) -> bool {
         let leads = match leads {
-            Ok(Some(next)) => Leads::To(Arc::new(next)),
-            Ok(None) => Leads::Nowhere,
-            Err(()) => Leads::Unreadable,
+            Ok(Some(next)) => KnownOwner::To(Arc::new(next)),
+            Ok(None) => KnownOwner::Nowhere,
+            Err(()) => KnownOwner::Unreadable,
         };
         let Some(known) = self.0.get_mut(uid) else { return false };
         let is_news = *known != leads;
@@ -178,7 +178,7 @@ impl Controllers {
 
     /// Returns whether another controller leads to this one.
     pub(super) fn lead_to(&self, uid: &str) -> bool {
-        self.0.values().any(|leads| matches!(leads, Leads::To(next) if next.uid == uid))
+        self.0.values().any(|leads| matches!(leads, KnownOwner::To(next) if next.uid == uid))
     }
 
     /// Forgets a controller that is no longer used.
@@ -187,16 +187,16 @@ impl Controllers {
     }
 
     /// Returns the last known controller of a chain, as kind and name.
-    pub(super) fn told(&self, controller: &Arc<Controller>) -> String {
+    pub(super) fn describe(&self, controller: &Arc<Controller>) -> String {
         let mut last = controller;
         for _ in 0..DEPTH {
             match self.0.get(&last.uid) {
-                Some(Leads::To(next)) => last = next,
-                Some(Leads::Nowhere) => return format!("{} {}", last.kind, last.name),
+                Some(KnownOwner::To(next)) => last = next,
+                Some(KnownOwner::Nowhere) => return format!("{} {}", last.kind, last.name),
                 _ => break,
             }
         }
-        last.told()
+        last.describe()
     }
 }
 

@@ -1,10 +1,10 @@
 //! The watch that feeds the index, and the inquiries about pods that the index makes.
 
-use super::asking;
 use super::index::{Inquiry, PodIndex};
-use super::listening;
+use super::owner_queries;
 use super::ownership::Controller;
-use super::seen::SeenPod;
+use super::parsed::ParsedPod;
+use super::port_probe;
 use super::warnings::Warnings;
 use common::RevisionKey as PodName;
 use common::time::Timestamp;
@@ -37,7 +37,7 @@ pub struct PodScope {
     /// Returns whether a label is kept, because pods may be selected by it.
     pub keeps: fn(&str) -> bool,
     /// Set if causes and controllers of pods matter; otherwise only Kubernetes' Ready condition counts.
-    pub judges: bool,
+    pub tracks_failures: bool,
 }
 
 /// Watches pods until `shutdown`, tests the ports of pods without a probe, and queries the owners of controllers.
@@ -56,10 +56,10 @@ async fn inquire(client: Client, index: Arc<PodIndex>, mut inquiries: UnboundedR
     loop {
         tokio::select! {
             inquiry = inquiries.recv() => match inquiry {
-                Some(Inquiry::Port(pod)) => drop(tasks.spawn(listening::ask(index.clone(), connects.clone(), pod))),
+                Some(Inquiry::Port(pod)) => drop(tasks.spawn(port_probe::probe(index.clone(), connects.clone(), pod))),
                 Some(Inquiry::Controller(namespace, controller)) => {
                     let controller = Controller::clone(&controller);
-                    tasks.spawn(asking::ask(client.clone(), index.clone(), queries.clone(), namespace, controller));
+                    tasks.spawn(owner_queries::query(client.clone(), index.clone(), queries.clone(), namespace, controller));
                 }
                 None => return,
             },
@@ -111,18 +111,18 @@ struct Watching {
     index: Arc<PodIndex>,
     clock: Clock,
     /// Pods whose state may change with time alone, and the time of their next check.
-    undecided: HashMap<PodName, (SeenPod, Timestamp)>,
+    undecided: HashMap<PodName, (ParsedPod, Timestamp)>,
     warnings: Warnings,
 }
 
 impl Watching {
-    fn apply(&mut self, mut pod: SeenPod) {
+    fn apply(&mut self, mut pod: ParsedPod) {
         let name = pod.name();
         let now = self.clock.now();
         if let Some((before, _)) = self.undecided.remove(&name) {
             pod.remember(before);
         }
-        let (mut state, due) = pod.state(self.scope.judges, now);
+        let (mut state, due) = pod.state(self.scope.tracks_failures, now);
         state.labels.retain(|label, _| (self.scope.keeps)(label));
         self.index.apply(name.namespace(), name.name(), state);
         if let Some(after) = due {

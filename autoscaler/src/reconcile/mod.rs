@@ -12,7 +12,7 @@
 //!
 //! # Priorities
 //!
-//! A decision is an urgent key. Its reconcile only scales ([`Controller::hurry`]) and leaves the rest to one of normal
+//! A decision is an urgent key. Its reconcile only scales ([`Controller::scale_only`]) and leaves the rest to one of normal
 //! priority. Some workers serve only urgent keys, and writes that wake a sleeping service are sent before all others
 //! ([`common_controller::WriteLimiter`]). So no request waits for other writes, not even for those of an earlier
 //! reconcile of the same workload.

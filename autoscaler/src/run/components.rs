@@ -1,7 +1,7 @@
 //! Components of the process that refer to each other.
 
 use super::configs::Configs;
-use super::seen;
+use super::process_metrics;
 use super::tokens::Tokens;
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
@@ -11,7 +11,7 @@ use crate::ingest::attest::{Attestations, watch_activators};
 use crate::ingest::counters::{Counters, IngestCounters};
 use crate::ingest::peers::Peers;
 use crate::ingest::stat_server::StatServer;
-use crate::ingest::{Here, Ingest};
+use crate::ingest::{Ingest, LocalRecorder};
 use crate::knative::bucket_services;
 use crate::options::Options;
 use crate::pods::{self, PodIndex};
@@ -76,7 +76,7 @@ impl Components {
             metrics: DeciderMetrics::new(&metrics),
         };
         let multiscaler = Arc::new(Multiscaler::new(sources, profile.has_own_rules).traced(tracing));
-        let here = Arc::new(Here {
+        let here = Arc::new(LocalRecorder {
             collector: collector.clone(),
             multiscaler: multiscaler.clone(),
             clock: clock.clone(),
@@ -98,8 +98,8 @@ impl Components {
         let scraper = Scraper::new(collector.clone(), pods.clone(), resolver, domain, network, scrapes);
         let ingest = Arc::new(ingest);
         let limiter = WriteLimiter::new(options.api_rate);
-        seen::leases(&metrics, shares.clone());
-        seen::writes(&metrics, limiter.clone());
+        process_metrics::leases(&metrics, shares.clone());
+        process_metrics::writes(&metrics, limiter.clone());
         Self {
             shares,
             clock,

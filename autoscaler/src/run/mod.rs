@@ -29,7 +29,7 @@
 mod buckets;
 mod components;
 mod configs;
-mod seen;
+mod process_metrics;
 mod tokens;
 
 use crate::explain;

@@ -2,14 +2,14 @@
 //! and a scrape writes them out ([`series`]).
 //!
 //! Our own metrics are `zeroscale_scale_from_zero_seconds` (this process's part of a cold start; the activator reports
-//! the other phases), wakes and the time of their pods ([`lived`]), and for the whole process the lateness of ticks
+//! the other phases), wakes and the time of their pods ([`wake_stats`]), and for the whole process the lateness of ticks
 //! and the outcomes of evaluations.
 //!
 //! There may be thousands of revisions with a dozen series each, so a revision's values are one small block. Labels
 //! are added when the values are written out.
 
-mod lived;
 mod series;
+mod wake_stats;
 
 use super::scrapes::{self, Scrapes};
 use super::{PodCounts, SubjectLabels};
@@ -17,7 +17,6 @@ use autoscaler_core::decider::{Decision, Recommendation, Unknown};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common_runtime::telemetry::{Metrics, catalog};
-use lived::Lived;
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -26,6 +25,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
+use wake_stats::WakeStats;
 
 /// Bucket bounds in seconds, same as the activator's.
 const COLD_START_BOUNDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
@@ -77,7 +77,7 @@ struct State {
     asked: Option<Instant>,
     /// Created with the first cold start.
     scale_phase: Option<Box<Durations>>,
-    lived: Lived,
+    wake_stats: WakeStats,
 }
 
 /// Histogram over [`COLD_START_BOUNDS`].
@@ -140,7 +140,7 @@ impl RevisionMetrics {
     /// Records that a stat asks for pods while there are none.
     pub fn asked(&self, now: Instant) {
         let mut state = self.values.state.lock();
-        state.lived.asked();
+        state.wake_stats.asked();
         if state.asked.is_none_or(|at| now.saturating_duration_since(at) > GIVEN_UP) {
             state.asked = Some(now);
         }
@@ -150,7 +150,7 @@ impl RevisionMetrics {
     /// did.
     pub fn woken(&self, now: Instant) -> Option<Duration> {
         let mut state = self.values.state.lock();
-        state.lived.raised();
+        state.wake_stats.raised();
         let took = now.saturating_duration_since(state.asked.take()?);
         state.scale_phase.get_or_insert_default().observe(took.as_secs_f64());
         Some(took)
@@ -158,7 +158,7 @@ impl RevisionMetrics {
 
     /// Records that no pods are wanted. `slept`: the API server has accepted zero replicas.
     pub fn unasked(&self, slept: bool) {
-        self.values.state.lock().lived.unasked(slept);
+        self.values.state.lock().wake_stats.unasked(slept);
     }
 
     /// Returns the histogram of its scrape durations.
@@ -180,7 +180,7 @@ impl RevisionMetrics {
     /// Sets the number of pods in each state.
     pub fn set_pods(&self, counts: PodCounts, now: Instant) {
         let mut state = self.values.state.lock();
-        state.lived.counted(counts, now);
+        state.wake_stats.counted(counts, now);
         state.counts = counts;
     }
 }

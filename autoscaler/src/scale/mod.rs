@@ -41,7 +41,7 @@ use trace::Waking;
 pub type Requests = WorkQueue<RevisionKey>;
 
 /// Predicate that tells whether a revision of this name exists.
-pub type Exists = Arc<dyn Fn(&RevisionKey) -> bool + Send + Sync>;
+pub type RevisionExists = Arc<dyn Fn(&RevisionKey) -> bool + Send + Sync>;
 
 /// All four ports and the queue, as passed to the reconcilers. Cheap to clone.
 #[derive(Clone)]
@@ -62,7 +62,7 @@ pub struct Ports {
 pub trait Deciders: Send + Sync + 'static {
     /// Sets, once, the predicate for existing revisions. A stat for a revision without a loop requests a reconcile
     /// only if the revision exists.
-    fn recognise(&self, _exists: Exists) {}
+    fn set_existing(&self, _exists: RevisionExists) {}
 
     /// Creates the loop, or gives an existing loop its new subject. A change of the spec leads to an evaluation at
     /// once. `initial` matters at creation only.
@@ -220,7 +220,7 @@ pub enum CollectionHealth {
 
 /// Observer of revisions, for display. Its methods are called from the tasks in which events happen, so they must not
 /// block. No decision depends on it.
-pub trait Onlooker: Send + Sync + 'static {
+pub trait LoadObserver: Send + Sync + 'static {
     /// Called when a stat of a revision was recorded.
     fn measured(&self, key: &RevisionKey, stat: &Stat);
 

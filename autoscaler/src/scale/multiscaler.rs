@@ -28,9 +28,9 @@ mod tests;
 
 use super::metrics::{DeciderMetrics, RevisionMetrics};
 use super::trace::Waking;
-use super::{DeciderStatus, Deciders, Exists, Initial, Onlooker, Pods, Requests, Subject, Surroundings};
+use super::{DeciderStatus, Deciders, Initial, LoadObserver, Pods, Requests, RevisionExists, Subject, Surroundings};
 use crate::collect::Collector;
-use crate::ingest::attest::{Attestations, HEARD_WITHIN};
+use crate::ingest::attest::{ATTESTED_WITHIN, Attestations};
 use crate::pods::PodIndex;
 use autoscaler_core::decider::{Decider, Decision, Load, Observation, Unknown};
 use autoscaler_core::engine::Answer;
@@ -80,16 +80,16 @@ pub struct Multiscaler {
     has_own_rules: bool,
     loops: DashMap<RevisionKey, Arc<Mutex<Loop>>>,
     /// Histories of revisions without a loop (such as refused ones), until their keys are forgotten.
-    unlooped: DashMap<RevisionKey, History>,
+    detached_histories: DashMap<RevisionKey, History>,
     wheel: Mutex<Wheel<RevisionKey>>,
     /// Notified when the wheel has changed.
     turned: Notify,
     /// Exporter for the spans of wakes.
     tracing: Option<Tracing>,
     /// Observer of wakes.
-    onlooker: OnceLock<Arc<dyn Onlooker>>,
+    observer: OnceLock<Arc<dyn LoadObserver>>,
     /// Predicate for existing revisions; none: not set yet.
-    exists: OnceLock<Exists>,
+    exists: OnceLock<RevisionExists>,
 }
 
 /// Decision loop of one revision.
@@ -144,7 +144,7 @@ pub struct Present {
 
 /// Summary of a revision's loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Glance {
+pub struct LoopSummary {
     /// Desired pods, after bounds and scale to zero if the reconciler has acted.
     pub desired: Option<i32>,
     /// Set if the decider is in panic mode.
@@ -157,9 +157,9 @@ impl Multiscaler {
     /// Creates a multiscaler without loops. `has_own_rules`: apply our rules where they differ from upstream's.
     pub fn new(sources: Sources, has_own_rules: bool) -> Self {
         let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
-        let (loops, unlooped, turned) = (DashMap::new(), DashMap::new(), Notify::new());
-        let (onlooker, exists) = (OnceLock::new(), OnceLock::new());
-        Self { sources, has_own_rules, loops, unlooped, wheel, turned, tracing: None, onlooker, exists }
+        let (loops, detached_histories, turned) = (DashMap::new(), DashMap::new(), Notify::new());
+        let (observer, exists) = (OnceLock::new(), OnceLock::new());
+        Self { sources, has_own_rules, loops, detached_histories, wheel, turned, tracing: None, observer, exists }
     }
 
     /// Exports the spans of wakes to `tracing`.
@@ -167,9 +167,9 @@ impl Multiscaler {
         Self { tracing, ..self }
     }
 
-    /// Reports wakes to `onlooker` from now on. The first observer stays.
-    pub fn tell(&self, onlooker: Arc<dyn Onlooker>) {
-        let _ = self.onlooker.set(onlooker);
+    /// Reports wakes to `observer` from now on. The first observer stays.
+    pub fn tell(&self, observer: Arc<dyn LoadObserver>) {
+        let _ = self.observer.set(observer);
     }
 
     /// Returns the revisions that have a loop.
@@ -178,7 +178,7 @@ impl Multiscaler {
     }
 
     /// Returns the summary of a revision's loop; none: it has none.
-    pub fn glance(&self, key: &RevisionKey) -> Option<Glance> {
+    pub fn glance(&self, key: &RevisionKey) -> Option<LoopSummary> {
         let entry = self.get(key)?;
         let state = entry.lock();
         let acted = state.history.entries().rev().find_map(|entry| match &entry.outcome {
@@ -186,7 +186,7 @@ impl Multiscaler {
             _ => None,
         });
         let desired = acted.flatten().or(state.status.desired);
-        Some(Glance { desired, panicking: state.decider.is_panicking(), changes: state.changes })
+        Some(LoopSummary { desired, panicking: state.decider.is_panicking(), changes: state.changes })
     }
 
     /// Turns the wheel until `shutdown`.
@@ -259,7 +259,7 @@ impl Multiscaler {
     pub fn explain(&self, key: &RevisionKey) -> Option<Explanation> {
         let entries = |history: &History| history.entries().cloned().collect();
         let Some(entry) = self.get(key) else {
-            let history = self.unlooped.get(key)?;
+            let history = self.detached_histories.get(key)?;
             return Some(Explanation { present: None, history: entries(&history) });
         };
         let state = entry.lock();
@@ -393,7 +393,7 @@ impl Multiscaler {
             sent_to_sleep: false,
             served: None,
             surroundings,
-            history: self.unlooped.remove(key).map(|(_, history)| history).unwrap_or_default(),
+            history: self.detached_histories.remove(key).map(|(_, history)| history).unwrap_or_default(),
             changes: 0,
             metrics: Some(metrics.revision(key, &subject.labels, spec.metric)),
             waking: None,
@@ -407,7 +407,7 @@ impl Multiscaler {
 }
 
 impl Deciders for Multiscaler {
-    fn recognise(&self, exists: Exists) {
+    fn set_existing(&self, exists: RevisionExists) {
         let _ = self.exists.set(exists);
     }
 
@@ -457,7 +457,7 @@ impl Deciders for Multiscaler {
         let attested = !state.surroundings.activators_in_path || attestations.attested(Instant::now());
         let load = self.load(key, state.subject.spec.metric, clock.now()).ok()?;
         // A short panic window is empty between the start of a second and its first stat.
-        let heard = state.served.is_some_and(|at| at.elapsed() < HEARD_WITHIN);
+        let heard = state.served.is_some_and(|at| at.elapsed() < ATTESTED_WITHIN);
         let serving = load.panic > 0.0 || heard;
         (attested || serving).then_some(serving)
     }
@@ -488,9 +488,9 @@ impl Deciders for Multiscaler {
                 if action.patched
                     && action.replicas == Some(0)
                     && let Some(took) = state.metrics.as_ref().and_then(|metrics| metrics.woken(Instant::now()))
-                    && let Some(onlooker) = self.onlooker.get()
+                    && let Some(observer) = self.observer.get()
                 {
-                    onlooker.woken(key, took);
+                    observer.woken(key, took);
                 }
                 if action.patched
                     && action.wanted == Some(0)
@@ -501,7 +501,7 @@ impl Deciders for Multiscaler {
                 state.traced(&action);
                 state.changes += u32::from(state.history.act(now, action));
             }
-            None => _ = self.unlooped.entry(key.clone()).or_default().act(now, action),
+            None => _ = self.detached_histories.entry(key.clone()).or_default().act(now, action),
         }
     }
 
@@ -518,13 +518,13 @@ impl Deciders for Multiscaler {
         if let Some((_, entry)) = self.loops.remove(key) {
             let mut state = entry.lock();
             state.metrics = None; // At once, even if an evaluation still holds the loop.
-            self.unlooped.insert(key.clone(), std::mem::take(&mut state.history));
+            self.detached_histories.insert(key.clone(), std::mem::take(&mut state.history));
         }
     }
 
     fn forget(&self, key: &RevisionKey) {
         self.remove(key);
-        self.unlooped.remove(key);
+        self.detached_histories.remove(key);
     }
 }
 

@@ -105,7 +105,7 @@ impl Decisions for Standalone {
             namespaces: self.namespaces.clone(),
             watched: watcher::Config::default(),
             keeps: |_| true,
-            judges: true,
+            tracks_failures: true,
         }
     }
 

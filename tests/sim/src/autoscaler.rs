@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Maximum age of an attestation.
-const HEARD_WITHIN: Duration = Duration::from_secs(3);
+const ATTESTED_WITHIN: Duration = Duration::from_secs(3);
 
 pub(crate) struct Autoscaler {
     pub(crate) process: Process,
@@ -197,7 +197,7 @@ impl Simulation {
     fn attested(&self, index: usize) -> bool {
         let autoscaler = &self.autoscalers[index];
         let ready = autoscaler.cache.ready_activators();
-        let fresh = |activator: &usize| autoscaler.heard[*activator].is_some_and(|at| self.now <= at + HEARD_WITHIN);
+        let fresh = |activator: &usize| autoscaler.heard[*activator].is_some_and(|at| self.now <= at + ATTESTED_WITHIN);
         self.without == Some(Without::Attestation) || (!ready.is_empty() && ready.iter().all(fresh))
     }
 

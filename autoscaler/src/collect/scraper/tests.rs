@@ -362,7 +362,7 @@ async fn a_service_that_leads_to_one_pod_only_is_told() {
     let fixture = Fixture::new(HIDDEN).await;
     fixture.configure(MeshMode::Enabled, false);
     let asked = fixture.service(&[("p", 90.0, 2.0)]).await;
-    for _ in 0..=crate::collect::DOUBTS_MAX {
+    for _ in 0..=crate::collect::TRANSIENT_FAILURES_MAX {
         assert_eq!(fixture.health(), CollectionHealth::Healthy);
         fixture.scrape().await;
     }

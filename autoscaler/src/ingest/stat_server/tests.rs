@@ -419,7 +419,7 @@ async fn silent_connections_keep_nobody_out() {
 #[tokio::test]
 async fn unfinished_frames_are_bounded_together() {
     let mut fixture = Fixture::new().await;
-    let fitting = unfinished::TOTAL_MAX / FRAME_MAX;
+    let fitting = incomplete_frames::TOTAL_MAX / FRAME_MAX;
     let mut clients = Vec::new();
     for _ in 0..=fitting {
         clients.push(fixture.connect(None).await.into_inner());

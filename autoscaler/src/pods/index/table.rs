@@ -2,7 +2,7 @@
 
 use super::{Inquiry, PodState};
 use crate::pods::labels::{LabelHash, PodSelector, hashes};
-use crate::pods::ownership::{Controller, Controllers, Standing};
+use crate::pods::ownership::{Controller, Controllers, PodRelation};
 use crate::scale::{Chain, Failing, PodOwner};
 use autoscaler_core::cause::{self, Cause};
 use autoscaler_core::pod_counts;
@@ -138,10 +138,10 @@ impl Index {
         let Some((tracked, entry)) = tracked.get_mut(key).zip(pods.get(name)) else { return };
         let is_own = match &tracked.owner {
             None => true,
-            Some(owner) => match controllers.standing(owner, entry.controller.as_ref()) {
-                Standing::Own => true,
-                Standing::Stranger => false,
-                Standing::Unknown(controller) => {
+            Some(owner) => match controllers.relation(owner, entry.controller.as_ref()) {
+                PodRelation::Own => true,
+                PodRelation::Stranger => false,
+                PodRelation::Unknown(controller) => {
                     if controllers.ask(&controller) {
                         changed.inquiries.push(Inquiry::Controller(name.namespace().to_owned(), controller));
                     }
@@ -329,7 +329,7 @@ fn others<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>, controllers:
     let mut others = BTreeSet::new();
     for (name, entry) in pods.filter(|(_, entry)| entry.state.phase != pod_counts::Phase::Other) {
         others.insert(match &entry.controller {
-            Some(controller) => controllers.told(controller),
+            Some(controller) => controllers.describe(controller),
             None => format!("Pod {}", name.name()),
         });
         if others.len() == OTHERS_MAX {

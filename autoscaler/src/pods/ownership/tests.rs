@@ -22,10 +22,10 @@ fn owner(chain: Chain) -> PodOwner {
 }
 
 fn told(controllers: &Controllers, chain: Chain, controller: Option<&Arc<Controller>>) -> &'static str {
-    match controllers.standing(&owner(chain), controller) {
-        Standing::Own => "own",
-        Standing::Stranger => "stranger",
-        Standing::Unknown(_) => "unknown",
+    match controllers.relation(&owner(chain), controller) {
+        PodRelation::Own => "own",
+        PodRelation::Stranger => "stranger",
+        PodRelation::Unknown(_) => "unknown",
     }
 }
 
@@ -75,7 +75,7 @@ fn a_way_may_be_long() {
     let set = Arc::new(of("ReplicaSet", "made-5d8f", Some("5d8f")));
     assert!(controllers.ask(&set));
     controllers.answered(set.uid(), Ok(Some(of("Deployment", "made", None))));
-    let Standing::Unknown(next) = controllers.standing(&owner(Chain::Unknown), Some(&set)) else {
+    let PodRelation::Unknown(next) = controllers.relation(&owner(Chain::Unknown), Some(&set)) else {
         panic!("the Deployment has not been asked about")
     };
     assert!(controllers.ask(&next), "{next:?}");
@@ -91,12 +91,12 @@ fn a_way_may_be_long() {
 fn controllers_are_named_and_forgotten() {
     let mut controllers = Controllers::default();
     let set = Arc::new(of("ReplicaSet", "canary-5d8f", Some("5d8f")));
-    assert_eq!(controllers.told(&set), "Deployment canary", "as its name says");
+    assert_eq!(controllers.describe(&set), "Deployment canary", "as its name says");
     assert!(controllers.ask(&set) && !controllers.ask(&set));
     controllers.answered(set.uid(), Ok(None));
-    assert_eq!(controllers.told(&set), "ReplicaSet canary-5d8f");
+    assert_eq!(controllers.describe(&set), "ReplicaSet canary-5d8f");
     controllers.answered(set.uid(), Ok(Some(of("Deployment", "blue", None))));
-    assert_eq!(controllers.told(&set), "Deployment blue");
+    assert_eq!(controllers.describe(&set), "Deployment blue");
     assert!(controllers.lead_to("blue") && !controllers.lead_to("canary-5d8f"));
     controllers.forget(set.uid());
     assert!(!controllers.lead_to("blue") && controllers.ask(&set));

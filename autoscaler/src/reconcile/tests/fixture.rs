@@ -17,8 +17,8 @@ use crate::knative::store::{Measurements, Objects};
 use crate::knative::{metric, wanted};
 use crate::metric_engine::Engine;
 use crate::scale::{
-    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Exists, Failing, Initial, OnScale, PodAddress,
-    PodCounts, PodOwner, PodSet, Pods, Ports, Requests, ScaleEvent, Strangers, Subject, Surroundings,
+    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Failing, Initial, OnScale, PodAddress,
+    PodCounts, PodOwner, PodSet, Pods, Ports, Requests, RevisionExists, ScaleEvent, Strangers, Subject, Surroundings,
 };
 use crate::standalone::cluster::Cluster;
 use crate::standalone::paths::{Followed, Wish};
@@ -101,11 +101,11 @@ pub(super) struct Fakes {
     /// Value of `serving` after its next read.
     pub(super) next_serving: Mutex<Option<bool>>,
     pub(super) forgotten: Mutex<bool>,
-    pub(super) exists: Mutex<Option<Exists>>,
+    pub(super) exists: Mutex<Option<RevisionExists>>,
 }
 
 impl Deciders for Fakes {
-    fn recognise(&self, exists: Exists) {
+    fn set_existing(&self, exists: RevisionExists) {
         *self.exists.lock() = Some(exists);
     }
     fn ensure(&self, _: &Key, subject: Subject, initial: Initial) {
@@ -208,7 +208,7 @@ pub(super) fn ago(secs: i64) -> String {
 /// Reconciles of workloads, of either front end.
 pub(super) trait Passes: Send + Sync {
     fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>>;
-    fn hurry<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>>;
+    fn scale_only<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>>;
     fn work(&self, key: Key, priority: Priority) -> BoxFuture<'_, Result<(), Error>>;
 }
 
@@ -216,8 +216,8 @@ impl<F: FrontEnd> Passes for Controller<F> {
     fn reconcile<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(self.reconcile(key))
     }
-    fn hurry<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>> {
-        Box::pin(self.hurry(key))
+    fn scale_only<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.scale_only(key))
     }
     fn work(&self, key: Key, priority: Priority) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.work(key, priority))

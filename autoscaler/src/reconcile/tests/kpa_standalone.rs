@@ -62,12 +62,12 @@ async fn who_keeps_changing_the_replicas_is_not_fought_with() {
     for turn in 0..5 {
         f.put_target_at(1, 200 + turn);
         let script = if turn < 4 { vec![patched(2)] } else { vec![] };
-        f.play(script, async |cx, key| cx.kpa.hurry(key).await).await.expect("no error");
+        f.play(script, async |cx, key| cx.kpa.scale_only(key).await).await.expect("no error");
     }
     let acted = f.fakes.acted.lock().expect("told");
     assert_eq!(acted.because, Cause::Obstacle(Obstacle::Contested), "{acted:?}");
     f.decides(Some(3), -1);
-    f.play(vec![patched(3)], async |cx, key| cx.kpa.hurry(key).await).await.expect("another decision");
+    f.play(vec![patched(3)], async |cx, key| cx.kpa.scale_only(key).await).await.expect("another decision");
 }
 
 /// Goal: pods for which requests wait are requested every second, however often another writer removes them.
@@ -79,10 +79,10 @@ async fn awaited_pods_are_asked_for_every_second() {
     for turn in 0..9 {
         f.put_target_at(0, 200 + turn);
         if turn >= 4 {
-            f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("not yet");
+            f.play(vec![], async |cx, key| cx.kpa.scale_only(key).await).await.expect("not yet");
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        f.play(vec![patched(1)], async |cx, key| cx.kpa.hurry(key).await).await.expect("no error");
+        f.play(vec![patched(1)], async |cx, key| cx.kpa.scale_only(key).await).await.expect("no error");
     }
 }
 
@@ -109,9 +109,12 @@ async fn what_takes_pods_is_looked_at_again_before_it_is_sent() {
         f.decides(Some(later), -1);
         *f.fakes.next_decision.lock() = *f.fakes.decision.lock();
         f.decides(Some(if max == 0 { 1 } else { 3 }), -1);
-        let looked = f.play(first.map(patched).into_iter().collect(), async |cx, key| cx.kpa.hurry(key).await).await;
+        let looked =
+            f.play(first.map(patched).into_iter().collect(), async |cx, key| cx.kpa.scale_only(key).await).await;
         assert_eq!(looked.is_err_and(|error| error.is_conflict()), first.is_none(), "{later}");
-        f.play(then.map(patched).into_iter().collect(), async |cx, key| cx.kpa.hurry(key).await).await.expect("scaled");
+        f.play(then.map(patched).into_iter().collect(), async |cx, key| cx.kpa.scale_only(key).await)
+            .await
+            .expect("scaled");
     }
 }
 
@@ -123,9 +126,9 @@ async fn in_a_hurry_nothing_but_the_replicas_is_written() {
     let asleep = status("False", "NoTraffic", 60, 0, 0);
     settled(&f, json!({}), asleep.clone(), 0);
     f.decides(Some(2), -1);
-    f.play(vec![patched(2)], async |cx, key| cx.kpa.hurry(key).await).await.expect("scaled");
+    f.play(vec![patched(2)], async |cx, key| cx.kpa.scale_only(key).await).await.expect("scaled");
     assert_eq!(*f.fakes.scaled.lock(), [(0, 2)]);
-    f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("nothing is left to do");
+    f.play(vec![], async |cx, key| cx.kpa.scale_only(key).await).await.expect("nothing is left to do");
 
     let mut leaving = scaler(json!({}), asleep.clone());
     leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
@@ -134,13 +137,13 @@ async fn in_a_hurry_nothing_but_the_replicas_is_written() {
         settled(&f, json!({}), Value::Null, 0);
         f.put_autoscaler(object);
         f.decides(Some(2), -1);
-        f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("left for later");
+        f.play(vec![], async |cx, key| cx.kpa.scale_only(key).await).await.expect("left for later");
     }
     let mut f = Fixture::standalone();
     settled(&f, json!({}), status("False", "NoTraffic", 60, 0, 0), 0);
     f.decides(Some(2), -1);
     *f.fakes.led_by_another.lock() = true;
-    f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("another's");
+    f.play(vec![], async |cx, key| cx.kpa.scale_only(key).await).await.expect("another's");
 }
 
 /// Puts all objects of a settled workload.

@@ -184,13 +184,13 @@ async fn about_to_sleep() -> Fixture {
 #[tokio::test]
 async fn a_sleep_is_not_sent_when_somebody_has_come_meanwhile() {
     let mut f = about_to_sleep().await;
-    f.play(vec![patched(0)], async |cx, key| cx.kpa.hurry(key).await).await.expect("nobody has come");
+    f.play(vec![patched(0)], async |cx, key| cx.kpa.scale_only(key).await).await.expect("nobody has come");
     let mut f = about_to_sleep().await;
     *f.fakes.next_serving.lock() = Some(true);
-    let sent = f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await;
+    let sent = f.play(vec![], async |cx, key| cx.kpa.scale_only(key).await).await;
     assert!(sent.is_err_and(|error| error.is_conflict()), "outdated");
     f.decides(Some(1), -1);
-    f.play(vec![], async |cx, key| cx.kpa.hurry(key).await).await.expect("kept, since somebody is served");
+    f.play(vec![], async |cx, key| cx.kpa.scale_only(key).await).await.expect("kept, since somebody is served");
     assert_eq!(*f.fakes.scaled.lock(), []);
 }
 

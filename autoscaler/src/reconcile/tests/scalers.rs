@@ -28,7 +28,7 @@ fn patched() -> Exchange {
 /// Decides this many pods, and wakes the target by an urgent reconcile.
 async fn woken(f: &mut Fixture, pods: i32) {
     f.decides(Some(pods), -1);
-    f.play(vec![patched()], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    f.play(vec![patched()], async |cx, key| cx.kpa.scale_only(key).await).await.expect("woken");
 }
 
 fn scaler(spec: Value) -> Value {
@@ -443,7 +443,7 @@ async fn who_was_asleep_before_this_process_began_wakes() {
     f.decides(Some(1), -1);
     let patched = expect(&format!("PATCH {SCALE}"))
         .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "100"}}));
-    f.play(vec![patched], async |cx, key| cx.kpa.hurry(key).await).await.expect("woken");
+    f.play(vec![patched], async |cx, key| cx.kpa.scale_only(key).await).await.expect("woken");
     assert_eq!(*f.fakes.scaled.lock(), [(0, 1)]);
     // While it wakes, no status is written: there is one write at the end.
     f.put_target_at(1, 101);
@@ -500,7 +500,7 @@ async fn a_new_process_serves_the_version_that_is_in_force() {
         assert_eq!(status["inForce"]["generation"], 1, "{in_force}");
         f.decides(Some(9), -1);
         let script = if expected.is_some() { vec![patched()] } else { vec![] };
-        f.play(script, async |cx, key| cx.kpa.hurry(key).await).await.expect("looked at");
+        f.play(script, async |cx, key| cx.kpa.scale_only(key).await).await.expect("looked at");
         let scaled: Vec<_> = f.fakes.scaled.lock().iter().map(|(_, to)| *to).collect();
         assert_eq!(scaled, expected.into_iter().collect::<Vec<_>>(), "{in_force}");
     }
@@ -539,7 +539,7 @@ async fn a_pause_holds_beside_an_error() {
         settled(&mut f).await;
         f.decides(Some(9), -1);
         let script = if newest { vec![] } else { vec![patched()] };
-        f.play(script, async |cx, key| cx.kpa.hurry(key).await).await.expect("looked at");
+        f.play(script, async |cx, key| cx.kpa.scale_only(key).await).await.expect("looked at");
         assert_eq!(f.fakes.scaled.lock().len(), usize::from(!newest), "paused: {newest}, before: {former}");
     }
 }

@@ -1,6 +1,6 @@
 //! Text of all revisions' series: family by family, revisions in order of their keys.
 
-use super::lived::{Lived, POD_TIMES, WAKES};
+use super::wake_stats::{POD_TIMES, WAKES, WakeStats};
 use super::{COLD_START_BOUNDS, Durations, State, Table, Values};
 use autoscaler_core::decider::Inputs;
 use common::RevisionKey;
@@ -67,9 +67,9 @@ pub(super) fn families(table: &Table) -> Vec<FamilyText> {
     all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
     let all: Revisions = all.into();
     let others = [
-        counters((catalog::WAKES, "outcome", WAKES), all.clone(), |lived| lived.wakes),
-        counters((catalog::POD_TIME, "state", POD_TIMES), all.clone(), |lived| {
-            lived.times.map(|time| time.as_secs_f64())
+        counters((catalog::WAKES, "outcome", WAKES), all.clone(), |wake_stats| wake_stats.wakes),
+        counters((catalog::POD_TIME, "state", POD_TIMES), all.clone(), |wake_stats| {
+            wake_stats.times.map(|time| time.as_secs_f64())
         }),
         scaled_from_zero(all.clone()),
     ];
@@ -80,11 +80,11 @@ pub(super) fn families(table: &Table) -> Vec<FamilyText> {
 fn counters<N: EncodeCounterValue + Send + 'static, const K: usize>(
     (instrument, label, names): (Instrument, &'static str, [&'static str; K]),
     all: Revisions,
-    counts: fn(&Lived) -> [N; K],
+    counts: fn(&WakeStats) -> [N; K],
 ) -> FamilyText {
     let series = (0..all.len()).flat_map(move |at| {
         let (key, values) = all[at].clone();
-        let counts = counts(&values.state.lock().lived);
+        let counts = counts(&values.state.lock().wake_stats);
         names.into_iter().zip(counts).map(move |(name, count)| (key.clone(), name, count))
     });
     FamilyText::new(instrument, series, move |(key, name, count), encoder| {

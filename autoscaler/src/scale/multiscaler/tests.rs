@@ -208,7 +208,7 @@ async fn silence_scales_down_only_while_it_is_attested() {
     fixture.ensure(Initial::Unknown);
     fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(1) });
     for _ in 0..6 {
-        fixture.sources.attestations.heard("act-0", Instant::now());
+        fixture.sources.attestations.record("act-0", Instant::now());
         fixture.stat(7.0);
         secs(1).await;
     }
@@ -216,7 +216,7 @@ async fn silence_scales_down_only_while_it_is_attested() {
     secs(180).await; // The connection is cut for three minutes.
     assert_eq!(fixture.desired(), Some(1), "unknown is not zero");
     for _ in 0..8 {
-        fixture.sources.attestations.heard("act-0", Instant::now());
+        fixture.sources.attestations.record("act-0", Instant::now());
         secs(1).await;
     }
     assert_eq!(fixture.desired(), Some(0), "heard again, and silent: idle");
@@ -225,7 +225,7 @@ async fn silence_scales_down_only_while_it_is_attested() {
     secs(8).await; // Cut again, on the way to zero.
     assert!(unheard() && !fixture.told(), "idle was true then, and is not known to be true now");
     for _ in 0..3 {
-        fixture.sources.attestations.heard("act-0", Instant::now());
+        fixture.sources.attestations.record("act-0", Instant::now());
         secs(1).await;
     }
     assert!(!unheard() && fixture.told(), "the last pod may go now");
@@ -243,7 +243,7 @@ async fn an_activator_that_is_cut_off_stops_no_growth() {
     fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(1) });
     let carry = async |load: f64, heard: &[&str], for_secs: u64| {
         for _ in 0..for_secs {
-            heard.iter().for_each(|name| fixture.sources.attestations.heard(name, Instant::now()));
+            heard.iter().for_each(|name| fixture.sources.attestations.record(name, Instant::now()));
             fixture.stat(load);
             secs(1).await;
         }

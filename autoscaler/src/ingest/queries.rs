@@ -1,7 +1,7 @@
 //! Queries between autoscalers, over the stat port: with the same token, the same TLS, and no further opening in a
 //! NetworkPolicy.
 //!
-//! The responder ([`Responder`]) receives a path and defines its meaning. A query is a GET below [`ASKED`]. If tokens
+//! The responder ([`Responder`]) receives a path and defines its meaning. A query is a GET below [`QUERY_PREFIX`]. If tokens
 //! are required, the client must be an autoscaler. If they are not, no client can prove that it is one, and only
 //! queries from this machine are served.
 
@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Path prefix of every query.
-pub const ASKED: &str = "/zeroscale/";
+pub const QUERY_PREFIX: &str = "/zeroscale/";
 
 /// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -38,23 +38,23 @@ impl Peers {
     /// which.
     ///
     /// Cancel safe: dropping the future abandons the query.
-    pub async fn ask(&self, holder: &Instance, path: &str) -> io::Result<(StatusCode, Bytes)> {
-        let asked = timeout(PATIENCE, async {
+    pub async fn query(&self, holder: &Instance, path: &str) -> io::Result<(StatusCode, Bytes)> {
+        let answered = timeout(PATIENCE, async {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
             for url in self.urls(holder) {
-                match self.ask_at(&url, path).await {
+                match self.query_at(&url, path).await {
                     Ok(answer) => return Ok(answer),
                     Err(error) => last = error,
                 }
             }
             Err(last)
         });
-        asked.await.unwrap_or_else(|_| {
+        answered.await.unwrap_or_else(|_| {
             Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs())))
         })
     }
 
-    async fn ask_at(&self, url: &str, path: &str) -> io::Result<(StatusCode, Bytes)> {
+    async fn query_at(&self, url: &str, path: &str) -> io::Result<(StatusCode, Bytes)> {
         let url: Uri = url.parse().map_err(io::Error::other)?;
         let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(common::names::STAT_PORT));
         let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -15,7 +15,7 @@ pub(super) const POD_TIMES: [&str; 2] = ["run", "saved"];
 
 /// Record of one revision, since this process owns it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Lived {
+pub(super) struct WakeStats {
     /// Number of wakes by outcome.
     pub(super) wakes: [u64; WAKES.len()],
     /// Total run time of pods, and total time without pods.
@@ -42,7 +42,7 @@ struct Pods {
     running: u32,
 }
 
-impl Lived {
+impl WakeStats {
     /// Records that pods are asked for while there are none.
     pub(super) fn asked(&mut self) {
         if self.wake == Wake::None {
@@ -114,31 +114,31 @@ mod tests {
             (&[Ready(1), Unasked, Slept], [0, 0, 0]),
         ];
         for (at, (steps, expected)) in rows.into_iter().enumerate() {
-            let (mut lived, now) = (Lived::default(), Instant::now());
+            let (mut wake_stats, now) = (WakeStats::default(), Instant::now());
             for step in steps {
                 match *step {
-                    Asked => lived.asked(),
-                    Raised => lived.raised(),
-                    Ready(ready) => lived.counted(PodCounts { ready, ..PodCounts::default() }, now),
-                    Unasked => lived.unasked(false),
-                    Slept => lived.unasked(true),
+                    Asked => wake_stats.asked(),
+                    Raised => wake_stats.raised(),
+                    Ready(ready) => wake_stats.counted(PodCounts { ready, ..PodCounts::default() }, now),
+                    Unasked => wake_stats.unasked(false),
+                    Slept => wake_stats.unasked(true),
                 }
             }
-            assert_eq!(lived.wakes, expected, "row {at}");
+            assert_eq!(wake_stats.wakes, expected, "row {at}");
         }
     }
 
     #[test]
     fn pods_run_for_as_long_as_they_are_counted() {
-        let (mut lived, start) = (Lived::default(), Instant::now());
+        let (mut wake_stats, start) = (WakeStats::default(), Instant::now());
         let counts = |ready, not_ready, pending| PodCounts { ready, not_ready, pending, terminating: 0 };
         let rows = [(0, counts(0, 0, 0)), (10, counts(0, 1, 1)), (12, counts(2, 1, 0)), (20, counts(0, 0, 0))];
         for (at, counts) in rows {
-            lived.counted(counts, start + Duration::from_secs(at));
+            wake_stats.counted(counts, start + Duration::from_secs(at));
         }
-        lived.counted(PodCounts::default(), start + Duration::from_secs(23));
+        wake_stats.counted(PodCounts::default(), start + Duration::from_secs(23));
         // No pods for 10 s, one pending for 2 s, three running for 8 s, none for 3 s.
-        assert_eq!(lived.times, [Duration::from_secs(24), Duration::from_secs(13)]);
+        assert_eq!(wake_stats.times, [Duration::from_secs(24), Duration::from_secs(13)]);
     }
 
     #[test]

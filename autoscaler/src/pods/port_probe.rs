@@ -19,7 +19,7 @@ const WITHIN: Duration = Duration::from_secs(1);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// Tests a pod, until it listens or needs no test.
-pub(super) async fn ask(index: Arc<PodIndex>, places: Arc<Semaphore>, pod: PodName) {
+pub(super) async fn probe(index: Arc<PodIndex>, places: Arc<Semaphore>, pod: PodName) {
     let begun = Instant::now();
     while let Some((address, port)) = index.unproven(&pod) {
         let place = places.acquire().await; // Never closed.

@@ -25,7 +25,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfinished {
+pub enum IncompleteFrameError {
     /// The frame was not complete in time.
     #[error("a frame of more than {FREE} bytes was not complete after {PATIENCE:?}")]
     Late,
@@ -39,8 +39,8 @@ pub fn shares() -> Arc<Shares> {
     Shares::new(Limits { total: TOTAL_MAX, per_address: TOTAL_MAX }, GivesWay::Youngest)
 }
 
-/// Connection whose incomplete frames are charged. Its own errors are [`Unfinished`].
-pub struct Metered<S> {
+/// Connection whose incomplete frames are charged. Its own errors are [`IncompleteFrameError`].
+pub struct MeteredStream<S> {
     stream: S,
     read: usize,
     address: IpAddr,
@@ -50,21 +50,23 @@ pub struct Metered<S> {
     patience: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Metered<S> {
+impl<S> MeteredStream<S> {
     /// Charges the bytes that arrive through `stream` from `address` to `shares`.
     pub fn new(stream: S, address: IpAddr, shares: Arc<Shares>) -> Self {
         Self { stream, read: 0, address, shares, charged: None, patience: None }
     }
 
     /// Charges all bytes of the current frame so far.
-    fn charge(&mut self) -> Result<(), Unfinished> {
+    fn charge(&mut self) -> Result<(), IncompleteFrameError> {
         let Some(due) = self.read.checked_sub(FREE).filter(|due| *due > 0) else { return Ok(()) };
         self.patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
         match &mut self.charged {
-            None => self.charged = Some((self.shares.take(self.address, due).ok_or(Unfinished::TooMany)?, due)),
+            None => {
+                self.charged = Some((self.shares.take(self.address, due).ok_or(IncompleteFrameError::TooMany)?, due))
+            }
             Some((share, charged)) => {
                 if !share.grow(due - *charged) {
-                    return Err(Unfinished::TooMany);
+                    return Err(IncompleteFrameError::TooMany);
                 }
                 *charged = due;
             }
@@ -80,14 +82,14 @@ impl<S> Metered<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.patience.as_mut().is_some_and(|patience| patience.as_mut().poll(cx).is_ready()) {
-            return Poll::Ready(Err(io::Error::other(Unfinished::Late)));
+            return Poll::Ready(Err(io::Error::other(IncompleteFrameError::Late)));
         }
         if this.charged.as_mut().is_some_and(|(share, _)| share.poll_lost(cx).is_ready()) {
-            return Poll::Ready(Err(io::Error::other(Unfinished::TooMany)));
+            return Poll::Ready(Err(io::Error::other(IncompleteFrameError::TooMany)));
         }
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
@@ -96,7 +98,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    fn refusal(error: &io::Error) -> Option<Unfinished> {
+    fn refusal(error: &io::Error) -> Option<IncompleteFrameError> {
         error.get_ref().and_then(|inner| inner.downcast_ref()).copied()
     }
 
@@ -126,7 +128,7 @@ mod tests {
     async fn what_is_beyond_the_free_part_is_charged() {
         let shares = Shares::new(Limits { total: 100, per_address: 100 }, GivesWay::Youngest);
         let (mut peer, stream) = tokio::io::duplex(2 * FREE);
-        let mut metered = Metered::new(stream, ADDRESS, shares.clone());
+        let mut metered = MeteredStream::new(stream, ADDRESS, shares.clone());
         let mut bytes = vec![0; FREE];
         for (sent, charged) in [(FREE, 0), (60, 60), (40, 100)] {
             peer.write_all(&vec![0; sent]).await.expect("room");
@@ -139,7 +141,7 @@ mod tests {
         peer.write_all(&vec![0; FREE + 101]).await.expect("room");
         metered.read_exact(&mut bytes).await.expect("the free part");
         let error = metered.read_exact(&mut bytes[..101]).await.expect_err("one byte more than there is");
-        assert_eq!(refusal(&error), Some(Unfinished::TooMany));
+        assert_eq!(refusal(&error), Some(IncompleteFrameError::TooMany));
         drop(metered);
         assert_eq!(shares.held(), 0);
     }
@@ -150,22 +152,22 @@ mod tests {
         let shares = Shares::new(Limits { total: 100, per_address: 100 }, GivesWay::Youngest);
         let mut bytes = vec![0; FREE + 100];
         let (mut greedy, stream) = tokio::io::duplex(2 * FREE);
-        let mut taken = Metered::new(stream, ADDRESS, shares.clone());
+        let mut taken = MeteredStream::new(stream, ADDRESS, shares.clone());
         greedy.write_all(&bytes).await.expect("room");
         taken.read_exact(&mut bytes).await.expect("within bounds");
         let (mut peer, stream) = tokio::io::duplex(2 * FREE);
-        let mut metered = Metered::new(stream, [10, 0, 0, 1].into(), shares.clone());
+        let mut metered = MeteredStream::new(stream, [10, 0, 0, 1].into(), shares.clone());
         peer.write_all(&bytes[..FREE + 50]).await.expect("room");
         metered.read_exact(&mut bytes[..FREE + 50]).await.expect("the other one holds more");
         let error = taken.read_u8().await.expect_err("it has given way");
-        assert_eq!((refusal(&error), shares.held()), (Some(Unfinished::TooMany), 50));
+        assert_eq!((refusal(&error), shares.held()), (Some(IncompleteFrameError::TooMany), 50));
     }
 
     /// Goal: a large frame has limited time, and its end stops the timer.
     #[tokio::test(start_paused = true)]
     async fn a_large_frame_has_its_time() {
         let (mut peer, stream) = tokio::io::duplex(2 * FREE);
-        let mut metered = Metered::new(stream, ADDRESS, shares());
+        let mut metered = MeteredStream::new(stream, ADDRESS, shares());
         let mut bytes = vec![0; FREE + 1];
         for _ in 0..2 {
             peer.write_all(&bytes).await.expect("room");
@@ -177,6 +179,9 @@ mod tests {
         metered.read_exact(&mut bytes).await.expect("within bounds");
         let begun = tokio::time::Instant::now();
         let error = metered.read_u8().await.expect_err("the rest never comes");
-        assert_eq!((refusal(&error), begun.elapsed().as_secs()), (Some(Unfinished::Late), PATIENCE.as_secs()));
+        assert_eq!(
+            (refusal(&error), begun.elapsed().as_secs()),
+            (Some(IncompleteFrameError::Late), PATIENCE.as_secs())
+        );
     }
 }

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Kept part of a pod.
 #[derive(Clone, Debug)]
-pub(super) struct SeenPod {
+pub(super) struct ParsedPod {
     metadata: ObjectMeta,
     containers: Vec<Container>,
     status: PodStatus,
@@ -28,7 +28,7 @@ pub(super) struct SeenPod {
     is_asked: bool,
 }
 
-impl From<Pod> for SeenPod {
+impl From<Pod> for ParsedPod {
     fn from(pod: Pod) -> Self {
         let Pod { metadata, spec, status } = pod;
         let containers = spec.map(|spec| spec.containers).unwrap_or_default();
@@ -36,20 +36,20 @@ impl From<Pod> for SeenPod {
     }
 }
 
-impl SeenPod {
+impl ParsedPod {
     /// Returns its namespace and name.
     pub(super) fn name(&self) -> PodName {
         let ObjectMeta { namespace, name, .. } = &self.metadata;
         PodName::new(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
     }
 
-    /// Returns the kept state at `now`, and the time after which it may change. With `judges`, its cause and
+    /// Returns the kept state at `now`, and the time after which it may change. With `tracks_failures`, its cause and
     /// controller are determined, and a pod in a crash loop is not ready.
-    pub(super) fn state(&self, judges: bool, now: Timestamp) -> (PodState, Option<Duration>) {
+    pub(super) fn state(&self, tracks_failures: bool, now: Timestamp) -> (PodState, Option<Duration>) {
         let status = &self.status;
         let mut ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
         let (mut due, mut cause) = (None, None);
-        if judges && !self.is_over() {
+        if tracks_failures && !self.is_over() {
             let settles_in = self.containers(now).filter_map(|container| container.settles_in()).max();
             ready = ready && settles_in.is_none();
             cause = self.cause(now).filter(|_| !ready);
@@ -65,7 +65,7 @@ impl SeenPod {
             address: status.pod_ip.as_ref().and_then(|ip| ip.parse().ok()),
             started: status.start_time.as_ref().map(timestamp),
             cause,
-            controller: if judges { Controller::of(&self.metadata) } else { None },
+            controller: if tracks_failures { Controller::of(&self.metadata) } else { None },
         };
         (state, due)
     }
@@ -176,7 +176,7 @@ impl SeenPod {
                 last: last.map(ended),
                 restarts: status.restart_count.try_into().unwrap_or(0),
                 ready: status.ready,
-                probe: probe.map(told),
+                probe: probe.map(describe_probe),
             }
         })
     }
@@ -197,7 +197,7 @@ fn ended(run: &ContainerStateTerminated) -> Ended {
 }
 
 /// Describes a probe.
-fn told(probe: &Probe) -> String {
+fn describe_probe(probe: &Probe) -> String {
     let text = |port: &IntOrString| match port {
         IntOrString::Int(number) => number.to_string(),
         IntOrString::String(name) => name.clone(),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     /// Returns a running pod of one container, with this status and readiness.
-    fn pod(ready: &str, container: Value, probe: Value) -> SeenPod {
+    fn pod(ready: &str, container: Value, probe: Value) -> ParsedPod {
         let json = json!({
             "metadata": {"name": "p", "namespace": "ns", "labels": {"app": "a"}},
             "spec": {"containers": [{"name": "c", "readinessProbe": probe}]},
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(state.cause.map(|cause| cause.reason).as_deref(), Some("CrashLoop"));
 
         let sparse = serde_json::from_value::<Pod>(json!({"metadata": {"name": "p"}}));
-        let (state, due) = SeenPod::from(sparse.expect("a pod without a status")).state(true, at(0));
+        let (state, due) = ParsedPod::from(sparse.expect("a pod without a status")).state(true, at(0));
         assert_eq!((state.state.phase, state.cause, due), (Phase::Other, None, None));
     }
 
@@ -260,8 +260,8 @@ mod tests {
             (true, probe, 15, true, None),
             (false, Value::Null, 15, true, None),
         ];
-        for (judges, probe, seconds, ready, due) in rows {
-            let (state, next) = pod("True", run.clone(), probe.clone()).state(judges, at(seconds));
+        for (tracks_failures, probe, seconds, ready, due) in rows {
+            let (state, next) = pod("True", run.clone(), probe.clone()).state(tracks_failures, at(seconds));
             assert_eq!((state.state.ready, next.map(|next| next.as_secs())), (ready, due), "{probe} at {seconds} s");
         }
     }
@@ -281,7 +281,7 @@ mod tests {
         let probe = json!({"httpGet": {"path": "/healthz", "port": "http"}, "initialDelaySeconds": 5});
         let unready = pod("False", run, probe);
         assert_eq!(unready.state(true, at(24)).0.cause, None);
-        let message = |pod: &SeenPod| pod.state(true, at(25)).0.cause.map(|cause| cause.message);
+        let message = |pod: &ParsedPod| pod.state(true, at(25)).0.cause.map(|cause| cause.message);
         let text = r#"the readiness probe of container "c" does not pass (GET /healthz on port http)"#;
         assert_eq!(message(&unready).as_deref(), Some(text));
         let asked = unready.asked();

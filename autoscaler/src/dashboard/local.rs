@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 const AT_ONCE: usize = 64;
 
 /// Data source of this process. See the [module](self).
-pub(super) struct Own {
+pub(super) struct LocalReplica {
     pub(super) parts: Parts,
     pub(super) settings: Settings,
     pub(super) records: Arc<Records>,
@@ -40,7 +40,7 @@ pub(super) struct Own {
     pub(super) table: Mutex<Table>,
 }
 
-impl Own {
+impl LocalReplica {
     /// Adds a sample to every record each [`STEP`], until `shutdown`.
     pub(super) async fn record(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = interval(Duration::from_secs(STEP.into()));

@@ -19,7 +19,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(1);
 
 /// Queries the owner of a controller, until the controller has no pods any more.
-pub(super) async fn ask(
+pub(super) async fn query(
     client: Client,
     index: Arc<PodIndex>,
     places: Arc<Semaphore>,
