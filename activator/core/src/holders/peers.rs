@@ -30,12 +30,14 @@ pub const DEAD_AFTER: Duration = Duration::from_secs(1);
 pub const STOP_AFTER: Duration = Duration::from_millis(500);
 
 /// Sign of life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Beat {
-    /// Time of sending, by the sender's clock.
-    pub sent: Duration,
+    /// Time of sending in microseconds, by the sender's clock.
+    #[prost(uint64, tag = "1")]
+    pub sent_us: u64,
     /// Latest beat of the receiver that had reached the sender, by the receiver's clock.
-    pub echo: Option<Duration>,
+    #[prost(uint64, optional, tag = "2")]
+    pub echo_us: Option<u64>,
 }
 
 /// Contact with all siblings of one activator, for all revisions.
@@ -51,7 +53,7 @@ struct Contact {
     connected: bool,
     heard: Option<Instant>,
     /// Latest beat of the sibling, for the echo.
-    latest: Option<Duration>,
+    latest: Option<u64>,
     acknowledged: Option<Instant>,
 }
 
@@ -99,17 +101,19 @@ impl Peers {
         self.heard_of(peer, now);
         let epoch = self.epoch;
         if let Some(contact) = self.peers.get_mut(peer).filter(|contact| contact.connected) {
-            contact.latest = contact.latest.max(Some(beat.sent));
+            contact.latest = contact.latest.max(Some(beat.sent_us));
             // Untrusted number: ignore an echo of a beat that was never sent.
-            let echo = beat.echo.and_then(|echo| epoch.checked_add(echo)).filter(|at| *at <= now);
+            let echo =
+                beat.echo_us.and_then(|echo| epoch.checked_add(Duration::from_micros(echo))).filter(|at| *at <= now);
             contact.acknowledged = contact.acknowledged.max(echo);
         }
     }
 
     /// Returns the next beat to send on the session.
     pub fn beat(&self, peer: &Peer, now: Instant) -> Beat {
-        let echo = self.peers.get(peer).and_then(|contact| contact.latest);
-        Beat { sent: now.saturating_duration_since(self.epoch), echo }
+        let echo_us = self.peers.get(peer).and_then(|contact| contact.latest);
+        let sent = now.saturating_duration_since(self.epoch).as_micros();
+        Beat { sent_us: u64::try_from(sent).unwrap_or(u64::MAX), echo_us }
     }
 
     /// Returns true if there is a session.
@@ -153,7 +157,7 @@ mod tests {
         at_b.connected(&a, at(20));
         assert_eq!(at_a.acknowledged(&b), None);
         let beat = at_a.beat(&b, at(100));
-        assert_eq!(beat, Beat { sent: Duration::from_millis(100), echo: None });
+        assert_eq!(beat, Beat { sent_us: 100_000, echo_us: None });
         at_b.received(&a, beat, at(300));
         at_a.received(&b, at_b.beat(&a, at(310)), at(700));
         assert_eq!(at_a.acknowledged(&b), Some(at(100)));
@@ -168,16 +172,16 @@ mod tests {
         let b = Peer::from("b");
         let mut peers = Peers::new(start);
         peers.connected(&b, start);
-        peers.received(&b, Beat { sent: Duration::ZERO, echo: Some(Duration::from_secs(9)) }, start);
+        peers.received(&b, Beat { sent_us: 0, echo_us: Some(9_000_000) }, start);
         assert_eq!(peers.acknowledged(&b), None);
-        peers.received(&b, Beat { sent: Duration::ZERO, echo: Some(Duration::ZERO) }, start);
+        peers.received(&b, Beat { sent_us: 0, echo_us: Some(0) }, start);
         assert_eq!(peers.acknowledged(&b), Some(start));
-        peers.received(&b, Beat { sent: Duration::from_secs(70), echo: None }, start);
-        assert_eq!(peers.beat(&b, start).echo, Some(Duration::from_secs(70)));
+        peers.received(&b, Beat { sent_us: 70_000_000, echo_us: None }, start);
+        assert_eq!(peers.beat(&b, start).echo_us, Some(70_000_000));
         peers.disconnected(&b);
         assert!(!peers.is_connected(&b));
         peers.connected(&b, start);
         assert!(peers.is_connected(&b));
-        assert_eq!((peers.beat(&b, start).echo, peers.acknowledged(&b)), (None, Some(start)));
+        assert_eq!((peers.beat(&b, start).echo_us, peers.acknowledged(&b)), (None, Some(start)));
     }
 }

@@ -63,13 +63,16 @@ pub enum Standing {
 }
 
 /// State that an activator reports to its siblings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct Says {
     /// True if its list contains a foreign activator.
+    #[prost(bool, tag = "1")]
     pub foreign: bool,
     /// True if it is in touch with all activators in its list.
+    #[prost(bool, tag = "2")]
     pub complete: bool,
     /// True if it shares.
+    #[prost(bool, tag = "3")]
     pub shares: bool,
 }
 
