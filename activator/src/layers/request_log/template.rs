@@ -28,64 +28,37 @@ pub(crate) struct Template(Vec<Piece>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    Value { of: Of, js: bool },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Of {
-    Early(Field),
-    Header(HeaderName),
-    Late(Late),
-}
-
-/// Field that is known at the request's arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
-    Method,
-    RequestUri,
-    Host,
-    Proto,
-    RemoteAddr,
-    ContentLength,
-    UserAgent,
-    Referer,
-    Tls,
-    Name,
-    Namespace,
-    Service,
-    Configuration,
-    Empty,
-}
-
-/// Field that is known at the request's end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Late {
-    Code,
-    Size,
-    Latency,
+    Field { name: &'static str, js: bool },
+    Header { name: HeaderName, js: bool },
 }
 
 /// All fields. As in Knative's activator, the pod's name and address and the trace are always empty.
-const FIELDS: [(&str, Of); 18] = [
-    (".Request.Method", Of::Early(Field::Method)),
-    (".Request.RequestURI", Of::Early(Field::RequestUri)),
-    (".Request.Host", Of::Early(Field::Host)),
-    (".Request.Proto", Of::Early(Field::Proto)),
-    (".Request.RemoteAddr", Of::Early(Field::RemoteAddr)),
-    (".Request.ContentLength", Of::Early(Field::ContentLength)),
-    (".Request.UserAgent", Of::Early(Field::UserAgent)),
-    (".Request.Referer", Of::Early(Field::Referer)),
-    (".Request.TLS", Of::Early(Field::Tls)),
-    (".Response.Code", Of::Late(Late::Code)),
-    (".Response.Size", Of::Late(Late::Size)),
-    (".Response.Latency", Of::Late(Late::Latency)),
-    (".Revision.Name", Of::Early(Field::Name)),
-    (".Revision.Namespace", Of::Early(Field::Namespace)),
-    (".Revision.Service", Of::Early(Field::Service)),
-    (".Revision.Configuration", Of::Early(Field::Configuration)),
-    (".Revision.PodName", Of::Early(Field::Empty)),
-    (".Revision.PodIP", Of::Early(Field::Empty)),
+const FIELDS: [&str; 19] = [
+    ".Request.Method",
+    ".Request.RequestURI",
+    ".Request.Host",
+    ".Request.Proto",
+    ".Request.RemoteAddr",
+    ".Request.ContentLength",
+    ".Request.UserAgent",
+    ".Request.Referer",
+    ".Request.TLS",
+    CODE,
+    SIZE,
+    LATENCY,
+    ".Revision.Name",
+    ".Revision.Namespace",
+    ".Revision.Service",
+    ".Revision.Configuration",
+    ".Revision.PodName",
+    ".Revision.PodIP",
+    ".TraceID",
 ];
+
+// Fields that are known at the request's end.
+const CODE: &str = ".Response.Code";
+const SIZE: &str = ".Response.Size";
+const LATENCY: &str = ".Response.Latency";
 
 /// Log line, complete except for the values of the request's end.
 #[derive(Debug)]
@@ -94,7 +67,8 @@ pub(crate) struct Begun(Vec<Part>);
 #[derive(Debug)]
 enum Part {
     Done(String),
-    Late(Late),
+    /// Field that is known at the request's end.
+    Late(&'static str),
 }
 
 impl Template {
@@ -153,12 +127,12 @@ impl Template {
         for piece in &self.0 {
             match piece {
                 Piece::Text(text) => done.push_str(text),
-                Piece::Value { of: Of::Early(field), js } => push(&mut done, &field.of(call), *js),
-                Piece::Value { of: Of::Header(name), js } => push(&mut done, header(call.request.headers(), name), *js),
-                Piece::Value { of: Of::Late(late), .. } => {
+                Piece::Header { name, js } => push(&mut done, header(call.request.headers(), name), *js),
+                Piece::Field { name, .. } if [CODE, SIZE, LATENCY].contains(name) => {
                     parts.push(Part::Done(std::mem::take(&mut done)));
-                    parts.push(Part::Late(*late));
+                    parts.push(Part::Late(name));
                 }
+                Piece::Field { name, js } => push(&mut done, &field(name, call), *js),
             }
         }
         parts.push(Part::Done(done));
@@ -174,9 +148,9 @@ impl Begun {
             // Writing to a String cannot fail.
             let _ = match part {
                 Part::Done(text) => line.write_str(&text),
-                Part::Late(Late::Code) => write!(line, "{code}"),
-                Part::Late(Late::Size) => write!(line, "{size}"),
-                Part::Late(Late::Latency) => write!(line, "{}", latency.as_secs_f64()),
+                Part::Late(CODE) => write!(line, "{code}"),
+                Part::Late(SIZE) => write!(line, "{size}"),
+                Part::Late(_) => write!(line, "{}", latency.as_secs_f64()),
             };
         }
         line
@@ -193,59 +167,52 @@ fn action_of(text: &str) -> Result<Piece, String> {
     if let Some(name) = operand.strip_prefix(".Request.Header.Get ") {
         let name = name.trim().strip_prefix('"').and_then(|name| name.strip_suffix('"'));
         let name = name.and_then(|name| HeaderName::try_from(name).ok());
-        let of = Of::Header(name.ok_or_else(|| format!("{{{{{text}}}}} names no header"))?);
-        return Ok(Piece::Value { of, js });
+        let name = name.ok_or_else(|| format!("{{{{{text}}}}} names no header"))?;
+        return Ok(Piece::Header { name, js });
     }
-    if operand == ".TraceID" {
-        return Ok(Piece::Value { of: Of::Early(Field::Empty), js });
-    }
-    match FIELDS.into_iter().find(|(name, _)| *name == operand) {
-        Some((_, of)) => Ok(Piece::Value { of, js }),
-        None => {
-            let known: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
-            Err(format!(
-                "{{{{{text}}}}} is not supported; supported are {}, .TraceID, .Request.Header.Get \"NAME\", and js",
-                known.join(", ")
-            ))
-        }
+    match FIELDS.into_iter().find(|name| *name == operand) {
+        Some(name) => Ok(Piece::Field { name, js }),
+        None => Err(format!(
+            "{{{{{text}}}}} is not supported; supported are {}, .Request.Header.Get \"NAME\", and js",
+            FIELDS.join(", ")
+        )),
     }
 }
 
-impl Field {
-    fn of(self, call: &Call) -> String {
-        let request = &call.request;
-        let (headers, uri) = (request.headers(), request.uri());
-        match self {
-            Self::Method => request.method().to_string(),
-            Self::RequestUri if request.version() >= Version::HTTP_2 => {
-                uri.path_and_query().map(ToString::to_string).unwrap_or_default()
-            }
-            Self::RequestUri => uri.to_string(),
-            Self::Host => match uri.authority() {
-                Some(authority) => authority.to_string(),
-                None => header(headers, &HOST).to_owned(),
-            },
-            Self::Proto => match request.version() {
-                Version::HTTP_10 => "HTTP/1.0".to_owned(),
-                Version::HTTP_2 => "HTTP/2.0".to_owned(),
-                _ => "HTTP/1.1".to_owned(),
-            },
-            Self::RemoteAddr => call.peer.address.to_string(),
-            Self::ContentLength => match header(headers, &CONTENT_LENGTH).parse::<u64>() {
-                Ok(length) => length.to_string(),
-                Err(_) if request.body().is_empty() => "0".to_owned(),
-                Err(_) => "-1".to_owned(),
-            },
-            Self::UserAgent => header(headers, &USER_AGENT).to_owned(),
-            Self::Referer => header(headers, &REFERER).to_owned(),
-            Self::Tls if call.peer.tls => "{}".to_owned(), // Go's output for a present but empty value.
-            Self::Tls => "<nil>".to_owned(),
-            Self::Name => call.revision.key.name().to_owned(),
-            Self::Namespace => call.revision.key.namespace().to_owned(),
-            Self::Service => call.revision.live().service.to_string(),
-            Self::Configuration => call.revision.live().configuration.to_string(),
-            Self::Empty => String::new(),
+/// Returns the value of a field that is known at the request's arrival.
+fn field(name: &str, call: &Call) -> String {
+    let request = &call.request;
+    let (headers, uri) = (request.headers(), request.uri());
+    match name {
+        ".Request.Method" => request.method().to_string(),
+        ".Request.RequestURI" if request.version() >= Version::HTTP_2 => {
+            uri.path_and_query().map(ToString::to_string).unwrap_or_default()
         }
+        ".Request.RequestURI" => uri.to_string(),
+        ".Request.Host" => match uri.authority() {
+            Some(authority) => authority.to_string(),
+            None => header(headers, &HOST).to_owned(),
+        },
+        ".Request.Proto" => match request.version() {
+            Version::HTTP_10 => "HTTP/1.0".to_owned(),
+            Version::HTTP_2 => "HTTP/2.0".to_owned(),
+            _ => "HTTP/1.1".to_owned(),
+        },
+        ".Request.RemoteAddr" => call.peer.address.to_string(),
+        ".Request.ContentLength" => match header(headers, &CONTENT_LENGTH).parse::<u64>() {
+            Ok(length) => length.to_string(),
+            Err(_) if request.body().is_empty() => "0".to_owned(),
+            Err(_) => "-1".to_owned(),
+        },
+        ".Request.UserAgent" => header(headers, &USER_AGENT).to_owned(),
+        ".Request.Referer" => header(headers, &REFERER).to_owned(),
+        ".Request.TLS" if call.peer.tls => "{}".to_owned(), // Go's output for a present but empty value.
+        ".Request.TLS" => "<nil>".to_owned(),
+        ".Revision.Name" => call.revision.key.name().to_owned(),
+        ".Revision.Namespace" => call.revision.key.namespace().to_owned(),
+        ".Revision.Service" => call.revision.live().spec.service.to_string(),
+        ".Revision.Configuration" => call.revision.live().spec.configuration.to_string(),
+        _ => String::new(),
     }
 }
 
