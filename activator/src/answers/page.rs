@@ -22,6 +22,7 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
+use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -43,41 +44,15 @@ const RETRY_PAUSED: Duration = Duration::from_secs(10);
 /// Page for a paused workload whose own page lacks `{{state}}`.
 static OF_PAUSED: LazyLock<Page> = LazyLock::new(|| Page::new(None));
 
-/// Parsed page template.
+/// Page template.
 #[derive(Debug, PartialEq)]
 pub struct Page {
-    pieces: Vec<Piece>,
+    html: String,
     is_own: bool,
     /// The template contains `{{state}}`, so it can show that a workload is paused.
     knows_paused: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum Piece {
-    Text(String),
-    Value(Name),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
-    Workload,
-    Since,
-    Elapsed,
-    Typical,
-    Retry,
-    State,
-    Cause,
-}
-
-const NAMES: [(&str, Name); 7] = [
-    ("{{workload}}", Name::Workload),
-    ("{{since}}", Name::Since),
-    ("{{elapsed}}", Name::Elapsed),
-    ("{{typical}}", Name::Typical),
-    ("{{retry}}", Name::Retry),
-    ("{{state}}", Name::State),
-    ("{{cause}}", Name::Cause),
-];
 const SCRIPT_NAME: &str = "{{script}}";
 
 /// Values for one rendering of a page.
@@ -103,14 +78,14 @@ pub(crate) struct Moment<'a> {
 }
 
 impl Page {
-    /// Parses a template; `None` selects the built-in page.
+    /// Prepares a template; `None` selects the built-in page.
     pub(crate) fn new(html: Option<&str>) -> Self {
         let text = html.unwrap_or(OWN);
         // Every browser runs a script at the end of the document.
         let knows_paused = text.contains("{{state}}");
         let end = if text.contains(SCRIPT_NAME) { "" } else { SCRIPT_NAME };
         let text = format!("{text}{end}").replace(SCRIPT_NAME, SCRIPT);
-        Self { pieces: pieces(&text), is_own: html.is_none(), knows_paused }
+        Self { html: text, is_own: html.is_none(), knows_paused }
     }
 
     /// Returns this page, or the built-in one if this page cannot show that the workload is paused.
@@ -121,12 +96,22 @@ impl Page {
     /// Renders the page.
     pub(crate) fn render(&self, wake: Wake<'_>) -> Bytes {
         let mut text = String::new();
-        for piece in &self.fit(wake).pieces {
-            match piece {
-                Piece::Text(plain) => text.push_str(plain),
-                Piece::Value(name) => wake.write(*name, &mut text),
-            }
+        let mut rest = &*self.fit(wake).html;
+        while let Some(at) = rest.find("{{") {
+            text.push_str(&rest[..at]);
+            let named = rest[at + 2..].split_once("}}");
+            rest = match named.and_then(|(name, after)| Some((wake.value(name)?, after))) {
+                Some((value, after)) => {
+                    escape(&value, &mut text);
+                    after
+                }
+                None => {
+                    text.push('{');
+                    &rest[at + 1..]
+                }
+            };
         }
+        text.push_str(rest);
         text.into()
     }
 
@@ -156,43 +141,29 @@ impl Wake<'_> {
         }
     }
 
-    fn write(self, name: Name, text: &mut String) {
-        match name {
-            Name::Workload => escape(self.workload, text),
-            Name::State => text.push_str(if self.moment.is_some() { "waking" } else { "paused" }),
-            Name::Since => escape(self.moment.map(|moment| moment.since).unwrap_or_default(), text),
-            Name::Cause => escape(self.moment.and_then(|moment| moment.cause).unwrap_or_default(), text),
-            Name::Elapsed => {
-                text.push_str(&self.moment.map_or(0, |moment| moment.elapsed.as_secs()).to_string());
+    /// Returns the replacement of a name; `None` if the name is unknown.
+    fn value(&self, name: &str) -> Option<Cow<'_, str>> {
+        let moment = self.moment.as_ref();
+        Some(match name {
+            "workload" => self.workload.into(),
+            "state" => if moment.is_some() { "waking" } else { "paused" }.into(),
+            "since" => moment.map(|moment| moment.since).unwrap_or_default().into(),
+            "cause" => moment.and_then(|moment| moment.cause).unwrap_or_default().into(),
+            "elapsed" => moment.map_or(0, |moment| moment.elapsed.as_secs()).to_string().into(),
+            "typical" => {
+                let typical =
+                    moment.and_then(|moment| moment.typical).map(|typical| whole_seconds(typical).to_string());
+                typical.unwrap_or_default().into()
             }
-            Name::Typical => {
-                if let Some(typical) = self.moment.and_then(|moment| moment.typical) {
-                    text.push_str(&whole_seconds(typical).to_string());
-                }
-            }
-            Name::Retry => text.push_str(&self.retry().as_secs().to_string()),
-        }
+            "retry" => self.retry().as_secs().to_string().into(),
+            _ => return None,
+        })
     }
 }
 
 /// Rounds up to whole seconds, at least one: a page never claims that a wake takes no time.
 fn whole_seconds(length: Duration) -> u64 {
     (length.as_millis().div_ceil(1000)).try_into().unwrap_or(u64::MAX).max(1)
-}
-
-fn pieces(mut rest: &str) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    loop {
-        let next =
-            NAMES.iter().filter_map(|(word, name)| Some((rest.find(word)?, *word, *name))).min_by_key(|(at, ..)| *at);
-        let Some((at, word, name)) = next else {
-            pieces.push(Piece::Text(rest.to_owned()));
-            return pieces;
-        };
-        pieces.push(Piece::Text(rest[..at].to_owned()));
-        pieces.push(Piece::Value(name));
-        rest = &rest[at + word.len()..];
-    }
 }
 
 /// Escapes `value` for element content and for attributes in single or double quotes.
