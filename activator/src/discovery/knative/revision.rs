@@ -60,9 +60,6 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         pod_names: PodNames::Any,
         given_back: false,
         backend: Backend {
-            service: name.into(),
-            client_affinity: false,
-            host_network: false,
             protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
             container_concurrency: revision
                 .spec
@@ -73,13 +70,10 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
             probe: Probe::QueueProxy,
             timeout_ms: millis(Some(total)),
             wake_timeout_ms: 0,
-            request_timeout_ms: 0,
             response_start_timeout_ms: millis(revision.spec.response_start_timeout_seconds),
             idle_timeout_ms: millis(revision.spec.idle_timeout_seconds),
             max_held: MAX_HELD,
-            failing: None,
-            paused: false,
-            wake_refused: None,
+            ..Backend::plain(&name)
         },
     };
     (spec, trusts_probe)

@@ -40,17 +40,8 @@ pub(super) async fn run(
     (probe_timeout, system_namespace): (Duration, &str),
     events: mpsc::Sender<Event>,
 ) {
-    let mut adapter = KnativeWatch {
-        network: network.borrow().clone(),
-        probe_timeout,
-        known: HashMap::new(),
-        services: HashMap::new(),
-        served: HashMap::new(),
-        index: Index::default(),
-        relists: Default::default(),
-        listed: [false; 3],
-        events,
-    };
+    let current = network.borrow().clone();
+    let mut adapter = KnativeWatch::new(current, probe_timeout, events);
     // Fails only if the receiver is gone, so there is nothing to report.
     let _ = adapter.watch(client, network, system_namespace).await;
 }
@@ -85,6 +76,20 @@ struct KnativeWatch {
 }
 
 impl KnativeWatch {
+    fn new(network: Arc<NetworkConfig>, probe_timeout: Duration, events: mpsc::Sender<Event>) -> Self {
+        Self {
+            network,
+            probe_timeout,
+            known: HashMap::new(),
+            services: HashMap::new(),
+            served: HashMap::new(),
+            index: Index::default(),
+            relists: Default::default(),
+            listed: [false; 3],
+            events,
+        }
+    }
+
     async fn watch(
         &mut self,
         client: Client,
@@ -285,17 +290,8 @@ mod tests {
     use serde_json::json;
 
     fn adapter(events: mpsc::Sender<Event>) -> KnativeWatch {
-        KnativeWatch {
-            network: Arc::default(),
-            probe_timeout: Duration::from_millis(300),
-            known: HashMap::new(),
-            services: HashMap::new(),
-            served: HashMap::new(),
-            index: Index::default(),
-            relists: Default::default(),
-            listed: [true; 3],
-            events,
-        }
+        let adapter = KnativeWatch::new(Arc::default(), Duration::from_millis(300), events);
+        KnativeWatch { listed: [true; 3], ..adapter }
     }
 
     fn app() -> Revision {

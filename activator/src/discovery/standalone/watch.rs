@@ -37,15 +37,7 @@ use tokio::sync::mpsc;
 
 /// Watches until the receiver of `events` is gone.
 pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Namespaces, events: mpsc::Sender<Event>) {
-    let mut adapter = StandaloneWatch {
-        scalers: HashMap::new(),
-        privates: HashMap::new(),
-        index: Index::default(),
-        at: HashMap::new(),
-        relists: Relists::default(),
-        listed: Listed::default(),
-        events,
-    };
+    let mut adapter = StandaloneWatch::new(events);
     // Fails only if the receiver is gone, so there is nothing to report.
     let _ = adapter.watch(client, system_namespace, namespaces).await;
 }
@@ -82,6 +74,18 @@ struct Listed {
 }
 
 impl StandaloneWatch {
+    fn new(events: mpsc::Sender<Event>) -> Self {
+        Self {
+            scalers: HashMap::new(),
+            privates: HashMap::new(),
+            index: Index::default(),
+            at: HashMap::new(),
+            relists: Relists::default(),
+            listed: Listed::default(),
+            events,
+        }
+    }
+
     async fn watch(&mut self, client: Client, system_namespace: &str, namespaces: &Namespaces) -> Result<(), Closed> {
         let seen = (&client, namespaces);
         let mut scalers = sources::zero_scalers(seen);
@@ -318,18 +322,6 @@ mod tests {
     /// Bytes stored here for a sleeping workload, including its spec.
     const ASLEEP_BYTES: i64 = 1050;
 
-    fn adapter(events: mpsc::Sender<Event>) -> StandaloneWatch {
-        StandaloneWatch {
-            scalers: HashMap::new(),
-            privates: HashMap::new(),
-            index: Index::default(),
-            at: HashMap::new(),
-            relists: Relists::default(),
-            listed: Listed::default(),
-            events,
-        }
-    }
-
     /// Returns the ZeroScaler, private Service and slice of activators of a workload, as the autoscaler writes them.
     fn asleep(n: usize) -> [WatchEvent; 3] {
         let (name, uid) = (format!("asleep-{n:05}"), format!("00000000-0000-0000-0000-{n:012}"));
@@ -375,7 +367,7 @@ mod tests {
     #[test]
     fn what_a_new_list_lacks_is_gone() {
         let (events, mut told) = mpsc::channel(16);
-        let mut adapter = adapter(events);
+        let mut adapter = StandaloneWatch::new(events);
         let mut told_of = |adapter: &mut StandaloneWatch, events: Vec<WatchEvent>| {
             for event in events {
                 assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
@@ -400,7 +392,7 @@ mod tests {
     #[test]
     fn pods_whose_port_is_renamed_stay_listed() {
         let (events, mut told) = mpsc::channel(16);
-        let mut adapter = adapter(events);
+        let mut adapter = StandaloneWatch::new(events);
         let mut pods = |adapter: &mut StandaloneWatch, event: WatchEvent| {
             assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
             let told = std::iter::from_fn(|| told.try_recv().ok()).filter_map(|event| match event {
@@ -455,7 +447,7 @@ mod tests {
     #[test]
     fn what_is_being_deleted_is_being_given_back() {
         let (events, mut told) = mpsc::channel(16);
-        let mut adapter = adapter(events);
+        let mut adapter = StandaloneWatch::new(events);
         let [WatchEvent::Scaler(scaler), _, _] = asleep(0) else { panic!("as they are made") };
         let watcher::Event::Apply(mut scaler) = *scaler else { panic!("likewise") };
         let mut given_back = |scaler: &ZeroScaler| {
@@ -477,7 +469,7 @@ mod tests {
     fn a_workload_that_sleeps_costs_little() {
         const MANY: usize = 1000;
         let (events, mut told) = mpsc::channel(16);
-        let mut adapter = adapter(events);
+        let mut adapter = StandaloneWatch::new(events);
         let mut known = 0;
         let kept = allocation_counter::measure(|| {
             for n in 0..MANY {
