@@ -4,34 +4,12 @@ use crate::error::{WriteError, code};
 use common::write_rate::WriteClass;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Outcome of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteOutcome {
-    /// The write succeeded.
-    Ok,
-    /// Another writer was first.
-    Conflict,
-    /// The API server rejected the write for another reason.
-    Refused,
-    /// The API server failed or could not be reached.
-    Failed,
-    /// No response came in time.
-    Unanswered,
-    /// Nothing was sent.
-    NotSent,
-}
+/// Names of the counted classes, in the order of [`WriteClass`].
+const CLASSES: [&str; 3] = ["wake", "scale", "object"];
 
-const CLASSES: [(WriteClass, &str); 3] =
-    [(WriteClass::Wake, "wake"), (WriteClass::Scale, "scale"), (WriteClass::Object, "object")];
-
-const OUTCOMES: [(WriteOutcome, &str); 6] = [
-    (WriteOutcome::Ok, "ok"),
-    (WriteOutcome::Conflict, "conflict"),
-    (WriteOutcome::Refused, "refused"),
-    (WriteOutcome::Failed, "failed"),
-    (WriteOutcome::Unanswered, "unanswered"),
-    (WriteOutcome::NotSent, "not-sent"),
-];
+/// Outcomes: rejected for an outdated version, rejected for another reason, failed in the API server, unanswered, and
+/// not sent.
+const OUTCOMES: [&str; 6] = ["ok", "conflict", "refused", "failed", "unanswered", "not-sent"];
 
 /// Counter of writes. Events of a [`crate::Recorder`] are not counted. Events that a ZeroScaler's status waits for
 /// count as objects.
@@ -43,37 +21,31 @@ pub struct WriteTally {
 impl WriteTally {
     /// Counts a finished write of this class.
     pub fn ended<T>(&self, class: WriteClass, how: &Result<T, WriteError>) {
-        let outcome = WriteOutcome::of(how);
-        let at = CLASSES.iter().position(|(known, _)| *known == class);
-        let outcome = OUTCOMES.iter().position(|(known, _)| *known == outcome);
-        if let (Some(at), Some(outcome)) = (at, outcome) {
-            self.counts[at][outcome].fetch_add(1, Relaxed);
+        let word = outcome(how);
+        let at = OUTCOMES.iter().position(|known| *known == word);
+        if let (Some(row), Some(at)) = (self.counts.get(class as usize), at) {
+            row[at].fetch_add(1, Relaxed);
         }
     }
 
     /// Returns the number of writes for each pair of class and outcome, which are given by their names.
     pub fn counts(&self) -> Vec<([&'static str; 2], u64)> {
         let rows = CLASSES.iter().zip(&self.counts);
-        rows.flat_map(|((_, class), row)| {
-            let outcomes = OUTCOMES.iter().zip(row);
-            outcomes.map(|((_, outcome), count)| ([*class, *outcome], count.load(Relaxed)))
-        })
-        .collect()
+        rows.flat_map(|(class, row)| OUTCOMES.iter().zip(row).map(|(outcome, n)| ([*class, *outcome], n.load(Relaxed))))
+            .collect()
     }
 }
 
-impl WriteOutcome {
-    fn of<T>(how: &Result<T, WriteError>) -> Self {
-        match how {
-            Ok(_) => Self::Ok,
-            Err(WriteError::Api { source, .. }) => match code(source) {
-                Some(409) => Self::Conflict,
-                Some(400..=499) => Self::Refused,
-                _ => Self::Failed,
-            },
-            Err(WriteError::NoAnswer { .. }) => Self::Unanswered,
-            Err(WriteError::Outdated { .. } | WriteError::LeaseEnds | WriteError::NotOwned { .. }) => Self::NotSent,
-        }
+fn outcome<T>(how: &Result<T, WriteError>) -> &'static str {
+    match how {
+        Ok(_) => "ok",
+        Err(WriteError::Api { source, .. }) => match code(source) {
+            Some(409) => "conflict",
+            Some(400..=499) => "refused",
+            _ => "failed",
+        },
+        Err(WriteError::NoAnswer { .. }) => "unanswered",
+        Err(WriteError::Outdated { .. } | WriteError::LeaseEnds | WriteError::NotOwned { .. }) => "not-sent",
     }
 }
 
