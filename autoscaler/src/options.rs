@@ -9,7 +9,7 @@ use common::names;
 use common::write_rate::Rate;
 use common_runtime::admission::Demand;
 use common_runtime::credential::TokenFile;
-use common_runtime::environment::{EnvironmentError, cluster_domain, parsed, required};
+use common_runtime::environment::{EnvironmentError, cluster_domain, optional, parsed, required};
 use common_runtime::process::ProcessOptions;
 use common_runtime::stat_tls::StatTls;
 use std::fmt;
@@ -101,7 +101,7 @@ impl Options {
         let pod_ip = required(&get, "POD_IP", "the pod's own address, by the downward API")?;
         let pod_ip = pod_ip.parse().map_err(|_| EnvironmentError::new("POD_IP", &*pod_ip, "must be an IP address"))?;
         let system_namespace = required(&get, "SYSTEM_NAMESPACE", "the namespace of config maps and leases")?;
-        let cluster_domain = get("CLUSTER_DOMAIN").filter(|domain| !domain.is_empty()).unwrap_or_else(cluster_domain);
+        let cluster_domain = optional(&get, "CLUSTER_DOMAIN").unwrap_or_else(cluster_domain);
         let front_end = FrontEnd::from_env(&get)?;
         let api_rate = api_rate::from_env(&get, front_end.profile().api_rate)?;
         let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -133,7 +133,7 @@ impl Options {
 impl StatTokens {
     /// Reads the tokens' settings. `account` is the autoscalers' own ServiceAccount.
     fn from_env(get: &impl Fn(&str) -> Option<String>, account: &str, namespace: &str) -> Self {
-        let given = |name: &str| get(name).filter(|value| !value.is_empty());
+        let given = |name: &str| optional(get, name);
         let demand = given("ZEROSCALE_STAT_AUDIENCE");
         let demand = demand.map(|audience| Demand::of_planes(&audience, namespace, account));
         Self { own: given("ZEROSCALE_STAT_TOKEN_FILE").map(TokenFile::new), demand }

@@ -13,7 +13,7 @@
 //! - Links to members are WebSockets for every value of the protocol; upstream cannot link with its own default,
 //!   `http`.
 
-use common_runtime::environment::{EnvironmentError, parsed, required};
+use common_runtime::environment::{EnvironmentError, optional, parsed, required};
 
 /// Membership of a process in a StatefulSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +38,13 @@ impl StatefulSet {
     /// The first is set, and one of them is missing or invalid.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, EnvironmentError> {
         const ORDINAL: &str = "STATEFUL_CONTROLLER_ORDINAL";
-        let Some(member) = get(ORDINAL).filter(|member| !member.is_empty()) else { return Ok(None) };
+        let Some(member) = optional(get, ORDINAL) else { return Ok(None) };
         let parts = member.rsplit_once('-').and_then(|(name, ordinal)| Some((name, ordinal.parse().ok()?)));
         let Some((name, ordinal)) = parts.filter(|(name, _)| !name.is_empty()) else {
             let rule = "must be the pod's name in its StatefulSet, SET-N";
             return Err(EnvironmentError::new(ORDINAL, member, rule));
         };
-        let protocol = get("STATEFUL_SERVICE_PROTOCOL").filter(|protocol| !protocol.is_empty());
+        let protocol = optional(get, "STATEFUL_SERVICE_PROTOCOL");
         Ok(Some(Self {
             name: name.to_owned(),
             ordinal,

@@ -12,7 +12,7 @@
 
 use activator_net::{ClientBounds, KeepAlive};
 use common::golang;
-use common_runtime::environment::{self, EnvironmentError};
+use common_runtime::environment::{self, EnvironmentError, optional};
 use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ impl ClientOptions {
         let mut options = Self::new(memory_limit);
         let KeepAlive { mut every, mut questions } =
             options.keepalive.unwrap_or(KeepAlive { every: Duration::ZERO, questions: 0 });
-        if let Some(value) = read(get, "ZEROSCALE_CLIENT_KEEPALIVE") {
+        if let Some(value) = optional(get, "ZEROSCALE_CLIENT_KEEPALIVE") {
             let rule = "must be whole seconds in Go's syntax, such as 15s, at most 32767s; 0s turns it off";
             let is_whole = |d: &Duration| d.subsec_nanos() == 0 && d.as_secs() <= SECONDS_MAX;
             every = seconds("ZEROSCALE_CLIENT_KEEPALIVE", value, rule, is_whole)?;
@@ -71,7 +71,7 @@ impl ClientOptions {
             return Err(EnvironmentError::new("ZEROSCALE_CLIENT_KEEPALIVE_PROBES", questions.to_string(), rule));
         }
         options.keepalive = (!every.is_zero()).then_some(KeepAlive { every, questions });
-        if let Some(value) = read(get, "ZEROSCALE_CLIENT_IDLE") {
+        if let Some(value) = optional(get, "ZEROSCALE_CLIENT_IDLE") {
             let rule = "must be a duration of a second or more in Go's syntax, such as 2h; 0s turns it off";
             let is_long = |d: &Duration| d.is_zero() || d.as_secs() > 0;
             let idle = seconds("ZEROSCALE_CLIENT_IDLE", value, rule, is_long)?;
@@ -85,10 +85,6 @@ impl ClientOptions {
         }
         Ok(options)
     }
-}
-
-fn read(get: &impl Fn(&str) -> Option<String>, variable: &str) -> Option<String> {
-    get(variable).filter(|value| !value.is_empty())
 }
 
 /// Parses a duration that `allowed` accepts.

@@ -17,7 +17,7 @@ use crate::metrics::cold_start::OnColdStart;
 use activator_net::WorkerRuntimes;
 use common::{golang, names};
 use common_runtime::credential::TokenFile;
-use common_runtime::environment::{self, Cidr, EnvironmentError, Mode};
+use common_runtime::environment::{self, Cidr, EnvironmentError, Mode, optional};
 use common_runtime::namespaces::Namespaces;
 use common_runtime::process::ProcessOptions;
 use common_runtime::stat_tls::{self, StatTrust};
@@ -148,16 +148,14 @@ impl Options {
         options.process = ProcessOptions::from_env(get)?;
         options.system_namespace =
             environment::required(get, "SYSTEM_NAMESPACE", "the control plane's namespace is needed")?;
-        options.cluster_domain =
-            get("CLUSTER_DOMAIN").filter(|d| !d.is_empty()).unwrap_or_else(environment::cluster_domain);
+        options.cluster_domain = optional(get, "CLUSTER_DOMAIN").unwrap_or_else(environment::cluster_domain);
         options.namespaces = Namespaces::from_env(mode, get)?;
         options.stat_trust = StatTrust::from_env(get, &options.system_namespace)?;
         let scheme = if options.stat_trust.is_some() { "wss" } else { "ws" };
-        options.stat_url = get("ZEROSCALE_STAT_URL")
-            .filter(|url| !url.is_empty())
+        options.stat_url = optional(get, "ZEROSCALE_STAT_URL")
             .unwrap_or_else(|| stat_url(scheme, &options.system_namespace, &options.cluster_domain));
-        options.stat_token = get("ZEROSCALE_STAT_TOKEN_FILE").filter(|path| !path.is_empty()).map(TokenFile::new);
-        options.stat_audience = get("ZEROSCALE_STAT_AUDIENCE").filter(|audience| !audience.is_empty());
+        options.stat_token = optional(get, "ZEROSCALE_STAT_TOKEN_FILE").map(TokenFile::new);
+        options.stat_audience = optional(get, "ZEROSCALE_STAT_AUDIENCE");
         options.sibling_tls = stat_tls::sibling_pair(get)?;
         options.share_pods = environment::parsed(get, "ZEROSCALE_SHARE_PODS", true, "must be `true` or `false`")?;
         let all = IpAddr::from(Ipv4Addr::UNSPECIFIED);
@@ -173,7 +171,7 @@ impl Options {
             environment::parsed(get, "MAX_IDLE_PROXY_CONNS_PER_HOST", 100, "must be a number of connections")?;
         options.idle_connections =
             environment::parsed(get, "MAX_IDLE_PROXY_CONNS", 1000, "must be a number of connections")?;
-        if let Some(value) = get("PROBE_TIMEOUT").filter(|v| !v.is_empty()) {
+        if let Some(value) = optional(get, "PROBE_TIMEOUT") {
             options.probe_timeout = golang::parse_duration(&value)
                 .ok()
                 .map(golang::GoDuration::to_std)
@@ -183,7 +181,7 @@ impl Options {
                     EnvironmentError::new("PROBE_TIMEOUT", value, rule)
                 })?;
         }
-        options.memory_limit = match get("ZEROSCALE_MEMORY_LIMIT").filter(|v| !v.is_empty()) {
+        options.memory_limit = match optional(get, "ZEROSCALE_MEMORY_LIMIT") {
             Some(_) => Some(environment::parsed(get, "ZEROSCALE_MEMORY_LIMIT", 0, "must be a number of bytes")?),
             None => cgroup_memory_limit(),
         };

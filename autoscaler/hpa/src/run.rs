@@ -39,7 +39,7 @@ use common_controller::shares::{Shares, tell_of_edits};
 use common_runtime::admin::{self, Page};
 use common_runtime::clock::Clock;
 use common_runtime::config_map::{ConfigMaps, Refusals};
-use common_runtime::environment::{EnvironmentError, parsed, required};
+use common_runtime::environment::{EnvironmentError, optional, parsed, required};
 use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};
 use common_runtime::observe;
 use common_runtime::process::ProcessOptions;
@@ -110,7 +110,7 @@ impl HpaOptions {
         let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
         let workers = NonZeroUsize::new(delegate::WORKERS).unwrap_or(NonZeroUsize::MIN);
         let workers = parsed(&get, "K_THREADS_PER_CONTROLLER", workers, "must be a number above 0")?;
-        let named = get("CONFIG_LEADERELECTION_NAME").filter(|name| !name.is_empty());
+        let named = optional(&get, "CONFIG_LEADERELECTION_NAME");
         Ok(Self {
             mode,
             system_namespace: required(&get, "SYSTEM_NAMESPACE", "the namespace of config maps and leases")?,

@@ -1,7 +1,7 @@
 //! Address, access and prices of the dashboard.
 
 use common_runtime::credential::TokenFile;
-use common_runtime::environment::EnvironmentError;
+use common_runtime::environment::{EnvironmentError, optional};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl Settings {
         get: &impl Fn(&str) -> Option<String>,
         listen: IpAddr,
     ) -> Result<Option<Self>, EnvironmentError> {
-        let given = |name: &str| get(name).filter(|value| !value.is_empty());
+        let given = |name: &str| optional(get, name);
         let own = if listen.is_loopback() { listen } else { Ipv4Addr::LOCALHOST.into() };
         let listen = match get(ADDRESS) {
             Some(text) if text.is_empty() => return Ok(None),

@@ -1,7 +1,7 @@
 //! TLS on the admin port, configured by environment variables: `METRICS_PROMETHEUS_TLS_CERT` and `_KEY`,
 //! `_CLIENT_AUTH`, `_CLIENT_CA_FILE`, versions and so on ([`Parameters`]). Changed certificate files are reloaded.
 
-use crate::environment::EnvironmentError;
+use crate::environment::{EnvironmentError, optional};
 use crate::tls::files::{self, Pair};
 use crate::tls::rustls::ServerConfig;
 use crate::tls::{ClientAuth, Parameters, server_config};
@@ -27,26 +27,19 @@ impl AdminTls {
     /// Fails if only one of the two is set, if client certificates are requested without a CA, or if a value is
     /// unknown.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Self>, EnvironmentError> {
-        let read = |suffix: &str| get(&format!("{PREFIX}_{suffix}")).filter(|value| !value.is_empty());
-        let refused = |suffix: &str, value: String, rule: &'static str| {
-            EnvironmentError::new(format!("{PREFIX}_{suffix}"), value, rule)
-        };
-        let pair = match (read("CERT"), read("KEY")) {
-            (Some(certificate), Some(key)) => Pair { certificate: certificate.into(), key: key.into() },
-            (None, None) => return Ok(None),
-            (Some(alone), None) => return Err(refused("CERT", alone, "needs METRICS_PROMETHEUS_TLS_KEY beside it")),
-            (None, Some(alone)) => return Err(refused("KEY", alone, "needs METRICS_PROMETHEUS_TLS_CERT beside it")),
-        };
+        let Some(pair) = Pair::from_env(get, PREFIX)? else { return Ok(None) };
+        let read = |suffix: &str| optional(get, &format!("{PREFIX}_{suffix}"));
         let wanted = read("CLIENT_AUTH").unwrap_or_default();
+        let refused = |rule: &'static str| EnvironmentError::new(format!("{PREFIX}_CLIENT_AUTH"), wanted.clone(), rule);
         let authority = || {
             let file = read("CLIENT_CA_FILE").map(PathBuf::from);
-            file.ok_or_else(|| refused("CLIENT_AUTH", wanted.clone(), "needs METRICS_PROMETHEUS_TLS_CLIENT_CA_FILE"))
+            file.ok_or_else(|| refused("needs METRICS_PROMETHEUS_TLS_CLIENT_CA_FILE"))
         };
         let clients = match wanted.to_ascii_lowercase().as_str() {
             "" | "none" => None,
             "optional" => Some((false, authority()?)),
             "require" => Some((true, authority()?)),
-            _ => return Err(refused("CLIENT_AUTH", wanted.clone(), "must be none, optional or require")),
+            _ => return Err(refused("must be none, optional or require")),
         };
         Ok(Some(Self { pair, parameters: Parameters::from_env(get, PREFIX)?, clients }))
     }

@@ -86,10 +86,15 @@ pub fn parsed<T: FromStr>(
     default: T,
     rule: &'static str,
 ) -> Result<T, EnvironmentError> {
-    match get(variable).filter(|v| !v.is_empty()) {
+    match optional(get, variable) {
         None => Ok(default),
         Some(value) => value.parse().map_err(|_| EnvironmentError::new(variable, value, rule)),
     }
+}
+
+/// Returns the value of a variable, or `None` if it is missing or empty.
+pub fn optional(get: &impl Fn(&str) -> Option<String>, variable: &str) -> Option<String> {
+    get(variable).filter(|value| !value.is_empty())
 }
 
 /// Reads the process's environment, in the form that [`required`] and [`parsed`] take; tests pass a map instead.
@@ -101,7 +106,7 @@ pub fn process(variable: &str) -> Option<String> {
 /// `cluster.local`. Upstream uses its variable only if the file can be read. Here the variable always applies, since no
 /// user can depend on its being ignored.
 pub fn cluster_domain() -> String {
-    if let Some(domain) = process("CLUSTER_DOMAIN").filter(|d| !d.is_empty()) {
+    if let Some(domain) = optional(&process, "CLUSTER_DOMAIN") {
         return domain;
     }
     let file = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();

@@ -3,7 +3,7 @@
 //!
 //! The planes' own namespace, with configuration and leases, is always watched.
 
-use crate::environment::{EnvironmentError, Mode};
+use crate::environment::{EnvironmentError, Mode, optional};
 use kube::core::{DynamicResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ impl Namespaces {
     /// # Errors
     /// Fails if a name is not a valid namespace, or in Knative's mode, which does not support it.
     pub fn from_env(mode: Mode, get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
-        let Some(list) = get(VARIABLE).filter(|list| !list.is_empty()) else { return Ok(Self::default()) };
+        let Some(list) = optional(get, VARIABLE) else { return Ok(Self::default()) };
         if mode == Mode::Knative {
             return Err(EnvironmentError::new(VARIABLE, list, "is for ZEROSCALE_MODE=standalone alone"));
         }

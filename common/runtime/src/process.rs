@@ -60,7 +60,7 @@ impl ProcessOptions {
         let least = MinimumVersion::of(get("ZEROSCALE_MODE").unwrap_or_default().parse()?);
         let least = environment::parsed(get, api_version::VARIABLE, least, api_version::RULE)?;
         let default = ConfigMapNames::default();
-        let named = |variable: &str, default| get(variable).filter(|name| !name.is_empty()).unwrap_or(default);
+        let named = |variable: &str, default| environment::optional(get, variable).unwrap_or(default);
         let listen = environment::parsed(
             get,
             "ZEROSCALE_LISTEN_ADDRESS",
@@ -68,7 +68,7 @@ impl ProcessOptions {
             "must be an IP address",
         )?;
         let port = environment::parsed(get, "PROFILING_PORT", PROFILING_PORT, "must be a port")?;
-        let is_set = |variable: &str| get(variable).is_some_and(|value| !value.is_empty());
+        let is_set = |variable: &str| environment::optional(get, variable).is_some();
         Ok(Self {
             logs: None,
             profiling: Some(SocketAddr::new(listen, port)),

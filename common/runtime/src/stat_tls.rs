@@ -13,7 +13,7 @@
 //! Siblings are activators that share limits. All files are reloaded when they change, so certificates are renewed
 //! without a restart.
 
-use crate::environment::EnvironmentError;
+use crate::environment::{EnvironmentError, optional};
 use crate::tls::files::{self, Pair};
 use crate::tls::rustls::ServerConfig;
 use crate::tls::{ClientAuth, Parameters, PemError, Trust, server_config};
@@ -62,13 +62,12 @@ pub struct StatServerTls {
 /// # Errors
 /// Fails if the certificate, the key or the CA file is missing.
 pub fn sibling_pair(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Pair>, EnvironmentError> {
-    let read = |suffix: &str| read(get, suffix);
-    match (read("CERT"), read("KEY"), read("CA_FILE")) {
-        (None, None, _) => Ok(None),
-        (Some(certificate), Some(key), Some(_)) => Ok(Some(Pair { certificate: certificate.into(), key: key.into() })),
-        (Some(file), None, _) => Err(refused("CERT", file, "needs ZEROSCALE_STAT_TLS_KEY beside it")),
-        (None, Some(file), _) => Err(refused("KEY", file, "needs ZEROSCALE_STAT_TLS_CERT beside it")),
-        (Some(file), Some(_), None) => Err(refused("CERT", file, "needs ZEROSCALE_STAT_TLS_CA_FILE beside it")),
+    let pair = Pair::from_env(get, PREFIX)?;
+    match &pair {
+        Some(alone) if read(get, "CA_FILE").is_none() => {
+            Err(pair_refused(alone, "needs ZEROSCALE_STAT_TLS_CA_FILE beside it"))
+        }
+        _ => Ok(pair),
     }
 }
 
@@ -105,24 +104,19 @@ impl StatTls {
     /// Fails if one of certificate, key and CA file is missing, or if a value is unknown.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>, namespace: &str) -> Result<Option<Self>, EnvironmentError> {
         let read = |suffix: &str| read(get, suffix);
-        let trust = StatTrust::from_env(get, namespace)?;
-        let (pair, trust) = match (read("CERT"), read("KEY"), trust) {
-            (Some(certificate), Some(key), Some(trust)) => {
-                (Pair { certificate: certificate.into(), key: key.into() }, trust)
-            }
-            (None, None, None) => {
+        let (pair, trust) = match (Pair::from_env(get, PREFIX)?, StatTrust::from_env(get, namespace)?) {
+            (Some(pair), Some(trust)) => (pair, trust),
+            (None, None) => {
                 return match read("PLAIN") {
                     None => Ok(None),
                     Some(word) => Err(refused("PLAIN", word, "needs ZEROSCALE_STAT_TLS_CERT beside it")),
                 };
             }
-            (Some(file), None, _) => return Err(refused("CERT", file, "needs ZEROSCALE_STAT_TLS_KEY beside it")),
-            (None, Some(file), _) => return Err(refused("KEY", file, "needs ZEROSCALE_STAT_TLS_CERT beside it")),
-            (Some(file), Some(_), None) => {
+            (Some(pair), None) => {
                 let rule = "needs ZEROSCALE_STAT_TLS_CA_FILE beside it: autoscalers forward to each other";
-                return Err(refused("CERT", file, rule));
+                return Err(pair_refused(&pair, rule));
             }
-            (None, None, Some(trust)) => {
+            (None, Some(trust)) => {
                 let rule = "needs ZEROSCALE_STAT_TLS_CERT and _KEY beside it: autoscalers take what they send";
                 return Err(refused("CA_FILE", trust.authorities.display().to_string(), rule));
             }
@@ -148,7 +142,11 @@ impl StatTls {
 }
 
 fn read(get: &impl Fn(&str) -> Option<String>, suffix: &str) -> Option<String> {
-    get(&format!("{PREFIX}_{suffix}")).filter(|value| !value.is_empty())
+    optional(get, &format!("{PREFIX}_{suffix}"))
+}
+
+fn pair_refused(pair: &Pair, rule: &'static str) -> EnvironmentError {
+    refused("CERT", pair.certificate.display().to_string(), rule)
 }
 
 fn refused(suffix: &str, value: String, rule: &'static str) -> EnvironmentError {

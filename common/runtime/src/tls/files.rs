@@ -5,6 +5,7 @@
 //! rejected, and a later check adopts the complete change.
 
 use super::{Identity, PemError, Roots, pem, roots};
+use crate::environment::{EnvironmentError, optional};
 use crate::failure_log::FailureLog;
 use rustls::RootCertStore;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,23 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Reads `PREFIX_CERT` and `PREFIX_KEY`. Returns `None` if neither is set.
+    ///
+    /// # Errors
+    /// Fails if only one of them is set.
+    pub fn from_env(get: &impl Fn(&str) -> Option<String>, prefix: &str) -> Result<Option<Self>, EnvironmentError> {
+        let [certificate, key] = ["CERT", "KEY"].map(|suffix| optional(get, &format!("{prefix}_{suffix}")));
+        let alone = |set, value, missing| {
+            Err(EnvironmentError::new(format!("{prefix}_{set}"), value, format!("needs {prefix}_{missing} beside it")))
+        };
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => Ok(Some(Self { certificate: certificate.into(), key: key.into() })),
+            (None, None) => Ok(None),
+            (Some(file), None) => alone("CERT", file, "KEY"),
+            (None, Some(file)) => alone("KEY", file, "CERT"),
+        }
+    }
+
     /// Reads both files, and reloads them until `shutdown`.
     ///
     /// # Errors

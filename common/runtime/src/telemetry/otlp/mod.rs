@@ -23,6 +23,7 @@ mod transport;
 
 pub use transport::{Sender, SenderError, Signal};
 
+use crate::environment::optional;
 use crate::failure_log::FailureLog;
 use crate::telemetry::Metrics;
 use common::config::{MetricsConfig, MetricsProtocol};
@@ -63,7 +64,7 @@ pub struct Environment {
 impl Environment {
     /// Reads the variables with `get`.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Self {
-        let read = |variable: &str| get(variable).filter(|value| !value.is_empty());
+        let read = |variable: &str| optional(get, variable);
         let millis = read("OTEL_METRIC_EXPORT_INTERVAL").and_then(|value| value.parse().ok());
         Self {
             service_name: read("OTEL_SERVICE_NAME"),
