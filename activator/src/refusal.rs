@@ -148,26 +148,45 @@ impl Refusal {
 
     /// Returns the reason for `x-zeroscale-reason` and metrics.
     pub(crate) fn reason(&self) -> &'static str {
+        self.outcome().0
+    }
+
+    /// Returns the status for the client, unless it uses gRPC.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.outcome().1
+    }
+
+    /// Returns the gRPC code; `None` if a gRPC client gets the status instead.
+    pub(crate) fn grpc_code(&self) -> Option<&'static str> {
+        self.outcome().2
+    }
+
+    /// Returns reason, status and gRPC code.
+    fn outcome(&self) -> (&'static str, StatusCode, Option<&'static str>) {
+        const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
         match self {
-            Refusal::NoRevision { .. } => "no-revision",
-            Refusal::NotServed => "not-served",
-            Refusal::NotSynced => "not-synced",
-            Refusal::QueueFull { .. } => "max-held",
-            Refusal::MemoryFull { .. } => "memory",
-            Refusal::ShareFull { .. } => "memory-share",
-            Refusal::AnswerFull { .. } => "answer-memory",
-            Refusal::Timeout(bound) | Refusal::Unwoken { bound, .. } => bound.reason(),
-            Refusal::Failing { .. } => "failing",
-            Refusal::Paused => "paused",
-            Refusal::Asleep => "asleep",
-            Refusal::Fallback { .. } => "fallback",
-            Refusal::Deleted => "deleted",
-            Refusal::Elsewhere { .. } => "elsewhere",
-            Refusal::ClientGone => "client-gone",
-            Refusal::Proxy(ProxyError::Pod { .. }) => "pod",
-            Refusal::Proxy(ProxyError::Malformed(_)) => "malformed",
-            Refusal::Proxy(ProxyError::Unsupported { .. }) => "unsupported",
-            Refusal::Proxy(ProxyError::NoRoom { .. }) => "max-connections",
+            Refusal::NoRevision { .. } => ("no-revision", StatusCode::NOT_FOUND, Some("12")),
+            Refusal::NotServed => ("not-served", UNAVAILABLE, Some("14")),
+            Refusal::NotSynced => ("not-synced", UNAVAILABLE, Some("14")),
+            Refusal::QueueFull { .. } => ("max-held", UNAVAILABLE, Some("8")),
+            Refusal::MemoryFull { .. } => ("memory", UNAVAILABLE, Some("8")),
+            Refusal::ShareFull { .. } => ("memory-share", UNAVAILABLE, Some("8")),
+            Refusal::AnswerFull { .. } => ("answer-memory", StatusCode::BAD_GATEWAY, Some("8")),
+            Refusal::Timeout(bound) | Refusal::Unwoken { bound, .. } => {
+                (bound.reason(), StatusCode::GATEWAY_TIMEOUT, Some("4"))
+            }
+            Refusal::Failing { .. } => ("failing", UNAVAILABLE, Some("14")),
+            Refusal::Paused => ("paused", UNAVAILABLE, Some("14")),
+            Refusal::Asleep => ("asleep", UNAVAILABLE, Some("14")),
+            Refusal::Fallback { .. } => ("fallback", StatusCode::BAD_GATEWAY, Some("14")),
+            Refusal::Deleted => ("deleted", UNAVAILABLE, Some("14")),
+            Refusal::Elsewhere { relayed: true } => ("elsewhere", StatusCode::MISDIRECTED_REQUEST, Some("14")),
+            Refusal::Elsewhere { relayed: false } => ("elsewhere", UNAVAILABLE, Some("14")),
+            Refusal::ClientGone => ("client-gone", StatusCode::BAD_REQUEST, None),
+            Refusal::Proxy(ProxyError::Pod { .. }) => ("pod", StatusCode::BAD_GATEWAY, Some("14")),
+            Refusal::Proxy(ProxyError::Malformed(_)) => ("malformed", StatusCode::BAD_REQUEST, None),
+            Refusal::Proxy(ProxyError::Unsupported { status, .. }) => ("unsupported", *status, None),
+            Refusal::Proxy(ProxyError::NoRoom { .. }) => ("max-connections", UNAVAILABLE, Some("8")),
         }
     }
 
@@ -184,30 +203,5 @@ impl Refusal {
     /// Reports whether the client's connection must not be reused, because its next bytes may be misinterpreted.
     pub(crate) fn is_distrust(&self) -> bool {
         matches!(self, Refusal::Proxy(ProxyError::Malformed(_) | ProxyError::Unsupported { .. }))
-    }
-
-    /// Returns the status for the client, unless it uses gRPC.
-    pub(crate) fn status(&self) -> StatusCode {
-        match self {
-            Refusal::NoRevision { .. } => StatusCode::NOT_FOUND,
-            Refusal::Proxy(ProxyError::Malformed(_)) | Refusal::ClientGone => StatusCode::BAD_REQUEST,
-            Refusal::Proxy(ProxyError::Unsupported { status, .. }) => *status,
-            Refusal::Timeout(_) | Refusal::Unwoken { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Refusal::Proxy(ProxyError::Pod { .. }) | Refusal::AnswerFull { .. } | Refusal::Fallback { .. } => {
-                StatusCode::BAD_GATEWAY
-            }
-            Refusal::Elsewhere { relayed: true } => StatusCode::MISDIRECTED_REQUEST,
-            Refusal::NotServed
-            | Refusal::Elsewhere { relayed: false }
-            | Refusal::NotSynced
-            | Refusal::QueueFull { .. }
-            | Refusal::MemoryFull { .. }
-            | Refusal::ShareFull { .. }
-            | Refusal::Failing { .. }
-            | Refusal::Paused
-            | Refusal::Asleep
-            | Refusal::Deleted
-            | Refusal::Proxy(ProxyError::NoRoom { .. }) => StatusCode::SERVICE_UNAVAILABLE,
-        }
     }
 }

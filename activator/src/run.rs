@@ -143,6 +143,19 @@ pub async fn start(
     begin(options, front_end, events, resolver, configs, None).await
 }
 
+/// Returns the resolvers of the link to the autoscaler and of fallbacks.
+fn resolvers(
+    resolver: Arc<dyn Resolve>,
+    client: Option<&kube::Client>,
+    domain: &str,
+) -> (Arc<dyn Resolve>, Arc<dyn Resolve>) {
+    let Some(client) = client.filter(|_| resolver.follows_names()) else { return (resolver.clone(), resolver) };
+    // Workloads cannot be woken without the link, so a cluster DNS outage must not affect it.
+    let api = Arc::new(Endpoints::new(client.clone(), domain.to_owned()));
+    // A user who may edit the fallback's Service must not be able to redirect requests.
+    (Arc::new(DnsElseApi::new(resolver, api)), Arc::new(ClusterIps::new(client.clone(), domain.to_owned())))
+}
+
 /// Returns a check that passes if the API server responds at all.
 fn ask_api(client: kube::Client) -> AskApi {
     Arc::new(move || {
@@ -208,7 +221,7 @@ async fn begin(
         Mode::Knative => Convention::Knative,
         Mode::Standalone => Convention::OpenTelemetry,
     };
-    let metrics = Metrics::new(&registered, convention);
+    let metrics = Metrics::new(&registered, convention, options.on_cold_start.clone());
     configs.refusals.register(&registered);
     let readiness = Arc::new(Readiness::new(started));
     let idle = (options.idle_connections_per_pod, options.idle_connections);
@@ -218,31 +231,16 @@ async fn begin(
         None => None,
     };
     let config = Config { token: options.stat_token.clone(), trust: trust.clone(), ..Config::default() };
-    // Workloads cannot be woken without the link, so a cluster DNS outage must not affect it.
-    let of_link: Arc<dyn Resolve> = match &client {
-        Some(client) if resolver.follows_names() => {
-            let api = Endpoints::new(client.clone(), options.cluster_domain.clone());
-            Arc::new(DnsElseApi::new(resolver.clone(), Arc::new(api)))
-        }
-        _ => resolver.clone(),
-    };
+    let (of_link, of_fallbacks) = resolvers(resolver, client.as_ref(), &options.cluster_domain);
     let link = DurableSender::start(vec![options.stat_url.clone()], of_link, config, infrastructure.clone())?;
     // If workloads have ports of their own, the autoscaler is one of ours.
     let shows = front_end.has_ports();
     let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone(), shows);
-    let sink = sink.with_traces(options.mode == Mode::Standalone);
     tokio::spawn(sink.clone().run(readiness.clone(), infrastructure.clone()));
     let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_PART));
     let listeners = match front_end.has_ports() {
         true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive)),
         false => None,
-    };
-    // A user who may edit the fallback's Service must not be able to redirect requests.
-    let of_fallbacks: Arc<dyn Resolve> = match &client {
-        Some(client) if resolver.follows_names() => {
-            Arc::new(ClusterIps::new(client.clone(), options.cluster_domain.clone()))
-        }
-        _ => resolver,
     };
     let gate = options.stat_audience.clone().zip(client.clone()).map(|(audience, client)| {
         Arc::new(Gate::new(Demand::of_planes(&audience, &options.system_namespace, "autoscaler"), client))
@@ -276,7 +274,6 @@ async fn begin(
         runtime: Handle::current(),
         probe_budget: Arc::default(),
         holders: sharing.clone(),
-        on_cold_start: options.on_cold_start.clone(),
     });
     let applying = tokio::spawn(registry.clone().run(events));
     let stopped = infrastructure.clone();
@@ -287,21 +284,20 @@ async fn begin(
 
     let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
     let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
-    let fallbacks = Fallbacks::new(pools.clone(), of_fallbacks, &options.cluster_domain, metrics.answered());
-    let hold = Hold::new(pools.clone(), memory.clone(), sink.clone(), fallbacks, options.on_cold_start.clone());
+    let fallbacks = Fallbacks::new(pools.clone(), of_fallbacks, &options.cluster_domain, metrics.answered.clone());
+    let hold = Hold::new(pools.clone(), memory.clone(), sink.clone(), fallbacks);
     let connections = Connections::new(connect::Parts {
         registry: registry.clone(),
         pools: pools.clone(),
         sink: sink.clone(),
-        refused: metrics.refused(),
-        relayed: metrics.relayed(),
+        refused: metrics.refused.clone(),
+        relayed: metrics.relayed.clone(),
         holders: sharing.clone(),
-        on_cold_start: options.on_cold_start.clone(),
     });
     let report = Report::new(Timeouts::new(hold), sink.clone());
-    let answering = Answering::new(report, sink.clone(), metrics.answered(), readiness.clone(), configs.page);
+    let answering = Answering::new(report, sink.clone(), metrics.answered.clone(), readiness.clone(), configs.page);
     let logged = RequestLog::new(answering, configs.observability, sink::stdout()?);
-    let relay = Relay::new(logged, pools, metrics.relayed());
+    let relay = Relay::new(logged, pools, metrics.relayed.clone());
     let lookup = Lookup::new(
         relay,
         registry.clone(),
@@ -318,7 +314,7 @@ async fn begin(
     let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
     let disconnects = Disconnects::start(infrastructure.clone(), half_close);
     let ClientOptions { keepalive, bounds } = options.clients;
-    let server = Server::new(ErrorResponder::new(front_end, metrics.refused()), trust, disconnects)
+    let server = Server::new(ErrorResponder::new(front_end, metrics.refused.clone()), trust, disconnects)
         .bounded(keepalive, bounds, infrastructure.clone())
         .within(memory.clone())
         .with(options.workers.clone());

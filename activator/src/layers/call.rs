@@ -48,6 +48,30 @@ pub(crate) struct Back {
 }
 
 impl Call {
+    /// Creates a call without the results of the layers.
+    pub(crate) fn new(
+        request: Request<RequestBody>,
+        peer: Arc<Peer>,
+        received: Instant,
+        again: bool,
+        revision: Arc<Revision>,
+        is_relayed: bool,
+    ) -> Self {
+        Self {
+            request,
+            peer,
+            received,
+            again,
+            revision,
+            trace: None,
+            counts: true,
+            standby: None,
+            released: None,
+            is_relayed,
+            back: None,
+        }
+    }
+
     /// Sets up a handoff for the request, in case another activator must serve it.
     pub(crate) fn give_back_to(&mut self) -> Arc<Back> {
         self.back.insert(Arc::new(Back::of(self))).clone()
@@ -82,19 +106,8 @@ impl Back {
     /// Takes the request out as a new call, without the results of the layers.
     pub(crate) fn call(&self) -> Result<Call, Refusal> {
         let request = self.request.lock().take().ok_or(Refusal::Elsewhere { relayed: false })?;
-        Ok(Call {
-            request,
-            peer: self.peer.clone(),
-            received: self.received,
-            again: self.again,
-            revision: self.revision.clone(),
-            trace: None,
-            counts: true,
-            standby: None,
-            released: None,
-            is_relayed: self.is_relayed,
-            back: None,
-        })
+        let (peer, revision) = (self.peer.clone(), self.revision.clone());
+        Ok(Call::new(request, peer, self.received, self.again, revision, self.is_relayed))
     }
 }
 
@@ -122,18 +135,7 @@ pub(crate) mod fixture {
 
     /// Returns a call of a revision without a body.
     pub(crate) fn call(revision: &Arc<Revision>) -> Call {
-        Call {
-            request: Request::new(RequestBody::Empty),
-            peer: Arc::new(Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false)),
-            received: Instant::now(),
-            again: false,
-            revision: revision.clone(),
-            trace: None,
-            counts: true,
-            standby: None,
-            released: None,
-            is_relayed: false,
-            back: None,
-        }
+        let peer = Arc::new(Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false));
+        Call::new(Request::new(RequestBody::Empty), peer, Instant::now(), false, revision.clone(), false)
     }
 }

@@ -30,8 +30,7 @@ use super::hold::{
 };
 use crate::holders::{Holders, Mark, Relayed, Target};
 use crate::layers::relay;
-use crate::metrics::cold_start::OnColdStart;
-use crate::metrics::{Queued, Refused, RelayCounter};
+use crate::metrics::{Queued, WordCounter};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
@@ -44,6 +43,7 @@ use activator_net::{
     CONNECTED, Connected, Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd, evidence_of_connect,
 };
 use common_api::zeroscaler::PortProtocol;
+use prometheus_client::metrics::counter::Counter;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -79,10 +79,9 @@ pub(crate) struct Parts {
     pub(crate) registry: Arc<Registry>,
     pub(crate) pools: Arc<Pools>,
     pub(crate) sink: StatSink,
-    pub(crate) refused: Refused,
-    pub(crate) relayed: RelayCounter,
+    pub(crate) refused: WordCounter,
+    pub(crate) relayed: Counter,
     pub(crate) holders: Option<Holders>,
-    pub(crate) on_cold_start: Option<OnColdStart>,
 }
 
 /// Finds pods for the connections of one port of a workload.
@@ -186,7 +185,7 @@ impl Connector for PortConnector {
         if let Some(revision) = registry.by_port(&self.port)
             && let Some(port) = self.unsaid(&revision)
         {
-            revision.silent(port);
+            revision.seen.silent(port);
             self.shared.sink.observed(&revision);
         }
     }
@@ -242,7 +241,7 @@ impl PortConnector {
     /// Returns the Service's number of the port if its protocol is not known.
     fn unsaid(&self, revision: &Revision) -> Option<u16> {
         let live = revision.live();
-        let said = self.port.among(&live.ports)?;
+        let said = self.port.among(&live.spec.ports)?;
         (said.protocol == PortProtocol::Auto && said.spoken.is_none()).then_some(said.id.port)
     }
 
@@ -284,7 +283,7 @@ impl PortConnector {
             let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
             let left = bound.saturating_sub(received.elapsed());
             let relayed = target.enter();
-            self.shared.relayed.count();
+            self.shared.relayed.inc();
             match timeout(left, self.say(&revision, &target, client, received, false)).await {
                 Ok(Ok((end, CONNECTED))) => return Ok((end, Occupied::Sibling { _relayed: relayed })),
                 Ok(Ok((_, REFUSED))) => return Err(Refusal::Elsewhere { relayed: false }),
@@ -325,7 +324,7 @@ impl PortConnector {
         if self.port.speaker.is_pod()
             && let Some(port) = self.unsaid(revision)
         {
-            revision.pod_speaks_first(port);
+            revision.seen.pod_speaks_first(port);
         }
         let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
         let connected = match timeout(bound, self.held(revision.clone(), entered.in_flight, received, client)).await {
@@ -354,7 +353,7 @@ impl PortConnector {
         received: Instant,
         client: IpAddr,
     ) -> Result<(TcpEnd, Occupied), Refusal> {
-        let (address, client) = (client, revision.live().client_affinity.then_some(client));
+        let (address, client) = (client, revision.live().spec.backend.client_affinity.then_some(client));
         let (admitted, cold) = admit(&revision, address).await?;
         let active = Active::new(revision.clone());
         // The task that holds the connection detects a disconnect of the client.
@@ -371,7 +370,7 @@ impl PortConnector {
             let error = match connecting.await? {
                 Ok(end) => {
                     if cold {
-                        report_cold_start(self.shared.on_cold_start.as_ref(), &revision, received, released);
+                        report_cold_start(&revision, received, released);
                     }
                     return Ok((end, Occupied::Pod { _permit: permit, active, _in_flight: in_flight }));
                 }

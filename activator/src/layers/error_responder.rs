@@ -15,9 +15,9 @@
 //! bound.
 
 use crate::discovery::front_end::FrontEnd;
-use crate::metrics::Refused;
+use crate::metrics::WordCounter;
 use crate::refusal::Refusal;
-use activator_net::{PortGone, ProxyError, TURNED_AWAY};
+use activator_net::{PortGone, TURNED_AWAY};
 use bytes::Bytes;
 use common::text::printable_document;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
@@ -41,12 +41,12 @@ const RETRY_AFTER_SECONDS: &str = "1";
 #[derive(Clone)]
 pub(crate) struct ErrorResponder {
     front_end: Arc<dyn FrontEnd>,
-    refused: Refused,
+    refused: WordCounter,
 }
 
 impl ErrorResponder {
     /// Creates one with the texts of `front_end`. Each response is counted.
-    pub(crate) fn new(front_end: Arc<dyn FrontEnd>, refused: Refused) -> Self {
+    pub(crate) fn new(front_end: Arc<dyn FrontEnd>, refused: WordCounter) -> Self {
         Self { front_end, refused }
     }
 }
@@ -69,7 +69,7 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
         response.headers_mut().insert(TURNED_AWAY, HeaderValue::from_static("1"));
         return response;
     }
-    let mut response = match grpc_code(refusal) {
+    let mut response = match refusal.grpc_code() {
         Some(code) if grpc => trailers_only(code, refusal.text().trim_end()),
         _ => plain(status, printable_document(&front_end.text(refusal)).into_owned(), !is_timeout(refusal)),
     };
@@ -92,28 +92,6 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
 
 fn is_timeout(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::Timeout(_) | Refusal::Unwoken { .. })
-}
-
-fn grpc_code(refusal: &Refusal) -> Option<&'static str> {
-    match refusal {
-        Refusal::Proxy(ProxyError::Malformed(_) | ProxyError::Unsupported { .. }) | Refusal::ClientGone => None,
-        Refusal::NoRevision { .. } => Some("12"),
-        Refusal::Timeout(_) | Refusal::Unwoken { .. } => Some("4"),
-        Refusal::QueueFull { .. }
-        | Refusal::MemoryFull { .. }
-        | Refusal::ShareFull { .. }
-        | Refusal::AnswerFull { .. }
-        | Refusal::Proxy(ProxyError::NoRoom { .. }) => Some("8"),
-        Refusal::Proxy(ProxyError::Pod { .. })
-        | Refusal::NotServed
-        | Refusal::NotSynced
-        | Refusal::Elsewhere { .. }
-        | Refusal::Failing { .. }
-        | Refusal::Paused
-        | Refusal::Asleep
-        | Refusal::Fallback { .. }
-        | Refusal::Deleted => Some("14"),
-    }
 }
 
 /// Returns a plain text response.
@@ -145,6 +123,7 @@ mod tests {
     use super::*;
     use crate::discovery::standalone::Standalone;
     use crate::refusal::TimedOut;
+    use activator_net::ProxyError;
     use http_body::Body;
     use std::time::Duration;
 

@@ -24,7 +24,7 @@ use crate::answers::fallback::{Fallback, MARK};
 use crate::layers::call::Call;
 use crate::layers::hold::Occupied;
 use crate::layers::send::{Client, Sending};
-use crate::metrics::Answered;
+use crate::metrics::WordCounter;
 use crate::refusal::Refusal;
 use activator_core::accounting::InFlight;
 use activator_core::contract::Contract;
@@ -75,12 +75,17 @@ pub(crate) struct Fallbacks {
     resolver: Arc<dyn Resolve>,
     /// DNS domain, such as `cluster.local`.
     cluster_domain: Arc<str>,
-    answered: Answered,
+    answered: WordCounter,
 }
 
 impl Fallbacks {
     /// Creates the fallbacks from these parts of an activator.
-    pub(crate) fn new(pools: Arc<Pools>, resolver: Arc<dyn Resolve>, cluster_domain: &str, answered: Answered) -> Self {
+    pub(crate) fn new(
+        pools: Arc<Pools>,
+        resolver: Arc<dyn Resolve>,
+        cluster_domain: &str,
+        answered: WordCounter,
+    ) -> Self {
         Self { pools, resolver, cluster_domain: cluster_domain.into(), answered }
     }
 
@@ -189,7 +194,7 @@ mod tests {
         });
         let resolver = Arc::new(ClusterIps::new(Client::new(server, "default"), "cluster.local"));
         let pools = Pools::start((1, 1), None, CancellationToken::new());
-        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry);
+        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry, None);
         let status = FallbackStatus {
             matching: Default::default(),
             service: "sorry".into(),
@@ -200,7 +205,7 @@ mod tests {
         let answers = Answers::new(&zeroscaler::Answers { fallback: Some(status), ..Default::default() });
         let request = Request { method: &Method::GET, path: "/", headers: &HeaderMap::new() };
         let fallback = answers.fallback(request).expect("for all requests").clone();
-        (fallback, Fallbacks::new(pools, resolver, "cluster.local", metrics.answered()))
+        (fallback, Fallbacks::new(pools, resolver, "cluster.local", metrics.answered))
     }
 
     fn fit() -> Option<Vec<Value>> {

@@ -45,7 +45,6 @@ use super::fallback::{Fallbacks, Standby};
 use super::send::{Client, Sending};
 use crate::layers::call::{Back, Call};
 use crate::layers::trace::{AtPod, Trace};
-use crate::metrics::cold_start::OnColdStart;
 use crate::metrics::ending::Ending;
 use crate::metrics::{ExchangeKind, Queued};
 use crate::refusal::{Refusal, TimedOut};
@@ -61,7 +60,7 @@ use activator_net::{
     Disconnect, Evidence, Failure, Guard, Guarded, Held, Learned, Memory, Peer, PodBody, Pool, Pools, Prepared,
     ProxyError, Share,
 };
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, OptionFuture};
 use http::{HeaderMap, Response};
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
@@ -108,7 +107,6 @@ struct Shared {
     memory: Memory,
     sink: StatSink,
     fallbacks: Fallbacks,
-    on_cold_start: Option<OnColdStart>,
 }
 
 /// Resources held by an admitted request.
@@ -137,14 +135,8 @@ enum Way {
 
 impl Hold {
     /// Creates the layer. `memory` is the memory of the process.
-    pub(crate) fn new(
-        pools: Arc<Pools>,
-        memory: Memory,
-        sink: StatSink,
-        fallbacks: Fallbacks,
-        on_cold_start: Option<OnColdStart>,
-    ) -> Self {
-        Self { shared: Arc::new(Shared { pools, memory, sink, fallbacks, on_cold_start }) }
+    pub(crate) fn new(pools: Arc<Pools>, memory: Memory, sink: StatSink, fallbacks: Fallbacks) -> Self {
+        Self { shared: Arc::new(Shared { pools, memory, sink, fallbacks }) }
     }
 }
 
@@ -186,11 +178,12 @@ fn exchange(
         let live = revision.live();
         let (protocol, is_guess) = revision.protocol_for(&live, &request, peer.port());
         let clock = clock.as_deref();
-        let of = live.client_affinity.then(|| client_of(&peer, request.headers()));
+        let of = live.spec.backend.client_affinity.then(|| client_of(&peer, request.headers()));
         let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, of };
         // The request may lose its pods to another activator before it has one.
         let kept = back.as_ref().filter(|_| revision.throttler.holds_lots()).map(|_| Prepared::keep_original(&request));
-        let mut prepared = Prepared::new(request, live.contract, protocol, peer.clone(), live.passthrough.clone())?;
+        let passthrough = live.spec.passthrough.as_deref().cloned();
+        let mut prepared = Prepared::new(request, live.spec.contract, protocol, peer.clone(), passthrough)?;
         if is_guess {
             prepared.guess_protocol();
         }
@@ -201,7 +194,7 @@ fn exchange(
         let sending = Box::pin(send(&shared, Active::new(revision), client, admitted, prepared, trace, back));
         let (response, released) = sending.await?;
         if let Some(revision) = woken {
-            report_cold_start(shared.on_cold_start.as_ref(), &revision, received, released);
+            report_cold_start(&revision, received, released);
         }
         Ok(response)
     })
@@ -227,39 +220,23 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
     }
     let _queued = Queued::new(&call.revision.metrics);
     let since = Instant::now();
-    let turn = until_other_way(call, cold);
-    let turn = async move {
-        match turn {
-            Some(turn) => turn.await,
-            None => std::future::pending().await,
-        }
-    };
+    let turn = OptionFuture::from(until_other_way(call, cold));
     let place = |admitted: Result<Admitted, breaker::AdmissionError>| match admitted {
         Ok(admitted) => Ok(Way::Pod(admitted, cold)),
         Err(error) => refused(call, error),
     };
     let wait = call.revision.bounds().wait;
     let mut timer = wait.map(|wait| call.peer.timers.take(call.received + wait));
-    let late = async {
-        match &mut timer {
-            Some(timer) => timer.as_mut().await,
-            None => std::future::pending().await,
-        }
-    };
+    let late = OptionFuture::from(timer.as_mut());
     let mut disconnect = call.peer.disconnect(call.request.version(), call.request.body());
-    let gone = async {
-        match &mut disconnect {
-            Some(disconnect) => disconnect.gone().await,
-            None => std::future::pending().await,
-        }
-    };
+    let gone = OptionFuture::from(disconnect.as_mut().map(Disconnect::gone));
     let way = tokio::select! {
         biased; // A slot that was granted is used.
         admitted = acquire => place(admitted),
-        () = gone => return Err(Refusal::ClientGone),
-        other = turn => other,
+        Some(()) = gone => return Err(Refusal::ClientGone),
+        Some(other) = turn => other,
         () = held.gives_way() => falls_back(call, Standing::NoRoom).map(Way::Fallback).ok_or(gives_way(&call.revision)),
-        () = late => return Err(TimedOut::Wait(wait.unwrap_or_default()).into()),
+        Some(()) = late => return Err(TimedOut::Wait(wait.unwrap_or_default()).into()),
     };
     timer.into_iter().for_each(|timer| call.peer.timers.keep(timer));
     call.revision.metrics.held(since.elapsed());
@@ -483,16 +460,11 @@ impl Waits {
         let bound = revision.bounds().wait;
         let held = revision.memory.hold_again(client, bytes);
         let _queued = Queued::new(&revision.metrics);
-        let gone = async {
-            match &mut disconnect {
-                Some(disconnect) => disconnect.gone().await,
-                None => std::future::pending().await,
-            }
-        };
+        let gone = OptionFuture::from(disconnect.as_mut().map(Disconnect::gone));
         tokio::select! {
             biased; // A slot that was granted is used.
             admitted = waiting => admitted.map_err(refusal),
-            () = gone => Err(Refusal::ClientGone),
+            Some(()) = gone => Err(Refusal::ClientGone),
             () = held.gives_way() => Err(gives_way(revision)),
             () = until_cold(revision), if !counts => Err(Refusal::Asleep),
             () = tokio::time::sleep_until(since + bound.unwrap_or_default()), if bound.is_some() => {
@@ -581,13 +553,8 @@ pub(super) fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause:
 }
 
 /// Reports that a request or connection that arrived without a pod has one now.
-pub(super) fn report_cold_start(
-    on_cold_start: Option<&OnColdStart>,
-    revision: &Revision,
-    received: Instant,
-    released: Instant,
-) {
-    let cold = revision.woke(on_cold_start, received, released, Instant::now());
+pub(super) fn report_cold_start(revision: &Revision, received: Instant, released: Instant) {
+    let cold = revision.woke(received, released, Instant::now());
     revision.metrics.cold_start(&cold);
 }
 
@@ -620,16 +587,11 @@ pub(super) async fn unless_it_gives_way<T>(
     share: &Share,
     work: impl Future<Output = T>,
 ) -> Result<T, Refusal> {
-    let told = async {
-        match held {
-            Some(held) => held.gives_way().await,
-            None => std::future::pending().await,
-        }
-    };
+    let told = OptionFuture::from(held.map(Held::gives_way));
     tokio::select! {
         biased; // A result that is ready counts.
         done = work => Ok(done),
-        () = told => Err(too_much(share.full())),
+        Some(()) = told => Err(too_much(share.full())),
     }
 }
 

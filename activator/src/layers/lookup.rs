@@ -26,10 +26,9 @@ use crate::registry::revision::{LINKS, Revision};
 use activator_core::contract::Contract;
 use activator_net::Inbound;
 use common_runtime::telemetry::traces::Tracing;
+use futures::future::{BoxFuture, Either};
 use http::header::{EXPECT, HOST, HeaderMap, HeaderValue};
-use pin_project_lite::pin_project;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -86,7 +85,7 @@ where
 {
     type Response = R;
     type Error = Refusal;
-    type Future = LookedUp<S::Future, R>;
+    type Future = Either<Ready<Result<R, Refusal>>, Either<BoxFuture<'static, Result<R, Refusal>>, S::Future>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         self.inner.poll_ready(cx)
@@ -103,15 +102,15 @@ where
                 // A connection of another activator carries requests for many workloads.
                 let claimant = if relayed.is_some() { LINKS } else { revision.number };
                 if let Err(error) = inbound.peer.claim(claimant) {
-                    return LookedUp::Refused { refusal: Some(error.into()) };
+                    return Either::Left(ready(Err(error.into())));
                 }
                 let call = self.shared.call(inbound, revision, relayed.is_some());
-                LookedUp::Found { exchange: self.inner.call(call) }
+                Either::Right(Either::Right(self.inner.call(call)))
             }
-            Err(refusal) if relayed.is_some() => LookedUp::Refused { refusal: Some(refusal) },
+            Err(refusal) if relayed.is_some() => Either::Left(ready(Err(refusal))),
             Err(Refusal::NotSynced) if self.shared.starting.available_permits() > 0 => {
                 let (mut inner, shared) = (self.inner.clone(), self.shared.clone());
-                let exchange = Box::pin(async move {
+                Either::Right(Either::Left(Box::pin(async move {
                     match shared.known(&inbound).await {
                         Ok(revision) => {
                             inbound.peer.claim(revision.number)?;
@@ -119,10 +118,9 @@ where
                         }
                         Err(refusal) => Err(shared.refused(&inbound, refusal)),
                     }
-                });
-                LookedUp::Starting { exchange }
+                })))
             }
-            Err(refusal) => LookedUp::Refused { refusal: Some(self.shared.refused(&inbound, refusal)) },
+            Err(refusal) => Either::Left(ready(Err(self.shared.refused(&inbound, refusal)))),
         }
     }
 }
@@ -146,19 +144,7 @@ impl Shared {
         let tracing = self.tracing.as_ref().filter(|_| is_here());
         let trace = tracing.map(|t| Trace::begin(t, &inbound, Some(&revision)));
         let Inbound { request, peer, received, again } = inbound;
-        Call {
-            request,
-            peer,
-            received,
-            again,
-            revision,
-            trace,
-            counts: true,
-            standby: None,
-            released: None,
-            is_relayed,
-            back: None,
-        }
+        Call { trace, ..Call::new(request, peer, received, again, revision, is_relayed) }
     }
 
     /// Removes and reads the mark of a relayed request; the request then belongs to the client in the mark. The header
@@ -210,47 +196,9 @@ impl Shared {
 /// Sets the host to the name of the revision's Service, as clients in the cluster use it.
 fn name_host(fields: &mut HeaderMap, revision: &Revision) {
     let live = revision.live();
-    if live.contract != Contract::Knative
-        && let Ok(host) = HeaderValue::try_from(format!("{}.{}.svc", live.service, revision.key.namespace()))
+    if live.spec.contract != Contract::Knative
+        && let Ok(host) = HeaderValue::try_from(format!("{}.{}.svc", live.spec.service, revision.key.namespace()))
     {
         fields.insert(HOST, host);
-    }
-}
-
-pin_project! {
-    /// Exchange of the inner service, or a refusal.
-    #[project = LookedUpProjection]
-    pub(crate) enum LookedUp<F, R> {
-        /// Refusal of this layer.
-        Refused {
-            refusal: Option<Refusal>,
-        },
-        /// Waiting for the first lists, then the exchange of the inner service.
-        Starting {
-            exchange: Pin<Box<dyn Future<Output = Result<R, Refusal>> + Send>>,
-        },
-        /// Exchange of the inner service.
-        Found {
-            #[pin]
-            exchange: F,
-        },
-    }
-}
-
-impl<F, R> Future for LookedUp<F, R>
-where
-    F: Future<Output = Result<R, Refusal>>,
-{
-    type Output = Result<R, Refusal>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            LookedUpProjection::Refused { refusal } => match refusal.take() {
-                Some(refusal) => Poll::Ready(Err(refusal)),
-                None => Poll::Pending, // Polled after completion, which callers must not do.
-            },
-            LookedUpProjection::Starting { exchange } => exchange.as_mut().poll(cx),
-            LookedUpProjection::Found { exchange } => exchange.poll(cx),
-        }
     }
 }

@@ -33,14 +33,14 @@ use common::golang;
 use common::headers::{self, Incoming};
 use common::ports::answer;
 use common_runtime::admission::{Gate, bearer};
+use futures::TryFutureExt;
+use futures::future::{BoxFuture, Either, MapOk};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, USER_AGENT};
 use http::{Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
-use pin_project_lite::pin_project;
-use std::future::Future;
+use std::future::{Ready, ready};
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::task::JoinHandle;
@@ -57,6 +57,16 @@ const PORTS_QUESTION: HeaderName = HeaderName::from_static(bound_ports::QUESTION
 pub(crate) struct Probe<S> {
     inner: S,
     shared: Arc<Shared>,
+}
+
+/// Response to a probe, at once or after its preparation, or the exchange of the inner service.
+pub(crate) type Probed<F, B> = Either<
+    Ready<Result<Response<Reply<B>>, Refusal>>,
+    Either<BoxFuture<'static, Result<Response<Reply<B>>, Refusal>>, MapOk<F, fn(Response<B>) -> Response<Reply<B>>>>,
+>;
+
+fn into_reply<B>(response: Response<B>) -> Response<Reply<B>> {
+    response.map(Reply::Right)
 }
 
 /// Response to a request that is not traffic.
@@ -95,7 +105,7 @@ where
 {
     type Response = Response<Reply<B>>;
     type Error = Refusal;
-    type Future = Probed<S::Future>;
+    type Future = Probed<S::Future, B>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         self.inner.poll_ready(cx)
@@ -116,9 +126,11 @@ where
             None => self.shared.on_shared_port(&inbound),
         };
         match answer {
-            Some(Answer::Ready(response)) => Probed::Answered { response: Some(response) },
-            Some(Answer::BoundPorts(making)) => Probed::Made { making },
-            None => Probed::Traffic { exchange: self.inner.call(inbound) },
+            Some(Answer::Ready(response)) => Either::Left(ready(Ok(response.map(Reply::Left)))),
+            Some(Answer::BoundPorts(making)) => Either::Right(Either::Left(Box::pin(async move {
+                Ok(making.await.unwrap_or_else(|_| bound(None)).map(Reply::Left))
+            }))),
+            None => Either::Right(Either::Right(self.inner.call(inbound).map_ok(into_reply as fn(_) -> _))),
         }
     }
 }
@@ -246,47 +258,6 @@ fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Byt
             plain(StatusCode::BAD_REQUEST, format!("unexpected probe header value: {shown}\n"), true)
         }
     })
-}
-
-pin_project! {
-    /// Response to a probe, or the exchange of the inner service.
-    #[project = ProbedProjection]
-    pub(crate) enum Probed<F> {
-        /// Response of this layer.
-        Answered {
-            response: Option<Response<Full<Bytes>>>,
-        },
-        /// Response of this layer that is being prepared.
-        Made {
-            #[pin]
-            making: JoinHandle<Response<Full<Bytes>>>,
-        },
-        /// Exchange of the inner service.
-        Traffic {
-            #[pin]
-            exchange: F,
-        },
-    }
-}
-
-impl<F, B> Future for Probed<F>
-where
-    F: Future<Output = Result<Response<B>, Refusal>>,
-{
-    type Output = Result<Response<Reply<B>>, Refusal>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project() {
-            ProbedProjection::Answered { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response.map(Reply::Left))),
-                None => Poll::Pending, // Polled after completion, which callers must not do.
-            },
-            ProbedProjection::Made { making } => {
-                making.poll(cx).map(|made| Ok(made.unwrap_or_else(|_| bound(None)).map(Reply::Left)))
-            }
-            ProbedProjection::Traffic { exchange } => exchange.poll(cx).map_ok(|response| response.map(Reply::Right)),
-        }
-    }
 }
 
 #[cfg(test)]

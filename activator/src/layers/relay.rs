@@ -28,7 +28,6 @@ use super::charge::charge;
 use super::hold::{too_much, unless_it_gives_way};
 use crate::holders::{FIELD, Link, Mark, Relayed, Target};
 use crate::layers::call::{Back, Call};
-use crate::metrics::RelayCounter;
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::ports::WorkloadPort;
 use activator_net::{BodyError, Failure, Guard, Guarded, PodBody, Pools, Prepared};
@@ -39,6 +38,7 @@ use http_body::Body;
 use http_body_util::Either;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
+use prometheus_client::metrics::counter::Counter;
 use std::future::{Future, pending};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -63,7 +63,7 @@ pub(crate) struct Relay<S> {
 
 struct Shared {
     pools: Arc<Pools>,
-    relayed: RelayCounter,
+    relayed: Counter,
 }
 
 /// Response body, from another activator or from the inner service.
@@ -73,7 +73,7 @@ impl Guard for Relayed {}
 
 impl<S> Relay<S> {
     /// Wraps `inner`.
-    pub(crate) fn new(inner: S, pools: Arc<Pools>, relayed: RelayCounter) -> Self {
+    pub(crate) fn new(inner: S, pools: Arc<Pools>, relayed: Counter) -> Self {
         Self { inner: Arc::new(Mutex::new(inner)), shared: Arc::new(Shared { pools, relayed }) }
     }
 }
@@ -181,14 +181,12 @@ impl Shared {
             let mark = Mark { client, tls, age: received.elapsed(), expects, workload, asks: false };
             (FIELD, target.mark(&mark))
         };
-        let prepared = Prepared::relayed(request, revision.live().contract, peer.clone(), mark)?;
+        let prepared = Prepared::relayed(request, revision.live().spec.contract, peer.clone(), mark)?;
         let relayed = target.enter();
-        self.relayed.count();
+        self.relayed.inc();
         let gone = async {
-            match &mut disconnect {
-                Some(disconnect) => disconnect.gone().await,
-                None => pending().await,
-            }
+            let Some(disconnect) = &mut disconnect else { return pending().await };
+            disconnect.gone().await;
             // Once the body is read, its reader detects the disconnect.
             if upload.is_some_and(|upload| upload.passed() > 0) {
                 pending().await

@@ -19,6 +19,7 @@ use crate::registry::revision::Revision;
 use activator_net::Inbound;
 use common_runtime::telemetry::traces::{Context, KeyValue, SpanKind, Status, TraceContextExt, Tracer, Tracing};
 use http::{Method, StatusCode, Version, request};
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -53,17 +54,12 @@ impl Trace {
             let live = revision.live();
             attributes.push(KeyValue::new("k8s.namespace.name", revision.key.namespace().to_owned()));
             attributes.push(KeyValue::new("kn.revision.name", revision.key.name().to_owned()));
-            attributes.push(KeyValue::new("kn.configuration.name", live.configuration.clone()));
-            attributes.push(KeyValue::new("kn.service.name", live.service.clone()));
+            attributes.push(KeyValue::new("kn.configuration.name", live.spec.configuration.clone()));
+            attributes.push(KeyValue::new("kn.service.name", live.spec.service.clone()));
         }
         let parent = Tracing::extract(request.headers());
-        let builder = tracing
-            .tracer()
-            .span_builder(span_name(request.method()))
-            .with_kind(SpanKind::Server)
-            .with_attributes(attributes);
-        let span = tracing.tracer().build_with_context(builder, &parent);
-        Arc::new(Self { tracing: tracing.clone(), server: parent.with_span(span) })
+        let server = below(tracing, &parent, SpanKind::Server, span_name(request.method()), attributes);
+        Arc::new(Self { tracing: tracing.clone(), server })
     }
 
     /// Ends the server span. `None` means that the client disconnected.
@@ -85,12 +81,12 @@ impl Trace {
 
     /// Starts `throttler_try`.
     pub(crate) fn waiting(&self) -> Span {
-        self.child("throttler_try", &self.server)
+        self.child("throttler_try")
     }
 
     /// Starts `activator_proxy`.
     pub(crate) fn proxying(&self) -> AtPod {
-        AtPod { client: None, _proxy: self.child("activator_proxy", &self.server) }
+        AtPod { client: None, _proxy: self.child("activator_proxy") }
     }
 
     /// Starts the client span of an attempt and names it in the request. An existing span of a waiting attempt
@@ -105,22 +101,14 @@ impl Trace {
             KeyValue::new("http.request.method", method_name(method).to_owned()),
             KeyValue::new("url.path", path.to_owned()),
         ];
-        let parent = &at._proxy.0;
-        let builder = self
-            .tracing
-            .tracer()
-            .span_builder(format!("{} {path}", span_name(method)))
-            .with_kind(SpanKind::Client)
-            .with_attributes(attributes);
-        let span = self.tracing.tracer().build_with_context(builder, parent);
-        let client = parent.with_span(span);
+        let name = format!("{} {path}", span_name(method));
+        let client = below(&self.tracing, &at._proxy.0, SpanKind::Client, name, attributes);
         Tracing::inject(&client, headers);
         at.client = Some(Span(client));
     }
 
-    fn child(&self, name: &'static str, parent: &Context) -> Span {
-        let builder = self.tracing.tracer().span_builder(name).with_kind(SpanKind::Internal);
-        Span(parent.with_span(self.tracing.tracer().build_with_context(builder, parent)))
+    fn child(&self, name: &'static str) -> Span {
+        Span(below(&self.tracing, &self.server, SpanKind::Internal, name, Vec::new()))
     }
 }
 
@@ -153,6 +141,18 @@ impl Drop for Span {
     fn drop(&mut self) {
         self.0.span().end();
     }
+}
+
+/// Starts a span below `parent`.
+fn below(
+    tracing: &Tracing,
+    parent: &Context,
+    kind: SpanKind,
+    name: impl Into<Cow<'static, str>>,
+    attributes: Vec<KeyValue>,
+) -> Context {
+    let builder = tracing.tracer().span_builder(name).with_kind(kind).with_attributes(attributes);
+    parent.with_span(tracing.tracer().build_with_context(builder, parent))
 }
 
 /// Returns the span name of a method; methods that HTTP does not define become `HTTP`.

@@ -1,64 +1,27 @@
 //! Metrics of client connections, from the counts of `activator-net`.
 
 use activator_net::ClientConnections;
-use common_runtime::telemetry::{self, catalog};
-use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use std::fmt;
+use common_runtime::telemetry::{self, FamilyText, catalog};
+use prometheus_client::encoding::NoLabelSet;
 
 /// Registers the metrics.
 pub(crate) fn show(registry: &telemetry::Metrics, connections: &ClientConnections) {
-    let (open, ended) = (Open(connections.clone()), Ended(connections.clone()));
-    registry.register(catalog::CLIENT_CONNECTIONS, open);
-    registry.register(catalog::CLIENT_CONNECTIONS_ENDED, ended);
-}
-
-#[derive(Clone)]
-struct Open(ClientConnections);
-
-#[derive(Clone)]
-struct Ended(ClientConnections);
-
-impl EncodeMetric for Open {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        encoder.encode_gauge(&i64::try_from(self.0.open()).unwrap_or(i64::MAX))
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Gauge
-    }
-}
-
-impl EncodeMetric for Ended {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let Self(connections) = self;
-        let counts = [
+    let connections = connections.clone();
+    registry.collect(move || {
+        let open = i64::try_from(connections.open()).unwrap_or(i64::MAX);
+        let ended = [
             ("limit", connections.refused()),
             ("room", connections.ended_for_room()),
             ("idle", connections.ended_idle()),
         ];
-        for (reason, count) in counts {
-            let labels = [("reason", reason)];
-            encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)?;
-        }
-        Ok(())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Counter
-    }
-}
-
-impl fmt::Debug for Open {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Open").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Ended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ended").finish_non_exhaustive()
-    }
+        vec![
+            FamilyText::new(catalog::CLIENT_CONNECTIONS, [open], |open, encoder| encoder.encode_gauge(&open)),
+            FamilyText::new(catalog::CLIENT_CONNECTIONS_ENDED, ended, |(reason, count), encoder| {
+                let labels = [("reason", reason)];
+                encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)
+            }),
+        ]
+    });
 }
 
 #[cfg(test)]

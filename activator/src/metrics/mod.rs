@@ -23,8 +23,8 @@ mod series;
 
 use crate::discovery::Spec;
 use activator_net::Ended;
-use cold_start::ColdStart;
-use common_runtime::telemetry::{self, catalog, values};
+use cold_start::{ColdStart, OnColdStart};
+use common_runtime::telemetry::{self, Instrument, catalog};
 use ending::Ending;
 use http::{Method, Version};
 use prometheus_client::metrics::counter::Counter;
@@ -80,9 +80,14 @@ pub(crate) struct Metrics {
     cold_start: Histograms,
     cold_start_phase: Histograms,
     connections_ended: telemetry::Family<Labels, Counter>,
-    refused: Refused,
-    answered: Answered,
-    relayed: RelayCounter,
+    /// Error responses of the activator, by reason.
+    pub(crate) refused: WordCounter,
+    /// Responses without a pod, by kind.
+    pub(crate) answered: WordCounter,
+    /// Requests and connections that were relayed to other activators.
+    pub(crate) relayed: Counter,
+    /// Callback for every cold start.
+    on_cold_start: Option<OnColdStart>,
     /// 1 while the stat link is up.
     pub(crate) link_reachable: Gauge,
     /// Number of lost connections of the stat link.
@@ -148,36 +153,30 @@ impl ExchangeKind {
 #[derive(Clone)]
 pub(crate) struct Unknown(Arc<Side<3>>);
 
-/// Error responses of the activator, by reason. Cheap to clone.
+/// Counters by the values of one label. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Refused(Family<Labels, Counter>);
-
-impl Refused {
-    /// Counts one response.
-    pub(crate) fn count(&self, reason: &'static str) {
-        self.0.get_or_create_owned(&vec![("reason", reason.to_owned())]).inc();
-    }
+pub(crate) struct WordCounter {
+    label: &'static str,
+    family: Family<Labels, Counter>,
 }
 
-/// Requests and connections that were relayed to other activators. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct RelayCounter(Counter);
-
-impl RelayCounter {
-    /// Counts one request or connection.
-    pub(crate) fn count(&self) {
-        self.0.inc();
+impl WordCounter {
+    /// Registers a counter for each of the label's values at once, so that the first event is visible as an increase.
+    fn register(registry: &telemetry::Metrics, instrument: Instrument, label: &'static str) -> Self {
+        let counter = Self { label, family: registry.register(instrument, Family::default()) };
+        for (value, _) in instrument.values {
+            counter.of(value);
+        }
+        counter
     }
-}
 
-/// Responses without a pod, by kind. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Answered(Family<Labels, Counter>);
+    /// Counts one event.
+    pub(crate) fn count(&self, value: &str) {
+        self.of(value).inc();
+    }
 
-impl Answered {
-    /// Counts one response.
-    pub(crate) fn count(&self, kind: &'static str) {
-        self.0.get_or_create_owned(&vec![("kind", kind.to_owned())]).inc();
+    fn of(&self, value: &str) -> Counter {
+        self.family.get_or_create_owned(&vec![(self.label, value.to_owned())])
     }
 }
 
@@ -200,8 +199,12 @@ pub(crate) struct RevisionMetrics {
 }
 
 impl Metrics {
-    /// Registers all families.
-    pub(crate) fn new(registry: &telemetry::Metrics, convention: Convention) -> Self {
+    /// Registers all families. `on_cold_start` is called for every cold start.
+    pub(crate) fn new(
+        registry: &telemetry::Metrics,
+        convention: Convention,
+        on_cold_start: Option<OnColdStart>,
+    ) -> Self {
         let cold_start: fn() -> Histogram = || Histogram::new(COLD_START_BUCKETS);
         let seconds = |instrument| registry.family(instrument, telemetry::Family::of(cold_start));
         let duration = |instrument| Measure { instrument, bounds: &DURATION_BUCKETS };
@@ -225,9 +228,10 @@ impl Metrics {
             cold_start: seconds(catalog::COLD_START),
             cold_start_phase: seconds(catalog::COLD_START_PHASE),
             connections_ended: registry.family(catalog::TCP_ENDED, telemetry::Family::default()),
-            refused: Refused(registry.register(catalog::REFUSED, from_zero("reason", values::REFUSALS))),
-            answered: Answered(registry.register(catalog::ANSWERED, from_zero("kind", values::ANSWERS))),
-            relayed: RelayCounter(registry.register(catalog::RELAYED, Counter::default())),
+            refused: WordCounter::register(registry, catalog::REFUSED, "reason"),
+            answered: WordCounter::register(registry, catalog::ANSWERED, "kind"),
+            relayed: registry.register(catalog::RELAYED, Counter::default()),
+            on_cold_start,
             link_reachable: registry.register(catalog::STATS_REACHABLE, link).get_or_create_owned(&peer),
             link_errors: registry.register(catalog::STATS_ERRORS, errors).get_or_create_owned(&peer),
         }
@@ -257,34 +261,10 @@ impl Metrics {
         }
     }
 
-    /// Returns the counter of error responses.
-    pub(crate) fn refused(&self) -> Refused {
-        self.refused.clone()
-    }
-
-    /// Returns the counter of responses without a pod.
-    pub(crate) fn answered(&self) -> Answered {
-        self.answered.clone()
-    }
-
-    /// Returns the counter of relayed requests and connections.
-    pub(crate) fn relayed(&self) -> RelayCounter {
-        self.relayed.clone()
-    }
-
     /// Returns the handles of exchanges that belong to no revision.
     pub(crate) fn unknown(&self) -> Unknown {
         Unknown(self.server.side(Vec::new()))
     }
-}
-
-/// Creates a counter for each of `values` at once, so that the first event is visible as an increase.
-fn from_zero(label: &'static str, values: &[(&'static str, &'static str)]) -> Family<Labels, Counter> {
-    let family: Family<Labels, Counter> = Family::default();
-    for (value, _) in values {
-        family.get_or_create_owned(&vec![(label, (*value).to_owned())]);
-    }
-    family
 }
 
 impl Unknown {
@@ -348,6 +328,13 @@ impl RevisionMetrics {
         self.families.cold_start.get_or_create(&self.revision).observe(cold.total().as_secs_f64());
         for (phase, length) in PHASES.into_iter().zip([p.signal, p.scale, p.probe, p.release + p.answer]) {
             self.families.cold_start_phase.get_or_create(&self.with("phase", phase)).observe(length.as_secs_f64());
+        }
+    }
+
+    /// Calls the callback for cold starts, if there is one.
+    pub(crate) fn notify(&self, cold: &ColdStart) {
+        if let Some(on_cold_start) = &self.families.on_cold_start {
+            on_cold_start(cold);
         }
     }
 

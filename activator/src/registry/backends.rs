@@ -6,7 +6,6 @@
 //! An [`Inbox`] coalesces the inputs.
 
 use crate::discovery::Listing;
-use crate::metrics::cold_start::OnColdStart;
 use crate::registry::Parts;
 use crate::registry::inbox::{Inbox, Judge, Shared};
 use crate::registry::revision::Revision;
@@ -52,8 +51,8 @@ impl Drop for BudgetShare {
 }
 
 /// Starts the task of one revision. It ends with the revision.
-pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runtime, on_cold_start, .. }: &Parts) {
-    let shared = revision.backends().shared();
+pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runtime, .. }: &Parts) {
+    let shared = revision.backends.shared();
     let Some(judge) = shared.inbox.lock().judge.take() else { return };
     let task = Task {
         machine: Backends::new(judge.rules),
@@ -65,7 +64,6 @@ pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runti
         revision: Arc::downgrade(revision),
         namespace: revision.key.namespace().to_owned(),
         pools: pools.clone(),
-        on_cold_start: on_cold_start.clone(),
     };
     // The caller may run on a worker for client connections.
     runtime.spawn(task.run(shared));
@@ -81,7 +79,6 @@ struct Task {
     revision: Weak<Revision>,
     namespace: String,
     pools: Arc<Pools>,
-    on_cold_start: Option<OnColdStart>,
 }
 
 impl Task {
@@ -201,7 +198,7 @@ impl Task {
             let since = revision.wakes.end(now);
             if let Some(since) = since.filter(|_| is_woken && !is_held) {
                 // Only waiting pages and placeholders were sent.
-                revision.woke(self.on_cold_start.as_ref(), since, now, now);
+                revision.woke(since, now, now);
             }
         }
     }

@@ -57,31 +57,12 @@ impl Handle {
         self.put(|inbox| inbox.judge = Some(judge));
     }
 
-    pub(crate) fn set_listing(&self, listing: Listing) {
-        self.put(|inbox| inbox.listing = Some(listing));
-    }
-
-    /// Sets the cluster IP.
-    pub(crate) fn set_cluster_ip(&self, destination: Option<Destination>) {
-        self.put(|inbox| inbox.cluster_ip = Some(destination));
-    }
-
-    /// Records that a request could not be delivered to a pod.
-    pub(crate) fn failed(&self, destination: Destination) {
-        self.put(|inbox| {
-            inbox.failed.insert(destination);
-        });
-    }
-
-    pub(crate) fn close(&self) {
-        self.put(|inbox| inbox.closed = true);
-    }
-
     pub(super) fn shared(&self) -> Arc<Shared> {
         self.shared.clone()
     }
 
-    fn put(&self, change: impl FnOnce(&mut Inbox)) {
+    /// Changes the inbox and wakes the task.
+    pub(super) fn put(&self, change: impl FnOnce(&mut Inbox)) {
         change(&mut self.shared.inbox.lock());
         self.shared.changed.notify_one();
     }
@@ -89,6 +70,6 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.close();
+        self.put(|inbox| inbox.closed = true);
     }
 }

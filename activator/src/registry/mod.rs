@@ -31,7 +31,6 @@ mod workload;
 use crate::discovery::{Event, Spec};
 use crate::holders::Holders;
 use crate::metrics::Metrics;
-use crate::metrics::cold_start::OnColdStart;
 use crate::registry::readiness::Readiness;
 use activator_core::Activators;
 use activator_core::accounting::Clock;
@@ -63,7 +62,7 @@ use workload::Workload;
 
 /// Dependencies of new revisions.
 pub(crate) struct Parts {
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     /// Memory for held requests, among others.
     pub(crate) memory: Memory,
@@ -82,8 +81,6 @@ pub(crate) struct Parts {
     pub(crate) probe_budget: Arc<ProbeBudget>,
     /// Shared limits, if this activator may share limits.
     pub(crate) holders: Option<Holders>,
-    /// Callback for wakes without held requests.
-    pub(crate) on_cold_start: Option<OnColdStart>,
 }
 
 pub(crate) struct Registry {

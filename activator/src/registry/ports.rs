@@ -148,10 +148,10 @@ impl Revision {
     pub(crate) fn address_of(&self, destination: &Destination, port: Option<&WorkloadPort>) -> Option<SocketAddr> {
         let address = destination.address();
         let live = self.live();
-        let Some(port) = port.filter(|_| live.contract == Contract::Plain) else { return Some(address) };
+        let Some(port) = port.filter(|_| live.spec.contract == Contract::Plain) else { return Some(address) };
         let of_pod = self.pod_ports();
         let of_pod = of_pod.as_ref().and_then(|pods| pods.get(&address.ip()));
-        let said = port.among(&live.ports);
+        let said = port.among(&live.spec.ports);
         let named = |name: &str| of_pod.and_then(|ports| ports.get(name).copied());
         let by_name = named(&port.line.load().port.name).or_else(|| named(&said?.id.name));
         // During a rename the ledger line, the workload and the pods' slices change one after the other. A pod with a
@@ -165,11 +165,11 @@ impl Revision {
                 Some(SocketAddr::new(address.ip(), number))
             }
             // The first port is the one at which the pod takes requests.
-            None if said.is_some() && said == live.ports.first() => {
+            None if said.is_some() && said == live.spec.ports.first() => {
                 port.leads_to(address.port());
                 Some(address)
             }
-            None => live.ports.is_empty().then_some(address),
+            None => live.spec.ports.is_empty().then_some(address),
         }
     }
 }

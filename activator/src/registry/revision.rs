@@ -5,25 +5,22 @@
 
 use crate::answers::Answers;
 use crate::answers::wakes::Wakes;
-use crate::discovery::{Listing, Outbound, PodPorts, Port, Spec};
+use crate::discovery::{Listing, PodPorts, Spec};
 use crate::holders::{Holders, Link};
-use crate::metrics::cold_start::{ColdStart, OnColdStart};
+use crate::metrics::cold_start::ColdStart;
 use crate::metrics::{Metrics, RevisionMetrics};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::inbox::Handle;
 use crate::registry::seen::SeenHere;
 use crate::registry::spoken::PortHttp;
+use activator_core::Destination;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
-use activator_core::contract::Contract;
 use activator_core::throttler::{ContainerConcurrency, Throttler};
-use activator_core::{Activators, Destination};
 use activator_net::{PodObserver, Share};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use common::RevisionKey;
-use common::backend::Protocol;
 use common::stat::Seen;
-use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
@@ -60,8 +57,9 @@ pub(crate) struct Revision {
     /// Hash of its pods' addresses, to detect another set of pods.
     pods: AtomicU64,
     timeline: Mutex<Timeline>,
-    seen: SeenHere,
-    backends: Handle,
+    pub(crate) seen: SeenHere,
+    /// Inbox of the task that probes.
+    pub(super) backends: Handle,
     /// Responses without a pod, if configured.
     answers: ArcSwapOption<Answers>,
     /// Wakes, for these responses. They outlive the revision.
@@ -79,29 +77,12 @@ pub(crate) struct Revision {
 /// Parts that an edit changes and a request reads.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Live {
-    pub(crate) contract: Contract,
-    pub(crate) protocol: Protocol,
-    /// Choice between `protocol` and the client's protocol.
-    pub(crate) outbound: Outbound,
-    /// Host that a mesh routes by.
-    pub(crate) passthrough: Option<HeaderValue>,
+    pub(crate) spec: Arc<Spec>,
     pub(crate) bounds: Bounds,
-    /// `serving.knative.dev/configuration`, or its substitute.
-    pub(crate) configuration: Arc<str>,
-    /// `serving.knative.dev/service`, or its substitute.
-    pub(crate) service: Arc<str>,
-    /// Set while it cannot wake: its pods crash-loop, or it is paused without pods.
-    pub(crate) is_failing: bool,
     /// Reason why its pods do not serve, while they do not.
-    pub(crate) failing: Option<Arc<str>>,
-    /// Set while the workload is paused and has no pods.
-    pub(crate) is_paused: bool,
+    failing: Option<Arc<str>>,
     /// Reason why it cannot be woken, while it cannot.
-    pub(crate) wake_refused: Option<Arc<str>>,
-    /// Ports of its Service.
-    pub(crate) ports: Box<[Port]>,
-    /// Set if each client is sent to the same pod every time.
-    pub(crate) client_affinity: bool,
+    wake_refused: Option<Arc<str>>,
 }
 
 /// Timeouts of a revision's exchanges; `None`: no limit.
@@ -155,8 +136,8 @@ pub(crate) fn share_number(key: &RevisionKey) -> u64 {
 impl Revision {
     /// Creates a revision without pods.
     pub(crate) fn new(
-        spec: &Spec,
-        clock: Arc<dyn Clock>,
+        spec: &Arc<Spec>,
+        clock: Clock,
         metrics: &Metrics,
         memory: Share,
         wakes: Arc<Wakes>,
@@ -191,12 +172,12 @@ impl Revision {
 
     /// Applies an edit. It affects no waiting or running request, except that requests waiting for a failing revision
     /// are refused.
-    pub(crate) fn apply(&self, spec: &Spec) {
+    pub(crate) fn apply(&self, spec: &Arc<Spec>) {
         self.take(spec, false);
     }
 
     /// Applies a spec. `fresh`: no pod was ever listed.
-    fn take(&self, spec: &Spec, fresh: bool) {
+    fn take(&self, spec: &Arc<Spec>, fresh: bool) {
         self.live.store(Arc::new(Live::of(spec)));
         let former = self.answers.load_full();
         if spec.answers.is_some() || former.is_some() {
@@ -254,17 +235,7 @@ impl Revision {
             }
             *self.listed.lock() = listed;
         }
-        self.backends.set_listing(listing);
-    }
-
-    /// Sets the cluster IP.
-    pub(crate) fn set_cluster_ip(&self, destination: Option<Destination>) {
-        self.backends.set_cluster_ip(destination);
-    }
-
-    /// Sets this activator's place among the revision's activators.
-    pub(crate) fn set_activators(&self, activators: Activators) {
-        self.throttler.set_activators(activators);
+        self.backends.put(|inbox| inbox.listing = Some(listing));
     }
 
     /// Handles the deletion of the revision: waiting requests are refused; running requests continue.
@@ -282,7 +253,7 @@ impl Revision {
 
     /// Ends its task, the sharing of its limit, and its metric series.
     pub(crate) fn end(&self) {
-        self.backends.close();
+        self.backends.put(|inbox| inbox.closed = true);
         if let (Some(holders), Some(link)) = (&self.holders, self.link.swap(None)) {
             holders.exit(&link);
         }
@@ -294,7 +265,7 @@ impl Revision {
         if self.throttler.mark_failed(destination) {
             tracing::warn!(revision = %self.key, pod = %destination, cause, "pod taken out");
         }
-        self.backends.failed(destination.clone());
+        self.backends.put(|inbox| _ = inbox.failed.insert(destination.clone()));
     }
 
     /// Returns the responses without a pod, if configured.
@@ -344,13 +315,7 @@ impl Revision {
 
     /// Reports the end of a wake for a request that arrived at `received`. The first of the waiting requests logs it,
     /// once.
-    pub(crate) fn woke(
-        &self,
-        on_cold_start: Option<&OnColdStart>,
-        received: Instant,
-        released: Instant,
-        first_byte: Instant,
-    ) -> ColdStart {
+    pub(crate) fn woke(&self, received: Instant, released: Instant, first_byte: Instant) -> ColdStart {
         let timeline = self.timeline();
         let cold = ColdStart {
             key: self.key.clone(),
@@ -365,9 +330,7 @@ impl Revision {
             cold.announce();
             self.seen.answered(&cold);
         }
-        if let Some(on_cold_start) = on_cold_start {
-            on_cold_start(&cold);
-        }
+        self.metrics.notify(&cold);
         cold
     }
 
@@ -386,25 +349,10 @@ impl Revision {
         self.pods.load(Ordering::Relaxed)
     }
 
-    /// Records that a connection to this Service port ended without a byte while the revision slept.
-    pub(crate) fn silent(&self, port: u16) {
-        self.seen.silent(port);
-    }
-
-    /// Records that pods speak first on this Service port.
-    pub(crate) fn pod_speaks_first(&self, port: u16) {
-        self.seen.pod_speaks_first(port);
-    }
-
     /// Returns the observations since the last call.
     pub(super) fn seen(&self) -> Option<Box<Seen>> {
         let [waited, waiting] = self.metrics.waiting();
         self.seen.take(waited, waiting, Instant::now())
-    }
-
-    /// Returns the inbox of the task that probes.
-    pub(crate) fn backends(&self) -> &Handle {
-        &self.backends
     }
 }
 
@@ -425,21 +373,12 @@ impl PodObserver for Revision {
 }
 
 impl Live {
-    fn of(spec: &Spec) -> Self {
+    fn of(spec: &Arc<Spec>) -> Self {
         let millis = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
         Self {
-            contract: spec.contract,
-            protocol: spec.backend.protocol,
-            outbound: spec.outbound,
-            passthrough: spec.passthrough.as_deref().cloned(),
-            configuration: spec.configuration.clone(),
-            service: spec.service.clone(),
-            is_failing: spec.backend.failing.is_some() || spec.backend.paused,
+            spec: spec.clone(),
             failing: spec.backend.failing.as_deref().map(Arc::from),
-            is_paused: spec.backend.paused,
             wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
-            client_affinity: spec.backend.client_affinity,
-            ports: spec.ports.clone(),
             bounds: Bounds {
                 wait: millis(spec.backend.wake_timeout_ms),
                 total: millis(spec.backend.timeout_ms).or(millis(spec.backend.request_timeout_ms)),
@@ -448,6 +387,11 @@ impl Live {
                 from_arrival: spec.backend.timeout_ms > 0,
             },
         }
+    }
+
+    /// Reports whether it cannot wake: its pods crash-loop, or it is paused without pods.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.spec.backend.failing.is_some() || self.spec.backend.paused
     }
 }
 
@@ -466,8 +410,8 @@ pub(crate) mod fixture {
         change(&mut backend);
         let start = Instant::now();
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());
-        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry);
-        let spec = Spec::standalone("ns", "app", backend);
+        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry, None);
+        let spec = Arc::new(Spec::standalone("ns", "app", backend));
         Revision::new(&spec, clock, &metrics, Memory::new(None).share(1), Arc::default(), None)
     }
 }
@@ -475,7 +419,8 @@ pub(crate) mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::backend::Backend;
+    use crate::discovery::Port;
+    use common::backend::{Backend, Protocol};
     use common::ports::PortId;
     use common_api::zeroscaler::PortProtocol;
 
@@ -500,7 +445,8 @@ mod tests {
         .into();
         let backend = |queue_proxy| Backend { protocol: Protocol::H2c, queue_proxy, ..Backend::plain("app") };
         let live = |queue_proxy| {
-            Live::of(&Spec { ports: ports.clone(), ..Spec::standalone("ns", "app", backend(queue_proxy)) })
+            let spec = Spec::standalone("ns", "app", backend(queue_proxy));
+            Live::of(&Arc::new(Spec { ports: ports.clone(), ..spec }))
         };
         let get = || http::Request::get("/");
         let (upgrade, grpc) = (("upgrade", "websocket"), ("content-type", "application/grpc+proto"));

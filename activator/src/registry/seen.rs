@@ -76,13 +76,13 @@ impl SeenHere {
         state.end(now, wake);
     }
 
-    /// Records that a connection to this port ended without a byte.
-    pub(super) fn silent(&self, port: u16) {
+    /// Records that a connection to this Service port ended without a byte while the revision slept.
+    pub(crate) fn silent(&self, port: u16) {
         self.0.lock().silent.insert(port);
     }
 
-    /// Records that pods speak first on this port.
-    pub(super) fn pod_speaks_first(&self, port: u16) {
+    /// Records that pods speak first on this Service port.
+    pub(crate) fn pod_speaks_first(&self, port: u16) {
         self.0.lock().pod_speaks_first.insert(port);
     }
 

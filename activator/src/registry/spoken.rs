@@ -51,14 +51,15 @@ impl Live {
         port: Option<&Port>,
         learned: Option<Protocol>,
     ) -> (Protocol, bool) {
-        match self.outbound {
+        let spec = &self.spec;
+        match spec.outbound {
             Outbound::AsInbound if request.version() >= Version::HTTP_2 => return (Protocol::H2c, false),
             Outbound::AsInbound => return (Protocol::Http1, false),
-            Outbound::Declared if self.contract != Contract::Plain => return (self.protocol, false),
+            Outbound::Declared if spec.contract != Contract::Plain => return (spec.backend.protocol, false),
             Outbound::Declared => {}
         }
-        let port = port.or(self.ports.first());
-        let declared = port.map_or(Some(self.protocol), |port| port.protocol.http());
+        let port = port.or(spec.ports.first());
+        let declared = port.map_or(Some(spec.backend.protocol), |port| port.protocol.http());
         if request.method() == Method::POST && is_grpc(request.headers()) {
             return (Protocol::H2c, declared != Some(Protocol::H2c));
         }
@@ -79,7 +80,7 @@ impl Revision {
         request: &Request<B>,
         port: Option<&WorkloadPort>,
     ) -> (Protocol, bool) {
-        let said = port.and_then(|port| port.among(&live.ports));
+        let said = port.and_then(|port| port.among(&live.spec.ports));
         live.protocol_for(request, said, self.learned(port).get())
     }
 

@@ -33,8 +33,6 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct StatSink {
     shared: Arc<Shared>,
-    /// The autoscaler is sent the trace of the request that wakes a revision.
-    traces: bool,
 }
 
 struct Shared {
@@ -44,13 +42,13 @@ struct Shared {
     /// Revisions to report: one entry for each, marked by [`Revision::reporting`].
     reporting: Mutex<Vec<Arc<Revision>>>,
     metrics: Metrics,
-    /// The autoscaler is one of ours, and gets further observations.
+    /// The autoscaler is one of ours. It gets further observations, and the trace of the request that wakes a revision.
     shows: bool,
 }
 
 impl StatSink {
-    /// Creates a sink over `link`. `shows`: reports include further observations ([`super::seen`]), beside the input of
-    /// decisions.
+    /// Creates a sink over `link`. `shows`: the autoscaler is one of ours. Reports to it include further observations
+    /// ([`super::seen`]), and a wake's signal the trace of its request.
     pub(crate) fn new(
         link: DurableSender,
         pod_name: String,
@@ -59,12 +57,7 @@ impl StatSink {
         shows: bool,
     ) -> Self {
         let reporting = Mutex::default();
-        Self { shared: Arc::new(Shared { link, pod_name, system_namespace, reporting, metrics, shows }), traces: false }
-    }
-
-    /// Sets whether our own autoscaler is sent the trace of the request that wakes a revision.
-    pub(crate) fn with_traces(self, traces: bool) -> Self {
-        Self { traces, ..self }
+        Self { shared: Arc::new(Shared { link, pod_name, system_namespace, reporting, metrics, shows }) }
     }
 
     /// Signals the first request of an idle revision. `trace` returns its span, if other processes should continue it.
@@ -128,7 +121,7 @@ impl StatSink {
             return; // Pending until there is a connection.
         }
         let Some(signal) = revision.stats.signal() else { return };
-        let trace = if self.traces { trace().unwrap_or_default() } else { String::new() };
+        let trace = if self.shared.shows { trace().unwrap_or_default() } else { String::new() };
         let frame = self.frame(vec![WireStatMessage { trace, ..self.entry(revision, 1.0, 1.0) }]);
         self.send(frame, vec![(revision.clone(), signal)]);
     }

@@ -25,7 +25,7 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
     let shown = telemetry::Metrics::default();
     let registry = Registry::new(Parts {
         clock: Arc::new(move || Timestamp::default() + start.elapsed()),
-        metrics: Metrics::new(&shown, Convention::OpenTelemetry),
+        metrics: Metrics::new(&shown, Convention::OpenTelemetry, None),
         memory: Memory::new(None),
         pools: Pools::start((1, 1), None, CancellationToken::new()),
         readiness: Arc::new(Readiness::new(start)),
@@ -35,7 +35,6 @@ fn shown() -> (Arc<Registry>, impl Fn() -> String) {
         runtime: Handle::current(),
         probe_budget: Arc::default(),
         holders: None,
-        on_cold_start: None,
     });
     (registry, move || shown.encode().expect("text"))
 }

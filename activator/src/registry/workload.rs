@@ -92,7 +92,7 @@ impl Workload {
         let mut state = self.state.lock();
         state.activators = activators;
         if let Some(revision) = &state.work.revision {
-            revision.set_activators(activators);
+            revision.throttler.set_activators(activators);
         }
     }
 
@@ -105,7 +105,7 @@ impl Workload {
     pub(super) fn set_cluster_ip(&self, destination: Option<Destination>) {
         let mut state = self.state.lock();
         if let Some(revision) = &state.work.revision {
-            revision.set_cluster_ip(destination.clone());
+            revision.backends.put(|inbox| inbox.cluster_ip = Some(destination.clone()));
         }
         state.cluster_ip = destination.map(Box::new);
     }
@@ -162,7 +162,7 @@ impl State {
         if let Some(revision) = &self.work.revision {
             return Some(revision.clone());
         }
-        let spec = self.spec.as_deref()?;
+        let spec = self.spec.as_ref()?;
         // Stored only if the workload's responses use them.
         let wakes = match spec.answers {
             Some(_) => self.wakes.get_or_insert_default().clone(),
@@ -171,9 +171,9 @@ impl State {
         let (clock, memory, holders) =
             (parts.clock.clone(), parts.memory.share(share_number(&spec.key)), parts.holders.clone());
         let revision = Revision::new(spec, clock, &parts.metrics, memory, wakes, holders);
-        revision.set_activators(self.activators);
+        revision.throttler.set_activators(self.activators);
         if let Some(destination) = self.cluster_ip.as_deref() {
-            revision.set_cluster_ip(Some(destination.clone()));
+            revision.backends.put(|inbox| inbox.cluster_ip = Some(Some(destination.clone())));
         }
         if let Some(listing) = self.pods.as_deref() {
             revision.set_pods(listing.clone());

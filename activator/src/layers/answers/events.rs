@@ -16,7 +16,10 @@ use futures::StreamExt;
 use futures::stream::{BoxStream, unfold};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+use std::convert::Infallible;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -64,7 +67,7 @@ impl Own {
         }
     }
 
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         match self {
             Self::Whole(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
             Self::Events(stream) => {
@@ -80,18 +83,27 @@ impl Own {
             }
         }
     }
+}
 
-    pub(super) fn is_end(&self) -> bool {
+impl Body for Own {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Self::Events(stream) => stream.is_none(),
         }
     }
 
-    pub(super) fn length(&self) -> Option<u64> {
+    fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => Some(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Events(_) => None,
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Self::Events(_) => SizeHint::default(),
         }
     }
 }
@@ -159,7 +171,7 @@ impl Events {
             if !self.revision.is_cold() {
                 return Some(self.end(&b"event: ready\ndata:\n\n"[..]));
             }
-            if self.revision.live().is_failing {
+            if self.revision.live().is_failing() {
                 let cause = self.revision.cause();
                 let failed = format!("event: failed\ndata: {}\n\n", cause.as_deref().unwrap_or_default());
                 return Some(self.end(failed));

@@ -16,7 +16,6 @@
 //! A stream is charged to its workload's share of memory, like a held request, and lasts [`events::LONGEST`] at most.
 //! Beyond the share it is rejected with 503, and the page asks again later.
 
-mod body;
 mod events;
 
 use crate::answers::fixed::Fixed;
@@ -26,20 +25,20 @@ use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
 use crate::layers::fallback::Standby;
 use crate::layers::report::enter;
-use crate::metrics::Answered;
+use crate::metrics::WordCounter;
 use crate::refusal::Refusal;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
 use activator_net::BodyError;
-use body::AnswerBody;
 use bytes::Bytes;
 use common::time::Timestamp;
 use common_runtime::clock::Clock;
-use events::Events;
+use events::{Events, Own};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body;
+use http_body_util::Either;
 use k8s_openapi::jiff;
 use pin_project_lite::pin_project;
 use std::future::Future;
@@ -60,7 +59,7 @@ pub(crate) struct Answering<S> {
 
 struct Shared {
     sink: StatSink,
-    answered: Answered,
+    answered: WordCounter,
     readiness: Arc<Readiness>,
     /// Page of the cluster.
     page: watch::Receiver<Arc<Page>>,
@@ -72,7 +71,7 @@ impl<S> Answering<S> {
     pub(crate) fn new(
         inner: S,
         sink: StatSink,
-        answered: Answered,
+        answered: WordCounter,
         readiness: Arc<Readiness>,
         page: watch::Receiver<Arc<Page>>,
     ) -> Self {
@@ -86,7 +85,7 @@ where
     S: Service<Call, Response = Response<B>, Error = Refusal>,
     B: Body<Data = Bytes, Error: Into<BodyError>>,
 {
-    type Response = Response<AnswerBody<B>>;
+    type Response = Response<Either<B, Own>>;
     type Error = Refusal;
     type Future = Exchange<S::Future>;
 
@@ -96,71 +95,50 @@ where
 
     fn call(&mut self, mut call: Call) -> Self::Future {
         let answers = call.revision.answers();
-        match answers.as_deref().and_then(|answers| self.shared.answer(answers, &mut call)) {
-            None => {
-                let instead = answers.and_then(|answers| self.shared.instead(&answers, &call));
-                Exchange::Forwarded { exchange: self.inner.call(call), instead }
-            }
-            Some(response) => {
-                if let Some(trace) = &call.trace {
-                    trace.end(Some(response.status()));
-                }
-                Exchange::Answered { response: Some(response) }
-            }
+        let Some(response) = answers.as_deref().and_then(|answers| self.shared.answer(answers, &mut call)) else {
+            let instead = answers.and_then(|answers| self.shared.instead(&answers, &call));
+            return Exchange::Forwarded { exchange: self.inner.call(call), instead };
+        };
+        if let Some(trace) = &call.trace {
+            trace.end(Some(response.status()));
         }
+        Exchange::Answered { response: Some(response) }
     }
 }
 
-/// Replacement for the error of a forwarded request that no pod has answered.
-struct Instead {
-    shared: Arc<Shared>,
-    revision: Arc<Revision>,
-    answer: Other,
-}
-
-enum Other {
-    /// Page, if the pods fail.
-    Page(PageChoice),
-    /// Static response of an uncounted request, if no pod is ready.
-    Static(Arc<Fixed>),
-}
-
-impl Instead {
-    /// Returns the response that replaces this error, if there is one.
-    fn of(&self, refusal: &Refusal) -> Option<Response<events::Own>> {
-        match (&self.answer, refusal) {
-            (Other::Page(page), Refusal::Failing { .. }) => {
-                Some(self.shared.page(page, &self.revision, Instant::now()))
-            }
-            (Other::Static(fixed), Refusal::Asleep | Refusal::Failing { .. } | Refusal::Paused) => {
-                Some(self.shared.fixed(fixed))
-            }
-            _ => None,
-        }
-    }
-}
+/// Returns the response that replaces the error of a forwarded request that no pod has answered, if there is one.
+type Instead = Box<dyn FnOnce(&Refusal) -> Option<Response<Own>> + Send>;
 
 impl Shared {
-    /// Returns the possible replacement for the error of a forwarded request.
-    fn instead(self: &Arc<Self>, answers: &Answers, call: &Call) -> Option<Box<Instead>> {
-        let answer = match call.counts {
-            true => Other::Page(answers.page(asked(call))?.clone()),
-            false => Other::Static(answers.fixed(asked(call))?.clone()),
-        };
-        Some(Box::new(Instead { shared: self.clone(), revision: call.revision.clone(), answer }))
+    /// Returns the possible replacement for the error of a forwarded request: the page if the pods fail, or the static
+    /// response of an uncounted request if no pod is ready.
+    fn instead(self: &Arc<Self>, answers: &Answers, call: &Call) -> Option<Instead> {
+        let shared = self.clone();
+        if call.counts {
+            let (page, revision) = (answers.page(asked(call))?.clone(), call.revision.clone());
+            return Some(Box::new(move |refusal| {
+                let is_failing = matches!(refusal, Refusal::Failing { .. });
+                is_failing.then(|| shared.page(&page, &revision, Instant::now()))
+            }));
+        }
+        let fixed = answers.fixed(asked(call))?.clone();
+        Some(Box::new(move |refusal| {
+            let is_cold = matches!(refusal, Refusal::Asleep | Refusal::Failing { .. } | Refusal::Paused);
+            is_cold.then(|| shared.fixed(&fixed))
+        }))
     }
 
-    fn fixed(&self, fixed: &Fixed) -> Response<events::Own> {
+    fn fixed(&self, fixed: &Fixed) -> Response<Own> {
         self.whole("static", fixed.status, fixed.headers.clone(), fixed.body.clone())
     }
 
     /// Returns the response of this layer, if the request gets one. Otherwise notes in `call` whether the request
     /// counts.
-    fn answer(&self, answers: &Answers, call: &mut Call) -> Option<Response<events::Own>> {
+    fn answer(&self, answers: &Answers, call: &mut Call) -> Option<Response<Own>> {
         let revision = call.revision.clone();
         let (request, is_cold) = (asked(call), revision.is_cold());
         let now = Instant::now();
-        let is_paused = is_cold && revision.live().is_paused;
+        let is_paused = is_cold && revision.live().spec.backend.paused;
         match if is_paused { answers.to_paused(request) } else { answers.to(request, is_cold) } {
             Answer::Forward => {
                 if is_cold {
@@ -206,7 +184,7 @@ impl Shared {
         }
     }
 
-    fn page(&self, page: &PageChoice, revision: &Revision, now: Instant) -> Response<events::Own> {
+    fn page(&self, page: &PageChoice, revision: &Revision, now: Instant) -> Response<Own> {
         let page = self.chosen(page);
         let elapsed = now.saturating_duration_since(revision.wakes.wait(now));
         let since = rfc3339(self.clock.now() - elapsed);
@@ -217,7 +195,7 @@ impl Shared {
         self.whole("page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
     }
 
-    fn events(&self, client: IpAddr, revision: &Arc<Revision>, is_cold: bool) -> Response<events::Own> {
+    fn events(&self, client: IpAddr, revision: &Arc<Revision>, is_cold: bool) -> Response<Own> {
         let counted = is_cold.then(|| enter(&self.sink, revision, None));
         let Some(events) = Events::open(client, revision, counted, self.readiness.clone()) else {
             let text = "too many pages wait for this workload: ask again later\n";
@@ -230,17 +208,11 @@ impl Shared {
         self.marked("page-events", StatusCode::OK, headers, events.body())
     }
 
-    fn whole(&self, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<events::Own> {
-        self.marked(kind, status, headers, events::Own::Whole(Some(body)))
+    fn whole(&self, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Own> {
+        self.marked(kind, status, headers, Own::Whole(Some(body)))
     }
 
-    fn marked(
-        &self,
-        kind: &'static str,
-        status: StatusCode,
-        headers: HeaderMap,
-        body: events::Own,
-    ) -> Response<events::Own> {
+    fn marked(&self, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Own) -> Response<Own> {
         self.answered.count(kind);
         let mut response = Response::new(body);
         *response.status_mut() = status;
@@ -267,13 +239,13 @@ pin_project! {
     pub(crate) enum Exchange<F> {
         /// Response of this layer.
         Answered {
-            response: Option<Response<events::Own>>,
+            response: Option<Response<Own>>,
         },
         /// Exchange of the inner service.
         Forwarded {
             #[pin]
             exchange: F,
-            instead: Option<Box<Instead>>,
+            instead: Option<Instead>,
         },
     }
 }
@@ -282,21 +254,21 @@ impl<F, B> Future for Exchange<F>
 where
     F: Future<Output = Result<Response<B>, Refusal>>,
 {
-    type Output = Result<Response<AnswerBody<B>>, Refusal>;
+    type Output = Result<Response<Either<B, Own>>, Refusal>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
             ExchangeProjection::Answered { response } => match response.take() {
                 Some(response) => {
                     response.body().say_bound();
-                    Poll::Ready(Ok(response.map(|own| AnswerBody::Own { own })))
+                    Poll::Ready(Ok(response.map(Either::Right)))
                 }
                 None => Poll::Pending, // Polled after completion, which callers must not do.
             },
             ExchangeProjection::Forwarded { exchange, instead } => Poll::Ready(match ready!(exchange.poll(cx)) {
-                Ok(response) => Ok(response.map(|body| AnswerBody::Pod { body })),
-                Err(refusal) => match instead.take().and_then(|instead| instead.of(&refusal)) {
-                    Some(answer) => Ok(answer.map(|own| AnswerBody::Own { own })),
+                Ok(response) => Ok(response.map(Either::Left)),
+                Err(refusal) => match instead.take().and_then(|instead| instead(&refusal)) {
+                    Some(answer) => Ok(answer.map(Either::Right)),
                     None => Err(refusal),
                 },
             }),
