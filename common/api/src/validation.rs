@@ -4,6 +4,7 @@
 //! Not here: `namespace`, `uid`, `fieldPath` and `resourceVersion` of references, which upstream rejects; the schema
 //! prunes them first. Protocol and mode cannot be wrong in a typed object: the schema rejects wrong values.
 
+use crate::zeroscaler::checks::{API_VERSION, KIND, OBJECT_NAME};
 use crate::{Metric, ObjectReference, PodAutoscaler, ServerlessService};
 use common::annotations::{self, Annotations};
 use common::config::AutoscalerConfig;
@@ -112,29 +113,17 @@ fn reference(reference: &ObjectReference, path: &str, errors: &mut FieldErrors) 
 
 /// Reports whether the text is `VERSION` or `GROUP/VERSION` in Kubernetes' syntax, such as `v1` or `apps/v1`.
 pub fn is_api_version(text: &str) -> bool {
-    match text.split_once('/') {
-        Some((group, version)) => is_object_name(group) && is_label(version),
-        None => is_label(text),
-    }
+    API_VERSION.matches(text)
 }
 
 /// Reports whether the text is a kind: ASCII letters and digits, as in `Deployment`.
 pub fn is_kind(text: &str) -> bool {
-    text.len() <= 63
-        && text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric())
+    KIND.matches(text)
 }
 
 /// Reports whether the text is an RFC 1123 subdomain, as Kubernetes requires for the name of a Deployment.
 pub fn is_object_name(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_label)
-}
-
-fn is_label(label: &str) -> bool {
-    !label.is_empty()
-        && !label.starts_with('-')
-        && !label.ends_with('-')
-        && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    OBJECT_NAME.matches(text)
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub struct Pattern {
 
 macro_rules! pattern {
     ($name:ident, $length_max:expr, $expression:expr, $rule:expr) => {
-        pub(super) static $name: Pattern = Pattern {
+        pub(crate) static $name: Pattern = Pattern {
             expression: $expression,
             length_max: $length_max,
             rule: $rule,
@@ -52,7 +52,7 @@ macro_rules! pattern {
 }
 
 impl Pattern {
-    pub(super) fn matches(&self, text: &str) -> bool {
+    pub(crate) fn matches(&self, text: &str) -> bool {
         let short = i64::try_from(text.chars().count()).is_ok_and(|length| length <= self.length_max);
         short && self.compiled.as_ref().is_some_and(|regex| regex.is_match(text))
     }
