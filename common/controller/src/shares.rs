@@ -1,32 +1,20 @@
 //! The objects of this process. A hash assigns a key to a bucket, and the bucket's lease names its owner. Among the
 //! members of a StatefulSet, the ordinal identifies the owner instead.
-//!
-//! A key's bucket never changes during the life of a process, so its hash is cached: every stat and every write needs
-//! it. Keys come from the network, so the cache is bounded: it has at most [`KNOWN_MAX`] keys, none longer than
-//! Kubernetes allows. A full cache is cleared.
 
 use crate::Leadership;
 use common::RevisionKey;
 use common::ownership::{self, Holder, owner};
 use common_runtime::lease::{Ownership, WriteGuard};
-use dashmap::DashMap;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-
-/// Maximum number of keys whose buckets are cached.
-pub const KNOWN_MAX: usize = 65_536;
-/// Length in bytes of the longest key that Kubernetes allows: a namespace of 63, a name of 253.
-const KEY_MAX: usize = 63 + 253;
 
 /// The buckets and their holders. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Shares {
     /// Names of the buckets, in the order of the leases.
     names: Arc<[String]>,
-    /// Cached buckets of keys.
-    known: Arc<DashMap<RevisionKey, usize>>,
     holders: Holders,
     /// Holder identity that this process writes on leases, if other processes can reach it by that.
     me: Option<Holder>,
@@ -65,14 +53,14 @@ pub type Owner = ownership::Owner<Instance>;
 impl Shares {
     /// Creates shares of buckets with these names, in the order in which `ownership` numbers them.
     pub fn new(names: Vec<String>, ownership: Ownership) -> Self {
-        Self { names: names.into(), known: Arc::default(), holders: Holders::Leases(ownership), me: None }
+        Self { names: names.into(), holders: Holders::Leases(ownership), me: None }
     }
 
     /// Creates shares of buckets with these names, in byte order. The StatefulSet member with a bucket's index owns it;
     /// this process is member `ordinal`.
     pub fn members(names: Vec<String>, ordinal: usize) -> Self {
         let ours = (ordinal < names.len()).then_some(ordinal);
-        Self { names: names.into(), known: Arc::default(), holders: Holders::Members { ours }, me: None }
+        Self { names: names.into(), holders: Holders::Members { ours }, me: None }
     }
 
     /// Sets the holder identity that this process writes on its leases.
@@ -188,18 +176,8 @@ impl Shares {
         if self.names.len() == 1 {
             return Some(0); // The only bucket owns everything; no hashing is needed.
         }
-        if let Some(bucket) = self.known.get(key) {
-            return Some(*bucket);
-        }
-        let name = owner(&self.names, &key.to_string())?;
-        let bucket = self.names.iter().position(|known| known == name)?;
-        if key.namespace().len() + key.name().len() <= KEY_MAX {
-            if self.known.len() >= KNOWN_MAX {
-                self.known.clear();
-            }
-            self.known.insert(key.clone(), bucket);
-        }
-        Some(bucket)
+        let name = owner(&self.names, key.as_str())?;
+        self.names.iter().position(|known| known == name)
     }
 }
 
@@ -265,9 +243,9 @@ mod tests {
         }
     }
 
-    /// Goal: a cached bucket equals the hash, whatever the bucket's holder is, and the cache is bounded for any input.
+    /// Goal: a key's bucket depends on its hash alone, and its owner is the present holder of that bucket.
     #[test]
-    fn a_bucket_is_remembered_and_memory_is_bounded() {
+    fn a_key_belongs_to_the_present_holder_of_its_bucket() {
         let names = bucket_names(4);
         let (assign, ownership) = Ownership::by_hand(4);
         let shares = Shares::new(names.clone(), ownership);
@@ -275,8 +253,7 @@ mod tests {
         for n in 0..1000 {
             let key = RevisionKey::new("ns", format!("hello-{n:05}"));
             let expected = names.iter().position(|name| Some(name.as_str()) == owner(&names, &key.to_string()));
-            assert_eq!((shares.bucket(&key), shares.bucket(&key)), (expected, expected));
-            assert_eq!(shares.known.get(&key).map(|bucket| *bucket), expected);
+            assert_eq!(shares.bucket(&key), expected);
         }
         let key = RevisionKey::new("ns", "hello-00000");
         assert_eq!(shares.owner(&key), Owner::Nobody);
@@ -288,15 +265,7 @@ mod tests {
         );
         assign.set(3, Some(me.clone()), true);
         assert!(shares.are_settled());
-        assert_eq!(shares.owner(&key), Owner::Us, "who holds it is not remembered");
-
-        let long = RevisionKey::new("ns", "x".repeat(1000));
-        assert!(shares.bucket(&long).is_some() && !shares.known.contains_key(&long));
-        for n in 0..KNOWN_MAX {
-            shares.known.insert(RevisionKey::new("hostile", n.to_string()), 0);
-        }
-        assert!(shares.bucket(&RevisionKey::new("ns", "one-more")).is_some());
-        assert_eq!(shares.known.len(), 1);
+        assert_eq!(shares.owner(&key), Owner::Us);
     }
 
     /// Goal: each edit is reported; the content at the start is not an edit.
