@@ -27,8 +27,8 @@
 
 mod answers;
 mod config;
-mod departure;
 pub mod discovery;
+mod endpoint_removal;
 mod holders;
 mod layers;
 mod metrics;

@@ -4,7 +4,7 @@
 //!
 //! 1. `shutdown`: probes fail, and siblings take over the held workloads. Requests are served for [`Options::linger`],
 //!    so that every peer stops sending first. If workloads have ports, requests are then served until clients are
-//!    routed elsewhere ([`crate::departure`]). Persistent connections are closed with their next response.
+//!    routed elsewhere ([`crate::endpoint_removal`]). Persistent connections are closed with their next response.
 //! 2. The server drains ([`activator_net::Server`]), within [`Options::drain`].
 //! 3. Stats, watches and connections to pods stop. Stats stop last, so that requests in flight are still counted.
 
@@ -12,9 +12,9 @@ use crate::config::Configs;
 use crate::config::certificates::InternalTls;
 use crate::config::clients::ClientOptions;
 use crate::config::options::Options;
-use crate::departure::led_elsewhere;
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
+use crate::endpoint_removal::wait_until_removed_from_endpoints;
 use crate::holders::{self, AskApi, Holders, Security};
 use crate::layers::answers::Answering;
 use crate::layers::connect::{self, Connections};
@@ -394,7 +394,7 @@ impl Activator {
         self.holders.leave();
         tokio::time::sleep(linger).await;
         if self.registry.has_ports() {
-            led_elsewhere(|| self.registry.led_here_for_now()).await;
+            wait_until_removed_from_endpoints(|| self.registry.replaceable_workloads()).await;
         }
         tracing::info!(bound = ?drain, "draining: ports close, what is in flight is finished");
         match self.server.drain(drain).await {

@@ -14,7 +14,7 @@
 //! workload.
 //!
 //! A paused workload without pods does not wake, so no response may say that it does. A browser's page says that the
-//! workload is paused, unless there is a fallback. `placeholder` does not apply ([`Answers::to_paused`]).
+//! workload is paused, unless there is a fallback. `placeholder` does not apply ([`Answers::decide_paused`]).
 //!
 //! A browser's page load is a GET that prefers HTML, for a window that a person looks at. Requests of scripts and for
 //! parts of another page do not match ([`matching`]). gRPC calls get no placeholder, because a gRPC client cannot read
@@ -154,7 +154,7 @@ impl Answers {
     }
 
     /// Decides about a request to a workload that is paused and has no pod. Nothing wakes it.
-    pub(crate) fn to_paused(&self, request: Request<'_>) -> Answer<'_> {
+    pub(crate) fn decide_paused(&self, request: Request<'_>) -> Answer<'_> {
         match self.to(request, true) {
             Answer::Page(_) if self.fallback(request).is_some() => Answer::Forward,
             Answer::Placeholder(_) => Answer::Forward,

@@ -50,7 +50,7 @@ pub(crate) trait FrontEnd: Send + Sync {
 
     /// Determines the revision of a request from its target and header fields. `trusted`: the peer may select the
     /// revision by headers.
-    fn asked_for<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, trusted: bool) -> AskedFor<'a>;
+    fn revision_ref<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, trusted: bool) -> RevisionRef<'a>;
 
     /// Returns the response body for a refused request.
     fn text(&self, refusal: &Refusal) -> String {
@@ -60,7 +60,7 @@ pub(crate) trait FrontEnd: Send + Sync {
 
 /// Reference to a revision in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AskedFor<'a> {
+pub(crate) enum RevisionRef<'a> {
     /// Namespace and name; both are empty if the request names no revision.
     Key {
         /// Namespace of the revision.
@@ -73,9 +73,9 @@ pub(crate) enum AskedFor<'a> {
 }
 
 /// Returns the revision that both headers name, if each is non-empty and contains no `/`.
-pub(super) fn by_headers(fields: &HeaderMap) -> Option<AskedFor<'_>> {
+pub(super) fn by_headers(fields: &HeaderMap) -> Option<RevisionRef<'_>> {
     let text = |name: HeaderName| fields.get(name)?.to_str().ok().filter(|v| !v.is_empty() && !v.contains('/'));
-    Some(AskedFor::Key { namespace: text(NAMESPACE)?, name: text(REVISION)? })
+    Some(RevisionRef::Key { namespace: text(NAMESPACE)?, name: text(REVISION)? })
 }
 
 /// Returns the requested host: the target's authority, or else the `Host` header.
@@ -98,7 +98,7 @@ mod tests {
             by_headers(&fields).map(|key| format!("{key:?}"))
         };
         let (revision, namespace) = (headers::REVISION, headers::NAMESPACE);
-        let key = format!("{:?}", AskedFor::Key { namespace: "n", name: "r" });
+        let key = format!("{:?}", RevisionRef::Key { namespace: "n", name: "r" });
         assert_eq!(named(&[(revision, "r"), (namespace, "n")]), Some(key));
         assert_eq!(named(&[(revision, "r")]), None);
         assert_eq!(named(&[(revision, "r"), (namespace, "")]), None);

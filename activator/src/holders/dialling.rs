@@ -53,12 +53,12 @@ pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at
             Err(DialError::Refused(status, fields)) => {
                 let foreign = is_foreign(status, &fields);
                 tracing::debug!(%peer, %status, foreign, "no session");
-                shared.with_roster(|roster, _| roster.answered(&peer, foreign));
+                shared.with_membership(|membership, _| membership.answered(&peer, foreign));
                 if foreign { FOREIGN } else { wait }
             }
             Err(DialError::Unreachable(error)) => {
                 log.failed(&error);
-                shared.with_roster(|roster, _| roster.answered(&peer, false));
+                shared.with_membership(|membership, _| membership.answered(&peer, false));
                 wait
             }
         };

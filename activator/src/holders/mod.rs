@@ -10,7 +10,7 @@
 //! beside its throttler ([`link`]).
 //!
 //! ```text
-//! discovery ── activators ──▶ roster ── standing, connected peers ──▶ links (Holding) ──▶ throttlers
+//! discovery ── activators ──▶ membership ── standing, connected peers ──▶ links (Holding) ──▶ throttlers
 //!                               ▲ opened, said, ended                  │ ▲ messages        request routing
 //!                            session ◀─────────────────────────────────┘ │
 //!                               └────────────────────────────────────────┘
@@ -49,7 +49,7 @@
 mod dialling;
 mod link;
 mod mark;
-mod roster;
+mod membership;
 mod security;
 mod session;
 pub(crate) mod shown;
@@ -67,8 +67,8 @@ use common::RevisionKey;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
 use futures::future::BoxFuture;
+use membership::{Before, Membership};
 use parking_lot::Mutex;
-use roster::{Before, Roster};
 use session::Session;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -115,11 +115,11 @@ pub(crate) struct Shared {
     sessions: ArcSwap<BTreeMap<Peer, Arc<Session>>>,
     /// Active workloads with a hard limit.
     links: DashMap<RevisionKey, Arc<Link>>,
-    roster: Mutex<Roster>,
+    membership: Mutex<Membership>,
     /// Workloads with requests that ended on pods that are not held here.
     ended: Mutex<Vec<Arc<Link>>>,
     /// Wakes the task `beats`.
-    stirred: Notify,
+    changed_notify: Notify,
 }
 
 impl std::fmt::Debug for Shared {
@@ -140,9 +140,9 @@ impl Holders {
             sessions: ArcSwap::default(),
             key: format!("{:032x}", rand::random::<u128>()),
             links: DashMap::default(),
-            roster: Mutex::new(Roster::new(me.clone(), epoch)),
+            membership: Mutex::new(Membership::new(me.clone(), epoch)),
             ended: Mutex::default(),
-            stirred: Notify::new(),
+            changed_notify: Notify::new(),
             me,
             parts,
             epoch,
@@ -153,27 +153,27 @@ impl Holders {
 
     /// Records that all revisions are known.
     pub(crate) fn set_synced(&self) {
-        self.shared.with_roster(Roster::set_synced);
+        self.shared.with_membership(Membership::set_synced);
     }
 
     /// Applies the list of activators.
     pub(crate) fn set_activators(&self, activators: &Activators) {
-        self.shared.with_roster(|roster, _| roster.set_activators(activators));
+        self.shared.with_membership(|membership, _| membership.set_activators(activators));
     }
 
     /// Records that this activator shuts down, so that siblings take over its workloads.
     pub(crate) fn leave(&self) {
-        self.shared.with_roster(|roster, _| roster.leaving = true);
+        self.shared.with_membership(|membership, _| membership.leaving = true);
     }
 
     /// Registers a workload with a hard limit. `fresh`: no pod of it was ever listed.
     pub(crate) fn enter(&self, key: &RevisionKey, throttler: &Throttler, fresh: bool) -> Arc<Link> {
-        let roster = self.shared.roster.lock();
+        let membership = self.shared.membership.lock();
         let link = Link::new(key.clone(), throttler.clone(), &self.shared);
-        if roster.limits_are_kept() {
-            roster.share(&self.shared, &link, if fresh { Before::NoPods } else { Before::Others });
+        if membership.limits_are_shared() {
+            membership.share(&self.shared, &link, if fresh { Before::NoPods } else { Before::Others });
         }
-        // Insert only after the link knows all siblings: messages find it here without the roster's lock.
+        // Insert only after the link knows all siblings: messages find it here without the membership's lock.
         if let Some(former) = self.shared.links.insert(key.clone(), link.clone()) {
             former.divide();
         }
@@ -182,7 +182,7 @@ impl Holders {
 
     /// Removes a workload that has no hard limit any more, or was deleted.
     pub(crate) fn exit(&self, link: &Arc<Link>) {
-        let _roster = self.shared.roster.lock();
+        let _membership = self.shared.membership.lock();
         self.shared.links.remove_if(link.key(), |_, present| Arc::ptr_eq(present, link));
         link.divide();
     }
@@ -195,12 +195,12 @@ impl Holders {
     /// Returns true if another activator has this address.
     pub(crate) fn knows(&self, address: IpAddr) -> bool {
         let peer = Peer::from(address.to_canonical().to_string().as_str());
-        self.shared.roster.lock().knows(&peer)
+        self.shared.membership.lock().knows(&peer)
     }
 
     /// Returns the current use of pods with a hard limit.
     pub(crate) fn standing(&self) -> Standing {
-        self.shared.roster.lock().standing()
+        self.shared.membership.lock().standing()
     }
 
     /// Answers a request that asks for a session; returns `None` for any other request.
@@ -214,13 +214,13 @@ impl Holders {
 }
 
 impl Shared {
-    /// Changes the roster and applies the consequences.
-    fn with_roster<T>(self: &Arc<Self>, change: impl FnOnce(&mut Roster, Instant) -> T) -> T {
-        let mut roster = self.roster.lock();
-        let changed = change(&mut roster, now());
-        roster.reconsider(self, now());
-        drop(roster);
-        self.stirred.notify_one();
+    /// Changes the membership and applies the consequences.
+    fn with_membership<T>(self: &Arc<Self>, change: impl FnOnce(&mut Membership, Instant) -> T) -> T {
+        let mut membership = self.membership.lock();
+        let changed = change(&mut membership, now());
+        membership.apply_changes(self, now());
+        drop(membership);
+        self.changed_notify.notify_one();
         changed
     }
 
@@ -244,7 +244,7 @@ impl Shared {
     /// Records that a request ended on a pod that is not held here. The pod's holder is informed soon.
     fn ended(&self, link: Arc<Link>) {
         self.ended.lock().push(link);
-        self.stirred.notify_one();
+        self.changed_notify.notify_one();
     }
 
     fn tell_all(&self, input: &Input) {
@@ -268,12 +268,12 @@ impl Shared {
 async fn beats(shared: Arc<Shared>, shutdown: CancellationToken) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut isolation, mut beaten) = (roster::Isolation::default(), now());
+    let (mut isolation, mut beaten) = (membership::Isolation::default(), now());
     loop {
-        let is_quiet = shared.roster.lock().is_quiet();
+        let is_quiet = shared.membership.lock().is_quiet();
         tokio::select! {
             () = shutdown.cancelled() => break,
-            () = shared.stirred.notified() => {
+            () = shared.changed_notify.notified() => {
                 let ended = std::mem::take(&mut *shared.ended.lock());
                 ended.iter().for_each(|link| link.tell(Input::Ended));
                 continue;
@@ -290,11 +290,11 @@ async fn beats(shared: Arc<Shared>, shutdown: CancellationToken) {
         let silent = sessions.values().filter(|session| peers.is_silent(&session.peer, now()));
         silent.for_each(|session| session.end("nothing was heard"));
         let cut_off = isolation.look(&shared, now());
-        let mut roster = shared.roster.lock();
-        roster.cut_off = cut_off;
-        roster.reconsider(&shared, now());
+        let mut membership = shared.membership.lock();
+        membership.cut_off = cut_off;
+        membership.apply_changes(&shared, now());
     }
-    shared.roster.lock().end(&shared);
+    shared.membership.lock().end(&shared);
 }
 
 /// Returns the time in the type that the cores use.

@@ -161,7 +161,7 @@ pub(super) fn answer<B, R: Default>(
     let (mut response, upgraded) = accept(request, PROTOCOL)?;
     let peer = Peer::from(from.ip().to_canonical().to_string().as_str());
     response.headers_mut().insert(PROTOCOL, HeaderValue::from(VERSION));
-    if !shared.roster.lock().knows(&peer) {
+    if !shared.membership.lock().knows(&peer) {
         tracing::debug!(%peer, "no session with an address that is no activator's");
         *response.status_mut() = StatusCode::FORBIDDEN;
         response.headers_mut().remove(http::header::CONNECTION);
@@ -203,9 +203,9 @@ async fn hello_of(frames: &mut Frames, peer: &Peer) -> Result<(Option<String>, S
 }
 
 fn begin(shared: &Arc<Shared>, frames: Frames, peer: Peer, dialled: bool, key: &str) -> Result<(), Broken> {
-    let relays_to = shared.roster.lock().relays_to(&peer, shared.parts.port).ok_or(Broken::OutOfTurn)?;
+    let relays_to = shared.membership.lock().relays_to(&peer, shared.parts.port).ok_or(Broken::OutOfTurn)?;
     let (session, outgoing) = Session::new(peer, dialled, relays_to, key);
-    if !shared.with_roster(|roster, _| roster.opened(shared, &session)) {
+    if !shared.with_membership(|membership, _| membership.opened(shared, &session)) {
         return Err(Broken::Another);
     }
     tracing::debug!(peer = %session.peer, dialled, "session");
@@ -224,7 +224,7 @@ async fn run(shared: Arc<Shared>, frames: Frames, session: Arc<Session>, outgoin
     if let Err(error) = ended {
         tracing::debug!(peer = %session.peer, %error, "session ended");
     }
-    shared.with_roster(|roster, _| roster.ended(&shared, &session));
+    shared.with_membership(|membership, _| membership.ended(&shared, &session));
 }
 
 async fn write(
@@ -254,7 +254,7 @@ async fn read(
     while let Some(bytes) = stream.next().await {
         match Frame::decode(&bytes?)? {
             Some(Frame::Beat(beat)) => shared.change_peers(|peers| peers.received(&session.peer, beat, now())),
-            Some(Frame::Says(says)) => shared.with_roster(|roster, _| roster.said(session, says)),
+            Some(Frame::Says(says)) => shared.with_membership(|membership, _| membership.said(session, says)),
             Some(Frame::Holder(bytes)) => {
                 // The sender knows that this side shares, but not all links here may know yet.
                 connected.wait_for(|connected| *connected).await.map_err(|_| Broken::Ended)?;
@@ -301,10 +301,10 @@ mod tests {
     /// Opens a session with a sibling that shares. Also returns its outgoing messages.
     fn in_touch(shared: &Arc<Shared>) -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
         let (session, outgoing) = session();
-        assert!(shared.with_roster(|roster, _| roster.opened(shared, &session)));
+        assert!(shared.with_membership(|membership, _| membership.opened(shared, &session)));
         let says = Says { foreign: false, complete: true, shares: true };
-        shared.with_roster(|roster, _| roster.said(&session, says));
-        assert_eq!(shared.roster.lock().standing(), Standing::Shared);
+        shared.with_membership(|membership, _| membership.said(&session, says));
+        assert_eq!(shared.membership.lock().standing(), Standing::Shared);
         (session, outgoing)
     }
 
@@ -346,10 +346,10 @@ mod tests {
         let shared = beside_another().shared;
         for (lasts, pause) in [(0, Some(20)), (999, Some(40)), (500, Some(80)), (1000, None), (0, Some(20))] {
             let session = session().0;
-            assert!(shared.with_roster(|roster, _| roster.opened(&shared, &session)));
+            assert!(shared.with_membership(|membership, _| membership.opened(&shared, &session)));
             tokio::time::advance(Duration::from_millis(lasts)).await;
-            shared.with_roster(|roster, _| roster.ended(&shared, &session));
-            let found = shared.roster.lock().pauses.get(&session.peer).copied();
+            shared.with_membership(|membership, _| membership.ended(&shared, &session));
+            let found = shared.membership.lock().pauses.get(&session.peer).copied();
             assert_eq!(found, pause.map(Duration::from_millis), "after {lasts} ms");
         }
     }

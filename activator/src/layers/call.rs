@@ -1,6 +1,6 @@
 //! Request on its way through the layers, once its revision is known.
 
-use super::fallback::Standby;
+use super::fallback::PendingFallback;
 use super::trace::Trace;
 use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
@@ -27,7 +27,7 @@ pub(crate) struct Call {
     /// True if the request counts as load.
     pub(crate) counts: bool,
     /// Fallback, in case the request waits too long.
-    pub(crate) standby: Option<Arc<Standby>>,
+    pub(crate) standby: Option<Arc<PendingFallback>>,
     /// Time at which a pod got the request, if a timeout counts from then.
     pub(crate) released: Option<Arc<Released>>,
     /// True if another activator relays the request.
@@ -73,7 +73,7 @@ impl Call {
     }
 
     /// Sets up a handoff for the request, in case another activator must serve it.
-    pub(crate) fn give_back_to(&mut self) -> Arc<Back> {
+    pub(crate) fn prepare_handoff(&mut self) -> Arc<Back> {
         self.back.insert(Arc::new(Back::of(self))).clone()
     }
 

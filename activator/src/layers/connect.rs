@@ -137,7 +137,7 @@ impl Connector for PortConnector {
             return self.answer().await;
         }
         let client = relayed.as_ref().map_or(client, |mark| mark.client);
-        match self.find_way(client, relayed.is_some()).await {
+        match self.connect_or_relay(client, relayed.is_some()).await {
             Ok((end, occupied)) => Connected::To(end, occupied),
             Err(Refusal::Elsewhere { .. }) if relayed.is_some() => Connected::Told(ELSEWHERE),
             Err(refusal) => {
@@ -260,7 +260,7 @@ impl PortConnector {
     }
 
     /// Connects to a pod, or to the holder of the workload.
-    async fn find_way(&self, client: SocketAddr, is_relayed: bool) -> Result<(TcpEnd, Occupied), Refusal> {
+    async fn connect_or_relay(&self, client: SocketAddr, is_relayed: bool) -> Result<(TcpEnd, Occupied), Refusal> {
         let (received, mut pause) = (Instant::now(), relay::PAUSE.0);
         loop {
             let known = self.shared.registry.by_port(&self.port);

@@ -9,9 +9,9 @@
 //! # Accounting
 //!
 //! Until here the request was load of its workload, like every held request. That ends before it is sent
-//! ([`Standby::release`]), so a slow response of the fallback does not keep the workload awake. The request takes no
-//! slot of a pod, and its outcome does not affect the state of pods. It is counted in `zeroscale_answered_total` as
-//! `fallback`.
+//! ([`PendingFallback::release`]), so a slow response of the fallback does not keep the workload awake. The request
+//! takes no slot of a pod, and its outcome does not affect the state of pods. It is counted in
+//! `zeroscale_answered_total` as `fallback`.
 //!
 //! # Destination
 //!
@@ -46,13 +46,13 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 const ATTEMPTS: std::ops::RangeInclusive<usize> = 2..=4;
 
 /// Fallback of a request, and the request's share of the load until it is sent there.
-pub(crate) struct Standby {
+pub(crate) struct PendingFallback {
     pub(crate) fallback: Arc<Fallback>,
     load: Mutex<Option<InFlight>>,
 }
 
-impl Standby {
-    /// Creates a standby for one request.
+impl PendingFallback {
+    /// Creates the pending fallback of one request.
     pub(crate) fn new(fallback: Arc<Fallback>) -> Arc<Self> {
         Arc::new(Self { fallback, load: Mutex::default() })
     }
@@ -93,7 +93,7 @@ impl Fallbacks {
     pub(super) async fn answer(
         &self,
         call: Call,
-        standby: Arc<Standby>,
+        standby: Arc<PendingFallback>,
     ) -> Result<Response<Guarded<PodBody, Occupied>>, Refusal> {
         let Call { mut request, peer, received, again, counts, revision, trace, released, .. } = call;
         let (fallback, clock) = (&standby.fallback, released.as_deref());

@@ -41,7 +41,7 @@
 
 use super::charge::charge;
 use super::compact::compact;
-use super::fallback::{Fallbacks, Standby};
+use super::fallback::{Fallbacks, PendingFallback};
 use super::send::{Client, Sending};
 use crate::layers::call::{Back, Call};
 use crate::layers::trace::{AtPod, Trace};
@@ -130,7 +130,7 @@ enum Way {
     /// A pod, and whether there was none when the request came.
     Pod(Admitted, bool),
     /// The fallback.
-    Fallback(Arc<Standby>),
+    Fallback(Arc<PendingFallback>),
 }
 
 impl Hold {
@@ -210,7 +210,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
     let cold = call.revision.is_cold();
     let client = call.peer.address.ip();
     let held = call.revision.memory.hold(client, charge(&call.request, call.again));
-    let held = match (held, falls_back(call, Standing::NoRoom)) {
+    let held = match (held, fallback_now(call, Standing::NoRoom)) {
         (Ok(held), _) => held,
         (Err(_), Some(standby)) => return Ok(Way::Fallback(standby)),
         (Err(full), None) => return Err(too_much(full)),
@@ -235,7 +235,9 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
         admitted = acquire => place(admitted),
         Some(()) = gone => return Err(Refusal::ClientGone),
         Some(other) = turn => other,
-        () = held.gives_way() => falls_back(call, Standing::NoRoom).map(Way::Fallback).ok_or(gives_way(&call.revision)),
+        () = held.gives_way() => {
+            fallback_now(call, Standing::NoRoom).map(Way::Fallback).ok_or(gives_way(&call.revision))
+        }
         Some(()) = late => return Err(TimedOut::Wait(wait.unwrap_or_default()).into()),
     };
     timer.into_iter().for_each(|timer| call.peer.timers.keep(timer));
@@ -251,11 +253,11 @@ fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Way, Refusal> 
         breaker::AdmissionError::Gone => Standing::Gone,
         breaker::AdmissionError::Elsewhere => return Err(refusal(error)),
     };
-    falls_back(call, standing).map(Way::Fallback).ok_or_else(|| refusal(error))
+    fallback_now(call, standing).map(Way::Fallback).ok_or_else(|| refusal(error))
 }
 
 /// Returns the fallback if the request falls back now.
-fn falls_back(call: &Call, standing: Standing) -> Option<Arc<Standby>> {
+fn fallback_now(call: &Call, standing: Standing) -> Option<Arc<PendingFallback>> {
     let standby = call.standby.as_ref()?;
     let next = fallback::next(standing, call.received.elapsed(), standby.fallback.after);
     (next == Next::FallBack).then(|| standby.clone())

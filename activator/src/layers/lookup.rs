@@ -1,8 +1,8 @@
 //! Determines the revision of a request.
 //!
 //! A request on a workload's own port belongs to that workload. For other requests the front end extracts a reference
-//! ([`FrontEnd::asked_for`]), which is looked up in the registry. The headers that select a revision are removed later
-//! ([`activator_net::Prepared`]).
+//! ([`FrontEnd::revision_ref`]), which is looked up in the registry. The headers that select a revision are removed
+//! later ([`activator_net::Prepared`]).
 //!
 //! An HTTP/1.0 request may lack a host, and health checks often do (HAProxy's `option httpchk`). Pods tend to reject an
 //! empty `Host`, so such a request gets the name of its Service, except in knative mode.
@@ -13,7 +13,7 @@
 //! there a moment ago. Some of these requests wait until the first lists have come, but not for long
 //! ([`STARTING_WAIT`]).
 
-use crate::discovery::front_end::{AskedFor, FrontEnd};
+use crate::discovery::front_end::{FrontEnd, RevisionRef};
 use crate::holders::{FIELD, Holders, Mark};
 use crate::layers::call::Call;
 use crate::layers::trace::Trace;
@@ -182,9 +182,9 @@ impl Shared {
         if let Some(port) = peer.port::<WorkloadPort>() {
             return self.registry.by_port(port).ok_or(Refusal::NotServed);
         }
-        let (found, name) = match self.front_end.asked_for(request.uri(), request.headers(), peer.trust.revision) {
-            AskedFor::Key { namespace, name } => (self.registry.by_key(namespace, name), name),
-            AskedFor::Host(host) => (self.registry.by_host(host, peer.address.ip()), host),
+        let (found, name) = match self.front_end.revision_ref(request.uri(), request.headers(), peer.trust.revision) {
+            RevisionRef::Key { namespace, name } => (self.registry.by_key(namespace, name), name),
+            RevisionRef::Host(host) => (self.registry.by_host(host, peer.address.ip()), host),
         };
         found.ok_or_else(|| match self.readiness.is_synced() {
             true => Refusal::NoRevision { name: name.to_owned() },

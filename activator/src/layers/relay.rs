@@ -102,23 +102,23 @@ where
         let Some(link) = link else {
             return Relaying::Here { exchange: self.inner.lock().call(call), led: None };
         };
-        let led = Led { inner: self.inner.clone(), shared: self.shared.clone(), link };
+        let led = RelayContext { inner: self.inner.clone(), shared: self.shared.clone(), link };
         if led.link.target(call.is_relayed).is_some() {
             return Relaying::There { exchange: Box::pin(led.lead(call)) };
         }
-        let back = call.give_back_to();
+        let back = call.prepare_handoff();
         Relaying::Here { exchange: self.inner.lock().call(call), led: Some((led, back)) }
     }
 }
 
 /// Context of a request that may be relayed.
-pub(crate) struct Led<S> {
+pub(crate) struct RelayContext<S> {
     inner: Arc<Mutex<S>>,
     shared: Arc<Shared>,
     link: Arc<Link>,
 }
 
-impl<S, B> Led<S>
+impl<S, B> RelayContext<S>
 where
     S: Service<Call, Response = Response<B>, Error = Refusal, Future: Send> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
@@ -128,7 +128,7 @@ where
         let mut pause = PAUSE.0;
         loop {
             let Some(target) = self.link.target(call.is_relayed) else {
-                let back = call.give_back_to();
+                let back = call.prepare_handoff();
                 let (is_relayed, exchange) = (call.is_relayed, self.inner.lock().call(call));
                 match exchange.await {
                     Err(Refusal::Elsewhere { .. }) if is_relayed => return Err(Refusal::Elsewhere { relayed: true }),
@@ -222,7 +222,7 @@ pin_project! {
             #[pin]
             exchange: F,
             // Context in case another activator holds the workload.
-            led: Option<(Led<S>, Arc<Back>)>,
+            led: Option<(RelayContext<S>, Arc<Back>)>,
         },
         /// Exchange at another activator.
         There {

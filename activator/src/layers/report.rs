@@ -4,7 +4,7 @@
 //! also checks whether its revision could be woken at all.
 
 use crate::layers::call::Call;
-use crate::layers::fallback::Standby;
+use crate::layers::fallback::PendingFallback;
 use crate::layers::trace::Trace;
 use crate::metrics::ExchangeKind;
 use crate::metrics::ending::Ending;
@@ -90,7 +90,7 @@ pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>, trace: Option<&Tr
 pub(crate) struct Counted {
     _in_flight: Option<InFlight>,
     /// Holds the load instead, until a fallback responds.
-    _standby: Option<Arc<Standby>>,
+    _standby: Option<Arc<PendingFallback>>,
     revision: Arc<Revision>,
     kind: ExchangeKind,
     upload: Option<Arc<Upload>>,

@@ -52,7 +52,7 @@ impl Ending {
     }
 
     /// Returns the reported part; `None` if the exchange is not reported.
-    pub(super) fn told_by(self, convention: Convention) -> Option<Self> {
+    pub(super) fn reported_by(self, convention: Convention) -> Option<Self> {
         match convention {
             Convention::OpenTelemetry => Some(Self { instead: None, ..self }),
             Convention::Knative => {

@@ -109,7 +109,7 @@ impl<const N: usize> Sides<N> {
 impl<const N: usize> Side<N> {
     /// Observes each value; NaN means not measured.
     pub(crate) fn observe(&self, kind: &ExchangeKind, ending: Ending, values: [f64; N]) {
-        let Some(ending) = ending.told_by(self.convention) else { return };
+        let Some(ending) = ending.reported_by(self.convention) else { return };
         let mut all = self.series.lock();
         let at = match all.iter().position(|series| series.ending == ending && series.kind == *kind) {
             Some(at) => at,

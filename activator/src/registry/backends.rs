@@ -7,7 +7,7 @@
 
 use crate::discovery::Listing;
 use crate::registry::Parts;
-use crate::registry::inbox::{Inbox, Judge, Shared};
+use crate::registry::inbox::{Inbox, ProbeSetup, Shared};
 use crate::registry::revision::Revision;
 use activator_core::backends::{Action, Attempt, Backends, Event, Outcome};
 use activator_core::{Destination, Destinations};
@@ -53,10 +53,10 @@ impl Drop for BudgetShare {
 /// Starts the task of one revision. It ends with the revision.
 pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runtime, .. }: &Parts) {
     let shared = revision.backends.shared();
-    let Some(judge) = shared.inbox.lock().judge.take() else { return };
+    let Some(probe_setup) = shared.inbox.lock().probe_setup.take() else { return };
     let task = Task {
-        machine: Backends::new(judge.rules),
-        judge,
+        machine: Backends::new(probe_setup.rules),
+        probe_setup,
         share: BudgetShare { budget: probe_budget.clone(), own: 0 },
         listed: BTreeSet::new(),
         serving: false,
@@ -71,7 +71,7 @@ pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runti
 
 struct Task {
     machine: Backends,
-    judge: Judge,
+    probe_setup: ProbeSetup,
     share: BudgetShare,
     listed: BTreeSet<Destination>,
     serving: bool,
@@ -108,13 +108,13 @@ impl Task {
     }
 
     fn take_in(&mut self, inbox: Inbox) {
-        if let Some(judge) = inbox.judge
-            && judge != self.judge
+        if let Some(probe_setup) = inbox.probe_setup
+            && probe_setup != self.probe_setup
         {
             // Destinations that passed by the former rules stay in use: an edit drops nothing, except pods that were
             // never probed (mesh mode `enabled`).
-            let actions = self.machine.set_rules(judge.rules, Instant::now().into_std());
-            self.judge = judge;
+            let actions = self.machine.set_rules(probe_setup.rules, Instant::now().into_std());
+            self.probe_setup = probe_setup;
             self.act(actions);
             self.share.set(self.machine.eager(Instant::now().into_std()));
         }
@@ -168,7 +168,7 @@ impl Task {
             match action {
                 Action::Probe { destination, attempt, timeouts } => {
                     let pool = self.pools.get(destination.address(), &self.namespace);
-                    let Judge { probe, protocol, passthrough, .. } = self.judge.clone();
+                    let ProbeSetup { probe, protocol, passthrough, .. } = self.probe_setup.clone();
                     self.probes.spawn(async move {
                         let outcome = activator_net::probe(&pool, &probe, protocol, passthrough, timeouts).await;
                         (destination, attempt, outcome)

@@ -30,7 +30,7 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) listing: Option<Listing>,
-    pub(super) judge: Option<Judge>,
+    pub(super) probe_setup: Option<ProbeSetup>,
     pub(super) cluster_ip: Option<Option<Destination>>,
     pub(super) failed: BTreeSet<Destination>,
     pub(super) closed: bool,
@@ -38,7 +38,7 @@ pub(super) struct Inbox {
 
 /// Rules and probe by which pods are checked.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Judge {
+pub(super) struct ProbeSetup {
     pub(super) rules: Rules,
     pub(super) probe: Probe,
     pub(super) protocol: Protocol,
@@ -48,13 +48,13 @@ pub(super) struct Judge {
 impl Handle {
     /// Sets the rules and the probe from a spec.
     pub(crate) fn set_spec(&self, spec: &Spec) {
-        let judge = Judge {
+        let probe_setup = ProbeSetup {
             rules: spec.rules,
             probe: spec.backend.probe.clone(),
             protocol: spec.backend.protocol,
             passthrough: spec.passthrough.as_deref().cloned(),
         };
-        self.put(|inbox| inbox.judge = Some(judge));
+        self.put(|inbox| inbox.probe_setup = Some(probe_setup));
     }
 
     pub(super) fn shared(&self) -> Arc<Shared> {

@@ -19,12 +19,12 @@ pub(crate) mod backends;
 mod callers;
 pub(crate) mod explain;
 mod inbox;
+mod learned_http;
 pub(crate) mod ports;
 pub(crate) mod readiness;
 pub(crate) mod revision;
 mod seen;
 pub(crate) mod speaker;
-mod spoken;
 pub(crate) mod stats;
 mod workload;
 
@@ -235,7 +235,7 @@ impl Registry {
 
     /// Returns the number of workloads whose Service still has this activator as an endpoint although another
     /// activator could take over, because it is listed beside this one or ready.
-    pub(crate) fn led_here_for_now(&self) -> usize {
+    pub(crate) fn replaceable_workloads(&self) -> usize {
         let least = if self.state.lock().has_ready_sibling { 1 } else { 2 };
         let is_led_here = |workload: &Workload| workload.activators().count().is_some_and(|count| count >= least);
         self.by_key.iter().filter(|entry| is_led_here(entry.value())).count()

@@ -19,8 +19,8 @@
 //! connections to its ports are ended ([`PortListeners::leave`]), because they would be refused later.
 
 use super::Registry;
+use super::learned_http::LearnedHttp;
 use super::speaker::Speaker;
-use super::spoken::PortHttp;
 use super::workload::Workload;
 use crate::discovery::{Port, Spec};
 use crate::registry::revision::Revision;
@@ -55,7 +55,7 @@ pub(crate) struct WorkloadPort {
     /// Last known target port at the pods; 0 if unknown.
     at_pods: AtomicU16,
     /// HTTP version that was learned from its pods.
-    pub(super) learned: PortHttp,
+    pub(super) learned: LearnedHttp,
     /// Side that speaks first on the port.
     pub(crate) speaker: Speaker,
 }
@@ -90,7 +90,7 @@ impl Default for Numbers {
 impl WorkloadPort {
     fn new(entry: Arc<Entry>, number: u16) -> Self {
         let (line, at_pods) = (ArcSwap::new(entry.clone()), AtomicU16::new(0));
-        Self { line, entry, number, at_pods, learned: PortHttp::default(), speaker: Speaker::default() }
+        Self { line, entry, number, at_pods, learned: LearnedHttp::default(), speaker: Speaker::default() }
     }
 
     /// Finds it among its workload's ports and notes its target port; `None` if it is not or no longer among them.

@@ -11,8 +11,8 @@ use crate::metrics::cold_start::ColdStart;
 use crate::metrics::{Metrics, RevisionMetrics};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::inbox::Handle;
+use crate::registry::learned_http::LearnedHttp;
 use crate::registry::seen::SeenHere;
-use crate::registry::spoken::PortHttp;
 use activator_core::Destination;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
@@ -65,7 +65,7 @@ pub(crate) struct Revision {
     /// Wakes, for these responses. They outlive the revision.
     pub(crate) wakes: Arc<Wakes>,
     /// HTTP version of the pods on the shared ports, if it was learned.
-    pub(super) learned: PortHttp,
+    pub(super) learned: LearnedHttp,
     /// Shared limits, if limits may be shared with other activators.
     holders: Option<Holders>,
     /// Link for its shared limit, if it has a limit that may be shared.
@@ -161,7 +161,7 @@ impl Revision {
             backends: Handle::default(),
             answers: ArcSwapOption::empty(),
             wakes,
-            learned: PortHttp::default(),
+            learned: LearnedHttp::default(),
             holders,
             link: ArcSwapOption::empty(),
             listed: Mutex::default(),

@@ -154,7 +154,7 @@ async fn clients_are_led_here_for_now_where_another_can_take_them() {
     ];
     for (number, (led, siblings, left)) in rows.into_iter().enumerate() {
         take(&registry, [led, siblings].into_iter());
-        assert_eq!(registry.led_here_for_now(), left, "row {number}");
+        assert_eq!(registry.replaceable_workloads(), left, "row {number}");
     }
 }
 

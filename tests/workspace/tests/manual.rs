@@ -197,16 +197,17 @@ fn every_variable_is_in_the_settings() {
 /// allow. In the drop-in for Knative the activator does not wait for clients to be routed elsewhere.
 #[test]
 fn a_pod_has_as_long_as_its_activator_takes_to_end() {
-    let (options, departure) = (read("activator/src/config/options.rs"), read("activator/src/departure.rs"));
+    let (options, endpoint_removal) =
+        (read("activator/src/config/options.rs"), read("activator/src/endpoint_removal.rs"));
     let seconds = |text: &str, before: &str| -> u64 {
         let rest = text.split_once(before).unwrap_or_else(|| panic!("no {before}")).1;
         let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
         digits.parse().unwrap_or_else(|error| panic!("{before}{digits}: {error}"))
     };
     let bound = |text, name| seconds(text, &format!("{name}: Duration::from_secs("));
-    let constant = |name| seconds(&departure, &format!("const {name}: Duration = Duration::from_secs("));
+    let constant = |name| seconds(&endpoint_removal, &format!("const {name}: Duration = Duration::from_secs("));
     let (linger, drain) = (bound(&options, " linger"), bound(&options, " drain"));
-    let elsewhere = constant("DEPARTURE_MAX") + constant("FOLLOWED_WITHIN");
+    let elsewhere = constant("WAIT_MAX") + constant("FOLLOWED_WITHIN");
     for (manifest, takes) in [
         ("deploy/kubernetes/base/activator.yaml", linger + elsewhere + drain),
         ("deploy/kubernetes/knative/activator/deployment.yaml", linger + drain),

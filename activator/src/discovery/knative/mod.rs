@@ -9,7 +9,7 @@ mod revision;
 mod watch;
 
 use super::Event;
-use super::front_end::{AskedFor, FrontEnd, by_headers, host_of};
+use super::front_end::{FrontEnd, RevisionRef, by_headers, host_of};
 use crate::refusal::Refusal;
 use activator_net::{ProxyError, Trust};
 use common::config::NetworkConfig;
@@ -66,10 +66,10 @@ impl FrontEnd for Knative {
         Trust { revision: true, forwarded: true }
     }
 
-    fn asked_for<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, _: bool) -> AskedFor<'a> {
+    fn revision_ref<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, _: bool) -> RevisionRef<'a> {
         by_headers(fields)
             .or_else(|| in_cluster(host_of(target, fields), &self.cluster_domain))
-            .unwrap_or(AskedFor::Key { namespace: "", name: "" })
+            .unwrap_or(RevisionRef::Key { namespace: "", name: "" })
     }
 
     fn text(&self, refusal: &Refusal) -> String {
@@ -87,11 +87,11 @@ impl FrontEnd for Knative {
 }
 
 /// Parses `NAME.NAMESPACE.svc.DOMAIN[:port]`, case-sensitively.
-fn in_cluster<'a>(host: &'a str, cluster_domain: &str) -> Option<AskedFor<'a>> {
+fn in_cluster<'a>(host: &'a str, cluster_domain: &str) -> Option<RevisionRef<'a>> {
     let mut parts = host.splitn(4, '.');
     let (name, namespace, svc, domain) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
     let domain = domain.split(':').next()?;
-    (svc == "svc" && domain == cluster_domain).then_some(AskedFor::Key { namespace, name })
+    (svc == "svc" && domain == cluster_domain).then_some(RevisionRef::Key { namespace, name })
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
             ("r1.n1.svc.other.domain", None),
         ];
         for (host, expected) in rows {
-            let expected = expected.map(|(namespace, name)| AskedFor::Key { namespace, name });
+            let expected = expected.map(|(namespace, name)| RevisionRef::Key { namespace, name });
             assert_eq!(in_cluster(host, "cluster.local"), expected, "{host}");
         }
     }

@@ -9,7 +9,7 @@ mod scalers;
 mod sources;
 mod watch;
 
-use super::front_end::{AskedFor, FrontEnd, by_headers, host_of};
+use super::front_end::{FrontEnd, RevisionRef, by_headers, host_of};
 use super::{Event, Outbound, Spec};
 use activator_core::backends::{Proof, Rules};
 use activator_core::contract::Contract;
@@ -76,9 +76,9 @@ impl FrontEnd for Standalone {
         Trust { revision, forwarded: revision || among(&self.proxies) }
     }
 
-    fn asked_for<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, trusted: bool) -> AskedFor<'a> {
+    fn revision_ref<'a>(&self, target: &'a Uri, fields: &'a HeaderMap, trusted: bool) -> RevisionRef<'a> {
         let by_headers = trusted.then(|| by_headers(fields)).flatten();
-        by_headers.unwrap_or_else(|| AskedFor::Host(host_of(target, fields)))
+        by_headers.unwrap_or_else(|| RevisionRef::Host(host_of(target, fields)))
     }
 }
 

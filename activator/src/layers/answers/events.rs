@@ -61,7 +61,7 @@ impl Drop for EventStream {
 impl Own {
     /// Reports the deadline of a stream to the server of the connection. Called when the head or a part of the body was
     /// handed out, because the client may never read it.
-    pub(super) fn say_bound(&self) {
+    pub(super) fn report_deadline(&self) {
         if let Self::Events(Some(stream)) = self {
             deadline::until(stream.until);
         }
@@ -78,7 +78,7 @@ impl Own {
                 if next.is_none() {
                     *stream = None;
                 }
-                self.say_bound();
+                self.report_deadline();
                 Poll::Ready(next)
             }
         }
@@ -239,7 +239,7 @@ mod tests {
                 overdue.poll(cx, |cx| {
                     if let Some(body) = &mut body {
                         if parts == 0 {
-                            body.say_bound();
+                            body.report_deadline();
                         }
                         while left > 0 {
                             assert!(body.poll_next(cx).is_ready());

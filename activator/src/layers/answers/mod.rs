@@ -23,7 +23,7 @@ use crate::answers::page::{Moment, Page, Wake};
 use crate::answers::{Answer, Answers, PageChoice, Request};
 use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
-use crate::layers::fallback::Standby;
+use crate::layers::fallback::PendingFallback;
 use crate::layers::report::enter;
 use crate::metrics::WordCounter;
 use crate::refusal::Refusal;
@@ -139,13 +139,13 @@ impl Shared {
         let (request, is_cold) = (asked(call), revision.is_cold());
         let now = Instant::now();
         let is_paused = is_cold && revision.live().spec.backend.paused;
-        match if is_paused { answers.to_paused(request) } else { answers.to(request, is_cold) } {
+        match if is_paused { answers.decide_paused(request) } else { answers.to(request, is_cold) } {
             Answer::Forward => {
                 if is_cold {
                     if !is_paused {
                         revision.wakes.wait(now); // The request is held, so it is part of a wake.
                     }
-                    call.standby = answers.fallback(request).map(|fallback| Standby::new(fallback.clone()));
+                    call.standby = answers.fallback(request).map(|fallback| PendingFallback::new(fallback.clone()));
                 }
                 None
             }
@@ -260,7 +260,7 @@ where
         match self.project() {
             ExchangeProjection::Answered { response } => match response.take() {
                 Some(response) => {
-                    response.body().say_bound();
+                    response.body().report_deadline();
                     Poll::Ready(Ok(response.map(Either::Right)))
                 }
                 None => Poll::Pending, // Polled after completion, which callers must not do.

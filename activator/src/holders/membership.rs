@@ -24,7 +24,7 @@ const CUT_OFF_AFTER: Duration = Duration::from_secs(10);
 /// Interval between two requests to the API server meanwhile.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
-pub(super) struct Roster {
+pub(super) struct Membership {
     me: Peer,
     council: Option<Council>,
     /// Standing in effect.
@@ -62,7 +62,7 @@ pub(super) enum Before {
     Others,
 }
 
-impl Roster {
+impl Membership {
     pub(super) fn new(me: Peer, now: Instant) -> Self {
         Self {
             me,
@@ -91,7 +91,7 @@ impl Roster {
     }
 
     /// Reports whether limits are shared. While the standing is undecided, no request gets a slot.
-    pub(super) fn limits_are_kept(&self) -> bool {
+    pub(super) fn limits_are_shared(&self) -> bool {
         matches!(self.standing(), Standing::Undecided | Standing::Shared)
     }
 
@@ -180,7 +180,7 @@ impl Roster {
     }
 
     /// Applies the consequences of a change.
-    pub(super) fn reconsider(&mut self, shared: &Arc<Shared>, now: Instant) {
+    pub(super) fn apply_changes(&mut self, shared: &Arc<Shared>, now: Instant) {
         self.set_members(shared, now);
         let Some(council) = &mut self.council else { return };
         let before = self.standing;
@@ -376,13 +376,13 @@ impl Isolation {
     /// Updates the state and returns whether this activator is isolated. Asks the API server only if no sibling is
     /// reachable.
     pub(super) fn look(&mut self, shared: &Arc<Shared>, now: Instant) -> bool {
-        let roster = shared.roster.lock();
-        let lost = roster.standing() == Standing::Shared && roster.has_lost_all();
+        let membership = shared.membership.lock();
+        let lost = membership.standing() == Standing::Shared && membership.has_lost_all();
         let Some(ask) = shared.parts.ask_api.as_ref().filter(|_| lost) else {
             *self = Self::default();
             return false;
         };
-        drop(roster);
+        drop(membership);
         if self.answered.swap(false, Ordering::Relaxed) {
             self.since = None;
         }

@@ -3,7 +3,7 @@
 //! The autoscaler rewrites the endpoints of each workload's Service, at 220 writes a second. Ten thousand workloads
 //! take 45 seconds, which would be too long a pause for ten workloads. So the activator waits until no slice lists its
 //! address, and then [`FOLLOWED_WITHIN`] longer, until the nodes have applied the change. It stops waiting if no
-//! address was removed for [`PATIENCE`], because then nothing seems to remove addresses, and after [`DEPARTURE_MAX`] in
+//! address was removed for [`PATIENCE`], because then nothing seems to remove addresses, and after [`WAIT_MAX`] in
 //! any case.
 //!
 //! If its address is the only one and no other activator is ready, nothing can take over and the activator does not
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Longest wait.
-const DEPARTURE_MAX: Duration = Duration::from_secs(180);
+const WAIT_MAX: Duration = Duration::from_secs(180);
 /// Longest time without progress.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Time that nodes need to apply the last change.
@@ -25,13 +25,13 @@ const LOOK: Duration = Duration::from_millis(100);
 /// could take over.
 ///
 /// Cancel safe.
-pub(crate) async fn led_elsewhere(left: impl Fn() -> usize) {
+pub(crate) async fn wait_until_removed_from_endpoints(left: impl Fn() -> usize) {
     let begun = Instant::now();
     let (mut least, mut since) = (left(), begun);
     if least == 0 {
         return;
     }
-    while begun.elapsed() < DEPARTURE_MAX {
+    while begun.elapsed() < WAIT_MAX {
         sleep(LOOK).await;
         let now = left();
         if now == 0 {
@@ -54,21 +54,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_activator_serves_until_its_clients_are_led_elsewhere() {
         let begun = Instant::now();
-        led_elsewhere(|| 0).await;
+        wait_until_removed_from_endpoints(|| 0).await;
         assert_eq!(begun.elapsed(), Duration::ZERO, "nobody is led here");
 
         let begun = Instant::now();
-        led_elsewhere(|| 10_000_usize.saturating_sub(220 * begun.elapsed().as_secs() as usize)).await;
+        wait_until_removed_from_endpoints(|| 10_000_usize.saturating_sub(220 * begun.elapsed().as_secs() as usize))
+            .await;
         let took = begun.elapsed();
         assert!(took >= Duration::from_secs(46) && took < Duration::from_secs(48), "{took:?}");
 
         let begun = Instant::now();
-        led_elsewhere(|| 7).await;
+        wait_until_removed_from_endpoints(|| 7).await;
         let took = begun.elapsed();
         assert!(took >= PATIENCE && took < PATIENCE + Duration::from_secs(1), "nobody takes it out: {took:?}");
 
         let begun = Instant::now();
-        led_elsewhere(|| 10_000 - begun.elapsed().as_secs() as usize).await;
-        assert!(begun.elapsed() < DEPARTURE_MAX + Duration::from_secs(1), "{:?}", begun.elapsed());
+        wait_until_removed_from_endpoints(|| 10_000 - begun.elapsed().as_secs() as usize).await;
+        assert!(begun.elapsed() < WAIT_MAX + Duration::from_secs(1), "{:?}", begun.elapsed());
     }
 }

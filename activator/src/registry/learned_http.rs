@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// HTTP version that the pods of a port were found to speak, if it differs from the assumption.
 #[derive(Debug, Default)]
-pub(crate) struct PortHttp(AtomicU8);
+pub(crate) struct LearnedHttp(AtomicU8);
 
-impl PortHttp {
+impl LearnedHttp {
     fn get(&self) -> Option<Protocol> {
         match self.0.load(Ordering::Relaxed) {
             1 => Some(Protocol::Http1),
@@ -92,7 +92,7 @@ impl Revision {
         }
     }
 
-    fn learned<'a>(&'a self, port: Option<&'a WorkloadPort>) -> &'a PortHttp {
+    fn learned<'a>(&'a self, port: Option<&'a WorkloadPort>) -> &'a LearnedHttp {
         port.map_or(&self.learned, |port| &port.learned)
     }
 }
