@@ -9,7 +9,7 @@ use super::link::Link;
 use super::session::Session;
 use super::{Shared, now};
 use crate::discovery::Activators;
-use activator_core::holders::standing::{Contact, Council, Says, Siblings, Standing};
+use activator_core::holders::standing::{Contact, SharingDecider, SharingReport, Siblings, Standing};
 use activator_core::holders::{DEAD_AFTER, Input, Peer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 
 pub(super) struct Membership {
     me: Peer,
-    council: Option<Council>,
+    decider: Option<SharingDecider>,
     /// Standing in effect.
     standing: Standing,
     siblings: Siblings,
@@ -45,7 +45,7 @@ pub(super) struct Membership {
     members_since: Instant,
     pods_known_since: Instant,
     alone_since: Instant,
-    told: Says,
+    told: SharingReport,
     pub(super) leaving: bool,
     pub(super) cut_off: bool,
     has_ended: bool,
@@ -66,7 +66,7 @@ impl Membership {
     pub(super) fn new(me: Peer, now: Instant) -> Self {
         Self {
             me,
-            council: None,
+            decider: None,
             standing: Standing::Divided,
             siblings: Siblings::default(),
             endpoints: BTreeMap::new(),
@@ -79,7 +79,7 @@ impl Membership {
             members_since: now,
             pods_known_since: now,
             alone_since: now,
-            told: Says::default(),
+            told: SharingReport::default(),
             leaving: false,
             cut_off: false,
             has_ended: false,
@@ -109,8 +109,8 @@ impl Membership {
         let (known, sessions) = (&self.siblings.known, &self.sessions);
         self.siblings.contacts.retain(|peer, _| known.contains(peer) || sessions.contains_key(peer));
         self.pauses.retain(|peer, _| known.contains(peer));
-        if self.council.is_none() {
-            self.council = Some(Council::new(self.me.clone(), now()));
+        if self.decider.is_none() {
+            self.decider = Some(SharingDecider::new(self.me.clone(), now()));
         }
     }
 
@@ -142,15 +142,15 @@ impl Membership {
         self.sessions.insert(peer.clone(), session.clone());
         shared.sessions.store(Arc::new(self.sessions.clone()));
         shared.change_peers(|peers| peers.connected(peer, now()));
-        self.siblings.contacts.insert(peer.clone(), Contact::Session(Says::default()));
-        session.send_says(self.told);
+        self.siblings.contacts.insert(peer.clone(), Contact::Session(SharingReport::default()));
+        session.send_report(self.told);
         true
     }
 
     /// Records the standing that a sibling reported.
-    pub(super) fn said(&mut self, session: &Arc<Session>, says: Says) {
+    pub(super) fn said(&mut self, session: &Arc<Session>, report: SharingReport) {
         if self.is_present(session) {
-            self.siblings.contacts.insert(session.peer.clone(), Contact::Session(says));
+            self.siblings.contacts.insert(session.peer.clone(), Contact::Session(report));
         }
     }
 
@@ -182,21 +182,21 @@ impl Membership {
     /// Applies the consequences of a change.
     pub(super) fn apply_changes(&mut self, shared: &Arc<Shared>, now: Instant) {
         self.set_members(shared, now);
-        let Some(council) = &mut self.council else { return };
+        let Some(decider) = &mut self.decider else { return };
         let before = self.standing;
         let held_alone = || shared.all().iter().all(|link| link.is_alone(shared));
-        let after = council.judge(&self.siblings, held_alone, now);
-        let says = council.says(&self.siblings, now);
+        let after = decider.judge(&self.siblings, held_alone, now);
+        let report = decider.report(&self.siblings, now);
         if before != after {
-            let foreign: Vec<&str> = council.foreign(&self.siblings, now).map(Peer::as_str).collect();
+            let foreign: Vec<&str> = decider.foreign(&self.siblings, now).map(Peer::as_str).collect();
             let siblings = self.siblings.listed.iter().filter(|peer| **peer != self.me).count();
             tracing::info!(?before, standing = ?after, siblings, ?foreign, "pods with a hard limit");
             self.standing = after;
             self.change(shared, before, after, now);
         }
-        if says != self.told {
-            self.told = says;
-            self.sessions.values().for_each(|session| session.send_says(says));
+        if report != self.told {
+            self.told = report;
+            self.sessions.values().for_each(|session| session.send_report(report));
         }
         if after == Standing::Shared {
             self.connect_links(shared);
@@ -271,7 +271,8 @@ impl Membership {
     /// Connects links to all siblings that share as well, after those have been told that this activator shares.
     fn connect_links(&mut self, shared: &Arc<Shared>) {
         for (peer, session) in &self.sessions {
-            let shares = matches!(self.siblings.contacts.get(peer), Some(Contact::Session(Says { shares: true, .. })));
+            let shares =
+                matches!(self.siblings.contacts.get(peer), Some(Contact::Session(SharingReport { shares: true, .. })));
             if shares && self.connected.insert(peer.clone()) {
                 shared.tell_all(&Input::Connected(peer.clone()));
                 session.connect();
@@ -353,7 +354,7 @@ impl Membership {
     /// Reports whether no tick is needed: this activator is alone, or knows no other.
     pub(super) fn is_quiet(&self) -> bool {
         let only = self.siblings.known.iter().all(|peer| *peer == self.me);
-        let is_alone = self.standing() == Standing::Alone || self.council.is_none();
+        let is_alone = self.standing() == Standing::Alone || self.decider.is_none();
         only && is_alone && self.sessions.is_empty() && self.parted.is_empty()
     }
 

@@ -7,7 +7,7 @@
 use super::security::{Io, ProofError};
 use super::{Shared, now};
 use activator_core::holders::session::{FRAME_MAX, Frame, Hello, SessionError, VERSION};
-use activator_core::holders::standing::Says;
+use activator_core::holders::standing::SharingReport;
 use activator_core::holders::{Beat, Message, Peer, Running, message};
 use activator_net::{Duplex, accept};
 use bytes::Bytes;
@@ -94,8 +94,8 @@ impl Session {
         self.send(Outgoing::Frame(Frame::Beat(beat)));
     }
 
-    pub(super) fn send_says(&self, says: Says) {
-        self.send(Outgoing::Frame(Frame::Says(says)));
+    pub(super) fn send_report(&self, report: SharingReport) {
+        self.send(Outgoing::Frame(Frame::Report(report)));
     }
 
     pub(super) fn send_holder(&self, key: &RevisionKey, message: Message) {
@@ -254,7 +254,7 @@ async fn read(
     while let Some(bytes) = stream.next().await {
         match Frame::decode(&bytes?)? {
             Some(Frame::Beat(beat)) => shared.change_peers(|peers| peers.received(&session.peer, beat, now())),
-            Some(Frame::Says(says)) => shared.with_membership(|membership, _| membership.said(session, says)),
+            Some(Frame::Report(report)) => shared.with_membership(|membership, _| membership.said(session, report)),
             Some(Frame::Holder(bytes)) => {
                 // The sender knows that this side shares, but not all links here may know yet.
                 connected.wait_for(|connected| *connected).await.map_err(|_| Broken::Ended)?;
@@ -302,8 +302,8 @@ mod tests {
     fn in_touch(shared: &Arc<Shared>) -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
         let (session, outgoing) = session();
         assert!(shared.with_membership(|membership, _| membership.opened(shared, &session)));
-        let says = Says { foreign: false, complete: true, shares: true };
-        shared.with_membership(|membership, _| membership.said(&session, says));
+        let report = SharingReport { foreign: false, complete: true, shares: true };
+        shared.with_membership(|membership, _| membership.said(&session, report));
         assert_eq!(shared.membership.lock().standing(), Standing::Shared);
         (session, outgoing)
     }

@@ -18,7 +18,7 @@
 //! the same way.
 //!
 //! ```text
-//! Idle --enter--> Owed --signal()/report()--> Sending --confirm--> Sent --zero window--> Idle
+//! Idle --enter--> Due --signal()/report()--> Sending --confirm--> Sent --zero window--> Idle
 //!                  ^---------- dropped ----------'
 //! ```
 //!
@@ -89,7 +89,7 @@ enum Discount {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SignalState {
-    Owed,
+    Due,
     Sending,
     Sent,
 }
@@ -146,7 +146,7 @@ impl RevisionStats {
                 stats.enter(now);
                 inner.state = State::Tracked(Tracked {
                     stats,
-                    signal: SignalState::Owed,
+                    signal: SignalState::Due,
                     discount: Discount::None,
                     first_window_over: false,
                 });
@@ -237,7 +237,7 @@ impl RevisionStats {
 
 impl Tracked {
     fn take_signal(&mut self, stats: &Arc<RevisionStats>, life: u64) -> Option<Signal> {
-        (self.signal == SignalState::Owed).then(|| {
+        (self.signal == SignalState::Due).then(|| {
             self.signal = SignalState::Sending;
             Signal { stats: Arc::clone(stats), life, confirmed: false }
         })
@@ -257,7 +257,7 @@ impl Drop for Signal {
         let same_life = inner.life == self.life;
         let State::Tracked(tracked) = &mut inner.state else { return };
         if same_life && tracked.signal == SignalState::Sending {
-            tracked.signal = if self.confirmed { SignalState::Sent } else { SignalState::Owed };
+            tracked.signal = if self.confirmed { SignalState::Sent } else { SignalState::Due };
             // A signal that was not sent needs no discount. If a report has already discounted it, the repeated signal
             // makes up for that.
             if !self.confirmed {

@@ -90,7 +90,7 @@ impl Peers {
     }
 
     /// Records that anything was received on the session.
-    pub fn heard_of(&mut self, peer: &Peer, now: Instant) {
+    pub fn record_received(&mut self, peer: &Peer, now: Instant) {
         if let Some(contact) = self.peers.get_mut(peer).filter(|contact| contact.connected) {
             contact.heard = Some(now);
         }
@@ -98,7 +98,7 @@ impl Peers {
 
     /// Records a received beat.
     pub fn received(&mut self, peer: &Peer, beat: Beat, now: Instant) {
-        self.heard_of(peer, now);
+        self.record_received(peer, now);
         let epoch = self.epoch;
         if let Some(contact) = self.peers.get_mut(peer).filter(|contact| contact.connected) {
             contact.latest = contact.latest.max(Some(beat.sent_us));

@@ -7,7 +7,7 @@
 use prost::Message as _;
 
 use super::Beat;
-use super::standing::Says;
+use super::standing::SharingReport;
 
 /// Version of the protocol. Sessions of different versions are not opened.
 pub const VERSION: u32 = 1;
@@ -27,7 +27,7 @@ pub enum Frame {
     Beat(Beat),
     /// State of the sender from now on.
     #[prost(message, tag = "3")]
-    Says(Says),
+    Report(SharingReport),
     /// Message about one workload: [`super::message::encode`].
     #[prost(bytes, tag = "4")]
     Holder(Vec<u8>),
@@ -99,7 +99,11 @@ mod tests {
             (any::<u32>(), ".{0,20}", prop::option::of(".{0,20}"), ".{0,20}")
                 .prop_map(|(version, from, token, key)| Frame::Hello(Hello { version, from, token, key })),
             any::<(u64, Option<u64>)>().prop_map(|(sent_us, echo_us)| Frame::Beat(Beat { sent_us, echo_us })),
-            any::<[bool; 3]>().prop_map(|[foreign, complete, shares]| Frame::Says(Says { foreign, complete, shares })),
+            any::<[bool; 3]>().prop_map(|[foreign, complete, shares]| Frame::Report(SharingReport {
+                foreign,
+                complete,
+                shares
+            })),
             prop::collection::vec(any::<u8>(), 0..40).prop_map(Frame::Holder),
         ]
     }

@@ -64,7 +64,7 @@ pub enum Standing {
 
 /// State that an activator reports to its siblings.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
-pub struct Says {
+pub struct SharingReport {
     /// True if its list contains a foreign activator.
     #[prost(bool, tag = "1")]
     pub foreign: bool,
@@ -84,7 +84,7 @@ pub enum Contact {
     /// The sibling responds, but does not speak this protocol.
     Foreign,
     /// There is a session, on which it last reported this.
-    Session(Says),
+    Session(SharingReport),
 }
 
 /// Knowledge about all siblings.
@@ -102,7 +102,7 @@ pub struct Siblings {
 
 /// State machine that decides the standing.
 #[derive(Clone, Debug)]
-pub struct Council {
+pub struct SharingDecider {
     me: Peer,
     standing: Standing,
     began: Instant,
@@ -124,15 +124,15 @@ impl Siblings {
         self.known.len() == 1 && self.known.contains(me)
     }
 
-    fn said(&self) -> impl Iterator<Item = Says> {
+    fn reports(&self) -> impl Iterator<Item = SharingReport> {
         self.contacts.values().filter_map(|contact| match contact {
-            Contact::Session(says) => Some(*says),
+            Contact::Session(report) => Some(*report),
             Contact::Unknown | Contact::Foreign => None,
         })
     }
 }
 
-impl Council {
+impl SharingDecider {
     /// Creates the state of a process that started at `now` with a known list of activators.
     pub fn new(me: Peer, now: Instant) -> Self {
         Self {
@@ -146,8 +146,8 @@ impl Council {
     }
 
     /// Returns the report for the siblings.
-    pub fn says(&self, siblings: &Siblings, now: Instant) -> Says {
-        Says {
+    pub fn report(&self, siblings: &Siblings, now: Instant) -> SharingReport {
+        SharingReport {
             foreign: self.foreign(siblings, now).next().is_some(),
             complete: siblings.others(&self.me).all(|(_, contact)| matches!(contact, Contact::Session(_))),
             shares: self.standing == Standing::Shared,
@@ -169,14 +169,14 @@ impl Council {
     pub fn judge(&mut self, siblings: &Siblings, held_alone: impl FnOnce() -> bool, now: Instant) -> Standing {
         self.meet(siblings, now);
         let others = || siblings.others(&self.me).map(|(_, contact)| contact);
-        let only = others().next().is_none() && siblings.said().next().is_none();
+        let only = others().next().is_none() && siblings.reports().next().is_none();
         let is_known = siblings.knows_nobody_but(&self.me) || siblings.listed.contains(&self.me);
         self.only_since = (only && is_known).then(|| self.only_since.unwrap_or(now));
         self.others_since = others().next().map(|_| self.others_since.unwrap_or(now));
-        let met_one = |contact| matches!(contact, Contact::Session(Says { foreign: true, .. }));
+        let met_one = |contact| matches!(contact, Contact::Session(SharingReport { foreign: true, .. }));
         let foreign = others().any(met_one) || self.foreign(siblings, now).next().is_some();
         let all_complete = || {
-            let complete = |contact| matches!(contact, Contact::Session(Says { complete: true, .. }));
+            let complete = |contact| matches!(contact, Contact::Session(SharingReport { complete: true, .. }));
             others().next().is_some() && others().all(complete)
         };
         let only_one = only && siblings.shows_leaving && siblings.knows_nobody_but(&self.me);
@@ -187,7 +187,7 @@ impl Council {
             _ if foreign => Standing::Divided,
             Standing::Shared if only_for(ALONE_AFTER) && held_alone() => Standing::Alone,
             Standing::Shared => Standing::Shared,
-            _ if all_complete() || siblings.said().any(|says| says.shares) => Standing::Shared,
+            _ if all_complete() || siblings.reports().any(|report| report.shares) => Standing::Shared,
             Standing::Alone if !self.others_since.is_some_and(long) => Standing::Alone,
             Standing::Undecided if only_one => Standing::Alone,
             _ if only_for(ALONE_AFTER) => Standing::Alone,
@@ -218,10 +218,10 @@ mod tests {
         Instant::now()
     }
 
-    const COMPLETE: Contact = Contact::Session(Says { foreign: false, complete: true, shares: false });
-    const PARTIAL: Contact = Contact::Session(Says { foreign: false, complete: false, shares: false });
-    const SHARES: Contact = Contact::Session(Says { foreign: false, complete: false, shares: true });
-    const MET_ONE: Contact = Contact::Session(Says { foreign: true, complete: false, shares: false });
+    const COMPLETE: Contact = Contact::Session(SharingReport { foreign: false, complete: true, shares: false });
+    const PARTIAL: Contact = Contact::Session(SharingReport { foreign: false, complete: false, shares: false });
+    const SHARES: Contact = Contact::Session(SharingReport { foreign: false, complete: false, shares: true });
+    const MET_ONE: Contact = Contact::Session(SharingReport { foreign: true, complete: false, shares: false });
 
     fn siblings(listed: &[&str], contacts: &[(&str, Contact)]) -> Siblings {
         let listed: BTreeSet<Peer> = listed.iter().map(|name| Peer::from(*name)).collect();
@@ -234,23 +234,23 @@ mod tests {
     }
 
     struct Case {
-        council: Council,
+        decider: SharingDecider,
         start: Instant,
     }
 
     impl Case {
         fn new() -> Self {
             let start = origin();
-            Self { council: Council::new("a".into(), start), start }
+            Self { decider: SharingDecider::new("a".into(), start), start }
         }
 
         fn judge(&mut self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> Standing {
             let now = self.start + Duration::from_millis(ms);
-            self.council.judge(&siblings(listed, contacts), || true, now)
+            self.decider.judge(&siblings(listed, contacts), || true, now)
         }
 
-        fn says(&self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> Says {
-            self.council.says(&siblings(listed, contacts), self.start + Duration::from_millis(ms))
+        fn report(&self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> SharingReport {
+            self.decider.report(&siblings(listed, contacts), self.start + Duration::from_millis(ms))
         }
     }
 
@@ -263,14 +263,14 @@ mod tests {
             let known = known.iter().map(|name| Peer::from(*name)).collect();
             Siblings { known, shows_leaving: true, ..siblings(ready, &[]) }
         };
-        let mut judge = |siblings: &Siblings| case.council.judge(siblings, || true, case.start);
+        let mut judge = |siblings: &Siblings| case.decider.judge(siblings, || true, case.start);
         assert_eq!(judge(&listed(&[], &[])), Standing::Undecided, "it stands in no list yet");
         assert_eq!(judge(&listed(&[], &["b"])), Standing::Undecided);
         assert_eq!(judge(&listed(&["a"], &["a", "b"])), Standing::Undecided);
         assert_eq!(judge(&listed(&[], &["a"])), Standing::Alone);
         let mut unready = Case::new();
         let known = Siblings { shows_leaving: false, ..listed(&[], &["a"]) };
-        let mut judge = |ms| unready.council.judge(&known, || true, unready.start + Duration::from_millis(ms));
+        let mut judge = |ms| unready.decider.judge(&known, || true, unready.start + Duration::from_millis(ms));
         assert_eq!([judge(0), judge(999), judge(1000)], [Standing::Undecided, Standing::Undecided, Standing::Alone]);
     }
 
@@ -283,9 +283,9 @@ mod tests {
         assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), Standing::Shared);
         assert_eq!(case.judge(10, &listed, &[("b", COMPLETE)]), Standing::Shared);
         assert_eq!(case.judge(3009, &listed, &[("b", COMPLETE)]), Standing::Shared);
-        assert!(!case.says(3009, &listed, &[("b", COMPLETE)]).foreign);
+        assert!(!case.report(3009, &listed, &[("b", COMPLETE)]).foreign);
         assert_eq!(case.judge(3010, &listed, &[("b", COMPLETE)]), Standing::Divided);
-        assert!(case.says(3010, &listed, &[("b", COMPLETE)]).foreign);
+        assert!(case.report(3010, &listed, &[("b", COMPLETE)]).foreign);
         assert_eq!(case.judge(3020, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), Standing::Shared);
         assert_eq!(case.judge(9000, &listed, &[]), Standing::Shared);
     }
@@ -329,11 +329,11 @@ mod tests {
     fn beside_a_foreign_one_pods_are_divided() {
         let mut case = Case::new();
         assert_eq!(case.judge(0, &["a", "b"], &[("b", Contact::Foreign)]), Standing::Divided);
-        assert!(case.says(0, &["a", "b"], &[("b", Contact::Foreign)]).foreign);
+        assert!(case.report(0, &["a", "b"], &[("b", Contact::Foreign)]).foreign);
         assert_eq!(case.judge(10, &["a", "c"], &[("b", Contact::Foreign), ("c", COMPLETE)]), Standing::Shared);
         assert_eq!(case.judge(20, &["a", "c"], &[("c", MET_ONE)]), Standing::Divided);
-        let own = case.says(20, &["a", "c"], &[("c", MET_ONE)]);
-        assert_eq!(own, Says { foreign: false, complete: true, shares: false }, "it has not met one itself");
+        let own = case.report(20, &["a", "c"], &[("c", MET_ONE)]);
+        assert_eq!(own, SharingReport { foreign: false, complete: true, shares: false }, "it has not met one itself");
         assert_eq!(case.judge(30, &["a", "c"], &[("c", COMPLETE)]), Standing::Shared);
     }
 
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), Standing::Shared);
         assert_eq!(case.judge(10, &["a"], &[]), Standing::Shared);
         let now = case.start + Duration::from_millis(2000);
-        assert_eq!(case.council.judge(&siblings(&["a"], &[]), || false, now), Standing::Shared);
+        assert_eq!(case.decider.judge(&siblings(&["a"], &[]), || false, now), Standing::Shared);
         assert_eq!(case.judge(2001, &["a"], &[]), Standing::Alone);
         assert_eq!(case.judge(2002, &["a", "b"], &[]), Standing::Alone, "it has not answered yet");
         assert_eq!(case.judge(3002, &["a", "b"], &[]), Standing::Divided, "it may have begun to send");

@@ -71,7 +71,7 @@ impl World {
         match wire {
             Wire::Beat(beat) => self.activators[to].peers.received(&name(from), beat, now),
             Wire::Holder(message) => {
-                self.activators[to].peers.heard_of(&name(from), now);
+                self.activators[to].peers.record_received(&name(from), now);
                 self.feed(to, Input::Received { from: name(from), message });
             }
         }

@@ -37,7 +37,7 @@ impl Holding {
         let Some((number, lots)) = self.siblings.get_mut(to).and_then(|sibling| sibling.deferred.take()) else {
             return;
         };
-        self.stand_by(lots);
+        self.release_lots(lots);
         if lots.meets(self.mine()) {
             (self.retry_at, self.new) = (now + RETRY_AFTER, false);
         }
@@ -52,7 +52,7 @@ impl Holding {
     }
 
     /// Stops holding or gathering these lots. Former confirmations of them become void.
-    pub(super) fn stand_by(&mut self, lots: Lots) {
+    pub(super) fn release_lots(&mut self, lots: Lots) {
         (self.held, self.gathering) = (self.held.without(lots), self.gathering.without(lots));
         for sibling in self.siblings.values_mut() {
             sibling.confirmed = sibling.confirmed.without(lots);

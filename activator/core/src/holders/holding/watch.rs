@@ -78,8 +78,8 @@ impl Holding {
         let is_gone = |since: Instant| now.saturating_duration_since(since) >= GONE_AFTER;
         let gone = if self.empty_since.is_some_and(is_gone) { Lots::ALL } else { Lots::NONE };
         let mine = if self.stopped { Lots::NONE } else { self.mine() };
-        self.stand_by(gone.and(self.gathering.without(mine)));
-        self.bury(mine, peers, now);
+        self.release_lots(gone.and(self.gathering.without(mine)));
+        self.forget_dead(mine, peers, now);
         let wanted = mine.without(self.held).without(self.gathering);
         if !wanted.is_empty() && !self.is_empty() && now >= self.retry_at && self.may_gather(peers, now) {
             self.gathering = self.gathering.and(wanted);
@@ -90,7 +90,7 @@ impl Holding {
     }
 
     /// Forgets requests of dead activators, and removes activators that have been gone for long.
-    fn bury(&mut self, mine: Lots, peers: &Peers, now: Instant) {
+    fn forget_dead(&mut self, mine: Lots, peers: &Peers, now: Instant) {
         let dead = self.siblings.iter().filter(|(peer, sibling)| self.is_dead(peer, sibling, peers, now));
         for peer in dead.map(|(peer, _)| peer.clone()).collect::<Vec<_>>() {
             let Some(sibling) = self.siblings.get_mut(&peer) else { continue };
@@ -128,7 +128,7 @@ impl Holding {
         if lots.is_empty() {
             return;
         }
-        self.stand_by(lots);
+        self.release_lots(lots);
         self.apply(pods);
         let running = pods.running(Lots::NONE).keys().fold(Lots::NONE, |all, pod| all.and(Lots::of(pod)));
         let cut = running.within(lots);
