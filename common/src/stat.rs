@@ -62,7 +62,7 @@ pub struct Seen {
     pub held: u32,
     /// Wakes that ended, successfully or not; at most [`WAKES_MAX`].
     #[prost(message, repeated, tag = "2")]
-    pub wakes: Vec<SeenWake>,
+    pub wakes: Vec<ObservedWake>,
     /// Service ports of unknown protocol on which a connection ended without sending a byte while the workload was at
     /// zero.
     #[prost(uint32, repeated, tag = "10")]
@@ -74,7 +74,7 @@ pub struct Seen {
 
 /// One scale from zero, as observed by the activator that responded first. Its phases add up to its duration.
 #[derive(Clone, PartialEq, Message)]
-pub struct SeenWake {
+pub struct ObservedWake {
     /// Milliseconds between the end of the wake and the report.
     #[prost(uint32, tag = "1")]
     pub ended_ms_ago: u32,

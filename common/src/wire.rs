@@ -43,7 +43,7 @@ pub fn decode_stat(bytes: &[u8]) -> Result<Stat, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::{Seen, SeenWake};
+    use crate::stat::{ObservedWake, Seen};
     use proptest::prelude::*;
 
     fn sample() -> WireStatMessages {
@@ -93,7 +93,7 @@ mod tests {
         }
         let [mut message] = <[_; 1]>::try_from(sample().messages).expect("one");
         let plain = message.encode_to_vec();
-        let wake = SeenWake { start_us: 5_000, failed: "timeout".into(), ..SeenWake::default() };
+        let wake = ObservedWake { start_us: 5_000, failed: "timeout".into(), ..ObservedWake::default() };
         message.seen =
             Some(Box::new(Seen { held: 7, wakes: vec![wake], silent: vec![25], pod_speaks_first: vec![3306] }));
         let bytes = message.encode_to_vec();

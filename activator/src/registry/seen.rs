@@ -7,7 +7,7 @@
 //! A failed wake is recorded with its reason, once for all requests that waited for it ([`QUIET`]).
 
 use crate::metrics::cold_start::ColdStart;
-use common::stat::{Seen, SeenWake, WAKES_MAX};
+use common::stat::{ObservedWake, Seen, WAKES_MAX};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct SeenHere(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    ended: VecDeque<(Instant, SeenWake)>,
+    ended: VecDeque<(Instant, ObservedWake)>,
     failed: Option<Instant>,
     /// Number of requests that were waiting at the last report.
     waiting: u32,
@@ -37,12 +37,12 @@ impl SeenHere {
     /// Records a wake that ended with a response.
     pub(super) fn answered(&self, cold: &ColdStart) {
         let phases = cold.phases();
-        let wake = SeenWake {
+        let wake = ObservedWake {
             signal_us: micros(phases.signal),
             start_us: micros(phases.scale),
             probe_us: micros(phases.probe),
             forward_us: micros(phases.release + phases.answer),
-            ..SeenWake::default()
+            ..ObservedWake::default()
         };
         self.0.lock().end(cold.first_byte, wake);
     }
@@ -66,12 +66,12 @@ impl SeenHere {
         }
         let signalled = signalled.unwrap_or(received).clamp(received, now.max(received));
         let known = address_known.filter(|at| *at >= received).unwrap_or(now).clamp(signalled, now.max(signalled));
-        let wake = SeenWake {
+        let wake = ObservedWake {
             signal_us: micros(signalled - received),
             start_us: micros(known - signalled),
             probe_us: micros(now.saturating_duration_since(known)),
             failed: reason[..end].to_owned(),
-            ..SeenWake::default()
+            ..ObservedWake::default()
         };
         state.end(now, wake);
     }
@@ -97,13 +97,13 @@ impl SeenHere {
             return None;
         }
         let ago = |at| u32::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u32::MAX);
-        let wakes = state.ended.drain(..).map(|(at, wake)| SeenWake { ended_ms_ago: ago(at), ..wake });
+        let wakes = state.ended.drain(..).map(|(at, wake)| ObservedWake { ended_ms_ago: ago(at), ..wake });
         Some(Box::new(Seen { held, wakes: wakes.collect(), silent, pod_speaks_first }))
     }
 }
 
 impl State {
-    fn end(&mut self, at: Instant, wake: SeenWake) {
+    fn end(&mut self, at: Instant, wake: ObservedWake) {
         if self.ended.len() == WAKES_MAX {
             self.ended.pop_front();
         }
@@ -148,13 +148,13 @@ mod tests {
         }
         let at = |ms| start + Duration::from_millis(ms);
         let told = seen.take(0, 0, at(1012)).expect("wakes");
-        let expected = SeenWake {
+        let expected = ObservedWake {
             ended_ms_ago: 1000,
             signal_us: 1000,
             start_us: 4000,
             probe_us: 4000,
             forward_us: 3000,
-            ..SeenWake::default()
+            ..ObservedWake::default()
         };
         assert_eq!(told.wakes, vec![expected; WAKES_MAX]);
         assert_eq!(seen.take(0, 0, at(2000)), None);

@@ -47,9 +47,9 @@ impl Failure for Error {
         matches!(self, Self::Write(error) if error.is_conflict())
     }
 
-    fn is_early(&self) -> bool {
+    fn is_temporary(&self) -> bool {
         match self {
-            Self::Write(error) => error.is_early(),
+            Self::Write(error) => error.is_temporary(),
             Self::Target(error) => matches!(error, TargetError::NotListed(_)),
         }
     }

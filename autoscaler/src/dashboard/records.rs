@@ -148,7 +148,7 @@ pub(super) fn time(secs: i64) -> String {
 mod tests {
     use super::super::ring::{SAMPLES_MAX, STEP};
     use super::*;
-    use common::stat::SeenWake;
+    use common::stat::ObservedWake;
 
     fn records() -> (Records, RevisionKey) {
         (Records::new(Clock::starting_at(Timestamp::from_secs(1_000_000))), RevisionKey::new("ns", "app"))
@@ -167,7 +167,7 @@ mod tests {
         records.measured(&key, &stat(0.0, 0));
         sample(Scale::default());
         records.measured(&key, &Stat::default());
-        let apart = (0..99).map(|n| SeenWake { ended_ms_ago: 10_000 * (99 - n), ..SeenWake::default() });
+        let apart = (0..99).map(|n| ObservedWake { ended_ms_ago: 10_000 * (99 - n), ..ObservedWake::default() });
         records.seen(&key, &Seen { held: 3, wakes: apart.collect(), ..Seen::default() });
         assert_eq!(records.with(&key, |record| record.ring.rates(records.now()).held), Some(3));
         let wakes = records.with(&key, |record| record.wakes.iter().count());

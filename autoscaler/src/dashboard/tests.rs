@@ -14,7 +14,7 @@ use crate::scale::multiscaler::Sources;
 use crate::scale::{Deciders, Initial, LoadObserver, PodSet, Pods, Requests};
 use bytes::Bytes;
 use common::RevisionKey;
-use common::stat::{Seen, SeenWake, Stat};
+use common::stat::{ObservedWake, Seen, Stat};
 use common::time::Timestamp;
 use common_api::zeroscaler::conditions::{self, ACTIVE, ConditionStatus, READY, Said};
 use common_api::zeroscaler::{PodCounts, State, ZeroScalerStatus};
@@ -317,7 +317,7 @@ async fn a_list_one_workload_and_what_is_not_there() {
     for name in ["a", "b"] {
         replica.decides(name);
     }
-    let wake = SeenWake { start_us: 2_000_000, probe_us: 500_000, ..SeenWake::default() };
+    let wake = ObservedWake { start_us: 2_000_000, probe_us: 500_000, ..ObservedWake::default() };
     replica.records.seen(&key("a"), &Seen { held: 4, wakes: vec![wake], ..Seen::default() });
     replica.records.measured(&key("b"), &Stat { average_concurrent_requests: 3.0, ..Stat::default() });
 
@@ -503,7 +503,7 @@ async fn any_replica_shows_all() {
     for replica in [&first, &second] {
         of(replica).iter().for_each(|name| replica.decides(name));
     }
-    second.records.seen(&key(&seconds[0]), &Seen { wakes: vec![SeenWake::default()], ..Seen::default() });
+    second.records.seen(&key(&seconds[0]), &Seen { wakes: vec![ObservedWake::default()], ..Seen::default() });
 
     let theirs = |list: &Value| {
         let rows = list["workloads"].as_array().cloned().unwrap_or_default();

@@ -9,7 +9,7 @@
 //! | probe | a probe of it passes |
 //! | forward | its response begins |
 
-use common::stat::SeenWake;
+use common::stat::ObservedWake;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Wakes {
     }
 
     /// Records an activator's report of a wake, received at `now_ms`.
-    pub(super) fn seen(&mut self, wake: &SeenWake, now_ms: i64) {
+    pub(super) fn seen(&mut self, wake: &ObservedWake, now_ms: i64) {
         let micros =
             [wake.signal_us, wake.start_us, wake.probe_us, wake.forward_us].map(|micros| micros.min(LONGEST_US));
         let [signal, start, probe, forward] = micros.map(|micros| Duration::from_micros(micros).as_secs_f32());
@@ -148,14 +148,14 @@ impl Wake {
 mod tests {
     use super::*;
 
-    fn seen(start_us: u64) -> SeenWake {
-        SeenWake {
+    fn seen(start_us: u64) -> ObservedWake {
+        ObservedWake {
             ended_ms_ago: 400,
             signal_us: 1_000,
             start_us,
             probe_us: 200_000,
             forward_us: 9_000,
-            ..SeenWake::default()
+            ..ObservedWake::default()
         }
     }
 
@@ -188,10 +188,10 @@ mod tests {
     #[test]
     fn reports_of_one_wake_are_one() {
         let mut wakes = Wakes::default();
-        let failed = |ms| SeenWake { failed: "timeout".into(), ended_ms_ago: ms, ..SeenWake::default() };
+        let failed = |ms| ObservedWake { failed: "timeout".into(), ended_ms_ago: ms, ..ObservedWake::default() };
         wakes.seen(&failed(300), 1_000_000); // It timed out while others kept waiting.
         wakes.seen(&seen(500_000), 1_000_000); // From 998 890 to 999 600.
-        wakes.seen(&SeenWake { forward_us: 5_000, ..seen(500_000) }, 999_990); // Began and ended earlier.
+        wakes.seen(&ObservedWake { forward_us: 5_000, ..seen(500_000) }, 999_990); // Began and ended earlier.
         wakes.seen(&failed(0), 1_000_000);
         let [wake] = wakes.iter().collect::<Vec<_>>()[..] else { panic!("one wake: {wakes:?}") };
         assert!(wake.failed.is_none() && (wake.seconds() - 0.706).abs() < 0.0015, "{wake:?}");
@@ -207,7 +207,7 @@ mod tests {
         }
         assert_eq!(wakes.iter().count(), KEPT);
         let failed = "ä".repeat(REASON_MAX);
-        wakes.seen(&SeenWake { start_us: u64::MAX, probe_us: u64::MAX, failed, ..SeenWake::default() }, 0);
+        wakes.seen(&ObservedWake { start_us: u64::MAX, probe_us: u64::MAX, failed, ..ObservedWake::default() }, 0);
         let last = wakes.iter().next_back().expect("one");
         assert!(last.failed.as_ref().is_some_and(|reason| reason.len() <= REASON_MAX));
         assert_eq!(last.to_json()["outcome"], "failed");

@@ -108,7 +108,7 @@ impl Scaler {
         };
         let sent = self.writes.writer_of(class).write(key, &doing, patch).await;
         if to == 0
-            && let Some(over) = self.leaving.end(key, !sent.as_ref().is_err_and(WriteError::is_silence))
+            && let Some(over) = self.leaving.end(key, !sent.as_ref().is_err_and(WriteError::is_unanswered))
         {
             self.beside.look_at_path_after(key, over);
         }

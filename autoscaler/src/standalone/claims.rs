@@ -82,7 +82,7 @@ impl Claims {
     pub(crate) fn concerned_by(&self, namespace: &str, cluster_domain: &str) -> Vec<Key> {
         let is_its = |host: &HostPattern| match covered(host, cluster_domain) {
             Covered::OfNamespace(owner) | Covered::OfNamespaceIfAny(owner) => owner == namespace,
-            Covered::Free | Covered::Address | Covered::Nobodys(_) => false,
+            Covered::Free | Covered::Address | Covered::Unclaimable(_) => false,
         };
         let asks_for_its = |claim: &Claim| claim.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(is_its));
         let inner = self.inner.read();

@@ -184,7 +184,7 @@ impl FrontEnd for Workloads {
     async fn finish(&self, _: &Key, subject: Subject, outcome: Result<(), Error>) -> Result<(), Error> {
         let Subject { object, mut findings, .. } = subject;
         if let Err(error) = &outcome {
-            if error.is_early() {
+            if error.is_temporary() {
                 return outcome;
             }
             if !error.is_conflict() {

@@ -72,7 +72,7 @@ impl Condition {
     }
 
     /// Reports whether both are equal apart from their times.
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    pub fn equals_except_time(&self, other: &Self) -> bool {
         (&self.type_, &self.status, &self.severity, &self.reason, &self.message)
             == (&other.type_, &other.status, &other.severity, &other.reason, &other.message)
     }
@@ -84,9 +84,9 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
 }
 
 /// Reports whether two lists are equal apart from transition times.
-pub fn say_the_same(a: &[Condition], b: &[Condition]) -> bool {
+pub fn equal_except_times(a: &[Condition], b: &[Condition]) -> bool {
     a.len() == b.len()
-        && a.iter().all(|condition| find(b, &condition.type_).is_some_and(|c| c.says_the_same(condition)))
+        && a.iter().all(|condition| find(b, &condition.type_).is_some_and(|c| c.equals_except_time(condition)))
 }
 
 /// Sets the transition times with which conditions are written. If nothing else changed, the condition keeps the time
@@ -99,7 +99,9 @@ pub fn settle(conditions: &mut [Condition], read: &[Condition], now: Timestamp) 
     let is_past = |before: &Condition| before.changed_at().as_secs() <= now.as_secs();
     for condition in conditions {
         condition.last_transition_time = match find(read, &condition.type_) {
-            Some(before) if before.says_the_same(condition) && is_past(before) => before.last_transition_time.clone(),
+            Some(before) if before.equals_except_time(condition) && is_past(before) => {
+                before.last_transition_time.clone()
+            }
             _ => Some(to_rfc3339(Timestamp::from_secs(now.as_secs()))),
         };
     }

@@ -169,7 +169,7 @@ impl ConditionManager<'_> {
             reason: reason.to_owned(),
             message: message.to_owned(),
         };
-        if find(self.conditions, type_).is_some_and(|before| before.says_the_same(&condition)) {
+        if find(self.conditions, type_).is_some_and(|before| before.equals_except_time(&condition)) {
             return;
         }
         condition.last_transition_time = Some(to_rfc3339(self.later_than_all()));

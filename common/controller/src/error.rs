@@ -50,7 +50,7 @@ pub trait Failure: fmt::Display {
 
     /// Reports whether the error is temporary: a first list is incomplete, or a lease is about to be renewed. No status
     /// is written, because too little is known for one.
-    fn is_early(&self) -> bool;
+    fn is_temporary(&self) -> bool;
 
     /// Reports whether the error has already been reported once for all objects.
     fn is_reported(&self) -> bool;
@@ -64,7 +64,7 @@ impl WriteError {
     }
 
     /// Reports whether there was no response, so the write may still be carried out.
-    pub fn is_silence(&self) -> bool {
+    pub fn is_unanswered(&self) -> bool {
         match self {
             Self::Api { source, .. } => code(source).is_none(),
             Self::NoAnswer { .. } => true,
@@ -93,7 +93,7 @@ impl Failure for WriteError {
         }
     }
 
-    fn is_early(&self) -> bool {
+    fn is_temporary(&self) -> bool {
         matches!(self, Self::LeaseEnds)
     }
 

@@ -124,7 +124,7 @@ impl Pacing<'_> {
         tokio::select! {
             biased;
             () = patient => {}
-            () = decisions.hurried(object) => limiter.acquire(WriteClass::Wake).await,
+            () = decisions.decision_pending(object) => limiter.acquire(WriteClass::Wake).await,
         }
     }
 }

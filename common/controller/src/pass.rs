@@ -1,8 +1,8 @@
 //! Frame of every pass over an object: begins the status, reports errors, finishes and writes the status.
 //!
 //! The status is written even if the pass failed, so it contains the reason. Two kinds of errors are not reported in an
-//! event. After a conflict, the retry reads the object again. After a temporary error ([`Failure::is_early`]) no status
-//! is written either, because too little is known for one.
+//! event. After a conflict, the retry reads the object again. After a temporary error ([`Failure::is_temporary`]) no
+//! status is written either, because too little is known for one.
 
 use crate::error::{Failure, WriteError};
 use crate::recorder::Recorder;
@@ -108,7 +108,7 @@ where
         let Self { statuses, clock } = self;
         let Passed { outcome, object: latest, mut status } = passed;
         if let Err(error) = &outcome {
-            if error.is_early() {
+            if error.is_temporary() {
                 return outcome;
             }
             if !error.is_conflict() {
@@ -117,7 +117,7 @@ where
         }
         status.finish(read.status(), read.meta().generation.unwrap_or(0), clock.now());
         let written = statuses.write(&latest, status).await;
-        if let Some(error) = written.as_ref().err().filter(|error| !error.is_early()) {
+        if let Some(error) = written.as_ref().err().filter(|error| !error.is_temporary()) {
             statuses.complain(read, "UpdateFailed", error.to_string());
         }
         outcome.and(written.map_err(E::from))

@@ -77,7 +77,7 @@ struct Shared<K: Ord> {
     /// Notifies workers that serve only urgent keys.
     urgent: Notify,
     /// Notifies holders of keys that a decision about a held key has been added, so they can hurry.
-    hurried: Notify,
+    decision_pending: Notify,
 }
 
 #[derive(Debug)]
@@ -145,8 +145,8 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
     /// Creates an empty queue with this longest delay after repeated failures.
     pub fn with_backoff_max(backoff_max: Duration) -> Self {
         let state = State { waiting: Default::default(), entries: HashMap::new(), timers: BTreeSet::new(), taken: 0 };
-        let (wake, urgent, hurried) = (Notify::new(), Notify::new(), Notify::new());
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), backoff_max, wake, urgent, hurried }) }
+        let (wake, urgent, decision_pending) = (Notify::new(), Notify::new(), Notify::new());
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), backoff_max, wake, urgent, decision_pending }) }
     }
 
     /// Requests a reconcile of `key`.
@@ -155,16 +155,16 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
         if queued {
             self.shared.notify(priority);
         } else if priority == Priority::Urgent {
-            self.shared.hurried.notify_waiters();
+            self.shared.decision_pending.notify_waiters();
         }
     }
 
     /// Waits until a decision about `key` is pending while a worker holds it. Waits forever if there is none.
     ///
     /// Cancel safe.
-    pub async fn hurried(&self, key: &K) {
+    pub async fn decision_pending(&self, key: &K) {
         loop {
-            let notified = self.shared.hurried.notified();
+            let notified = self.shared.decision_pending.notified();
             tokio::pin!(notified);
             notified.as_mut().enable(); // Before the check, so that no later decision is missed.
             let waits = |entry: &Entry| entry.running && entry.again == Some(Priority::Urgent);
@@ -392,7 +392,7 @@ impl<K: Ord + Hash + Clone> Item<K> {
 
     /// Reports whether the failure should be reported: first after `quiet`, then each time the duration has doubled.
     /// Otherwise a key that fails every few seconds would fill the log.
-    pub fn is_worth_telling(&self, quiet: Duration) -> bool {
+    pub fn should_report(&self, quiet: Duration) -> bool {
         let lasted = self.failing_for();
         let mut state = self.queue.shared.state.lock();
         let Some(entry) = state.entries.get_mut(&self.key) else { return false };

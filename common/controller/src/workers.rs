@@ -54,8 +54,8 @@ impl<K: Ord + Hash + Clone + Display> Workers<K> {
         match outcome {
             Ok(Ok(Ok(()))) => return,
             Ok(Ok(Err(error))) => {
-                let is_known = error.is_conflict() || error.is_early() || error.is_reported();
-                if is_known || !item.is_worth_telling(QUIET) {
+                let is_known = error.is_conflict() || error.is_temporary() || error.is_reported();
+                if is_known || !item.should_report(QUIET) {
                     tracing::debug!(kind, %key, %error, "will be tried again");
                 } else {
                     tracing::warn!(kind, %key, %error, "could not be reconciled; will be tried again");

@@ -102,7 +102,7 @@ impl Writer<'_> {
         let outcome = timeout(within, write(BoundedApi { client: self.client.clone(), within })).await;
         let unanswered = |_| Err(WriteError::NoAnswer { doing: format!("{doing} {}", led.name()), within });
         let outcome = outcome.unwrap_or_else(unanswered);
-        if !outcome.as_ref().is_err_and(WriteError::is_silence) {
+        if !outcome.as_ref().is_err_and(WriteError::is_unanswered) {
             guard.answered();
         }
         outcome

@@ -83,7 +83,7 @@ pub struct Rules<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No namespace may claim it.
-    Nobodys(&'static str),
+    Unclaimable(&'static str),
     /// The host is a name of Services in the given other namespace.
     Reserved(String),
     /// The namespace is confined to other hosts.
@@ -95,7 +95,7 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nobodys(rule) => f.write_str(rule),
+            Self::Unclaimable(rule) => f.write_str(rule),
             Self::Reserved(namespace) => write!(f, "it is a name of namespace {namespace:?}"),
             Self::Confined => write!(f, "annotation zeroscale.dev/hosts of the Namespace does not allow it"),
             Self::Unknown => write!(f, "the namespace is not known yet"),
@@ -109,8 +109,8 @@ impl Rules<'_> {
         let confinement = self.namespaces.get(namespace);
         let others = |owner: &str| owner != namespace;
         match covered(host, self.cluster_domain) {
-            Covered::Nobodys(rule) => Some(Refusal::Nobodys(rule)),
-            Covered::Address => Some(Refusal::Nobodys("an address is no host")),
+            Covered::Unclaimable(rule) => Some(Refusal::Unclaimable(rule)),
+            Covered::Address => Some(Refusal::Unclaimable("an address is no host")),
             Covered::OfNamespace(owner) if others(owner) => Some(Refusal::Reserved(owner.to_owned())),
             Covered::OfNamespaceIfAny(owner) if others(owner) && self.namespaces.contains_key(owner) => {
                 Some(Refusal::Reserved(owner.to_owned()))

@@ -22,7 +22,7 @@ pub enum Covered<'a> {
     /// An IP address, which belongs to the process that listens there.
     Address,
     /// Names that no namespace may claim, with the rule.
-    Nobodys(&'static str),
+    Unclaimable(&'static str),
 }
 
 /// Returns the names that `pattern` covers in a cluster with this DNS domain.
@@ -37,7 +37,7 @@ pub fn covered<'a>(pattern: &'a HostPattern, cluster_domain: &str) -> Covered<'a
     let in_domain = format!("{SVC}.{cluster_domain}");
     let services = match pattern {
         HostPattern::Exact(_) if is_bare => {
-            return Covered::Nobodys("a name without a dot means a Service of the caller's own namespace");
+            return Covered::Unclaimable("a name without a dot means a Service of the caller's own namespace");
         }
         HostPattern::Exact(_) => {
             below(&in_domain).or(below(SVC).or(below(LOCALHOST)).filter(|rest| rest.contains('.')))
@@ -46,7 +46,7 @@ pub fn covered<'a>(pattern: &'a HostPattern, cluster_domain: &str) -> Covered<'a
         HostPattern::Wildcard(_)
             if [SVC, LOCALHOST, &in_domain].contains(&name.as_str()) || ends_below(&in_domain, name) =>
         {
-            return Covered::Nobodys("it covers the names of all namespaces' Services");
+            return Covered::Unclaimable("it covers the names of all namespaces' Services");
         }
         HostPattern::Wildcard(_) => below(&in_domain).or(below(SVC)).or(below(LOCALHOST)),
     };
@@ -104,11 +104,11 @@ mod tests {
         }
         for text in ["hello", "*.svc", "*.localhost", "*.local", "*.cluster.local", "*.svc.cluster.local", "7"] {
             let pattern = HostPattern::parse(text).expect(text);
-            assert!(matches!(covered(&pattern, "cluster.local"), Covered::Nobodys(_)), "{text}");
+            assert!(matches!(covered(&pattern, "cluster.local"), Covered::Unclaimable(_)), "{text}");
         }
         let wide = HostPattern::parse("*.example.com").expect("a wildcard");
         assert!(
-            matches!(covered(&wide, "k8s.example.com"), Covered::Nobodys(_)),
+            matches!(covered(&wide, "k8s.example.com"), Covered::Unclaimable(_)),
             "the cluster's domain may be anything"
         );
     }

@@ -63,7 +63,7 @@ impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
             let may = match covered(host, cluster_domain) {
                 Covered::Free | Covered::OfNamespaceIfAny(_) | Covered::Address => true,
                 Covered::OfNamespace(owner) => owner == namespace,
-                Covered::Nobodys(_) => false,
+                Covered::Unclaimable(_) => false,
             };
             if may {
                 table.claims.entry(host.to_string().into()).or_insert(means);

@@ -149,7 +149,7 @@ impl Controller {
         let mut pass = Pass { controller: self, key, object, version, path, service, in_path };
         let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
         if let Err(error) = &outcome {
-            if error.is_early() {
+            if error.is_temporary() {
                 return outcome;
             }
             tracing::debug!(object = %key, %error, "a pass over a path has failed");

@@ -82,7 +82,7 @@ pub struct Placeholder {
 /// Response that does not wake the workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct StaticAnswer {
+pub struct StaticResponse {
     /// Requests that get the response. If several entries match, the first one counts.
     #[serde(default, rename = "match", skip_serializing_if = "super::is_default")]
     pub matching: RequestMatch,
@@ -130,7 +130,7 @@ pub struct Answers {
     /// Response instead of holding a request.
     pub placeholder: Option<Placeholder>,
     /// Responses that do not wake the workload.
-    pub fixed: Vec<StaticAnswer>,
+    pub fixed: Vec<StaticResponse>,
     /// Service that responds if the workload does not start in time.
     pub fallback: Option<FallbackStatus>,
 }

@@ -29,7 +29,7 @@ pub mod timeouts;
 pub mod validation;
 pub mod wake;
 
-pub use answers::{AnswerMode, Answers, FixedResponse, HeaderMatch, Page, Placeholder, RequestMatch, StaticAnswer};
+pub use answers::{AnswerMode, Answers, FixedResponse, HeaderMatch, Page, Placeholder, RequestMatch, StaticResponse};
 pub use backend::{BackendStatus, ProbeHeader, ProbeKind, ProbeStatus};
 pub use conditions::ConditionStatus;
 pub use duration::DurationText;

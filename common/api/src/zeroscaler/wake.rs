@@ -1,7 +1,7 @@
 //! Handling of requests while their workload wakes.
 
 use super::DurationText;
-use super::answers::{Answers, Page, Placeholder, StaticAnswer};
+use super::answers::{Answers, Page, Placeholder, StaticResponse};
 use super::fallback::{Fallback, FallbackStatus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ pub struct Wake {
     pub placeholder: Option<Placeholder>,
     /// Responses that do not wake the workload, such as health checks or robots.txt.
     #[serde(rename = "static", skip_serializing_if = "Vec::is_empty")]
-    pub fixed: Vec<StaticAnswer>,
+    pub fixed: Vec<StaticResponse>,
     /// Another Service, which responds if the workload does not wake in time or cannot wake. Default: a request waits
     /// until its timeout. Not for tcp.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,17 +11,17 @@ async fn who_holds_a_key_hears_of_a_decision() {
     let queue = Names::new();
     queue.add("a", Priority::Normal);
     let held = queue.next().await;
-    let mut hurried = task::spawn(queue.hurried(&"a"));
-    assert_pending!(hurried.poll());
+    let mut decision_pending = task::spawn(queue.decision_pending(&"a"));
+    assert_pending!(decision_pending.poll());
     queue.add("a", Priority::Normal);
     queue.add("b", Priority::Urgent);
-    assert_pending!(hurried.poll(), "an event, and another key");
+    assert_pending!(decision_pending.poll(), "an event, and another key");
     queue.add("a", Priority::Urgent);
-    assert!(hurried.is_woken());
-    assert_ready!(hurried.poll());
-    assert_ready!(task::spawn(queue.hurried(&"a")).poll(), "also who asks later");
+    assert!(decision_pending.is_woken());
+    assert_ready!(decision_pending.poll());
+    assert_ready!(task::spawn(queue.decision_pending(&"a")).poll(), "also who asks later");
     drop(held);
-    assert_pending!(task::spawn(queue.hurried(&"a")).poll(), "nobody holds it any more");
+    assert_pending!(task::spawn(queue.decision_pending(&"a")).poll(), "nobody holds it any more");
 }
 
 async fn take(queue: &Names) -> &'static str {
@@ -256,7 +256,7 @@ async fn a_key_that_keeps_failing_is_told_of_ever_more_seldom() {
     queue.add("a", Priority::Normal);
     while begun.elapsed() < Duration::from_secs(100) {
         let item = queue.next().await;
-        if item.is_worth_telling(Duration::from_secs(5)) {
+        if item.should_report(Duration::from_secs(5)) {
             told.push(begun.elapsed().as_secs());
         }
         item.retry();
@@ -264,5 +264,5 @@ async fn a_key_that_keeps_failing_is_told_of_ever_more_seldom() {
     assert!(told.len() == 5 && told[0] == 5 && told.windows(2).all(|pair| pair[1] >= 2 * pair[0]), "{told:?}");
     drop(queue.next().await);
     queue.add("a", Priority::Normal);
-    assert!(!queue.next().await.is_worth_telling(Duration::from_secs(5)));
+    assert!(!queue.next().await.should_report(Duration::from_secs(5)));
 }
