@@ -103,11 +103,10 @@ impl InternalTls {
                 },
                 Some(event) = bundles.next() => match event {
                     Event::Init => listed.clear(),
-                    Event::InitApply(bundle) => {
+                    Event::InitApply(bundle) | Event::Apply(bundle) => {
                         listed.insert(bundle.name_any());
                         trusted.bundle(&bundle);
                     }
-                    Event::Apply(bundle) => trusted.bundle(&bundle),
                     Event::Delete(bundle) => trusted.forget(&bundle.name_any()),
                     Event::InitDone => trusted.retain(&listed),
                 },

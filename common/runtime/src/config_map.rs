@@ -265,21 +265,17 @@ impl ConfigMaps {
             };
             match event {
                 watcher::Event::Init => listed.clear(),
-                watcher::Event::InitApply(map) => {
+                watcher::Event::InitApply(map) | watcher::Event::Apply(map) => {
                     self.deliver(&map.name_any(), map.data.as_ref().unwrap_or(&Data::new()));
                     listed.insert(map.name_any());
-                }
-                watcher::Event::Apply(map) => {
-                    self.deliver(&map.name_any(), map.data.as_ref().unwrap_or(&Data::new()));
                 }
                 watcher::Event::Delete(map) => self.deleted(&map.name_any()),
                 watcher::Event::InitDone => {
                     let is_first = *first.borrow() != First::Listed;
                     for missing in self.subscriptions.keys().filter(|name| !listed.contains(*name)) {
-                        if is_first {
-                            self.deliver(missing, &Data::new());
-                        } else {
-                            self.deleted(missing);
+                        match is_first {
+                            true => self.deliver(missing, &Data::new()),
+                            false => self.deleted(missing),
                         }
                     }
                     first.send_replace(First::Listed);

@@ -151,14 +151,9 @@ impl Elector {
     fn handle(&mut self, event: watcher::Event<Lease>, listed: &mut HashSet<usize>) {
         match event {
             watcher::Event::Init => listed.clear(),
-            watcher::Event::InitApply(object) => {
+            watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
                 if let Some(lease) = self.index(&object) {
                     listed.insert(lease);
-                    self.observe(lease, Some(object));
-                }
-            }
-            watcher::Event::Apply(object) => {
-                if let Some(lease) = self.index(&object) {
                     self.observe(lease, Some(object));
                 }
             }
