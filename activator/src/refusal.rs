@@ -21,6 +21,12 @@ pub(crate) enum Refusal {
     /// The port belongs to a workload that is not or no longer known here.
     #[error("the workload of this port is not served here")]
     NotServed,
+    /// The port is shared, and NetworkPolicies restrict who may connect to the workload.
+    #[error(
+        "NetworkPolicies restrict who may connect to this workload, so shared ports do not serve it: call its Service, or \
+         route the ingress to it"
+    )]
+    Guarded,
     /// The first list of objects has not arrived yet.
     #[error("this activator has not learnt the workloads yet")]
     NotSynced,
@@ -167,6 +173,7 @@ impl Refusal {
         match self {
             Refusal::NoRevision { .. } => ("no-revision", StatusCode::NOT_FOUND, Some("12")),
             Refusal::NotServed => ("not-served", UNAVAILABLE, Some("14")),
+            Refusal::Guarded => ("guarded", StatusCode::FORBIDDEN, Some("7")),
             Refusal::NotSynced => ("not-synced", UNAVAILABLE, Some("14")),
             Refusal::QueueFull { .. } => ("max-held", UNAVAILABLE, Some("8")),
             Refusal::MemoryFull { .. } => ("memory", UNAVAILABLE, Some("8")),

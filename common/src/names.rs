@@ -36,6 +36,9 @@ pub const LEDGER: &str = "zeroscale.dev/ledger";
 pub const LEDGER_OF_HOSTS: &str = "hosts";
 /// Value of [`LEDGER`] for port numbers.
 pub const LEDGER_OF_PORTS: &str = "ports";
+/// Label of the NetworkPolicies in the system namespace that admit the peers of a workload's NetworkPolicies: uid of its
+/// ZeroScaler.
+pub const GUARDS: &str = "zeroscale.dev/guards";
 /// Annotation on an adopted Service that stores its former selector as JSON.
 pub const ADOPTED_SELECTOR: &str = "zeroscale.dev/adopted-selector";
 /// Finalizer on a ZeroScaler: the autoscaler restores replicas and Service before the object is removed.

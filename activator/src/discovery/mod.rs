@@ -158,6 +158,8 @@ pub struct Spec {
     /// The ZeroScaler is being deleted and the Service returns to direct routing. Once the Service bypasses this
     /// activator, clients must reconnect.
     pub given_back: bool,
+    /// NetworkPolicies restrict who may connect, so the revision is served on its own ports only.
+    pub guarded: bool,
 }
 
 /// Port of a revision's Service.

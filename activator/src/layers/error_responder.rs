@@ -74,7 +74,7 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
         _ => plain(status, printable_document(&front_end.text(refusal)).into_owned(), !is_timeout(refusal)),
     };
     let headers = response.headers_mut();
-    if status.is_server_error() {
+    if status.is_server_error() || matches!(refusal, Refusal::Guarded) {
         headers.insert(ORIGIN, HeaderValue::from_static("activator"));
         headers.insert(REASON, HeaderValue::from_static(refusal.reason()));
     }
@@ -138,6 +138,7 @@ mod tests {
         let dest = "10.0.0.1:80".parse().expect("an address");
         vec![
             (Refusal::NoRevision { name: "x".into() }, 404, Some("12")),
+            (Refusal::Guarded, 403, Some("7")),
             (Refusal::QueueFull { bound: 5 }, 503, Some("8")),
             (Refusal::MemoryFull { bound: 99 }, 503, Some("8")),
             (Refusal::AnswerFull { needed: 9, bound: 99, own: 98 }, 502, Some("8")),
@@ -162,7 +163,7 @@ mod tests {
         for (refusal, expected, _) in rows() {
             let response = answer(&refusal, false, Version::HTTP_11, &STANDALONE);
             assert_eq!(response.status().as_u16(), expected, "{refusal}");
-            assert_eq!(response.headers().contains_key(ORIGIN), expected >= 500, "{refusal}");
+            assert_eq!(response.headers().contains_key(ORIGIN), expected >= 500 || expected == 403, "{refusal}");
             assert_eq!(response.headers().contains_key(RETRY_AFTER), expected == 503, "{refusal}");
             assert_eq!(response.headers().contains_key(CONNECTION), matches!(expected, 400 | 417), "{refusal}");
         }

@@ -7,6 +7,9 @@
 //! An HTTP/1.0 request may lack a host, and health checks often do (HAProxy's `option httpchk`). Pods tend to reject an
 //! empty `Host`, so such a request gets the name of its Service, except in knative mode.
 //!
+//! A workload whose pods NetworkPolicies select is served on its own ports only. On shared ports the cluster's network
+//! cannot tell workloads apart.
+//!
 //! A request relayed by another activator carries a mark with its revision and its client ([`crate::holders`]).
 //!
 //! An activator that has just started knows no revision. Peers may still send to its address, because an activator was
@@ -186,10 +189,12 @@ impl Shared {
             RevisionRef::Key { namespace, name } => (self.registry.by_key(namespace, name), name),
             RevisionRef::Host(host) => (self.registry.by_host(host, peer.address.ip()), host),
         };
-        found.ok_or_else(|| match self.readiness.is_synced() {
-            true => Refusal::NoRevision { name: name.to_owned() },
-            false => Refusal::NotSynced,
-        })
+        match found {
+            Some(revision) if revision.live().is_guarded => Err(Refusal::Guarded),
+            Some(revision) => Ok(revision),
+            None if self.readiness.is_synced() => Err(Refusal::NoRevision { name: name.to_owned() }),
+            None => Err(Refusal::NotSynced),
+        }
     }
 }
 

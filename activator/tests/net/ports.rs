@@ -122,6 +122,25 @@ async fn whatever_is_said_on_a_workloads_port_it_means_that_workload() {
     assert_eq!((other.body.as_str(), a.requests()), ("b", heads.len()));
 }
 
+/// Goal: a guarded workload is served on its own port. Shared ports refuse it with the reason and the remedy. A number that
+/// was taken away is closed at once.
+#[tokio::test]
+async fn a_guarded_workload_is_served_on_its_own_ports_alone() {
+    let (rig, ip) = rig().await;
+    rig.tell(Event::Revision(Arc::new(Spec { guarded: true, ..spec("app", &[id("http", 80)]) }))).await;
+    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Held)]).await;
+    let pod = Pod::saying("app").await;
+    pod_of(&rig, "app", &pod).await;
+    let own = SocketAddr::new(ip, FIRST);
+    assert_eq!(ask(own, Request::get("/").header("host", "app.ns")).await.body, "app");
+    let refused = rig.send(Request::get("/").header("host", "app.ns")).await;
+    assert_eq!((refused.status, refused.header("x-zeroscale-reason")), (StatusCode::FORBIDDEN, "guarded"));
+    assert!(refused.body.contains("call its Service"), "{}", refused.body);
+    assert_eq!(pod.requests(), 1);
+    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Closed(Clock::system().now()))]).await;
+    assert!(patient(TcpStream::connect(own)).await.is_err());
+}
+
 /// Goal: a request without a host reaches the pod with the Service's name, whether it was held or not.
 #[tokio::test]
 async fn a_request_without_a_host_is_sent_the_name_of_the_service() {

@@ -75,11 +75,11 @@ impl Writes {
     }
 }
 
-/// Returns the urgency of writes of a kind. Late EndpointSlices lead to pods that are gone, and a ServerlessService
-/// says whether requests pass through activators.
+/// Returns the urgency of writes of a kind. Late EndpointSlices lead to pods that are gone, a ServerlessService says
+/// whether requests pass through activators, and a NetworkPolicy says who may connect to them.
 fn class_of<K: Kind>() -> WriteClass {
     match &*K::kind(&()) {
-        "EndpointSlice" | "ServerlessService" => WriteClass::Scale,
+        "EndpointSlice" | "NetworkPolicy" | "ServerlessService" => WriteClass::Scale,
         _ => WriteClass::Object,
     }
 }

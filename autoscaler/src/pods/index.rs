@@ -5,7 +5,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use self::table::{Changed, Index, Listens, PodName, is_ready};
+use self::table::{Changed, Entry, Index, Listens, PodName, is_ready};
 use super::labels::PodSelector;
 use super::ownership::Controller;
 use crate::scale::{Failing, PodAddress, PodCounts, PodOwner, PodSet, Pods, Requests, Strangers};
@@ -16,7 +16,7 @@ use common::RevisionKey;
 use common::time::Timestamp;
 use common_controller::Priority;
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
@@ -255,6 +255,14 @@ impl Pods for PodIndex {
             runs.then_some(PodAddress { pod, address, ready: is_ready(state), deleting: state.deleting })
         });
         with_address.collect()
+    }
+
+    fn labels(&self, key: &RevisionKey) -> Option<BTreeSet<BTreeMap<String, String>>> {
+        let index = self.index.read();
+        let tracked = index.tracked.get(key).filter(|_| *self.synced.borrow())?;
+        let runs = |entry: &&Entry| entry.state.phase != Phase::Other && !entry.state.deleting;
+        let pods = tracked.members.iter().filter_map(|name| index.pods.get(name));
+        Some(pods.filter(runs).map(|entry| entry.labels.clone()).collect())
     }
 
     fn failing(&self, key: &RevisionKey) -> Option<Failing> {

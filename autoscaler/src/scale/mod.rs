@@ -259,6 +259,11 @@ pub trait Pods: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns the different label sets of own pods that start or run; none: not known yet. A change queues the key.
+    fn labels(&self, _key: &RevisionKey) -> Option<BTreeSet<BTreeMap<String, String>>> {
+        Some(BTreeSet::new())
+    }
+
     /// Returns the selected pods that do not belong to the revision's owner; none: not known yet. A change of their
     /// controllers queues the key.
     fn strangers(&self, _key: &RevisionKey) -> Option<Strangers> {

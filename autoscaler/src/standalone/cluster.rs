@@ -7,6 +7,7 @@
 //! | a path is requested or followed | itself | itself |
 //! | Service | ZeroScalers with this public Service or with pods it selects; its owner; the statuses of ZeroScalers that fall back on it | ZeroScalers with this public Service or with pods it selects |
 //! | EndpointSlice | the ZeroScaler in its label; ZeroScalers with this public Service; all if it belongs to `activator-service`, awake workloads first | the ZeroScaler that waits for slices of the Service it gave back |
+//! | NetworkPolicy | ZeroScalers of its namespace; all if it belongs to the system namespace; the ZeroScaler that it guards | |
 //!
 //! The public Services of a ZeroScaler are those of the version in force and those of the newest version, if these
 //! differ.
@@ -25,20 +26,23 @@ use super::horizontals::Horizontals;
 use super::hosts::Hosts;
 use super::multi_map::MultiMap;
 use super::paths::{Followed, Paths, Wish};
-use super::policies::Policies;
+use super::policies::{Concerned, Guard, Policies};
 use super::ports::Numbers;
 use super::scalers::Scalers;
 use super::scalers::findings::Findings;
 use super::scalers::translation;
 use super::serverless::adopt::{ADOPTED_BY, Claimant, OWNER_KINDS};
 use super::serverless::slices::{self, SERVICE_NAME};
+use super::service_ports::TcpPort;
 use crate::cluster::facts::{Labels, Target};
 use crate::cluster::links::Named as Targets;
 use crate::cluster::target_key::TargetKey;
 use crate::cluster::targets::{Audience, News};
 use crate::cluster::watches::{Beside, Watches};
 use crate::cluster::{Index, Stores};
+use crate::scale::Pods;
 use common::RevisionKey as Key;
+use common::config::PortsConfig;
 use common::host::HostPattern;
 use common::hosts::claims::Claim;
 use common::names;
@@ -58,6 +62,7 @@ use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Requested public Service and the existing one, if it exists.
@@ -70,7 +75,7 @@ pub(crate) struct Cluster {
     pub(crate) slices: Arc<Store<EndpointSlice>>,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) horizontals: Arc<Horizontals>,
-    policies: Arc<Policies>,
+    pub(crate) policies: Arc<Policies>,
     pub(crate) scalers: Arc<Scalers>,
     pub(crate) numbers: Arc<Numbers>,
     pub(crate) handovers: Handovers,
@@ -100,6 +105,7 @@ impl Cluster {
         namespaces: Namespaces,
         autoscalers: WorkQueue<Key>,
         scalers: Arc<Scalers>,
+        config: watch::Receiver<Arc<PortsConfig>>,
     ) -> Arc<Self> {
         let (claims, numbers) = (Arc::<Claims>::default(), scalers.numbers.clone());
         Arc::new_cyclic(|this: &Weak<Self>| {
@@ -117,7 +123,7 @@ impl Cluster {
                 slices: Arc::new(Store::packing(slice)),
                 hosts: Hosts::new(system_namespace, cluster_domain, claims.clone(), autoscalers.clone()),
                 horizontals: Arc::default(),
-                policies: Arc::default(),
+                policies: Arc::new(Policies::new(system_namespace, config)),
                 handovers: Handovers::default(),
                 namespaces,
                 activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
@@ -133,6 +139,46 @@ impl Cluster {
                 scalers,
             }
         })
+    }
+
+    /// Determines who may connect to a workload with these ports. Returns `None` if that is not known yet.
+    pub(crate) fn guard(
+        &self,
+        (key, uid): (&Key, &str),
+        ports: &[TcpPort],
+        target: &Target,
+        pods: &dyn Pods,
+    ) -> Option<Guard> {
+        let given = self.numbers.given(key, uid);
+        let numbers = |port: &TcpPort| {
+            let outcome = given.as_ref().and_then(|given| given.of_id(&port.id));
+            let numbers =
+                outcome.into_iter().flat_map(|outcome| outcome.number.into_iter().chain(outcome.former.clone()));
+            numbers.collect()
+        };
+        let ports = self.policies.pod_ports(uid, ports, numbers);
+        self.policies.guard(key.namespace(), target, || pods.labels(key), &ports)
+    }
+
+    /// Queues workloads that are gone and still have a policy, because their leader may have ended before it deleted
+    /// the policy.
+    pub(super) fn queue_leftover_guards(&self) {
+        for key in self.policies.guarded().into_iter().filter(|key| !self.scalers.has(key)) {
+            self.serverless.add(key, Priority::Slow);
+        }
+    }
+
+    /// Queues workloads, to determine again who may connect, and whether the activators reach their pods.
+    pub(super) fn queue_guards(&self, concerned: Concerned<'_>) {
+        let keys = match concerned {
+            Concerned::All => self.scalers.objects.keys(),
+            Concerned::Namespace(namespace) => self.scalers.objects.keys_within(namespace),
+            Concerned::One(key) => vec![key],
+        };
+        for key in keys {
+            self.scalers.queue().add(key.clone(), Priority::Normal);
+            self.look_at_path(&key, Priority::Normal);
+        }
     }
 
     /// Returns the Services that clients of a ZeroScaler call: those that this process or the status lists as served,
@@ -229,7 +275,7 @@ impl Cluster {
     /// Returns the reason why activators certainly cannot reach the pods with these labels. Returns `None` if no known
     /// policy keeps them out.
     pub(crate) fn unreachable(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
-        self.policies.missing(namespace, pods, self.activators.namespace())
+        self.policies.missing(namespace, pods)
     }
 
     /// Applies a NetworkPolicy as the watch would.
@@ -340,8 +386,12 @@ impl Watches for Cluster {
         let index = stores.index.clone();
         let concern = move |target: &TargetKey| index.told(News::Changed(target));
         self.horizontals.follow(client, namespaces, shutdown, concern);
-        let scalers = self.scalers.clone();
-        self.policies.follow(client, namespaces, shutdown, move |namespace| scalers.look_in(namespace));
+        let cluster = self.this.clone();
+        self.policies.follow(client, namespaces, shutdown, move |concerned| {
+            if let Some(cluster) = cluster.upgrade() {
+                cluster.queue_guards(concerned);
+            }
+        });
         self.services.spawn(namespaces.reach(client), shutdown);
         // This store also holds the activators' own slices.
         self.slices.spawn(namespaces.and(self.activators.namespace()).reach(client), shutdown);

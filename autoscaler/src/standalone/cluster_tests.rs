@@ -25,7 +25,14 @@ impl Fixture {
         let queue = WorkQueue::new();
         let numbers = Numbers::new("system", queue.clone());
         let scalers = Scalers::new(Arc::new(Alone), numbers);
-        let cluster = Cluster::new("system", "cluster.local", Namespaces::ALL, queue.clone(), scalers);
+        let cluster = Cluster::new(
+            "system",
+            "cluster.local",
+            Namespaces::ALL,
+            queue.clone(),
+            scalers,
+            watch::channel(Arc::default()).1,
+        );
         let (service, _handle) =
             tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
         let (client, beside) = (Client::new(service, "default"), (cluster.clone() as Arc<dyn Beside>, Namespaces::ALL));

@@ -56,6 +56,7 @@ use common_controller::WorkQueue;
 use common_runtime::lease::Timing;
 use common_runtime::namespaces::Namespaces;
 use kube::runtime::watcher;
+use policies::Concerned;
 use ports::Numbers;
 use scalers::Scalers;
 use scalers::publication::Publisher;
@@ -115,7 +116,8 @@ impl Decisions for Standalone {
         let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
         let range = wiring.ports_config.clone();
         let (namespace, domain) = (&wiring.system_namespace, &wiring.cluster_domain);
-        let cluster = Cluster::new(namespace, domain, self.namespaces.clone(), queue.clone(), scalers.clone());
+        let (watched, config) = (self.namespaces.clone(), range.clone());
+        let cluster = Cluster::new(namespace, domain, watched, queue.clone(), scalers.clone(), config);
         let parts = Parts::new(wiring, queue, (cluster.clone(), self.namespaces.clone()), shutdown);
         let writes = || parts.writes.clone();
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
@@ -167,9 +169,13 @@ async fn look_with_each_leader(
             Ok(()) = changes.changed() => {
                 cluster.hosts.look();
                 cluster.numbers.look();
+                cluster.queue_leftover_guards();
                 cluster.scalers.look_at_labels();
             }
-            Ok(()) = range.changed() => cluster.numbers.look(),
+            Ok(()) = range.changed() => {
+                cluster.numbers.look();
+                cluster.queue_guards(Concerned::All);
+            }
             () = shutdown.cancelled() => return,
         }
     }

@@ -1,7 +1,11 @@
 //! `config-ports`: TCP port numbers that workloads may have on the activators.
 //!
-//! The single key `range`, as in `20000-29999`, gives the first and last number. If it changes, workloads whose numbers
-//! are outside the new range move to new numbers, and no port is closed on the way.
+//! - `range`, as in `20000-29999`, gives the first and last number. If it changes, workloads whose numbers are outside
+//!   the new range move to new numbers, and no port is closed on the way.
+//! - `guarded`, as in `10000-19999`, gives the numbers of workloads whose pods are selected by NetworkPolicies. The
+//!   activators' general NetworkPolicy does not open them. Default: 10000-19999, or, if `range` contains some of these,
+//!   up to as many directly below `range` or above it, whichever are more. `off`: NetworkPolicies of workloads are
+//!   not followed.
 //!
 //! Not rejected, but best avoided: the machine's ephemeral ports (`ip_local_port_range`, 32768 and above on Linux).
 //! Some of them are in use at any moment, and a number in use is skipped.
@@ -13,16 +17,32 @@ use std::fmt;
 
 /// Key of the range.
 const RANGE: &str = "range";
+const GUARDED_KEY: &str = "guarded";
+/// Value of `guarded` for an install that does not follow NetworkPolicies.
+const OFF: &str = "off";
+/// Default of `guarded`.
+const GUARDED: PortRange = PortRange { first: 10_000, last: 19_999 };
 /// First number that needs no privileges.
 const FIRST_MIN: u16 = 1024;
 /// Numbers on which activators listen themselves: profiles, HTTP/1.1, h2c, TLS, metrics.
 const RESERVED: [u16; 5] = [8008, names::ACTIVATOR_HTTP1_PORT, names::ACTIVATOR_H2C_PORT, names::HTTPS_PORT, 9090];
 
 /// Content of `config-ports`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortsConfig {
     /// `range`, default 20000-29999.
     pub range: PortRange,
+    /// `guarded`, default 10000-19999; `None` if there is no room for it below or above the range.
+    pub guarded: Option<PortRange>,
+    /// Set unless `guarded` is `off`.
+    pub follows_policies: bool,
+}
+
+impl Default for PortsConfig {
+    fn default() -> Self {
+        let range = PortRange::default();
+        Self { range, guarded: beside(range), follows_policies: true }
+    }
 }
 
 /// Range of port numbers, including both ends.
@@ -38,6 +58,11 @@ impl PortRange {
     /// Reports whether the range contains a number.
     pub fn contains(self, number: u16) -> bool {
         (self.first..=self.last).contains(&number)
+    }
+
+    /// Reports whether the two ranges share no number.
+    fn is_apart(self, other: Self) -> bool {
+        self.last < other.first || other.last < self.first
     }
 
     /// Returns the number of ports.
@@ -67,26 +92,61 @@ impl PortsConfig {
     /// Reads and checks the map's data.
     ///
     /// # Errors
-    /// Fails if the range is not FIRST-LAST, begins below 1024, ends before it begins, or contains a port on which
-    /// activators listen themselves.
+    /// Fails if a range is not FIRST-LAST, begins below 1024, ends before it begins, or contains a port on which
+    /// activators listen themselves; or if the two ranges share numbers.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let range = match Reader(data).first(&[RANGE]) {
-            None => PortRange::default(),
-            Some((key, text)) => parse(text).ok_or_else(|| ConfigError {
-                key: key.to_owned(),
-                value: text.to_owned(),
-                rule: "must be two port numbers with a dash between them, as in 20000-29999".to_owned(),
-            })?,
+        let said = |key| Reader(data).first(&[key]).map(|(_, text)| text);
+        let range = said(RANGE).map_or(Ok(PortRange::default()), |text| read(RANGE, text))?;
+        let guarded = match said(GUARDED_KEY) {
+            None => beside(range),
+            Some(OFF) => return Ok(Self { range, guarded: None, follows_policies: false }),
+            Some(text) => Some(read(GUARDED_KEY, text)?),
         };
-        let rule = format!("must begin at {FIRST_MIN} or above");
-        ensure(range.first >= FIRST_MIN, RANGE, range, rule)?;
-        ensure(range.first <= range.last, RANGE, range, "must not end before it begins")?;
-        for own in RESERVED {
-            let rule = format!("must not hold {own}, which activators listen on themselves");
-            ensure(!range.contains(own), RANGE, range, rule)?;
+        if let Some(guarded) = guarded {
+            let rule = format!("must share no number with {RANGE}, which is {range}");
+            ensure(guarded.is_apart(range), GUARDED_KEY, guarded, rule)?;
         }
-        Ok(Self { range })
+        Ok(Self { range, guarded, follows_policies: true })
     }
+
+    /// Reports whether a number is guarded.
+    pub fn is_guarded(&self, number: u16) -> bool {
+        self.guarded.is_some_and(|guarded| guarded.contains(number))
+    }
+}
+
+/// Returns the default of `guarded` for a range, or `None` if there is no room.
+fn beside(range: PortRange) -> Option<PortRange> {
+    if GUARDED.is_apart(range) {
+        return Some(GUARDED);
+    }
+    let count = GUARDED.last - GUARDED.first;
+    let lowest = RESERVED.into_iter().max().unwrap_or_default() + 1;
+    let (last, first) = (range.first - 1, range.last.checked_add(1));
+    let below = (lowest <= last).then(|| PortRange { first: lowest.max(last.saturating_sub(count)), last });
+    let above = first.map(|first| PortRange { first, last: first.saturating_add(count) });
+    let (below_len, above_len) = (below.map_or(0, PortRange::len), above.map_or(0, PortRange::len));
+    if below_len >= above_len { below } else { above }
+}
+
+fn read(key: &str, text: &str) -> Result<PortRange, ConfigError> {
+    let rule = || match key {
+        GUARDED_KEY => "must be two port numbers with a dash between them, as in 10000-19999, or off".to_owned(),
+        _ => "must be two port numbers with a dash between them, as in 20000-29999".to_owned(),
+    };
+    let unread = || ConfigError { key: key.to_owned(), value: text.to_owned(), rule: rule() };
+    let range = parse(text).ok_or_else(unread)?;
+    check(key, range).map(|()| range)
+}
+
+fn check(key: &str, range: PortRange) -> Result<(), ConfigError> {
+    ensure(range.first >= FIRST_MIN, key, range, format!("must begin at {FIRST_MIN} or above"))?;
+    ensure(range.first <= range.last, key, range, "must not end before it begins")?;
+    for own in RESERVED {
+        let rule = format!("must not hold {own}, which activators listen on themselves");
+        ensure(!range.contains(own), key, range, rule)?;
+    }
+    Ok(())
 }
 
 fn parse(text: &str) -> Option<PortRange> {
@@ -116,7 +176,7 @@ mod tests {
         ];
         for (text, expected) in rows {
             match (PortsConfig::from_map(&map(&[("range", text)])), expected) {
-                (Ok(PortsConfig { range }), Ok(bounds)) => assert_eq!((range.first, range.last), bounds),
+                (Ok(PortsConfig { range, .. }), Ok(bounds)) => assert_eq!((range.first, range.last), bounds),
                 (Err(error), Err(rule)) => {
                     assert!(error.to_string().starts_with("range = ") && error.to_string().contains(rule), "{error}");
                 }
@@ -125,5 +185,41 @@ mod tests {
         }
         let default = PortsConfig::from_map(&map(&[])).expect("the default").range;
         assert_eq!((default.to_string().as_str(), default.len(), default.is_empty()), ("20000-29999", 10_000, false));
+    }
+
+    /// Goal: guarded numbers are next to the range, wherever it is, and never overlap it.
+    #[test]
+    fn guarded_numbers_are_beside_the_range() {
+        let rows = [
+            ("20000-29999", None, Ok(Some("10000-19999"))),
+            ("21000-21010", None, Ok(Some("10000-19999"))),
+            ("19999-30000", None, Ok(Some("9999-19998"))),
+            ("19091-60000", None, Ok(Some("9091-19090"))), // Smaller numbers are the activators' own.
+            ("19090-30000", None, Ok(Some("30001-40000"))),
+            ("10000-19999", None, Ok(Some("20000-29999"))),
+            ("15000-65000", None, Ok(Some("9091-14999"))),
+            ("9091-65534", None, Ok(Some("65535-65535"))),
+            ("9091-65535", None, Ok(None)),
+            ("20000-29999", Some("30000-30009"), Ok(Some("30000-30009"))),
+            ("20000-29999", Some("off"), Ok(None)),
+            ("20000-29999", Some("19000-20000"), Err("must share no number with range")),
+            ("20000-29999", Some("29999-30000"), Err("must share no number with range")),
+            ("20000-29999", Some("9000-9100"), Err("must not hold 9090")),
+            ("20000-29999", Some("none"), Err("or off")),
+        ];
+        for (range, guarded, expected) in rows {
+            let entries: Vec<_> = [("range", range)].into_iter().chain(guarded.map(|text| ("guarded", text))).collect();
+            match (PortsConfig::from_map(&map(&entries)), expected) {
+                (Ok(read), Ok(expected)) => {
+                    assert_eq!(read.guarded.map(|guarded| guarded.to_string()).as_deref(), expected, "{range}");
+                    assert_eq!(read.follows_policies, guarded != Some("off"), "{range} {guarded:?}");
+                }
+                (Err(error), Err(rule)) => {
+                    assert!(error.to_string().starts_with("guarded = ") && error.to_string().contains(rule), "{error}");
+                }
+                (read, _) => panic!("{range} {guarded:?}: {read:?}"),
+            }
+        }
+        assert_eq!(PortsConfig::from_map(&map(&[])).expect("the default"), PortsConfig::default());
     }
 }

@@ -16,7 +16,8 @@
 //! Service's port. Only administrators of the installation may write these maps.
 //!
 //! A line stays after its workload has released the number. It then records since when no slice names the number, in
-//! seconds since 1970. The line is replaced when another workload gets the number.
+//! seconds since 1970. The line is replaced when another workload gets the number. The same applies to a line
+//! that was closed because the workload must no longer be reachable at that number.
 //!
 //! # Bounds
 //!
@@ -39,6 +40,8 @@ pub const OPEN_FOR: Duration = Duration::from_secs(7 * 60);
 const HELD: &str = "held";
 /// State of a line whose number was released; `:` and the time follow.
 const RELEASED: &str = "released";
+/// State of a line whose number was taken away; `:` and the time follow.
+const CLOSED: &str = "closed";
 /// Prefix of a map's name; the first number of its block follows.
 const NAME_PREFIX: &str = "ports.";
 
@@ -79,22 +82,40 @@ pub enum State {
     /// No slice has named the number since this time. Addresses are not written into slices any more; activators keep
     /// listening for [`OPEN_FOR`].
     Released(Timestamp),
+    /// The number was taken away at this time, or later while slices still named it. Activators do not listen there, because
+    /// the workload's NetworkPolicies allow connections on guarded numbers only.
+    Closed(Timestamp),
 }
 
 impl State {
+    /// Returns the time at which the number was released or taken away, or `None` if the workload has it.
+    pub fn ended(self) -> Option<Timestamp> {
+        match self {
+            Self::Held => None,
+            Self::Released(at) | Self::Closed(at) => Some(at),
+        }
+    }
+
     /// Reports whether activators listen on the number.
     pub fn is_open(self, now: Timestamp) -> bool {
         match self {
             Self::Held => true,
             Self::Released(at) => now < at + OPEN_FOR,
+            Self::Closed(_) => false,
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
         match text.split_once(':') {
             None => (text == HELD).then_some(Self::Held),
-            Some((word, time)) if word == RELEASED => Some(Self::Released(Timestamp::from_secs(time.parse().ok()?))),
-            Some(_) => None,
+            Some((word, time)) => {
+                let at = Timestamp::from_secs(time.parse().ok()?);
+                match word {
+                    RELEASED => Some(Self::Released(at)),
+                    CLOSED => Some(Self::Closed(at)),
+                    _ => None,
+                }
+            }
         }
     }
 }
@@ -105,6 +126,7 @@ impl fmt::Display for State {
         match self {
             Self::Held => f.write_str(HELD),
             Self::Released(at) => write!(f, "{RELEASED}:{}", at.as_secs()),
+            Self::Closed(at) => write!(f, "{CLOSED}:{}", at.as_secs()),
         }
     }
 }
@@ -207,6 +229,7 @@ mod tests {
         let rows = [
             (entry(State::Held, "http"), "held default/hello 0b7d 80 http"),
             (entry(State::Released(Timestamp::from_secs(1_795)), ""), "released:1795 default/hello 0b7d 80"),
+            (entry(State::Closed(Timestamp::from_secs(1_795)), ""), "closed:1795 default/hello 0b7d 80"),
         ];
         for (entry, line) in rows {
             assert_eq!((entry.to_string(), Entry::parse(line)), (line.to_owned(), Some(entry)));
@@ -216,6 +239,7 @@ mod tests {
             "held",
             "held hello 0b7d 80",
             "open a/b u 80",
+            "open:1795 a/b u 80",
             "released a/b u 80",
             "held a/b u 0",
             "held a/b u 80 c d",

@@ -95,7 +95,7 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
         let vanished = self.vanished.values().map(|since| *since + SETTLE);
         let closing = self.bound.values().filter_map(|entry| match entry.borrow().state {
             State::Released(at) => Some(at + OPEN_FOR),
-            State::Held => None,
+            State::Held | State::Closed(_) => None,
         });
         self.wake = self.barred.values().copied().chain(vanished).chain(closing).min();
         actions
@@ -125,6 +125,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_secs(1_795_000_000);
     const RELEASED: State = State::Released(NOW);
+    const CLOSED: State = State::Closed(NOW);
 
     fn ledger(lines: &[(u16, &str, State)]) -> Ledger {
         let port = PortId { name: "http".to_owned(), port: 80 };
@@ -156,6 +157,21 @@ mod tests {
         }
         assert_eq!(listeners.entry(1).map(|entry| (&*entry.uid, entry.state)), Some(("d", held)));
         assert_eq!(listeners.follow(&ledger(&[(4, "e", RELEASED)]), later), [], "it was closed long ago");
+    }
+
+    /// Goal: a number that was taken away is unbound at once and not bound again.
+    #[test]
+    fn a_closed_number_is_not_bound() {
+        let mut listeners = Listeners::default();
+        listeners.follow(&ledger(&[(1, "a", State::Held)]), NOW);
+        let closed = ledger(&[(1, "a", CLOSED), (2, "b", CLOSED)]);
+        assert_eq!(listeners.follow(&closed, NOW), [Action::Unbind(1)]);
+        assert_eq!((listeners.follow(&closed, NOW), listeners.wake()), (vec![], None));
+        assert_eq!(
+            listeners.follow(&ledger(&[(1, "a", State::Held)]), NOW),
+            [Action::Bind(1)],
+            "the workload is no longer guarded"
+        );
     }
 
     /// Goal: a renamed or renumbered port is reported once and its number stays bound. Other changes of a line are not

@@ -59,6 +59,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         answers: None,
         pod_names: PodNames::Any,
         given_back: false,
+        guarded: false,
         backend: Backend {
             protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
             container_concurrency: revision

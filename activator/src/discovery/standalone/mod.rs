@@ -105,6 +105,7 @@ impl Spec {
             answers: None,
             pod_names: PodNames::Any,
             given_back: false,
+            guarded: false,
             backend,
         }
     }

@@ -11,6 +11,7 @@ use common::host;
 use common::pod_names::PodNames;
 use common::ports::PortId;
 use common_api::ZeroScaler;
+use common_api::zeroscaler::conditions::{GUARDED, find};
 use common_api::zeroscaler::{PortStatus, ProbeChoice, Target};
 use kube::ResourceExt;
 use std::sync::Arc;
@@ -42,7 +43,9 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     let pod_names = pod_names(object, &spec);
     let named = status.services.iter().filter(|named| named.on_shared_ports && named.name != service);
     let also = named.map(|named| named.name.as_str().into()).collect();
-    Some(Spec { uid: object.uid()?.into(), also, ports, answers, pod_names, given_back, ..spec })
+    // Whatever the status of the condition: policies that cannot be followed admit no client.
+    let guarded = find(&status.conditions, GUARDED).is_some();
+    Some(Spec { uid: object.uid()?.into(), also, ports, answers, pod_names, given_back, guarded, ..spec })
 }
 
 /// Returns the names that pods of the target in force may have.

@@ -9,7 +9,8 @@
 //! | has no line (lost or never written) | the owner is a known ZeroScaler with that uid, and two limits hold |
 //!
 //! The limits for numbers without a line: the ZeroScaler names no more than [`UNRECORDED_MAX`] of them, or as many as
-//! its Service has ports if that is more; and its namespace stays within its quota. If there are more numbers, those in
+//! its Service has ports if that is more; and its namespace stays within its quota of the range that the number belongs to, general
+//! or guarded. If there are more numbers, those in
 //! the owner's status count first. The ports of a workload that another process owns are not known here.
 
 use super::plan::{Wanted, quota};
@@ -33,12 +34,13 @@ pub struct Claim {
     pub numbers: BTreeSet<u16>,
 }
 
-/// Returns the numbers that count. `is_known` returns true if there is a ZeroScaler with this name and uid. `ports`
-/// returns its ports, as far as they are known.
+/// Returns the numbers that count. `guarded` is the range for guarded workloads, which has its own quota. `is_known`
+/// returns true if there is a ZeroScaler with this name and uid. `ports` returns its ports, as far as they are known.
 pub fn listed<'a, 'b>(
     claims: impl IntoIterator<Item = &'a Claim>,
     ledger: &Ledger,
     range: PortRange,
+    guarded: Option<PortRange>,
     is_known: impl Fn(&RevisionKey, &str) -> bool,
     ports: impl Fn(&RevisionKey) -> &'b [Wanted],
 ) -> BTreeSet<u16> {
@@ -56,18 +58,23 @@ pub fn listed<'a, 'b>(
     if unrecorded.is_empty() {
         return listed;
     }
-    let mut has: BTreeMap<&str, usize> = BTreeMap::new();
-    for line in ledger.values() {
-        *has.entry(line.key.namespace()).or_default() += 1;
+    let range_of = |number: u16| guarded.filter(|guarded| guarded.contains(number)).unwrap_or(range);
+    let mut has: BTreeMap<(&str, u16), usize> = BTreeMap::new();
+    for (number, line) in ledger {
+        *has.entry((line.key.namespace(), range_of(*number).first)).or_default() += 1;
     }
     for (key, numbers) in unrecorded {
-        let has = has.entry(key.namespace()).or_default();
         let ports = ports(key);
-        let room = quota(range).saturating_sub(*has).min(ports.len().max(UNRECORDED_MAX));
-        *has += numbers.len().min(room);
         let is_shown = |number: &u16| ports.iter().any(|port| port.shown == Some(*number));
         let (shown, others): (Vec<u16>, Vec<u16>) = numbers.into_iter().partition(is_shown);
-        listed.extend(shown.into_iter().chain(others).take(room));
+        for number in shown.into_iter().chain(others).take(ports.len().max(UNRECORDED_MAX)) {
+            let range = range_of(number);
+            let has = has.entry((key.namespace(), range.first)).or_default();
+            if *has < quota(range) {
+                *has += 1;
+                listed.insert(number);
+            }
+        }
     }
     listed
 }
@@ -105,7 +112,7 @@ mod tests {
             |key: &RevisionKey, uid: &str| matches!((key.as_str(), uid), ("shop/a", "ua") | ("evil/b", "ub"));
         for (case, claim, expected) in rows {
             assert_eq!(
-                listed([&claim], &ledger, RANGE, is_known, |_| &[]),
+                listed([&claim], &ledger, RANGE, None, is_known, |_| &[]),
                 expected.iter().copied().collect(),
                 "{case}"
             );
@@ -116,12 +123,12 @@ mod tests {
     #[test]
     fn forged_slices_do_not_exhaust_the_range() {
         let one = [claim(("evil", "b"), "u", 100..=199), claim(("evil", "b"), "u", 100..=199)];
-        assert_eq!(listed(&one, &Ledger::new(), RANGE, |_, _| true, |_| &[]).len(), UNRECORDED_MAX);
+        assert_eq!(listed(&one, &Ledger::new(), RANGE, None, |_, _| true, |_| &[]).len(), UNRECORDED_MAX);
         let names: Vec<String> = (0..49).map(|n| format!("b{n}")).collect();
         let mine = ledger(&[(100, "held evil/b0 u 80 http")]);
         let many = names.iter().zip(0_u16..).map(|(name, n)| claim(("evil", name), "u", [101 + 2 * n, 102 + 2 * n]));
         let many: Vec<Claim> = many.collect();
-        assert_eq!(listed(&many, &mine, RANGE, |_, _| true, |_| &[]).len(), quota(RANGE) - 1);
+        assert_eq!(listed(&many, &mine, RANGE, None, |_, _| true, |_| &[]).len(), quota(RANGE) - 1);
     }
 
     /// Goal: if the ledger is lost, a workload with many ports keeps the number of each.
@@ -135,9 +142,22 @@ mod tests {
             let of = |port| PortId { name: format!("p{port}"), port };
             let ports: Vec<Wanted> =
                 (1..=count).map(|port| Wanted { port: of(port), listed: None, shown: shown.next() }).collect();
-            let found = listed(&claims, &Ledger::new(), RANGE, |_, _| true, |_| &ports);
+            let found = listed(&claims, &Ledger::new(), RANGE, None, |_, _| true, |_| &ports);
             assert_eq!(found.len(), expected, "{count} ports");
             assert!(ports.iter().filter_map(|port| port.shown).all(|number| found.contains(&number)), "{count} ports");
         }
+    }
+
+    /// Goal: lines of guarded numbers leave room for numbers of the general range, and the other way round.
+    #[test]
+    fn each_range_has_a_quota_of_its_own() {
+        let guarded = PortRange { first: 300, last: 399 };
+        let lines: Vec<(u16, &str)> = (0..95).map(|n| (300 + n, "held shop/b ub 80 http")).collect();
+        let (full, claim) = (ledger(&lines), claim(("shop", "a"), "ua", [150, 399]));
+        for (guarded, expected) in [(Some(guarded), vec![150]), (None, vec![])] {
+            let found = listed([&claim], &full, RANGE, guarded, |_, _| true, |_| &[]);
+            assert_eq!(found, expected.into_iter().collect(), "{guarded:?}");
+        }
+        assert_eq!(listed([&claim], &Ledger::new(), RANGE, Some(guarded), |_, _| true, |_| &[]).len(), 2);
     }
 }

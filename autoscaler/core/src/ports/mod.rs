@@ -41,6 +41,11 @@
 //! release was observed are thus observed within a minute, and the number stays open for [`OPEN_FOR`]. (An activator
 //! that dies stays in slices until its Service reports that, like a pod of any Service.)
 //!
+//! # Guarded numbers
+//!
+//! A separate range of numbers is for workloads whose pods are selected by NetworkPolicies ([`Access`]). Such a workload has
+//! no other number: lines of other numbers are closed at once, and activators stop listening there.
+//!
 //! # Selection of activators
 //!
 //! Every activator listens on every number. The slices of a workload name as many activators as its load needs
@@ -67,7 +72,7 @@ mod carriers_tests;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{Change, Outcome, Plan, Problem, View, Wanted, Workload, plan};
+pub use plan::{Access, Change, Outcome, Plan, Problem, View, Wanted, Workload, plan};
 pub use proofs::{Answer, Proofs, Verdict};
 pub use slices::{Activator, Listed, Serving, endpoints};
 

@@ -19,6 +19,13 @@
 //!
 //! Every other held line of this owner is released as soon as no slice names its number.
 //!
+//! # Guarded workloads
+//!
+//! The range of a workload follows from its [`Access`]. A guarded one has numbers of [`View::guarded`] alone; one that is
+//! barred has none. Their other lines are closed at once, even if slices name them; this includes guarded numbers of a
+//! former range. A workload that is open again keeps its guarded number. A workload whose access this process does not
+//! know yet keeps its numbers and gets no other, since a general number would be open to every client.
+//!
 //! # Quota
 //!
 //! A namespace gets no further number while it has nine tenths of the range, including numbers released within
@@ -65,6 +72,27 @@ pub struct Wanted {
     pub shown: Option<u16>,
 }
 
+/// Who may connect to a workload, according to NetworkPolicies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Every client: no policy selects the pods.
+    #[default]
+    Open,
+    /// The peers of the policies that select the pods.
+    Guarded,
+    /// No client: the policies cannot be followed, for this reason.
+    Barred(Arc<str>),
+    /// Not known to this process yet: the workload keeps its numbers and gets no other.
+    Unknown,
+}
+
+impl Access {
+    /// Reports whether numbers that the workload must not have are closed at once.
+    fn is_restricted(&self) -> bool {
+        matches!(self, Self::Guarded | Self::Barred(_))
+    }
+}
+
 /// ZeroScaler that exists. One that is being deleted keeps its numbers until it is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
@@ -74,12 +102,16 @@ pub struct Workload {
     pub uid: Arc<str>,
     /// Ports of the ZeroScaler.
     pub ports: Vec<Wanted>,
+    /// Who may connect.
+    pub access: Access,
 }
 
 /// State that an owner observes.
 pub struct View<'a> {
     /// Range of numbers that may be given.
     pub range: PortRange,
+    /// Range of numbers that may be given to guarded workloads; `None` if there is none.
+    pub guarded: Option<PortRange>,
     /// Number at which the search for an unused one begins.
     pub start: u16,
     /// Lines of all maps.
@@ -97,9 +129,22 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns true if the number is in the range, its line is not unreadable, and no other process uses it.
+    /// Returns true if the number's line is not unreadable, and no other process uses it.
     fn is_usable(&self, number: u16) -> bool {
-        self.range.contains(number) && !self.unreadable.contains(&number) && !self.in_use.contains(&number)
+        !self.unreadable.contains(&number) && !self.in_use.contains(&number)
+    }
+
+    fn is_guarded(&self, number: u16) -> bool {
+        self.guarded.is_some_and(|guarded| guarded.contains(number))
+    }
+
+    /// Reports whether a workload may have a number.
+    fn allows(&self, access: &Access, number: u16) -> bool {
+        match access {
+            Access::Open | Access::Unknown => self.range.contains(number) || self.is_guarded(number),
+            Access::Guarded => self.is_guarded(number),
+            Access::Barred(_) => false,
+        }
     }
 }
 
@@ -145,6 +190,13 @@ pub enum Problem {
         /// Number of other numbers that were tried.
         tried: usize,
     },
+    /// There are no numbers for guarded workloads.
+    NoneGuarded,
+    /// NetworkPolicies select the pods and cannot be followed.
+    Barred {
+        /// Reason, and what helps.
+        why: Arc<str>,
+    },
     /// The status contained a number of another workload.
     NotOurs {
         /// The number.
@@ -180,6 +232,8 @@ pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
     }
     let mut planner = Planner::new(view, now);
     let mut kept = BTreeSet::new();
+    let restricted = view.workloads.iter().filter(|workload| workload.access.is_restricted());
+    let restricted: BTreeMap<&str, &Access> = restricted.map(|workload| (&*workload.uid, &workload.access)).collect();
     for workload in view.workloads {
         let mut lines = lines.get(&*workload.uid).cloned().unwrap_or_default();
         let outcomes = workload.ports.iter().map(|wanted| {
@@ -190,7 +244,8 @@ pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
         planner.plan.ports.insert(workload.key.clone(), outcomes);
     }
     for (number, entry) in view.ledger.iter().filter(|(_, entry)| (view.is_mine)(&entry.key)) {
-        planner.release(*number, entry, kept.contains(number));
+        let is_refused = restricted.get(&*entry.uid).is_some_and(|access| !view.allows(access, *number));
+        planner.release(*number, entry, kept.contains(number), is_refused);
     }
     planner.plan
 }
@@ -211,8 +266,7 @@ fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, wanted: &
 
 /// Returns the end of a released number's rest, or `None` if it is held or has rested.
 fn rest_of(entry: &Entry, now: Timestamp) -> Option<Timestamp> {
-    let State::Released(at) = entry.state else { return None };
-    Some(at + RESTS_FOR).filter(|until| *until > now)
+    Some(entry.state.ended()? + RESTS_FOR).filter(|until| *until > now)
 }
 
 struct Planner<'a, 'v> {
@@ -220,6 +274,14 @@ struct Planner<'a, 'v> {
     now: Timestamp,
     /// Numbers given by this plan.
     given: BTreeSet<u16>,
+    general: Pool<'a>,
+    guarded: Option<Pool<'a>>,
+    plan: Plan,
+}
+
+/// Numbers of one range.
+struct Pool<'a> {
+    range: PortRange,
     at: u16,
     /// True if a search for an unused number covered the whole range without success. Further searches would fail too,
     /// and there may be thousands.
@@ -230,49 +292,32 @@ struct Planner<'a, 'v> {
     rests_until: Option<Timestamp>,
     /// Numbers of each namespace that count to its quota.
     has: BTreeMap<&'a str, usize>,
-    plan: Plan,
 }
 
 impl<'a, 'v> Planner<'a, 'v> {
     fn new(view: &'a View<'v>, now: Timestamp) -> Self {
-        let (mut rested, mut rests_until, mut has) = (Vec::new(), None, BTreeMap::new());
-        for (number, entry) in view.ledger {
-            match (entry.state, rest_of(entry, now)) {
-                (State::Released(at), None) => {
-                    if view.is_usable(*number) && !view.listed.contains(number) {
-                        rested.push((at, *number));
-                    }
-                    continue;
-                }
-                (_, Some(until)) => {
-                    rests_until = Some(rests_until.map_or(until, |other: Timestamp| other.min(until)));
-                }
-                (State::Held, None) => {}
-            }
-            if view.range.contains(*number) {
-                *has.entry(entry.key.namespace()).or_default() += 1;
-            }
-        }
-        rested.sort_unstable();
-        let rested = rested.into_iter().map(|(_, number)| number).collect();
-        let (given, at, plan) = (BTreeSet::new(), view.start, Plan::default());
-        Self { view, now, given, at, is_used_up: false, rested, rests_until, has, plan }
+        let general = Pool::new(view, view.range, now);
+        let guarded = view.guarded.map(|range| Pool::new(view, range, now));
+        Self { view, now, given: BTreeSet::new(), general, guarded, plan: Plan::default() }
     }
 
-    /// Releases a line that is no longer wanted, or releases it again.
-    fn release(&mut self, number: u16, entry: &Entry, is_kept: bool) {
+    /// Releases a line that is no longer wanted, or releases it again. Closes a line whose number the workload must not
+    /// have.
+    fn release(&mut self, number: u16, entry: &Entry, is_kept: bool, is_refused: bool) {
         let is_listed = self.view.listed.contains(&number);
-        let is_due = match entry.state {
-            State::Held => !is_kept && !is_listed,
-            State::Released(at) if is_listed => {
+        let is_due = match entry.state.ended() {
+            None => !is_kept && !is_listed,
+            Some(at) if is_listed => {
                 self.look_again(at + NOTED_EVERY);
                 at + NOTED_EVERY <= self.now
             }
-            State::Released(_) => false,
+            Some(_) => false,
         };
-        if is_due && !self.given.contains(&number) {
-            let entry = Entry { state: State::Released(self.now), ..entry.clone() };
-            self.change(number, entry);
+        let is_closed = is_refused && entry.state.is_open(self.now);
+        if (is_due || is_closed) && !self.given.contains(&number) {
+            let stays_closed = is_refused || matches!(entry.state, State::Closed(_));
+            let state = if stays_closed { State::Closed(self.now) } else { State::Released(self.now) };
+            self.change(number, Entry { state, ..entry.clone() });
         }
     }
 
@@ -288,11 +333,17 @@ impl<'a, 'v> Planner<'a, 'v> {
         lines: &[(u16, &Entry)],
         kept: &mut BTreeSet<u16>,
     ) -> Outcome {
-        let is_held = |(_, entry): &&(u16, &Entry)| entry.state == State::Held;
+        if let Access::Barred(why) = &workload.access {
+            let problem = Some(Problem::Barred { why: why.clone() });
+            return Outcome { number: None, former: Vec::new(), problem };
+        }
+        let allows = |number: u16| self.view.allows(&workload.access, number);
+        let may_have = |number: u16| !workload.access.is_restricted() || allows(number);
+        let is_held = |(number, entry): &&(u16, &Entry)| entry.state == State::Held && may_have(*number);
         let held: Vec<u16> = lines.iter().filter(is_held).map(|(number, _)| *number).collect();
-        let released: Vec<u16> =
-            lines.iter().map(|(number, _)| *number).filter(|number| !held.contains(number)).collect();
-        let good = |number: &u16| self.view.range.contains(*number) && !self.view.in_use.contains(number);
+        let is_ended = |(_, entry): &&(u16, &Entry)| entry.state.ended().is_some();
+        let released: Vec<u16> = lines.iter().filter(is_ended).map(|(number, _)| *number).collect();
+        let good = |number: &u16| allows(*number) && !self.view.in_use.contains(number);
         let choose = |numbers: &[u16]| {
             let known = [wanted.listed, wanted.shown].into_iter().flatten().find(|number| numbers.contains(number));
             known.or(numbers.first().copied())
@@ -307,11 +358,11 @@ impl<'a, 'v> Planner<'a, 'v> {
                 problem = Some(Problem::Duplicate { kept: best, released: others });
             }
             self.rename(lines, best, &wanted.port);
-        } else {
+        } else if workload.access != Access::Unknown {
             // The number to replace is released once its successor is held.
             let in_use = number.filter(|number| self.view.in_use.contains(number));
             // Numbers that have rested may be usable again, and so may others.
-            let of_range = lines.iter().filter(|(number, _)| self.view.range.contains(*number));
+            let of_range = lines.iter().filter(|(number, _)| allows(*number));
             let rests: Vec<Timestamp> = of_range.filter_map(|(_, entry)| rest_of(entry, self.now)).collect();
             let tried = rests.len();
             let next = match in_use {
@@ -319,7 +370,7 @@ impl<'a, 'v> Planner<'a, 'v> {
                     rests.into_iter().min().into_iter().for_each(|until| self.look_again(until));
                     Err(Problem::InUse { number, tried })
                 }
-                _ => self.free(workload.key.namespace(), wanted, &released),
+                _ => self.free(workload, wanted, &released),
             };
             match (next, in_use) {
                 (Ok(next), _) => {
@@ -330,7 +381,9 @@ impl<'a, 'v> Planner<'a, 'v> {
                 (Err(why), None) => problem = Some(why),
             }
         }
-        let is_former = |(other, entry): &&(u16, &Entry)| Some(*other) != number && entry.state.is_open(self.now);
+        let is_former = |(other, entry): &&(u16, &Entry)| {
+            Some(*other) != number && entry.state.is_open(self.now) && may_have(*other)
+        };
         Outcome { number, former: lines.iter().filter(is_former).map(|(other, _)| *other).collect(), problem }
     }
 
@@ -352,45 +405,86 @@ impl<'a, 'v> Planner<'a, 'v> {
 
     /// Returns a number for a port: one that it had, otherwise an unused one, otherwise the one that has rested
     /// longest.
-    fn free(&mut self, namespace: &'a str, wanted: &Wanted, released: &[u16]) -> Result<u16, Problem> {
-        let View { range, ledger, listed, .. } = *self.view;
-        let quota = quota(range);
-        let is_free = |number: &u16| self.view.is_usable(*number) && !self.given.contains(number);
+    fn free(&mut self, workload: &'a Workload, wanted: &Wanted, released: &[u16]) -> Result<u16, Problem> {
+        let (view, access) = (self.view, &workload.access);
+        let View { ledger, listed, .. } = *view;
+        let is_free =
+            |number: &u16| view.allows(access, *number) && view.is_usable(*number) && !self.given.contains(number);
         let is_former = |number: &u16| {
             let is_lost = !ledger.contains_key(number) && (wanted.listed == Some(*number) || !listed.contains(number));
             is_free(number) && (is_lost || released.contains(number))
         };
         let known = [wanted.listed, wanted.shown].into_iter().flatten().find(is_former);
         let former = known.or_else(|| released.iter().copied().find(is_free));
-        let next = match former {
-            Some(former) => former,
-            None if quota < range.len() && self.has.get(namespace).is_some_and(|has| *has >= quota) => {
-                self.rests_until.into_iter().for_each(|until| self.look_again(until));
-                return Err(Problem::Quota { range, quota });
-            }
-            None => match self.unused().or_else(|| self.rested()) {
-                Some(next) => next,
-                None => {
-                    self.rests_until.into_iter().for_each(|until| self.look_again(until));
-                    return Err(Problem::Exhausted { range });
-                }
-            },
+        let pool = match access {
+            Access::Open | Access::Unknown => Some(&mut self.general),
+            Access::Guarded | Access::Barred(_) => self.guarded.as_mut(),
         };
-        *self.has.entry(namespace).or_default() += 1;
-        self.given.insert(next);
-        Ok(next)
+        let pool = pool.ok_or(Problem::NoneGuarded)?;
+        let namespace = workload.key.namespace();
+        let next = match former {
+            Some(former) => Ok(former),
+            None => pool.take(namespace, view, &self.given),
+        };
+        let rests_until = pool.rests_until;
+        match next {
+            Ok(next) => {
+                *pool.has.entry(namespace).or_default() += 1;
+                self.given.insert(next);
+            }
+            Err(_) => rests_until.into_iter().for_each(|until| self.look_again(until)),
+        }
+        next
+    }
+
+    fn change(&mut self, number: u16, entry: Entry) {
+        self.plan.changes.entry(Block::of(number)).or_default().push(Change { number, entry });
+    }
+}
+
+impl<'a> Pool<'a> {
+    fn new(view: &'a View<'_>, range: PortRange, now: Timestamp) -> Self {
+        let (mut rested, mut rests_until, mut has) = (Vec::new(), None, BTreeMap::new());
+        for (number, entry) in view.ledger.iter().filter(|(number, _)| range.contains(**number)) {
+            match (entry.state.ended(), rest_of(entry, now)) {
+                (Some(at), None) => {
+                    if view.is_usable(*number) && !view.listed.contains(number) {
+                        rested.push((at, *number));
+                    }
+                    continue;
+                }
+                (_, Some(until)) => {
+                    rests_until = Some(rests_until.map_or(until, |other: Timestamp| other.min(until)));
+                }
+                (None, None) => {}
+            }
+            *has.entry(entry.key.namespace()).or_default() += 1;
+        }
+        rested.sort_unstable();
+        let rested = rested.into_iter().map(|(_, number)| number).collect();
+        Self { range, at: view.start, is_used_up: false, rested, rests_until, has }
+    }
+
+    /// Returns an unused number, otherwise the one that has rested longest.
+    fn take(&mut self, namespace: &str, view: &View<'_>, given: &BTreeSet<u16>) -> Result<u16, Problem> {
+        let range = self.range;
+        let quota = quota(range);
+        if quota < range.len() && self.has.get(namespace).is_some_and(|has| *has >= quota) {
+            return Err(Problem::Quota { range, quota });
+        }
+        self.unused(view, given).or_else(|| self.rested(given)).ok_or(Problem::Exhausted { range })
     }
 
     /// Returns the next number of the range without a line.
-    fn unused(&mut self) -> Option<u16> {
-        let View { range, ledger, listed, .. } = *self.view;
+    fn unused(&mut self, view: &View<'_>, given: &BTreeSet<u16>) -> Option<u16> {
         if self.is_used_up {
             return None;
         }
         let is_unused = |number: &u16| {
-            self.view.is_usable(*number)
-                && !(ledger.contains_key(number) || listed.contains(number) || self.given.contains(number))
+            view.is_usable(*number)
+                && !(view.ledger.contains_key(number) || view.listed.contains(number) || given.contains(number))
         };
+        let range = self.range;
         let first = if range.contains(self.at) { self.at } else { range.first };
         let next = (first..=range.last).chain(range.first..first).find(is_unused);
         match next {
@@ -401,17 +495,13 @@ impl<'a, 'v> Planner<'a, 'v> {
     }
 
     /// Returns the number that has rested longest.
-    fn rested(&mut self) -> Option<u16> {
+    fn rested(&mut self, given: &BTreeSet<u16>) -> Option<u16> {
         while let Some(number) = self.rested.pop_front() {
-            if !self.given.contains(&number) {
+            if !given.contains(&number) {
                 return Some(number);
             }
         }
         None
-    }
-
-    fn change(&mut self, number: u16, entry: Entry) {
-        self.plan.changes.entry(Block::of(number)).or_default().push(Change { number, entry });
     }
 }
 
@@ -440,6 +530,11 @@ impl fmt::Display for Problem {
                 "something else listens on port {number} of an activator, and on {tried} others that were tried: \
                  move the range of config-ports to where nothing listens"
             ),
+            Self::NoneGuarded => f.write_str(
+                "NetworkPolicies select its pods, and config-ports leaves no numbers for such workloads: set guarded there, \
+                 as in 10000-19999, to numbers that are not in range",
+            ),
+            Self::Barred { why } => f.write_str(why),
             Self::NotOurs { number, owner } => {
                 write!(f, "the status showed port {number}, which is {owner}'s: it is not used")
             }

@@ -17,6 +17,9 @@ fn epoch() -> Instant {
     Instant::now()
 }
 
+/// Guarded numbers.
+const GUARDED: PortRange = PortRange { first: 18_000, last: 18_009 };
+
 /// Time of a plan.
 const NOW: Timestamp = Timestamp::from_secs(1_795_000_000);
 
@@ -29,7 +32,7 @@ fn wanted(name: &str, number: u16) -> Wanted {
 }
 
 fn workload(name: &str, ports: Vec<Wanted>) -> Workload {
-    Workload { key: RevisionKey::new("default", name), uid: name.into(), ports }
+    Workload { key: RevisionKey::new("default", name), uid: name.into(), ports, access: Access::Open }
 }
 
 /// Parses a line of the ledger; the uid is the name.
@@ -60,6 +63,7 @@ impl Sees {
     fn plan_at(&self, range: (u16, u16), now: Timestamp) -> Plan {
         let view = View {
             range: PortRange { first: range.0, last: range.1 },
+            guarded: Some(GUARDED),
             start: self.start,
             ledger: &self.ledger,
             unreadable: &self.unreadable,
@@ -88,7 +92,7 @@ fn apply(ledger: &mut Ledger, plan: &Plan) {
 fn no_namespace_takes_all_numbers() {
     let of = |namespace: &str, name: &str, ports: Vec<Wanted>| {
         let key = RevisionKey::new(namespace, name);
-        Workload { uid: key.as_str().into(), key, ports }
+        Workload { uid: key.as_str().into(), key, ports, access: Access::Open }
     };
     let mut sees = Sees { start: 1000, ..Sees::default() };
     let mut newcomers = Vec::new();
@@ -688,7 +692,7 @@ proptest! {
                     births += 1;
                     let uid = format!("{index}-{births}").into();
                     let key = RevisionKey::new("default", format!("w{index}"));
-                    live.entry(index).or_insert((births, Workload { key, uid, ports: vec![wanted("http", 80)] }));
+                    live.entry(index).or_insert((births, Workload { key, uid, ports: vec![wanted("http", 80)], access: Access::Open }));
                 }
                 Happens::Gone(index) => _ = live.remove(&index),
                 Happens::Renamed(index) => if let Some((_, workload)) = live.get_mut(&index) {
@@ -780,4 +784,162 @@ proptest! {
         let is_right = |entry: &Entry| entry.state != State::Held || named.contains(&*entry.uid);
         prop_assert!(ledger.values().all(is_right), "what is nobody's was released");
     }
+}
+
+/// Goal: a workload whose pods NetworkPolicies select has guarded numbers only. Its other numbers are closed at once, even
+/// if slices name them, and so are guarded numbers of a former range. A workload whose policies cannot be followed has no
+/// number. A workload that is no longer guarded keeps its number.
+#[test]
+fn a_guarded_workload_has_guarded_numbers_alone() {
+    let barred = || Access::Barred("why".into());
+    let exhausted: Vec<String> = (18_000..18_010).map(|number| format!("{number} held other/z{number} z 80")).collect();
+    let exhausted = || exhausted.iter().map(|line| line.split_once(' ').expect("a line"));
+    let all: Vec<(u16, &str)> = exhausted().map(|(number, line)| (number.parse().expect("a number"), line)).collect();
+    type Row<'a> = (&'a str, Access, &'a [(u16, &'a str)], &'a [u16], Option<u16>, Vec<u16>, &'a [&'a str]);
+    let rows: [Row<'_>; 15] = [
+        ("a birth", Access::Guarded, &[], &[], None, vec![], &["18000 held default/a a 80 http"]),
+        (
+            "it becomes guarded",
+            Access::Guarded,
+            &[(100, "held default/a a 80 http")],
+            &[],
+            None,
+            vec![],
+            &["100 closed:now default/a a 80 http", "18000 held default/a a 80 http"],
+        ),
+        (
+            "and slices lead to it",
+            Access::Guarded,
+            &[(100, "held default/a a 80 http")],
+            &[100],
+            None,
+            vec![],
+            &["100 closed:now default/a a 80 http", "18000 held default/a a 80 http"],
+        ),
+        (
+            "a number that was released a moment ago",
+            Access::Guarded,
+            &[(100, "released:1794999999 default/a a 80 http"), (18_003, "held default/a a 80 http")],
+            &[],
+            Some(18_003),
+            vec![],
+            &["100 closed:now default/a a 80 http"],
+        ),
+        (
+            "a port that is wanted no more",
+            Access::Guarded,
+            &[(101, "held default/a a 81 web"), (18_003, "held default/a a 80 http")],
+            &[101],
+            Some(18_003),
+            vec![],
+            &["101 closed:now default/a a 81 web"],
+        ),
+        ("it is guarded", Access::Guarded, &[(18_003, "held default/a a 80 http")], &[], Some(18_003), vec![], &[]),
+        ("guarded no more", Access::Open, &[(18_003, "held default/a a 80 http")], &[], Some(18_003), vec![], &[]),
+        (
+            "one that was closed, and no guarded one",
+            Access::Open,
+            &[(100, "closed:1794999999 default/a a 80 http")],
+            &[],
+            None,
+            vec![],
+            &["100 held default/a a 80 http"],
+        ),
+        (
+            "it is barred",
+            barred(),
+            &[(100, "held default/a a 80 http"), (18_003, "held default/a a 80 http")],
+            &[18_003],
+            None,
+            vec![],
+            &["100 closed:now default/a a 80 http", "18003 closed:now default/a a 80 http"],
+        ),
+        (
+            "guarded numbers of a former range",
+            Access::Guarded,
+            &[(17_000, "held default/a a 80 http")],
+            &[17_000],
+            None,
+            vec![],
+            &["17000 closed:now default/a a 80 http", "18000 held default/a a 80 http"],
+        ),
+        (
+            "the same, if it is no longer guarded",
+            Access::Open,
+            &[(17_000, "held default/a a 80 http")],
+            &[17_000],
+            Some(17_000),
+            vec![],
+            &["100 held default/a a 80 http"],
+        ),
+        (
+            "the same, if its access is not known yet",
+            Access::Unknown,
+            &[(17_000, "held default/a a 80 http")],
+            &[],
+            Some(17_000),
+            vec![],
+            &[],
+        ),
+        ("all are used", Access::Guarded, &all, &[], None, vec![], &[]),
+        (
+            "all are used, and it becomes guarded",
+            Access::Guarded,
+            &[&all[..], &[(100, "held default/a a 80 http")]].concat(),
+            &[],
+            None,
+            vec![],
+            &["100 closed:now default/a a 80 http"],
+        ),
+        (
+            "somebody else's number is none of its business",
+            Access::Guarded,
+            &[(100, "held default/b b 80 http"), (18_003, "held default/a a 80 http")],
+            &[100],
+            Some(18_003),
+            vec![],
+            &[],
+        ),
+    ];
+    for (name, access, lines, listed, number, former, expected) in rows {
+        let others = lines.iter().filter(|(_, line)| line.contains(" other/")).map(|(number, _)| *number);
+        let (mut ledger, is_barred) = (Ledger::new(), matches!(access, Access::Barred(_)));
+        for (number, text) in lines {
+            ledger.insert(*number, line(text));
+        }
+        let sees = Sees {
+            ledger,
+            workloads: vec![Workload { access, ..workload("a", vec![wanted("http", 80)]) }],
+            listed: listed.iter().copied().chain(others).collect(),
+            ..Sees::default()
+        };
+        let plan = sees.plan((100, 110));
+        assert_eq!(changes(&plan), expected, "{name}");
+        let outcome = &plan.ports[&RevisionKey::new("default", "a")][0];
+        assert_eq!((outcome.number, &outcome.former), (number, &former), "{name}");
+        let problem = outcome.problem.as_ref().map(ToString::to_string);
+        let says = if is_barred {
+            Some("why")
+        } else {
+            name.starts_with("all").then_some("no port number is free in 18000-18009")
+        };
+        assert_eq!(problem.is_some(), says.is_some(), "{name}: {problem:?}");
+        assert!(problem.unwrap_or_default().contains(says.unwrap_or_default()), "{name}");
+    }
+    let mut sees = Sees { workloads: vec![workload("a", vec![wanted("http", 80)])], ..Sees::default() };
+    sees.workloads[0].access = Access::Guarded;
+    let view = View {
+        range: PortRange { first: 100, last: 110 },
+        guarded: None,
+        start: 0,
+        ledger: &sees.ledger,
+        unreadable: &sees.unreadable,
+        listed: &sees.listed,
+        in_use: &sees.in_use,
+        workloads: &sees.workloads.iter().collect::<Vec<_>>(),
+        is_mine: &|_| true,
+    };
+    let none = plan(&view, NOW);
+    assert_eq!(none.ports[&RevisionKey::new("default", "a")][0].problem, Some(Problem::NoneGuarded));
+    assert!(none.changes.is_empty());
 }

@@ -42,7 +42,7 @@ pub(super) struct Index {
 /// Kept state of a pod.
 #[derive(Debug)]
 pub(super) struct Entry {
-    labels: Labels,
+    pub(super) labels: Labels,
     pub(super) state: pod_counts::CountedPod,
     pub(super) address: Option<IpAddr>,
     pub(super) started: Option<Timestamp>,
@@ -102,6 +102,7 @@ impl Index {
         if self.pods.get(&name).is_none_or(|before| before.labels != labels) {
             if let Some(before) = self.pods.get(&name) {
                 unlabel(&mut self.labelled, &name, &before.labels);
+                changed.keys.extend(revisions.iter().cloned());
             }
             for hash in hashes(&labels, name.namespace()) {
                 self.labelled.entry(hash).or_default().push(name.clone());

@@ -63,6 +63,29 @@ fn counts_follow_the_pods() {
     assert_eq!(index.counts(&b), PodCounts::default());
 }
 
+/// Goal: the label sets of own pods are known once all pods are listed, and a changed label queues the workload.
+#[test]
+fn labels_of_own_pods_are_known() {
+    let requests = Requests::new();
+    let index = PodIndex::new(requests.clone());
+    let key = RevisionKey::new("ns", "a");
+    let labels = |pairs: &[(&str, &str)]| pod(pairs, Phase::Running, true).labels;
+    index.begin_list();
+    index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, true));
+    index.track(&key, selector(&[("app", "a")]), None);
+    assert_eq!(index.labels(&key), None, "others may follow");
+    index.end_list();
+    assert_eq!(index.labels(&key), Some([labels(&[("app", "a")])].into()));
+    index.apply("ns", "p2", pod(&[("app", "a")], Phase::Pending, false));
+    index.apply("ns", "over", pod(&[("app", "a"), ("x", "2")], Phase::Other, false));
+    drain(&requests);
+    index.apply("ns", "p1", pod(&[("app", "a"), ("x", "1")], Phase::Running, true));
+    assert_eq!(drain(&requests), std::slice::from_ref(&key));
+    assert_eq!(index.labels(&key), Some([labels(&[("app", "a")]), labels(&[("app", "a"), ("x", "1")])].into()));
+    index.untrack(&key);
+    assert_eq!(index.labels(&key), None);
+}
+
 /// Goal: pods that are selected by expressions are counted like others, and changes of their addresses are reported.
 #[test]
 fn pods_may_be_selected_by_expressions() {

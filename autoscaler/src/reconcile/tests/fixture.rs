@@ -34,7 +34,7 @@ use autoscaler_core::active::ActiveCondition;
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
 use autoscaler_core::path_mode::PathMode;
-use autoscaler_core::ports::Wanted;
+use autoscaler_core::ports::{Access, Wanted};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::backend::Backend;
@@ -342,7 +342,14 @@ impl Fixture {
         let (fakes, queue) = (Arc::new(Fakes::default()), WorkQueue::new());
         let numbers = Numbers::new("system", queue.clone());
         let scalers = Scalers::new(fakes.clone(), numbers);
-        let cluster = Cluster::new("system", "cluster.local", namespaces.clone(), queue.clone(), scalers.clone());
+        let cluster = Cluster::new(
+            "system",
+            "cluster.local",
+            namespaces.clone(),
+            queue.clone(),
+            scalers.clone(),
+            watch::channel(Arc::default()).1,
+        );
         Self::with(NOBODY, fakes, queue, (cluster.clone(), namespaces.clone()), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
             let workloads = Arc::new(Workloads::new(parts, hpa, validation.clone(), cluster.clone()));
@@ -587,7 +594,8 @@ impl Fixture {
         self.beside(refused, async |cx, key| {
             for _ in 0..4 {
                 cx.kpa.reconcile(key).await.expect("a pass");
-                cx.serverless().reconcile(key).await.expect("a look at the path");
+                let looked = cx.serverless().reconcile(key).await;
+                assert!(looked.is_ok() || refused.is_some(), "a look at the path: {looked:?}");
                 if plans {
                     cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");
                 }
@@ -766,9 +774,13 @@ impl Fixture {
         self.cx.cluster().services.apply(&self.key, "", None);
     }
 
-    /// Puts a NetworkPolicy of the namespace `ns`.
+    /// Puts a NetworkPolicy of the namespace `ns`, and the general one for activators.
     pub(super) fn put_policy(&self, name: &str, spec: Value) {
-        self.cx.cluster().put_policy("ns", name, serde_json::from_value(spec).expect("a policy"));
+        let general =
+            json!({"podSelector": {"matchLabels": {"app": "activator"}}, "ingress": [{"ports": [{"port": 8012}]}]});
+        for (namespace, name, spec) in [("system", "activator", general), ("ns", name, spec)] {
+            self.cx.cluster().put_policy(namespace, name, serde_json::from_value(spec).expect("a policy"));
+        }
     }
 
     /// Puts a namespace, with its annotation.
@@ -818,7 +830,7 @@ impl Fixture {
             Wanted { port, listed: None, shown: None }
         });
         numbers.exists(&self.key, Some("zs"));
-        numbers.want(&self.key, "zs", wanted.collect());
+        numbers.want(&self.key, "zs", wanted.collect(), Access::Open);
         self.beside(None, async |cx, key| {
             for _ in 0..2 {
                 cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");

@@ -2,7 +2,7 @@
 
 use super::fixture::{Exchange, Fixture, expect};
 use crate::standalone::unread::AGAIN;
-use autoscaler_core::ports::Wanted;
+use autoscaler_core::ports::{Access, Wanted};
 use common::RevisionKey as Key;
 use common::names;
 use common::ports::PortId;
@@ -75,7 +75,12 @@ async fn forged_slices_take_no_numbers() {
     }
     let key = Key::new("shop", "a");
     numbers.exists(&key, Some("ua"));
-    numbers.want(&key, "ua", vec![Wanted { port: PortId { name: "web".into(), port: 80 }, listed: None, shown: None }]);
+    numbers.want(
+        &key,
+        "ua",
+        vec![Wanted { port: PortId { name: "web".into(), port: 80 }, listed: None, shown: None }],
+        Access::Open,
+    );
     let map = expect("POST /api/v1/namespaces/system/configmaps").with(|body: &Value| {
         let lines = body["data"].as_object().expect("lines");
         assert!(lines.values().any(|line| line == "held shop/a ua 80 web"), "{body}");

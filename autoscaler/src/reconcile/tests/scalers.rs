@@ -1039,13 +1039,33 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     let mut written = born.last().expect("a status").2.clone();
     written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
     f.put_scaler(written);
-    f.hear(A, &[(20_000, "zs")]);
+    f.hear(A, &[(10_000, "zs")]);
     let asked = f.settle().await;
     let (is, _, message) = ready(&asked);
     assert_eq!(is, "True");
     let rule = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: system}}, podSelector: {matchLabels: {app: activator}}}";
     assert!(message.starts_with("NetworkPolicy \"deny\"") && message.contains(rule), "{message}");
     assert_eq!(reasons(f.said().await), ["NetworkPolicy"]);
+}
+
+/// Goal: NetworkPolicies are followed even if Services cannot be written: earlier numbers are closed, and the new number
+/// has its policy.
+#[tokio::test]
+async fn a_refused_service_keeps_no_policy_from_being_followed() {
+    let mut f = Fixture::standalone();
+    f.put_scaler(scaler(json!({})));
+    f.put_service(service());
+    f.put_target(2);
+    f.ready(2);
+    f.activators(&[(A, true)]);
+    f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
+    let requested = f.settle_refused(("POST /api/v1/namespaces/ns/services", 403, "forbidden")).await;
+    let is_held = |(_, line, body): &(_, String, Value)| {
+        line.ends_with("/configmaps") && body["data"]["10000"].as_str().is_some_and(|line| line.starts_with("held ns/"))
+    };
+    assert!(requested.iter().any(is_held), "{:?}", lines(&requested));
+    let policy = "POST /apis/networking.k8s.io/v1/namespaces/system/networkpolicies";
+    assert!(lines(&requested).contains(&policy), "{:?}", lines(&requested));
 }
 
 /// Goal: a host of another namespace is refused and reported with the host and the rule; everything else is served.

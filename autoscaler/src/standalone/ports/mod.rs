@@ -35,11 +35,11 @@ pub(crate) use state::Given;
 
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Listed, Port, answers, serves};
-use autoscaler_core::ports::{Answer, Verdict, Wanted, Workload};
+use autoscaler_core::ports::{Access, Answer, Outcome, Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
-use common::ports::ledger::Block;
+use common::ports::ledger::{Block, PortId};
 use common_controller::{Priority, Store, WorkQueue, trimmed};
 use common_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -158,14 +158,14 @@ impl Numbers {
         }
     }
 
-    /// Records the ports that a ZeroScaler needs from now on.
-    pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>) {
+    /// Records the ports that a ZeroScaler needs from now on, and who may connect.
+    pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>, access: Access) {
         let changed = {
             let State { objects, wants, .. } = &mut *self.shared.state.lock();
             // Keys and uids are shared, so each is stored once.
             let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
             let (key, uid) = known.map_or_else(|| (key.clone(), uid.into()), |(key, uid)| (key.clone(), uid.clone()));
-            let workload = Workload { key: key.clone(), uid, ports };
+            let workload = Workload { key: key.clone(), uid, ports, access };
             let changed = wants.get(&key) != Some(&workload);
             if changed {
                 wants.insert(key, workload);
@@ -174,6 +174,23 @@ impl Numbers {
         };
         if changed {
             self.shared.look();
+        }
+    }
+
+    /// Records who may connect to a ZeroScaler from now on. Its ports stay the same.
+    pub(crate) fn restrict(&self, key: &Key, uid: &str, access: Access) {
+        let ports = {
+            let State { wants, given, .. } = &*self.shared.state.lock();
+            let wanted = wants.get(key).filter(|workload| *workload.uid == *uid);
+            let of_given = |given: &Given| {
+                let of = |(port, _): &(PortId, Outcome)| Wanted { port: port.clone(), listed: None, shown: None };
+                given.ports.iter().map(of).collect()
+            };
+            let planned = given.get(key).filter(|given| *given.uid == *uid);
+            wanted.map(|workload| workload.ports.clone()).or_else(|| planned.map(of_given))
+        };
+        if let Some(ports) = ports {
+            self.want(key, uid, ports, access);
         }
     }
 

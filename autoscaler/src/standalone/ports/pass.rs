@@ -6,7 +6,7 @@ use super::state::{Given, State};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
 use autoscaler_core::ports::claims;
-use autoscaler_core::ports::{Change, Plan, Serving, View, Wanted, Workload, plan};
+use autoscaler_core::ports::{Access, Change, Plan, Serving, View, Wanted, Workload, plan};
 use common::RevisionKey as Key;
 use common::config::PortsConfig;
 use common::names;
@@ -82,7 +82,8 @@ impl Controller {
     fn planned(&self) -> Planned {
         let now = Instant::now().into_std();
         let leads = |key: &Key| self.writes.leadership.owns(key);
-        let (range, shared) = (self.config.borrow().range, &self.numbers.shared);
+        let (config, shared) = (**self.config.borrow(), &self.numbers.shared);
+        let range = config.range;
         let mut state = shared.state.lock();
         for block in Block::all() {
             state.maps.follow(block, self.numbers.ledger.get(&shared.map_key(block)));
@@ -98,7 +99,7 @@ impl Controller {
         workloads.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let is_known = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid);
         let ports = |key: &Key| wants.get(key).map_or(&[][..], |workload| &workload.ports);
-        let listed = claims::listed(claims.values(), &maps.lines, range, is_known, ports);
+        let listed = claims::listed(claims.values(), &maps.lines, range, config.guarded, is_known, ports);
         shared.clock.resync();
         let wall = shared.clock.now();
         let is_open = |number: u16| maps.lines.get(&number).is_some_and(|line| line.state.is_open(wall));
@@ -108,6 +109,7 @@ impl Controller {
         let in_use = proofs.in_use(&ready.map(|activator| activator.address).collect());
         let view = View {
             range,
+            guarded: config.guarded,
             start: range.first.saturating_add(self.start % u16::try_from(range.len()).unwrap_or(u16::MAX)),
             ledger: &maps.lines,
             unreadable: &unreadable,
@@ -182,8 +184,9 @@ fn unsaid(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -> BTreeMap<Key, 
     let mut found: BTreeMap<Key, Workload> = BTreeMap::new();
     let held = lines.values().filter(|entry| entry.state == ledger::State::Held);
     for entry in held.filter(|entry| is_one(&entry.key, &entry.uid)) {
-        let fresh = || Workload { key: entry.key.clone(), uid: entry.uid.clone(), ports: Vec::new() };
-        let ports = &mut found.entry(entry.key.clone()).or_insert_with(fresh).ports;
+        let (key, uid) = (entry.key.clone(), entry.uid.clone());
+        let fresh = || Workload { key: key.clone(), uid, ports: Vec::new(), access: Access::Unknown };
+        let ports = &mut found.entry(key.clone()).or_insert_with(fresh).ports;
         if ports.iter().all(|wanted| wanted.port.name != entry.port.name) {
             ports.push(Wanted { port: entry.port.clone(), listed: None, shown: None });
         }

@@ -3,6 +3,9 @@
 use super::super::ports::Given;
 use autoscaler_core::ports::{Outcome, Problem};
 
+/// Reason of a workload whose NetworkPolicies cannot be followed.
+pub(super) const POLICY_NOT_FOLLOWED: &str = "PolicyNotFollowed";
+
 /// Summary of all ports of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Allocation {
@@ -38,7 +41,8 @@ impl Allocation {
 
 fn reason(problem: &Problem) -> &'static str {
     match problem {
-        Problem::Exhausted { .. } | Problem::Quota { .. } => "RangeExhausted",
+        Problem::Exhausted { .. } | Problem::Quota { .. } | Problem::NoneGuarded => "RangeExhausted",
+        Problem::Barred { .. } => POLICY_NOT_FOLLOWED,
         Problem::InUse { .. } => "NumberInUse",
         Problem::NotOurs { .. } => "NumberNotOwned",
         Problem::Duplicate { .. } => "SeveralNumbers",

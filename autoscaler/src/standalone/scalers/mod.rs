@@ -99,13 +99,6 @@ impl Scalers {
         self.publications.clone()
     }
 
-    /// Queues the statuses of a namespace.
-    pub(super) fn look_in(&self, namespace: &str) {
-        for key in self.objects.keys_within(namespace) {
-            self.publications.add(key, Priority::Slow);
-        }
-    }
-
     /// Queues all labels and all ZeroScalers that may have been created for one.
     pub(super) fn look_at_labels(&self) {
         self.enabled.look(self.objects.keys());
@@ -309,19 +302,6 @@ mod tests {
         object.metadata.namespace = Some(namespace.to_owned());
         (object.metadata.uid, object.metadata.resource_version) = (Some("u".to_owned()), Some(version.to_owned()));
         object
-    }
-
-    /// Goal: a change for one namespace queues only the statuses of that namespace.
-    #[test]
-    fn the_statuses_of_a_namespace_are_looked_at_alone() {
-        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
-        for namespace in ["a", "ns", "ns-2"] {
-            scalers.take(zeroscaler(namespace, "1"), &|_, _, _| {});
-        }
-        while scalers.queue().try_next().is_some() {}
-        scalers.look_in("ns");
-        let looked: Vec<Key> = std::iter::from_fn(|| Some(scalers.queue().try_next()?.key().clone())).collect();
-        assert_eq!(looked, [Key::new("ns", "a")]);
     }
 
     /// Goal: a repeated list queues only the objects that have changed.

@@ -40,7 +40,8 @@ use common::config::AutoscalerConfig;
 use common::ports::PortId;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions::{
-    ADOPTED, ANSWERS_RESOLVED, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, PORTS_ALLOCATED, PROTOCOLS_DETECTED, READY,
+    ADOPTED, ANSWERS_RESOLVED, GUARDED, HOSTS_OWNED, METRICS_MEASURED, PODS_OWNED, PORTS_ALLOCATED, PROTOCOLS_DETECTED,
+    READY,
 };
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
 use common_api::zeroscaler::{
@@ -197,6 +198,10 @@ impl Publisher {
         let observed = self.collection.ports(key);
         let known = (target.as_deref(), given.as_ref(), &observed);
         let counted = tcp_ports(served, &services, target.as_deref());
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        // Until policies, target and pods are known, the written condition holds.
+        let guard = target.as_deref().and_then(|target| self.cluster.guard((key, uid), &counted, target, &*self.pods));
+        let guard = guard.map(|guard| guard.verdict);
         let adopted = services.iter().filter_map(|service| borrowed(service, object)).collect();
         let adopted = Adopted { replicas, services: adopted };
         Some(status::of(status::Inputs {
@@ -215,6 +220,8 @@ impl Publisher {
             backend: backend.as_ref(),
             fallback: self.cluster.fallback(served),
             unreachable: self.unreachable(key, target.as_deref()).as_deref(),
+            guard: guard.as_ref(),
+            awaits_policies: self.cluster.policies.is_awaited() || (target.is_some() && guard.is_none()),
             found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),
@@ -440,6 +447,7 @@ fn awaited(status: &ZeroScalerStatus) -> impl PartialEq + '_ {
         HOSTS_OWNED,
         METRICS_MEASURED,
         PORTS_ALLOCATED,
+        GUARDED,
         ANSWERS_RESOLVED,
         PROTOCOLS_DETECTED,
         PODS_OWNED,

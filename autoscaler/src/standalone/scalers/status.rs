@@ -11,15 +11,17 @@
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //! | ProtocolsDetected | | it sleeps, and clients of a port send nothing | |
 //! | ScaledBy | | another writer keeps changing the replicas; absent otherwise | |
+//! | Guarded | NetworkPolicies select the pods, and the activators follow them; absent if none does | they cannot be followed, and no client is admitted | it is new, and the policies have not been read yet |
 //! | PodsOwned | | the target's selector matches foreign pods; absent otherwise | |
 //!
 //! The conditions also contain what the rules need after a restart: how long the workload has been awake or asleep, the
 //! desired scale, and whether it was awake before.
 
-use super::allocation::Allocation;
+use super::allocation::{Allocation, POLICY_NOT_FOLLOWED};
 use super::fault::Found;
 use super::findings::{Finding, Findings};
 use crate::standalone::fallbacks::Resolved;
+use crate::standalone::policies::Verdict;
 use crate::standalone::reasons::{
     NOT_ADOPTED, PAUSED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
     TIMED_OUT,
@@ -47,7 +49,13 @@ const OWNED: &str = "Owned";
 const ALLOCATED: &str = "Allocated";
 const MEASURED: &str = "Measured";
 const RESOLVED: &str = "Resolved";
+const FOLLOWED: &str = "PoliciesFollowed";
 const SILENT_CONNECTIONS: &str = "SilentConnections";
+const AWAITED: &str = "PoliciesAwaited";
+const POLICIES_AWAITED: &str = "NetworkPolicies or its pods have not been read yet. If this lasts, check that the autoscaler may list \
+    them, or set guarded: \"off\" in config-ports";
+/// Maximum number of NetworkPolicies named in a message.
+const POLICIES_NAMED: usize = 3;
 /// Message while paused.
 const STAYS: &str = "spec.paused: replicas stay as they are, and so does where the Service leads";
 
@@ -84,6 +92,10 @@ pub(crate) struct Inputs<'a> {
     pub(crate) fallback: Option<Resolved>,
     /// Reason why the activators cannot reach the pods, if known.
     pub(crate) unreachable: Option<&'a str>,
+    /// Who may connect to the workload; `None` if that is not known yet.
+    pub(crate) guard: Option<&'a Verdict>,
+    /// Set until NetworkPolicies and the labels of its pods have been read. Port numbers are not given before.
+    pub(crate) awaits_policies: bool,
     /// Failure of the pods.
     pub(crate) found: Found,
     /// Original state of target and Services.
@@ -107,11 +119,42 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     ))
 }
 
+/// Returns the message about the NetworkPolicies that select a workload's pods.
+fn guarded_by(guard: &Verdict) -> String {
+    match guard {
+        Verdict::Open => String::new(),
+        Verdict::Barred(why) => why.clone(),
+        Verdict::Guarded(policies) => {
+            let named: Vec<&str> = policies.iter().take(POLICIES_NAMED).map(String::as_str).collect();
+            let more = policies.len() - named.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!(
+                "the activators admit the peers of NetworkPolicies {}{more}, at its Services only: the ports that workloads \
+                 share refuse its requests",
+                named.join(", ")
+            )
+        }
+    }
+}
+
 /// Returns the status.
 pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, findings, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } =
         inputs;
-    let Inputs { fallback, adopted, in_force, found, now, silent, services, first, conflict, .. } = inputs;
+    let Inputs {
+        fallback,
+        adopted,
+        in_force,
+        found,
+        now,
+        silent,
+        services,
+        first,
+        conflict,
+        guard,
+        awaits_policies,
+        ..
+    } = inputs;
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(findings, pods);
@@ -136,7 +179,9 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::READY, Some(ready(findings, is_served, allocation.as_ref(), is_led || was_led, warning, faulty)));
     // Until a plan was made here, the written condition holds.
     if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
-        set(written::PORTS_ALLOCATED, Some(allocated(allocation.as_ref())));
+        let awaits = awaits_policies && matches!(allocation, None | Some(Allocation::Pending));
+        let awaited = says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED);
+        set(written::PORTS_ALLOCATED, Some(if awaits { awaited } else { allocated(allocation.as_ref()) }));
     }
     set(written::ACTIVE, Some(active(findings, pods)));
     set(written::ADOPTED, Some(taken(findings, conflict)));
@@ -146,6 +191,24 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::METRICS_MEASURED, has_metrics.then(|| notice(findings.unmeasured.as_ref(), MEASURED)));
     set(written::SCALED_BY, findings.contest.as_ref().map(wrong));
     set(written::PODS_OWNED, findings.overlap.as_ref().map(wrong));
+    if let Some(guard) = guard {
+        let message = guarded_by(guard);
+        set(
+            written::GUARDED,
+            match guard {
+                Verdict::Open => None,
+                Verdict::Guarded(_) => Some(says(ConditionStatus::True, FOLLOWED, &message)),
+                Verdict::Barred(_) => Some(says(ConditionStatus::False, POLICY_NOT_FOLLOWED, &message)),
+            },
+        );
+    }
+    // A new workload admits no client before the policies are known. For others the last verdict holds.
+    let was_awaited = written::find(&before_conditions, written::GUARDED).is_some_and(|was| was.reason == AWAITED);
+    if awaits_policies && object.status.is_none() {
+        set(written::GUARDED, Some(says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED)));
+    } else if !awaits_policies && was_awaited && guard.is_none() {
+        set(written::GUARDED, None);
+    }
     let resolved = fallback.as_ref().map(|resolved| match resolved {
         Ok(_) => says(ConditionStatus::True, RESOLVED, ""),
         Err((reason, message)) => says(ConditionStatus::False, reason, message),

@@ -78,6 +78,8 @@ fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -
         backend: None,
         fallback: None,
         unreachable: None,
+        guard: None,
+        awaits_policies: false,
         found: Found::default(),
         adopted: None,
         in_force: None,
@@ -190,4 +192,25 @@ fn what_lacks_its_target_is_told_so_again() {
     assert_eq!((is(written::ACTIVE), again.state), (Some(("False", TARGET_NOT_FOUND)), State::Unknown));
     let unread = of(inputs(&object, &refused(TARGET_UNREADABLE, awake()), none));
     assert_eq!((unread.state, is(written::ADOPTED)), (State::Awake, Some(("False", TARGET_NOT_FOUND))));
+}
+
+/// Goal: a workload that waits for policies reports so, and a new workload admits no client until they are known.
+#[test]
+fn what_awaits_policies_says_so() {
+    let (findings, none) = (Findings::default(), PodCounts { ready: 0, actual: 0 });
+    let new = ZeroScaler::new("hello", ZeroScalerSpec::default());
+    let known = ZeroScaler { status: Some(ZeroScalerStatus::default()), ..new.clone() };
+    let reason = |status: &ZeroScalerStatus, type_: &str| {
+        written::find(&status.conditions, type_).map(|one| (one.status.clone(), one.reason.clone()))
+    };
+    let awaited = || Some(("Unknown".to_owned(), AWAITED.to_owned()));
+    for (object, awaits_policies, ports, guarded) in [
+        (&new, true, awaited(), awaited()),
+        (&known, true, awaited(), None),
+        (&new, false, Some(("Unknown".to_owned(), PENDING.to_owned())), None),
+    ] {
+        let status = of(Inputs { awaits_policies, allocation: None, ..inputs(object, &findings, none) });
+        assert_eq!(reason(&status, written::PORTS_ALLOCATED), ports);
+        assert_eq!(reason(&status, written::GUARDED), guarded);
+    }
 }

@@ -1,4 +1,4 @@
-//! Step 4 of a reconcile of a ZeroScaler: the EndpointSlices of its Services, by port numbers.
+//! Step 5 of a reconcile of a ZeroScaler: the EndpointSlices of its Services, by port numbers.
 //!
 //! # Preconditions of a write
 //!
@@ -33,7 +33,7 @@ use super::{Pass, Public};
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use autoscaler_core::ports::slices::{Listed, Port, Urgency};
-use autoscaler_core::ports::{Outcome, Wanted};
+use autoscaler_core::ports::{Access, Outcome, Wanted};
 use common::RevisionKey as Key;
 use common::names;
 use common::write_rate::WriteClass;
@@ -139,9 +139,9 @@ impl Pass<'_> {
         self.in_path = paths.iter().all(|(_, path)| path.route == Route::Activators);
     }
 
-    /// Records the ports of all Services that need numbers. Each Service's slices may reveal the present number of a
-    /// port, since another Service may have come first before.
-    pub(super) fn want_numbers(&self, services: &[&str], ports: &[Vec<ServedPort>]) {
+    /// Records the ports of all Services that need numbers, and who may connect. Each Service's slices may reveal the
+    /// present number of a port, since another Service may have come first before.
+    pub(super) fn want_numbers(&self, services: &[&str], ports: &[Vec<ServedPort>], access: Access) {
         let shown = self.version.status.iter().flat_map(|status| &status.ports);
         let leads = |(service, ports): (&&str, &Vec<ServedPort>)| {
             let slices = self.controller.cluster.slices_of(&Key::new(self.key.namespace(), *service));
@@ -161,7 +161,7 @@ impl Pass<'_> {
             }
         }
         wanted.shrink_to_fit(); // The list is kept and usually has one element.
-        self.controller.cluster.numbers.want(self.key, self.uid(), wanted);
+        self.controller.cluster.numbers.want(self.key, self.uid(), wanted, access);
     }
 
     fn public_key(&self, of: &ByPort<'_>) -> Key {

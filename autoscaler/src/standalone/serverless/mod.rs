@@ -5,16 +5,19 @@
 //!
 //! 1. Choose the public Services ([`super::choice`]). The standing of each Service decides what may be done with it
 //!    ([`adopt`]).
-//! 2. Determine how activators reach the pods ([`mod@backend`]); the ZeroScaler's status passes this on to them.
+//! 2. Determine who may connect, by the NetworkPolicies that select the pods, and restrict the numbers accordingly
+//!    ([`super::policies`]). This comes before all other writes, because a failed write must not keep a number open. It
+//!    waits until all policies are known.
+//! 3. Determine how activators reach the pods ([`mod@backend`]); the ZeroScaler's status passes this on to them.
 //!    Maintain the private Service, which selects the pods ([`services`]), unless labels alone do not identify them
 //!    ([`pod_slices`]).
-//! 3. Create, correct or borrow the public Services, and give up former ones.
-//! 4. Write their EndpointSlices ([`by_port`], [`numbered`]). Once our slices of a borrowed Service lead somewhere, the
+//! 4. Create, correct or borrow the public Services, and give up former ones.
+//! 5. Write their EndpointSlices ([`by_port`], [`numbered`]). Once our slices of a borrowed Service lead somewhere, the
 //!    remains of Kubernetes' controllers are deleted: the slices, and the Endpoints object, which the mirroring
 //!    controller would otherwise keep turning into slices. If no activator is ready, our slices lead to the pods. This
 //!    does not apply while the last pod is being taken: the proof that activators are in the path came before. If no
 //!    pod is ready either, our slices keep leading to activators that are not ready at the moment.
-//! 5. Report which Service is served, and whether activators have all of the traffic. The report describes what was
+//! 6. Report which Service is served, and whether activators have all of the traffic. The report describes what was
 //!    written, not what was requested: it starts the grace period, which must not run while pods have the traffic. (In
 //!    upstream it runs even if no activator is ready.)
 //!
@@ -48,7 +51,9 @@ pub(crate) use by_port::SUCCEEDED_WITHIN;
 use super::admission::traffic_port;
 use super::cluster::{Cluster, Front};
 use super::paths::Followed;
+use super::policies::Guard;
 use super::scalers::{Scalers, translation};
+use super::service_ports::{TcpPort, tcp_ports};
 use super::validation::Validation;
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
@@ -134,10 +139,17 @@ impl Controller {
         let Some((object, path)) = object.and_then(|object| Some((object.clone(), self.cluster.path(&object)?))) else {
             self.waiting.retain(|(of, _), _| of != key);
             self.former.remove(key);
+            let is_void = !self.scalers.has(key) || self.cluster.policies.lacks_general();
+            if is_void && self.writes.leadership.owns(key) {
+                self.cluster.policies.enforce(&self.writes, key, None).await?;
+            }
             return Ok(());
         };
         if !self.writes.leadership.owns(key) {
             return Ok(());
+        }
+        if self.cluster.policies.lacks_general() {
+            self.cluster.policies.enforce(&self.writes, key, None).await?;
         }
         let (version, is_valid) = match self.validation.accepted(key, &object) {
             Ok(accepted) => (accepted.original, true),
@@ -146,7 +158,7 @@ impl Controller {
             Err(_) => return Ok(()), // The status reports the fault.
         };
         let (service, in_path) = (path.service.clone(), path.in_path_since.is_some());
-        let mut pass = Pass { controller: self, key, object, version, path, service, in_path };
+        let mut pass = Pass { controller: self, key, object, version, path, service, in_path, is_guarded: false };
         let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
         if let Err(error) = &outcome {
             if error.is_temporary() {
@@ -173,6 +185,8 @@ struct Pass<'a> {
     service: String,
     /// Set if activators have all of the traffic.
     in_path: bool,
+    /// Set once it was determined who may connect.
+    is_guarded: bool,
 }
 
 /// Public Service of a reconcile.
@@ -198,8 +212,26 @@ impl Pass<'_> {
         };
         if !leads {
             self.give_back_only().await?;
+            self.guard_unserved().await?;
         }
         Ok(())
+    }
+
+    /// Follows policies if nothing is led. Numbers from before may still be open.
+    async fn guard_unserved(&self) -> Result<(), Error> {
+        let cluster = &self.controller.cluster;
+        let Some((target, _)) = self.target().ok().filter(|_| !self.is_guarded) else { return Ok(()) };
+        let fronts = cluster.fronts(&self.version, &target, self.claimant());
+        let services: Vec<_> = fronts.into_iter().filter_map(|(_, existing)| existing).collect();
+        let counted = tcp_ports(&self.version, &services, Some(&target));
+        let Some(guard) = self.guard(&counted, &target) else { return Ok(()) };
+        cluster.numbers.restrict(self.key, self.uid(), guard.access());
+        cluster.policies.enforce(&self.controller.writes, self.key, Some((self.uid(), &guard))).await
+    }
+
+    fn guard(&self, ports: &[TcpPort], target: &Target) -> Option<Guard> {
+        let Controller { cluster, pods, .. } = self.controller;
+        cluster.guard((self.key, self.uid()), ports, target, &**pods)
     }
 
     /// Leads clients to activators or pods. Returns false if there is nothing to lead to, or nothing may be led.
@@ -234,6 +266,16 @@ impl Pass<'_> {
         };
         let as_served: Vec<_> = fronts.iter().map(as_served).collect();
         let served = services::served_ports(&self.version, &as_served, &port, &target, protocol);
+        let names: Vec<_> = fronts.iter().map(|(asked, _)| asked.name.as_str()).collect();
+        let policies = &self.controller.cluster.policies;
+        let mut enforced = Ok(());
+        let counted = tcp_ports(&self.version, &as_served, Some(&target));
+        if let Some(guard) = self.guard(&counted, &target) {
+            self.is_guarded = true;
+            self.want_numbers(&names, &served.ports, guard.access());
+            // Services are written and given back even if policies cannot be written.
+            enforced = policies.enforce(&self.controller.writes, self.key, Some((self.uid(), &guard))).await;
+        }
         let has_affinity = existing.iter().any(|service| {
             service.spec.as_ref().is_some_and(|spec| spec.session_affinity.as_deref() == Some("ClientIP"))
         });
@@ -252,10 +294,9 @@ impl Pass<'_> {
                 taken => public.push(taken),
             }
         }
-        let names: Vec<_> = fronts.iter().map(|(asked, _)| asked.name.as_str()).collect();
         self.give_up_former(&names).await?;
         self.service.clone_from(&first);
-        self.want_numbers(&names, &served.ports);
+        enforced?;
         let port_names: BTreeSet<_> = served.ports.iter().flatten().map(|port| port.workload.name.as_str()).collect();
         let mut paths = Some(Vec::new());
         for (public, ports) in public.iter().zip(&served.ports) {

@@ -29,8 +29,11 @@ pub const PROTOCOLS_DETECTED: &str = "ProtocolsDetected";
 pub const SCALED_BY: &str = "ScaledBy";
 /// False while the target's selector also matches pods of other owners; otherwise absent.
 pub const PODS_OWNED: &str = "PodsOwned";
+/// The activators follow the NetworkPolicies that select its pods. Present only while a policy does. On the shared
+/// ports activators refuse requests of such a workload.
+pub const GUARDED: &str = "Guarded";
 /// All condition types.
-pub const TYPES: [&str; 10] = [
+pub const TYPES: [&str; 11] = [
     READY,
     ACTIVE,
     ADOPTED,
@@ -41,6 +44,7 @@ pub const TYPES: [&str; 10] = [
     PROTOCOLS_DETECTED,
     SCALED_BY,
     PODS_OWNED,
+    GUARDED,
 ];
 
 /// Longest message of a condition that an API server accepts, by its own conventions.

@@ -28,6 +28,7 @@ pub struct ZeroScalerStatus {
     /// `wake.fallback` was found and can respond. ProtocolsDetected: False while the workload sleeps and clients of a
     /// port send nothing. ScaledBy: False while another writer keeps changing the replicas. PodsOwned: False while the
     /// selector matches pods of other owners.
+    /// Guarded: NetworkPolicies select the pods, and the activators follow them; False: they cannot, and admit no client.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: not determined yet.

@@ -7,6 +7,10 @@ type Values = &'static [(&'static str, &'static str)];
 /// Reasons why the activator itself responded to a request. Also the values of `error_type` and `x-zeroscale-reason`.
 pub const REFUSALS: Values = &[
     ("no-revision", "its host or name leads to no workload (404)"),
+    (
+        "guarded",
+        "NetworkPolicies restrict who may connect to the workload, and the request came to a shared port (403)",
+    ),
     ("not-served", "the workload of its port is unknown or no longer served (503)"),
     ("not-synced", "the activator does not know the workloads yet (503)"),
     ("max-held", "the maximum number of requests is held for the workload (503)"),

@@ -2,7 +2,7 @@
 
 use super::{CheckContext, Finding, first_names};
 use common::config::{self, PortRange, PortsConfig};
-use common::names::ACTIVATOR_HTTP1_PORT;
+use common::names::{ACTIVATOR_HTTP1_PORT, GUARDS};
 use common::ports::{Block, State, ledger};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -60,7 +60,9 @@ fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
 fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Finding {
     let PortRange { first, last } = range;
     let activator = BTreeMap::from([("app".to_owned(), "activator".to_owned())]);
-    let ours: Vec<&NetworkPolicy> = policies.iter().filter(|policy| selects(policy, &activator)).collect();
+    // Those of single workloads are not for everybody.
+    let general = policies.iter().filter(|policy| !policy.labels().contains_key(GUARDS));
+    let ours: Vec<&NetworkPolicy> = general.filter(|policy| selects(policy, &activator)).collect();
     if ours.is_empty() {
         return Finding::good(POLICIES, "none keeps anybody from the activators");
     }

@@ -124,7 +124,7 @@ fn remedy(scaler: &ZeroScaler, reason: &str) -> String {
         "ServiceNotFound" => format!("name a Service that exists, or ask for one with `create: true`: {edit}"),
         "ServiceNotOwned" => format!("name a Service with a cluster IP that nobody else manages: {edit}"),
         "HostConflict" | "HostRefused" => format!("take the host out of spec.hosts here or at its other owner: {edit}"),
-        "RangeExhausted" => "widen `range` of the ConfigMap config-ports".to_owned(),
+        "RangeExhausted" => "widen `range`, or `guarded`, of the ConfigMap config-ports".to_owned(),
         "FallbackNotFound" | "FallbackUnfit" | "FallbackCircle" => format!("correct spec.wake.fallback: {edit}"),
         "FailedUpdateScale" | "FailedCreate" => {
             format!(

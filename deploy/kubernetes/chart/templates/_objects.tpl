@@ -153,6 +153,25 @@ removes it. Without a cluster, `helm template` finds no installed policy.
 {{- end -}}
 {{- end -}}
 
+{{/* Fails if guarded numbers are in a range that the activators' policy opens: the new range, or the previous one. */}}
+{{- define "zeroscale.guarded" -}}
+{{- $guarded := default "10000-19999" .config.data.guarded -}}
+{{- $open := list (default "20000-29999" .config.data.range) -}}
+{{- $inForce := lookup "networking.k8s.io/v1" "NetworkPolicy" .config.metadata.namespace "activator" -}}
+{{- range dig "spec" "ingress" list $inForce -}}{{- range .ports -}}
+{{- if hasKey . "endPort" -}}{{- $open = append $open (printf "%d-%d" (int .port) (int .endPort)) -}}{{- end -}}
+{{- end -}}{{- end -}}
+{{- if ne $guarded "off" -}}
+{{- $ends := splitList "-" $guarded -}}
+{{- range $open -}}
+{{- $other := splitList "-" . -}}
+{{- if and (le (index $ends 0 | int) (index $other 1 | int)) (le (index $other 0 | int) (index $ends 1 | int)) -}}
+{{- fail (printf "config.ports.guarded: %s must share no number with %s, which the NetworkPolicy of the activators opens: set another range, or off" $guarded .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Writes the objects in .items with the values of the release, each as a document. */}}
 {{- define "zeroscale.write" -}}
 {{- $root := .root -}}
@@ -201,9 +220,12 @@ removes it. Without a cluster, `helm template` finds no installed policy.
 {{- end -}}
 {{- end -}}{{- end -}}
 {{- else if eq $kind "ConfigMap" -}}
+{{- /* Without the policy that closes guarded numbers none guards a workload. */ -}}
+{{- if and (eq $object.metadata.name "config-ports") (not $root.Values.policies) -}}{{- $_ := set $object.data "guarded" "off" -}}{{- end -}}
 {{- range $key, $value := get $root.Values.config (trimPrefix "config-" $object.metadata.name) -}}
 {{- $_ := set $object.data $key (include "zeroscale.text" $value) -}}
 {{- end -}}
+{{- if eq $object.metadata.name "config-ports" -}}{{- include "zeroscale.guarded" (dict "root" $root "config" $object) -}}{{- end -}}
 {{- end }}
 ---
 {{ toYaml $object }}

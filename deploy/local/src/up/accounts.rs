@@ -21,6 +21,9 @@ use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
+/// Policies for activators. The embedded cluster does not enforce them, but without the general one those of workloads
+/// are not followed.
+const POLICIES: &str = include_str!("../../../kubernetes/base/policies.yaml");
 /// Additional rights for the dashboard.
 const LOGS: &str = include_str!("../../../kubernetes/pod-logs/roles.yaml");
 /// Rights in one namespace.
@@ -36,6 +39,7 @@ const EXPIRATION: i64 = 365 * 24 * 3600;
 /// each, and no cluster-wide role.
 pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::Result<()> {
     manifests::apply(client, manifests::parse("accounts.yaml", ACCOUNTS)?).await?;
+    manifests::apply(client, manifests::parse("policies.yaml", POLICIES)?).await?;
     let mut roles = manifests::parse("roles.yaml", ROLES)?;
     roles.extend(manifests::parse("roles.yaml", LOGS)?);
     if namespaces.listed().is_some() {

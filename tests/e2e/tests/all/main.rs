@@ -14,6 +14,7 @@ mod metrics;
 mod neighbours;
 mod overlap;
 mod page;
+mod policies;
 mod ports;
 mod processes;
 mod protocols;

@@ -1,7 +1,7 @@
 //! Allocation of numbers for all workloads, with enough numbers and without.
 
 use super::key;
-use autoscaler_core::ports::{Plan, Problem, View, Wanted, Workload, plan};
+use autoscaler_core::ports::{Access, Plan, Problem, View, Wanted, Workload, plan};
 use common::config::PortRange;
 use common::ports::ledger::{Ledger, PortId};
 use common::time::Timestamp;
@@ -27,11 +27,12 @@ pub fn numbers(workloads: usize, range: PortRange) -> Given {
     let wanted = || Wanted { port: PortId { name: "http".to_owned(), port: 80 }, listed: None, shown: None };
     let of = |workload| {
         let key = key(workload);
-        Workload { uid: key.as_str().into(), key, ports: vec![wanted()] }
+        Workload { uid: key.as_str().into(), key, ports: vec![wanted()], access: Access::Open }
     };
     let all: Vec<Workload> = (0..workloads).map(of).collect();
     let view = View {
         range,
+        guarded: None,
         start: range.first,
         ledger: &Ledger::new(),
         unreadable: &BTreeSet::new(),

@@ -8,7 +8,7 @@ use super::{CLOCKS_DIFFER, Without};
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::Port;
 use autoscaler_core::ports::{
-    Activator, Answer, Change, Listed, Outcome, Plan, Proofs, RESTS_FOR, Serving, View, Wanted, Workload, plan,
+    Access, Activator, Answer, Change, Listed, Outcome, Plan, Proofs, RESTS_FOR, Serving, View, Wanted, Workload, plan,
 };
 use common::config::PortRange;
 use common::ports::answer::Listening;
@@ -220,7 +220,12 @@ impl World {
                 let listed = own.and_then(|slices| slices.ports.get(&port.name)?.first()).map(|listed| listed.number);
                 Wanted { port: port.clone(), listed, shown: scaler.status.get(&port.name).copied() }
             });
-            wanted.push(Workload { key: key(workload), uid: scaler.uid.clone(), ports: ports.collect() });
+            wanted.push(Workload {
+                key: key(workload),
+                uid: scaler.uid.clone(),
+                ports: ports.collect(),
+                access: Access::Open,
+            });
             workloads.push((workload, scaler.clone()));
         }
         let ready = activators(&owner.view).into_iter().filter(|activator| activator.serving == Serving::Ready);
@@ -238,6 +243,7 @@ impl World {
         }
         let view = View {
             range,
+            guarded: None,
             start: range.first + (index as u16 * 5) % range.len() as u16,
             ledger: &ledger,
             unreadable: &BTreeSet::new(),

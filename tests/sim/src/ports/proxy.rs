@@ -127,7 +127,7 @@ impl World {
             Some(Without::Ledger) => by_status(&proxy.view),
             Some(Without::Open) => {
                 let closed = |entry: Entry| match entry.state {
-                    State::Held => entry,
+                    State::Held | State::Closed(_) => entry,
                     State::Released(at) => Entry { state: State::Released(at - OPEN_FOR), ..entry },
                 };
                 ledger_of(&proxy.view).into_iter().map(|(number, entry)| (number, closed(entry))).collect()

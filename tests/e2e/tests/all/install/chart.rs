@@ -255,6 +255,8 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
     ensure!(get("PodMonitor planes/zeroscale-activator", "/spec/namespaceSelector").is_err());
     let without = render("planes", &json!({"policies": false, "stats": {"tlsSecret": "stat-tls"}})).await?;
     ensure!(!without.iter().any(|object| object["kind"] == "NetworkPolicy"));
+    let ports = without.iter().find(|object| object["metadata"]["name"] == "config-ports").context("config-ports")?;
+    assert_eq!(ports["data"]["guarded"], "off", "nobody closes guarded numbers");
     let activator = named(without).remove(activator).context("an activator")?.to_string();
     ensure!(activator.contains("stat-tls/ca.crt") && !activator.contains("_TLS_KEY"), "{activator}");
     Ok(())
@@ -364,6 +366,11 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
         (json!({"mode": "native"}), "/mode"),
         (json!({"namespaces": ["Shop"]}), "/namespaces/0"),
         (json!({"config": {"ports": {"range": "1-2"}}}), "/config/ports/range"),
+        (json!({"config": {"ports": {"guarded": "20000-20009"}}}), "20000-20009 must share no number with 20000-29999"),
+        (
+            json!({"config": {"ports": {"range": "19999-20009"}}}),
+            "config.ports.guarded: 10000-19999 must share no number",
+        ),
         (json!({"monitoring": {"rules": "yes"}}), "/monitoring/rules"),
         (json!({"namespaces": ["shop"], "hpa": {"install": true}}), "hpa.install"),
         (json!({"namespaces": ["shop"], "rights": {"openshift": true}}), "rights.openshift"),

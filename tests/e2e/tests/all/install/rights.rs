@@ -13,6 +13,7 @@ use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use local::api::{Access, Audit};
@@ -339,6 +340,16 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     conflict::<ZeroScaler>(env, record, "zs", "zeroscalers").await?;
     let plain = Load::new(env.activator(), "plain.example.com");
     env.until(SOON, "an answer by its host", async || Ok(plain.get("/").await?.status == 200)).await?;
+    // The workload becomes guarded, and then its policy gets another peer.
+    let guard = |peer: Value| {
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "plain"},
+            "spec": {"podSelector": {"matchLabels": {"app": "plain"}}, "ingress": [{"from": [peer]}]}})
+    };
+    env.create::<NetworkPolicy>(guard(json!({"podSelector": {}}))).await?;
+    env.until(SOON, "a guard", async || Ok(record.asked("autoscaler", "create", "networkpolicies"))).await?;
+    let peers = Patch::Merge(guard(json!({"namespaceSelector": {}})));
+    env.api::<NetworkPolicy>().patch("plain", &PatchParams::default(), &peers).await?;
+    env.until(SOON, "another guard", async || Ok(record.asked("autoscaler", "update", "networkpolicies"))).await?;
     // Another window, another public Service, one more host.
     let edits = json!({"spec": {"scale": {"window": "7s"}, "services": [{"name": "renamed", "create": true}],
         "hosts": ["plain.example.com", "*.plain.example.com"]}});
@@ -370,6 +381,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     env.until_gone("zs").await?;
     env.until(SOON, "its hosts to be taken back", async || Ok(record.asked("autoscaler", "delete", "configmaps")))
         .await?;
+    env.until(SOON, "the guard to go", async || Ok(record.asked("autoscaler", "delete", "networkpolicies"))).await?;
     contend(env, record).await?;
     Ok(())
 }

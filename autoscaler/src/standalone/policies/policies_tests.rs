@@ -1,0 +1,345 @@
+//! Tests of the effect of policies on activators and on workloads' numbers.
+
+use super::*;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Value, json};
+
+fn missing(specs: &[Value], pods: Option<&[(&str, &str)]>) -> Option<String> {
+    let policies = policies("");
+    for (n, spec) in specs.iter().enumerate() {
+        policies.apply("shop", &format!("p{n}"), Some(serde_json::from_value(spec.clone()).expect("a policy")));
+    }
+    let pods = pods.map(|pods| pods.iter().map(|(l, v)| ((*l).to_owned(), (*v).to_owned())).collect());
+    policies.missing("shop", pods.as_ref())
+}
+
+fn policies(guarded: &str) -> Policies {
+    let data = [("guarded".to_owned(), guarded.to_owned())].into_iter().filter(|_| !guarded.is_empty()).collect();
+    let config = PortsConfig::from_map(&data).expect("a range");
+    Policies::new("zeroscale-system", watch::channel(Arc::new(config)).1)
+}
+
+fn spec(value: Value) -> Option<Spec> {
+    Some(serde_json::from_value(value).expect("a policy"))
+}
+
+/// Returns a workload of namespace `shop` with the label `app: web` and port 8080. Without `has_template` other labels of
+/// its pods are unknown.
+fn target(has_template: bool) -> Target {
+    let containers =
+        if has_template { json!([{"name": "app", "ports": [{"containerPort": 8080}]}]) } else { json!([]) };
+    let object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers},
+        }},
+    });
+    Target::from_object(&serde_json::from_value(object).expect("an object"))
+}
+
+fn general() -> Option<Spec> {
+    spec(json!({"podSelector": {"matchLabels": {"app": "activator"}}, "ingress": [{"ports": [{"port": 8012}]}]}))
+}
+
+fn guard(policies: &Policies, has_template: bool) -> Guard {
+    guard_pods(policies, has_template, Some(&[])).expect("all is known")
+}
+
+/// Determines the guard of a workload whose running pods have these labels besides `app: web`.
+fn guard_pods(policies: &Policies, has_template: bool, pods: Option<&[&[(&str, &str)]]>) -> Option<Guard> {
+    let port = PodPort { target: IntOrString::Int(8080), numbers: vec![18_000] };
+    let labels = |pod: &&[(&str, &str)]| {
+        pod.iter().chain(&[("app", "web")]).map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect()
+    };
+    let pods = || Some(pods?.iter().map(labels).collect());
+    policies.guard("shop", &target(has_template), pods, &[port])
+}
+
+/// Goal: running pods whose labels differ from the template's are protected too. A client must be admitted to each pod: the
+/// label set with the fewest policies decides, and a workload whose pods have different policies is barred.
+#[test]
+fn running_pods_are_guarded_as_their_template_is() {
+    let by = |label: &str, value: &str| spec(json!({"podSelector": {"matchLabels": {label: value}}}));
+    let hash = |value: &'static str| [("pod-template-hash", value)];
+    let (own, odd, x, xy) = (hash("1"), hash("2"), [("x", "1")], [("x", "1"), ("y", "1")]);
+    type Row<'a> =
+        (&'a [(&'a str, &'a str)], Option<&'a [&'a [(&'a str, &'a str)]]>, Option<Result<&'a [&'a str], ()>>);
+    let rows: [Row<'_>; 12] = [
+        (&[], Some(&[]), Some(Ok(&[]))),
+        (&[], None, Some(Ok(&[]))), // No policy in the namespace: the pods do not matter.
+        (&[("x", "1")], Some(&[]), Some(Ok(&[]))),
+        (&[("x", "1")], Some(&[&x]), Some(Ok(&["x"]))),
+        (&[("x", "1")], Some(&[&own, &x]), Some(Ok(&["x"]))), // The other pod admits every client.
+        (&[("x", "1")], None, None),
+        (&[("app", "web")], None, Some(Ok(&["app"]))),
+        (&[("app", "web"), ("x", "1")], Some(&[&own, &x]), Some(Ok(&["app"]))), // The other pod admits more.
+        (&[("x", "1"), ("y", "1")], Some(&[&x, &xy]), Some(Ok(&["x"]))),
+        (&[("x", "1"), ("y", "1")], Some(&[&x, &[("y", "1")]]), Some(Err(()))),
+        (&[("x", "2"), ("y", "2")], Some(&[&xy]), Some(Ok(&[]))),
+        (&[("x", "1")], Some(&[&odd, &own]), Some(Ok(&[]))),
+    ];
+    for (selectors, pods, expected) in rows {
+        let policies = policies("");
+        policies.apply("zeroscale-system", "activator", general());
+        selectors.iter().for_each(|(label, value)| policies.apply("shop", label, by(label, value)));
+        let verdict = guard_pods(&policies, true, pods).map(|guard| guard.verdict);
+        let found = verdict.map(|verdict| match verdict {
+            Verdict::Open => Ok(Vec::new()),
+            Verdict::Guarded(names) => Ok(names),
+            Verdict::Barred(why) => {
+                assert!(why.contains("its pods differ in the NetworkPolicies that select them (x; y)"), "{why}");
+                Err(())
+            }
+        });
+        let expected = expected.map(|names| names.map(|names| names.iter().map(|&name| name.to_owned()).collect()));
+        assert_eq!(found, expected, "{selectors:?} {pods:?}");
+    }
+}
+
+/// Goal: a workload is guarded if an ingress policy selects its pods, by labels or expressions, and barred if that is not
+/// known.
+#[test]
+fn a_workload_is_guarded_by_the_policies_that_select_its_pods() {
+    let by = |labels: Value, expressions: Value| json!({"podSelector": {"matchLabels": labels, "matchExpressions": expressions}});
+    let expression =
+        |key: &str, operator: &str, values: Value| json!([{"key": key, "operator": operator, "values": values}]);
+    let labels = |labels: Value| by(labels, json!([]));
+    let asks = |expression: Value| by(json!({}), expression);
+    let (yes, no, unknown) = (Some(true), Some(false), None);
+    // With a pod template, and without one.
+    let rows = [
+        (json!({}), yes, yes),
+        (json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}), yes, yes),
+        (json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": []}), no, no),
+        (labels(json!({"app": "web"})), yes, yes),
+        (labels(json!({"app": "other"})), no, no),
+        (labels(json!({"tier": "web"})), no, unknown),
+        (labels(json!({"app": "other", "tier": "web"})), no, no),
+        (labels(json!({"app": "web", "pod-template-hash": "1"})), unknown, unknown),
+        (labels(json!({"app": "web", "rollouts-pod-template-hash": "1"})), unknown, unknown),
+        (labels(json!({"app": "other", "pod-template-hash": "1"})), no, no),
+        (asks(expression("app", "In", json!(["a", "web"]))), yes, yes),
+        (asks(expression("app", "In", json!(["a"]))), no, no),
+        (asks(expression("app", "NotIn", json!(["a"]))), yes, yes),
+        (asks(expression("app", "NotIn", json!(["web"]))), no, no),
+        (asks(expression("tier", "NotIn", json!(["a"]))), yes, unknown),
+        (asks(expression("app", "Exists", json!([]))), yes, yes),
+        (asks(expression("tier", "Exists", json!([]))), no, unknown),
+        (asks(expression("tier", "DoesNotExist", json!([]))), yes, unknown),
+        (asks(expression("app", "DoesNotExist", json!([]))), no, no),
+        (asks(expression("app", "Like", json!(["w*"]))), unknown, unknown),
+        (by(json!({"app": "web"}), expression("app", "NotIn", json!(["web"]))), no, no),
+    ];
+    for (policy, with, without) in rows {
+        let policies = policies("");
+        policies.apply("zeroscale-system", "activator", general());
+        policies.apply("shop", "p", spec(policy.clone()));
+        policies.apply("other", "q", spec(json!({"podSelector": {}})));
+        for (has_template, expected) in [(true, with), (false, without)] {
+            let found = match guard(&policies, has_template).verdict {
+                Verdict::Open => Some(false),
+                Verdict::Guarded(names) => Some(names == ["p"]),
+                Verdict::Barred(why) => {
+                    assert!(why.starts_with("NetworkPolicy \"p\" cannot be followed: its podSelector"), "{why}");
+                    None
+                }
+            };
+            assert_eq!(found, expected, "{policy}, with a template: {has_template}");
+        }
+    }
+}
+
+/// Goal: if the general policy is missing, policies for guarded numbers close no other ports. With `off` no policy is
+/// followed. A workload that is open again admits every client to the guarded number that it keeps.
+#[test]
+fn policies_are_followed_beside_the_general_one() {
+    let deny = || spec(json!({"podSelector": {}}));
+    let policies_of = |guarded: &str, has_general: bool, has_policy: bool| {
+        let policies = policies(guarded);
+        policies.apply("zeroscale-system", "activator", general().filter(|_| has_general));
+        policies.apply(
+            "zeroscale-system",
+            "autoscaler",
+            spec(json!({"podSelector": {"matchLabels": {"app": "autoscaler"}}})),
+        );
+        policies.apply("shop", "deny", deny().filter(|_| has_policy));
+        let Guard { verdict, rules } = guard(&policies, true);
+        (verdict, rules.len())
+    };
+    let guarded = Verdict::Guarded(vec!["deny".to_owned()]);
+    assert_eq!(policies_of("", true, true), (guarded, 1), "the planes alone");
+    assert_eq!(policies_of("", true, false), (Verdict::Open, 2), "the planes, and everybody");
+    assert_eq!(policies_of("", false, false), (Verdict::Open, 0));
+    assert_eq!(policies_of("off", true, true), (Verdict::Open, 2));
+    let (verdict, rules) = policies_of("", false, true);
+    let Verdict::Barred(why) = verdict else { panic!("{verdict:?}") };
+    assert!(why.contains("\"activator\" of namespace zeroscale-system") && rules == 0, "{why}");
+}
+
+/// Goal: policies add up, so a policy that opens or may open guarded numbers to other clients bars guarded workloads and is
+/// named.
+#[test]
+fn another_policy_that_opens_guarded_numbers_bars() {
+    let activator = json!({"matchLabels": {"app": "activator"}});
+    let rule = |rule: Value| json!({"podSelector": activator, "ingress": [rule]});
+    let ports = |port: Value| rule(json!({"ports": [port]}));
+    let rows = [
+        (rule(json!({})), true),
+        (rule(json!({"from": [{"podSelector": {}}]})), true),
+        (rule(json!({"ports": []})), true),
+        (ports(json!({})), true),
+        (ports(json!({"protocol": "TCP"})), true),
+        (ports(json!({"protocol": "UDP"})), false),
+        (ports(json!({"protocol": "UDP", "port": 10_000})), false),
+        (ports(json!({"port": 10_000})), true),
+        (ports(json!({"port": 9_999})), false),
+        (ports(json!({"port": 19_999})), true),
+        (ports(json!({"port": 20_000, "endPort": 29_999})), false),
+        (ports(json!({"port": 1024, "endPort": 10_000})), true),
+        (ports(json!({"port": 1024, "endPort": 65_535})), true),
+        (ports(json!({"port": 8012, "endPort": 9_999})), false),
+        (ports(json!({"port": "http1"})), false),
+        (json!({"podSelector": {}, "ingress": [{}]}), true),
+        (json!({"podSelector": {}, "ingress": []}), false),
+        (json!({"podSelector": {"matchLabels": {"tier": "x"}}, "ingress": [{}]}), true), // Perhaps activators.
+        (json!({"podSelector": {"matchLabels": {"app": "autoscaler"}}, "ingress": [{}]}), false),
+        (json!({"podSelector": {}, "policyTypes": ["Egress"], "ingress": [{}]}), false),
+    ];
+    for (policy, is_barred) in rows {
+        let policies = policies("");
+        policies.apply("zeroscale-system", "activator", general());
+        policies.apply("zeroscale-system", "more", spec(policy.clone()));
+        assert_eq!(guard(&policies, true).verdict, Verdict::Open, "{policy}: it is nobody's affair");
+        policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
+        let Guard { verdict, rules } = guard(&policies, true);
+        match verdict {
+            Verdict::Barred(why) => {
+                assert!(is_barred && rules.is_empty(), "{policy}: {why}");
+                assert!(why.contains("\"more\" of namespace zeroscale-system") && why.contains("10000-19999"), "{why}");
+            }
+            _ => assert!(!is_barred, "{policy}"),
+        }
+    }
+    let policies = policies("");
+    policies.apply("zeroscale-system", "activator", general());
+    let peer = json!({"podSelector": {"matchLabels": {"app": "a".repeat(KEPT_BYTES_MAX)}}});
+    policies.apply("zeroscale-system", "long", spec(json!({"podSelector": {}, "ingress": [{"from": [peer]}]})));
+    policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
+    let verdict = guard(&policies, true).verdict;
+    assert!(matches!(&verdict, Verdict::Barred(why) if why.contains("\"long\"")), "{verdict:?}");
+}
+
+/// Goal: policies that are not followed are not awaited. The general one counts as missing only once all are known.
+#[test]
+fn policies_are_awaited_where_they_are_followed() {
+    for (guarded, is_awaited) in [("", true), ("off", false)] {
+        let policies = policies(guarded);
+        assert!(!policies.is_awaited() && policies.lacks_general());
+        policies.is_awaited.store(true, Ordering::Release);
+        assert_eq!((policies.is_awaited(), policies.lacks_general()), (is_awaited, false), "{guarded}");
+        policies.is_awaited.store(false, Ordering::Release);
+        policies.apply("zeroscale-system", "activator", general());
+        assert!(!policies.is_awaited() && !policies.lacks_general());
+    }
+}
+
+/// Goal: only guarded numbers of a workload are opened, and those of a former range if it has a policy.
+#[test]
+fn guarded_numbers_alone_are_opened() {
+    let policies = policies("30000-30009");
+    let port = |port| TcpPort {
+        id: common::ports::PortId { name: String::new(), port },
+        target: IntOrString::Int(8080),
+        app_protocol: None,
+        also: Vec::new(),
+    };
+    let numbers_of = |policies: &Policies| -> Vec<_> {
+        let numbers = |port: &TcpPort| vec![18_000, 29_999, 29_920 + port.id.port];
+        let ports = policies.pod_ports("u", &[port(80), port(81)], numbers);
+        ports.into_iter().map(|port| port.numbers).collect()
+    };
+    assert_eq!(numbers_of(&policies), [vec![30_000], vec![30_001]]);
+    // A workload that had a policy keeps it until it has moved from the former range.
+    let ours = policies.guards.policy(&Key::new("shop", "web"), "u", &[]);
+    policies.guards.store.apply(&key_of(&ours), "1", Some(ours));
+    assert_eq!(numbers_of(&policies), [vec![18_000, 30_000], vec![18_000, 30_001]]);
+}
+
+/// Goal: a policy that certainly blocks activators is reported, and no other policy is.
+#[test]
+fn only_what_certainly_keeps_activators_out_is_named() {
+    let closed = json!({"podSelector": {}, "policyTypes": ["Ingress"]});
+    let from = |peer: Value| json!({"podSelector": {}, "ingress": [{"from": [peer]}]});
+    let name = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+    let ours =
+        json!({"namespaceSelector": name("zeroscale-system"), "podSelector": {"matchLabels": {"app": "activator"}}});
+    let shut = [
+        vec![closed.clone()],
+        vec![json!({"podSelector": {"matchLabels": {"app": "web"}}})],
+        vec![from(json!({"podSelector": {}}))], // Only the policy's own namespace.
+        vec![from(json!({"namespaceSelector": name("ingress")}))],
+        vec![from(json!({"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "nginx"}}}))],
+        vec![closed.clone(), json!({"podSelector": {"matchLabels": {"app": "other"}}, "ingress": [{}]})],
+    ];
+    for specs in shut {
+        let told = missing(&specs, Some(&[("app", "web")])).unwrap_or_else(|| panic!("{specs:?}"));
+        assert!(told.contains("NetworkPolicy \"p0\"") && told.contains("zeroscale-system"), "{told}");
+    }
+    let open = [
+        vec![],
+        vec![json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": []})],
+        vec![json!({"podSelector": {"matchLabels": {"app": "other"}}})],
+        vec![json!({"podSelector": {"matchLabels": {"tier": "web"}}})], // May not select the pods.
+        vec![closed.clone(), from(ours)],
+        vec![closed.clone(), json!({"podSelector": {"matchLabels": {"tier": "web"}}, "ingress": [{}]})],
+        vec![from(json!({"ipBlock": {"cidr": "10.0.0.0/8"}}))],
+        vec![from(json!({"namespaceSelector": {"matchLabels": {"trusted": "yes"}}}))],
+        vec![json!({"podSelector": {}, "ingress": [{"ports": [{"port": 8080}]}]})],
+    ];
+    for specs in open {
+        assert_eq!(missing(&specs, Some(&[("app", "web")])), None, "{specs:?}");
+    }
+    assert!(missing(std::slice::from_ref(&closed), None).is_some(), "it is about all pods");
+    assert_eq!(missing(&[json!({"podSelector": {"matchLabels": {"app": "web"}}})], None), None);
+}
+
+#[test]
+fn a_policy_that_goes_is_forgotten() {
+    let policies = policies("");
+    policies.apply("shop", "p", Some(Spec::default()));
+    assert!(policies.missing("shop", None).is_some());
+    policies.apply("shop", "p", None);
+    assert_eq!(policies.missing("shop", None), None);
+    assert!(policies.by_namespace.read().is_empty());
+}
+
+/// Goal: only the ingress part of a policy is kept, up to a maximum length and a maximum number in a namespace. A policy
+/// that is not kept may admit activators, and bars workloads.
+#[test]
+fn what_is_kept_of_policies_is_bounded() {
+    let peers = |count: usize| -> Vec<Value> {
+        (0..count).map(|n| json!({"podSelector": {"matchLabels": {"app": format!("a{n:04}")}}})).collect()
+    };
+    let policies = policies("");
+    policies.apply("zeroscale-system", "activator", general());
+    let egress = json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "egress": [{"to": peers(9000)}]});
+    policies.apply("shop", "p", spec(egress));
+    assert_eq!(guard(&policies, true).verdict, Verdict::Guarded(vec!["p".to_owned()]));
+    assert!(policies.missing("shop", None).is_some());
+    for (count, is_kept) in [(300, true), (400, false)] {
+        policies.apply("shop", "q", spec(json!({"podSelector": {}, "ingress": [{"from": peers(count)}]})));
+        assert_eq!(policies.missing("shop", None).is_some(), is_kept, "{count}");
+        let Guard { verdict, rules } = guard(&policies, true);
+        assert_eq!((matches!(verdict, Verdict::Guarded(_)), rules.len()), (is_kept, 2 * usize::from(is_kept)));
+    }
+    policies.apply("shop", "q", None);
+
+    let close = |n: usize| policies.apply("shop", &format!("r{n:04}"), Some(Spec::default()));
+    (1..KEPT_MAX).for_each(close);
+    assert!(policies.missing("shop", None).is_some());
+    close(KEPT_MAX);
+    close(KEPT_MAX); // An edit of an existing policy.
+    assert_eq!(policies.missing("shop", None), None, "one more");
+    assert!(matches!(guard(&policies, true).verdict, Verdict::Barred(why) if why.contains("beyond the 1000")));
+    policies.apply("shop", &format!("r{KEPT_MAX:04}"), None);
+    assert!(policies.missing("shop", None).is_some());
+}
