@@ -1,5 +1,8 @@
 //! NetworkPolicies of workloads, which stay in force for requests through activators.
 
+mod enforced;
+mod enforcer;
+
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions::GUARDED;
