@@ -190,7 +190,7 @@ impl Shared {
             RevisionRef::Host(host) => (self.registry.by_host(host, peer.address.ip()), host),
         };
         match found {
-            Some(revision) if revision.live().is_guarded => Err(Refusal::Guarded),
+            Some(revision) if revision.live().spec.guarded => Err(Refusal::Guarded),
             Some(revision) => Ok(revision),
             None if self.readiness.is_synced() => Err(Refusal::NoRevision { name: name.to_owned() }),
             None => Err(Refusal::NotSynced),
