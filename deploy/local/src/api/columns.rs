@@ -10,8 +10,7 @@ use jsonpath_rust::query::js_path_process;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::fields::{items, text};
-use super::selector;
+use super::fields::{items, shown, text};
 
 /// Format of a cell, computed from the values at the column's paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -38,16 +37,10 @@ pub(crate) enum Cell {
     Sum,
     /// All values.
     List,
-    /// The first three values and the number of the rest.
-    Few,
     /// Values of the first path, each with a value of the second: `80/TCP`.
     Pairs,
-    /// Like [`Cell::Pairs`], with colons: `10.0.0.1:80`.
-    Addresses,
     /// Like [`Cell::Pairs`], in lower case: `pod/a`.
     Object,
-    /// A label selector.
-    Selector,
     /// One word for the state of a pod: the reason of a waiting or terminated container, or the pod's reason or phase.
     PodStatus,
 }
@@ -132,42 +125,18 @@ impl Column {
             Cell::Size => all().count().into(),
             Cell::Sum => all().filter_map(Value::as_i64).sum::<i64>().to_string().into(),
             Cell::List => or_none(words().collect::<Vec<_>>().join(",")),
-            Cell::Few => or_none(few(words().collect())),
-            Cell::Pairs | Cell::Addresses | Cell::Object => {
-                let separator = if self.cell == Cell::Addresses { ":" } else { "/" };
+            Cell::Pairs | Cell::Object => {
                 let seconds = paths.get(1).into_iter().flatten().cycle();
-                let pair = |(first, second): (&&Value, &&Value)| match self.cell {
+                let pairs = paths.first().into_iter().flatten().zip(seconds);
+                let pairs = pairs.map(|(first, second)| match self.cell {
                     Cell::Object => format!("{}/{}", shown(first).to_lowercase(), shown(second)),
-                    _ => format!("{}{separator}{}", shown(first), shown(second)),
-                };
-                or_none(few(paths.first().into_iter().flatten().zip(seconds).map(pair).collect()))
+                    _ => format!("{}/{}", shown(first), shown(second)),
+                });
+                or_none(pairs.collect::<Vec<_>>().join(","))
             }
-            Cell::Selector => or_none(all().next().map(selector).unwrap_or_default()),
             Cell::PodStatus => pod_status(object).into(),
         }
     }
-}
-
-/// Formats a value for people.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// Formats a label selector as text. The selector of a Service is a map of labels.
-fn selector(value: &Value) -> String {
-    let is_whole = value.get("matchLabels").is_some() || value.get("matchExpressions").is_some();
-    if is_whole { selector::to_text(value) } else { selector::to_text(&json!({"matchLabels": value})) }
-}
-
-/// Formats at most three items, and the number of the rest.
-fn few(all: Vec<String>) -> String {
-    let more = all.len().saturating_sub(3);
-    let first = all.into_iter().take(3).collect::<Vec<_>>().join(",");
-    if more > 0 { format!("{first} + {more} more...") } else { first }
 }
 
 fn pod_status(pod: &Value) -> String {

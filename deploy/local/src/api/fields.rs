@@ -7,13 +7,13 @@ pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Reports whether a value, formatted for people, equals this text.
-pub(crate) fn same_text(value: &Value, text: &str) -> bool {
-    let shown = match value {
+/// Formats a value for people. Null is the empty text.
+pub(crate) fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
-    };
-    shown == text
+    }
 }
 
 /// Returns the whole number at a JSON pointer.

@@ -5,7 +5,7 @@ use common::labels::{self, LabelSelector};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::fields::same_text;
+use super::fields::shown;
 use super::resource::Resource;
 use super::status::{ApiError, Result};
 
@@ -37,11 +37,8 @@ impl Selector {
         let value = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
         self.labels.matches_with(value)
             && self.fields.iter().all(|(pointer, equal, wanted)| {
-                let same = match object.pointer(pointer) {
-                    None | Some(Value::Null) => wanted.is_empty(),
-                    Some(found) => same_text(found, wanted),
-                };
-                same == *equal
+                let found = object.pointer(pointer).map(shown).unwrap_or_default();
+                (found == *wanted) == *equal
             })
     }
 }
