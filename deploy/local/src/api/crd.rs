@@ -120,7 +120,6 @@ pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     fields::default(names, "listKind", format!("{kind}List"));
     let accepted = Value::Object(names.clone());
     if old.is_none() {
-        let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": meta::now()});
         let fields = metadata(value);
         let mut finalizers = fields::list(fields, "finalizers");
         finalizers.push(FINALIZER.into());
@@ -137,14 +136,18 @@ pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     status.insert("storedVersions".into(), stored.into());
 }
 
+fn condition(kind: &str, reason: &str, message: &str) -> Value {
+    json!({
+        "type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": meta::now(),
+    })
+}
+
 /// Sets the condition of a terminating definition.
 pub(crate) fn terminating(value: &mut Value) {
     let status = child(object(value), "status");
     let mut conditions = fields::list(status, "conditions");
-    conditions.push(json!({
-        "type": "Terminating", "status": "True", "reason": "InstanceDeletionInProgress",
-        "message": "CustomResource deletion is in progress", "lastTransitionTime": meta::now(),
-    }));
+    let message = "CustomResource deletion is in progress";
+    conditions.push(condition("Terminating", "InstanceDeletionInProgress", message));
     status.insert("conditions".into(), conditions.into());
 }
 

@@ -1,13 +1,13 @@
 //! Handling of a request: identifies the caller, parses the path, and serves everything except resources.
 //! [`super::call`] handles requests for resources.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
 use serde_json::Value;
 
 use super::access::Access;
@@ -27,11 +27,7 @@ use super::table::Include;
 /// Maximum size of a body in bytes.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-pub(crate) async fn handle<B>(api: Arc<Api>, request: Request<B>) -> Response<Body>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+pub(crate) async fn handle(api: Arc<Api>, request: Request<Incoming>) -> Response<Body> {
     let line = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{} {}", request.method(), request.uri()));
     let response = read_and_answer(api, request).await.unwrap_or_else(Response::from);
     if let Some(line) = line {
@@ -42,11 +38,7 @@ where
 
 /// Reads the body before anything else. Otherwise a rejection would reset the connection of a client that is still
 /// sending, and the client might lose the response.
-async fn read_and_answer<B>(api: Arc<Api>, request: Request<B>) -> Result<Response<Body>>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn read_and_answer(api: Arc<Api>, request: Request<Incoming>) -> Result<Response<Body>> {
     let (parts, body) = request.into_parts();
     let body = if parts.method == Method::GET { Bytes::new() } else { read(body).await? };
     answer(api, Request::from_parts(parts, body)).await
@@ -142,13 +134,8 @@ async fn resource(
     call.answer(verb).await
 }
 
-async fn read<B>(body: B) -> Result<Bytes>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let mut body = pin!(body);
-    match Limited::new(body.as_mut(), BODY_LIMIT).collect().await {
+async fn read(mut body: Incoming) -> Result<Bytes> {
+    match Limited::new(&mut body, BODY_LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             while let Some(Ok(_)) = body.frame().await {}

@@ -39,20 +39,21 @@ pub(crate) fn generate_name(prefix: &str) -> String {
     name
 }
 
+/// Fields that a client cannot set on a new object.
+const SERVER_OWNED: [&str; 8] = [
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+];
+
 /// Removes fields that a client cannot set on a new object.
 pub(crate) fn clear_server_owned(metadata: &mut Map<String, Value>) {
-    for key in [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-    ] {
-        metadata.remove(key);
-    }
+    metadata.retain(|field, _| !SERVER_OWNED.contains(&field.as_str()));
 }
 
 /// Removes empty lists and maps from metadata, which Kubernetes does not store.

@@ -16,9 +16,10 @@
 //!
 //! Limits: users other than the administrator and ServiceAccounts (no account is created for a namespace), admission
 //! plugins, persistence, conversion between versions of a custom resource, CEL (but the rules of ZeroScalers apply:
-//! `custom`), impersonation, and protobuf, except in bodies of common kinds ([`protobuf`]). So these kubectl commands
-//! fail with an error: `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, `--as`, `autoscale`,
-//! and `create` without `-f` for rarer kinds; use `apply` for those.
+//! `custom`), impersonation, lists in pages, aggregated discovery, `events.k8s.io`, and protobuf, except in bodies of
+//! common kinds ([`protobuf`]). So these kubectl commands fail with an error: `exec`, `cp`, `attach`, `debug`,
+//! `port-forward`, `certificate`, `drain`, `--as`, `autoscale`, and `create` without `-f` for rarer kinds; use `apply`
+//! for those.
 
 mod access;
 mod address;
@@ -67,6 +68,7 @@ mod write;
 
 pub use access::Access;
 pub use audit::Audit;
+pub(crate) use meta::clear_server_owned;
 pub use server::{ApiOptions, ApiServer};
 
 /// Returns a warning for clients that create an object of this kind, if nothing acts on the kind.

@@ -113,11 +113,6 @@ impl Index {
         keys
     }
 
-    /// Returns the keys that a changed Deployment affects.
-    pub(crate) fn deployment_changed(&self, change: &Change<Deployment>) -> Vec<Key> {
-        vec![Key::Deployment(change.key.clone())]
-    }
-
     /// Returns the keys that a changed ReplicaSet affects: itself and its Deployment.
     pub(crate) fn replica_set_changed(&self, change: &Change<ReplicaSet>) -> Vec<Key> {
         let owner = |set: &Arc<ReplicaSet>| Some(Key::Deployment(owner_key(set.as_ref())?));
@@ -145,11 +140,6 @@ impl Index {
             );
         }
         keys
-    }
-
-    /// Returns the keys that a changed Service affects.
-    pub(crate) fn service_changed(&self, change: &Change<Service>) -> Vec<Key> {
-        vec![Key::Service(change.key.clone())]
     }
 
     /// Returns the keys that a changed EndpointSlice affects: its Service, in case another client changed the slice.

@@ -225,7 +225,7 @@ impl Event {
         match self {
             Event::Deployment(learned) => {
                 let changes = changes(&mut index.deployments, learned);
-                changes.iter().flat_map(|c| index.deployment_changed(c)).collect()
+                changes.into_iter().map(|change| Key::Deployment(change.key)).collect()
             }
             Event::ReplicaSet(learned) => {
                 let changes = changes(&mut index.replica_sets, learned);
@@ -240,7 +240,7 @@ impl Event {
             }
             Event::Service(learned) => {
                 let changes = changes(&mut index.services, learned);
-                changes.iter().flat_map(|c| index.service_changed(c)).collect()
+                changes.into_iter().map(|change| Key::Service(change.key)).collect()
             }
             Event::Slice(learned) => {
                 let changes = changes(&mut index.slices, learned);

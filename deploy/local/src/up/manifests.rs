@@ -6,6 +6,7 @@
 
 use super::planes::create_if_missing;
 use crate::api::causes::Causes;
+use crate::api::clear_server_owned;
 use crate::api::schema::{self, Patterns};
 use crate::retry;
 use anyhow::Context;
@@ -24,18 +25,6 @@ use std::path::Path;
 
 /// Field manager in `managedFields`.
 const FIELD_MANAGER: &str = "local-up";
-
-/// Metadata fields that an API server sets on each object.
-const SERVER_OWNED: [&str; 8] = [
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
 
 /// Kinds whose objects controllers create again.
 const MADE: [(&str, &str); 2] = [("apps/v1", "ReplicaSet"), ("v1", "Pod")];
@@ -146,7 +135,7 @@ fn controller(value: &Value) -> Option<String> {
 fn strip(types: &TypeMeta, value: &mut Value, is_exported: bool) {
     let Some(object) = value.as_object_mut() else { return };
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    metadata.retain(|field, _| !SERVER_OWNED.contains(&field.as_str()));
+    clear_server_owned(metadata);
     if !is_exported {
         return;
     }
