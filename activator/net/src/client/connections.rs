@@ -18,7 +18,9 @@
 //! # Closing
 //!
 //! An idle connection that gives way is cut after [`ROOM_GRACE`] seconds even if it is busy again. It is cut at once
-//! while many connections are giving way ([`Ledger::is_pressed`]).
+//! while many connections are giving way ([`Ledger::is_pressed`]). The same applies to a busy connection to a shared
+//! port with concurrent requests, which may belong to several workloads: one of them may have caused its size, and
+//! requests of the others have time to finish.
 //!
 //! A connection that was idle for too long is told to finish, and so is an idle one whose port's clients must
 //! reconnect. If it does not end, it is cut. A connection that never had a request is cut soon, so that a head that
@@ -263,17 +265,17 @@ impl ClientConnections {
         drop(admitted);
         self.0.room.fetch_add(others.len() as u64, Ordering::Relaxed);
         for other in others {
-            match other.idle_since() {
-                Some(_) if other.was_used() && !is_pressed => {
-                    other.is_needed.store(true, Ordering::Relaxed);
-                    self.finish(other, ROOM_GRACE);
-                }
-                _ => other.order(Phase::Cut),
+            let ends_gently = other.is_shared() || other.was_used() && other.idle_since().is_some();
+            if ends_gently && !is_pressed {
+                other.is_needed.store(true, Ordering::Relaxed);
+                self.finish(other, ROOM_GRACE);
+            } else {
+                other.order(Phase::Cut);
             }
         }
     }
 
-    /// Orders an idle connection to finish, and to be cut in `grace` seconds.
+    /// Orders a connection to finish, and to be cut in `grace` seconds.
     fn finish(&self, standing: &Standing, grace: u32) {
         let cut_in = self.second() + grace;
         standing.cut_in.store(cut_in, Ordering::Relaxed);

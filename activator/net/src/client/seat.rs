@@ -50,7 +50,7 @@ pub(crate) struct Standing {
     /// Waker of the connection's task, once that has checked the phase.
     waker: Mutex<Option<Waker>>,
     /// Number of running exchanges.
-    running: AtomicU32,
+    pub(super) running: AtomicU32,
     /// Maximum number of concurrent exchanges so far.
     most: AtomicU32,
     /// The connection became a tunnel.
@@ -109,6 +109,11 @@ impl Standing {
     /// Reports whether the connection has had a request.
     pub(crate) fn was_used(&self) -> bool {
         self.most.load(Ordering::Relaxed) > 0
+    }
+
+    /// Reports whether the connection may have carried requests of several workloads at once.
+    pub(super) fn is_shared(&self) -> bool {
+        self.port.is_none() && self.most.load(Ordering::Relaxed) > 1
     }
 
     /// Reports whether the clients of its port must reconnect.

@@ -31,8 +31,8 @@ impl ErrorResponder<ProxyError> for Busy {
     }
 }
 
-/// Starts a server that says hello, after `slow` if the path ends in `/slow`. Paths begin with the number of a
-/// workload; `/probe` belongs to none.
+/// Starts a server that says hello, after `slow` if the path ends in `/slow`, and after a second if it ends in
+/// `/second`. Paths begin with the number of a workload; `/probe` belongs to none.
 async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) -> (Server<Busy>, SocketAddr) {
     let chain = tower::service_fn(move |inbound: Inbound| async move {
         let path = inbound.request.uri().path();
@@ -42,6 +42,9 @@ async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) 
         }
         if path.ends_with("/slow") {
             tokio::time::sleep(slow).await;
+        }
+        if path.ends_with("/second") {
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
         Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello")))
     });
@@ -269,6 +272,74 @@ async fn without_room_probes_alone_are_answered() {
         assert!(start.elapsed() <= Duration::from_secs(STAY.into()), "{silent:?}: {:?}", start.elapsed());
     }
     assert_eq!(connections.open(), 1, "those in the reserve are not counted");
+    until.cancel();
+}
+
+/// Goal: an HTTP/2 connection that gives way because of one workload's slow requests finishes a request of another
+/// workload.
+#[tokio::test(start_paused = true)]
+async fn who_shares_a_connection_loses_no_request() {
+    let until = CancellationToken::new();
+    let bounds = ClientBounds { connections: 12, ..BOUNDS };
+    let (server, address) = serve(bounds, Duration::from_secs(30), &until).await;
+    let stream = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.expect("nothing is sent yet");
+    tokio::spawn(connection);
+    let ask_over = |path: &str| {
+        let request = Request::get(format!("http://a{path}")).body(Empty::<Bytes>::new()).expect("a request");
+        tokio::spawn(sender.clone().send_request(request))
+    };
+    let slow: Vec<_> = (0..8).map(|_| ask_over("/1/slow")).collect();
+    let other = ask_over("/2/second");
+    let connections = server.connections();
+    let running = || connections.admitted().each().map(|one| one.running.load(Ordering::Relaxed)).sum::<u32>();
+    while running() < 9 {
+        tokio::task::yield_now().await;
+    }
+    let mut newcomers = Vec::new();
+    for n in 1..=8 {
+        newcomers.push(ask_from([127, 0, 0, 2], address, &format!("/{}/slow", 2 + n)).await);
+        until_open(&connections, 1 + n).await;
+    }
+    assert_eq!(connections.ended_for_room(), 1);
+    let begun = Instant::now();
+    assert_eq!(other.await.expect("no panic").expect("answered").status(), StatusCode::OK);
+    for slow in slow {
+        slow.await.expect("no panic").expect_err("cut");
+    }
+    assert!(begun.elapsed() <= Duration::from_secs(u64::from(ROOM_GRACE) + 1), "{:?}", begun.elapsed());
+    for newcomer in &mut newcomers {
+        assert!(is_answered(newcomer).await);
+    }
+    until.cancel();
+}
+
+/// Goal: a probe is answered although clients at as many addresses as there are places hold the whole reserve, each
+/// with one connection without a request, and connect again as soon as one of them gives way.
+#[tokio::test]
+async fn a_reserve_that_is_held_from_many_addresses_has_room_for_probes() {
+    let until = CancellationToken::new();
+    let bounds = ClientBounds { connections: 1, ..BOUNDS };
+    let (server, address) = serve(bounds, Duration::from_secs(3600), &until).await;
+    let connections = server.connections();
+    let _client = ask(address, "/1/slow").await;
+    until_running(&connections, 1).await;
+    let mut addresses = (2..=250).flat_map(|high| (1..=250).map(move |low| [127, 1, high, low]));
+    for begun in ["", "GET / HTTP/1.1\r\nhost: a\r\nprobe:", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let mut attack = Vec::new();
+        for _ in 0..RESERVED {
+            while connections.reserve().held() < RESERVED {
+                let from = addresses.next().expect("another address");
+                let mut client = connect_from(from, address).await;
+                client.write_all(begun.as_bytes()).await.expect("open");
+                attack.push(client);
+                tokio::task::yield_now().await;
+            }
+            let answer = said(ask_from([127, 0, 0, 2], address, "/probe").await).await;
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{begun:?}: {answer}");
+        }
+    }
     until.cancel();
 }
 
