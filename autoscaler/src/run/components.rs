@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// Time between checks of the system's wall clock.
-const RESYNC: Duration = Duration::from_secs(30);
+const RESYNC: Duration = Duration::from_secs(1);
 
 /// All components that refer to each other.
 pub(super) struct Components {
@@ -215,7 +215,7 @@ impl Components {
     }
 }
 
-/// Adjusts the clock when the system's wall clock is set.
+/// Adjusts the clock when the system's wall clock is set. No other task adjusts it: only the first one would notice.
 async fn resync(clock: Clock, multiscaler: Arc<Multiscaler>, until: CancellationToken) {
     while timeout(RESYNC, until.cancelled()).await.is_err() {
         if clock.resync() {

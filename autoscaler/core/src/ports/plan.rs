@@ -41,6 +41,8 @@
 //! - Two lines are held for one port, by two owners that did not know of each other: one is released.
 //! - A line whose object is unknown or has another uid is released. Views are stale, so the shell first asks the API
 //!   server if the object exists.
+//! - A line was released in the future, because a clock was ahead and has been set: it is released again, since the
+//!   number would rest for as much longer.
 
 use super::{NOTED_EVERY, RESTS_FOR, TRIES_MAX};
 use common::RevisionKey;
@@ -307,6 +309,7 @@ impl<'a, 'v> Planner<'a, 'v> {
         let is_listed = self.view.listed.contains(&number);
         let is_due = match entry.state.ended() {
             None => !is_kept && !is_listed,
+            Some(at) if at > self.now + NOTED_EVERY => true,
             Some(at) if is_listed => {
                 self.look_again(at + NOTED_EVERY);
                 at + NOTED_EVERY <= self.now

@@ -603,7 +603,7 @@ fn slices_are_grouped_by_family_and_numbers() {
 }
 
 /// Goal: a number rests before another workload gets it: while the range has unused ones, for ten minutes, and as long
-/// as a slice names it. The number that has rested longest comes first.
+/// as a slice names it. The number that has rested longest comes first. If the clock is set back, the rest is no longer.
 #[test]
 fn a_number_rests_before_another_workload_gets_it() {
     let after = |seconds: u64| NOW + Duration::from_secs(seconds);
@@ -638,6 +638,8 @@ fn a_number_rests_before_another_workload_gets_it() {
     assert_eq!(step(&mut sees, after(1201)), (vec![], Some(Duration::from_secs(1))));
     assert_eq!(step(&mut sees, after(1202)).0, ["100 held default/d d 80"]);
     assert_eq!(step(&mut sees, after(1202)).0, [""; 0]);
+    assert_eq!(step(&mut sees, after(550)).0, [""; 0], "clocks may differ by a minute");
+    assert_eq!(step(&mut sees, after(500)).0, [released(500, 101, "b")], "the clock was set");
 }
 
 /// Event for the workloads of two owners that do not know of each other.

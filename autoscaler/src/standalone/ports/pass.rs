@@ -100,7 +100,6 @@ impl Controller {
         let is_known = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid);
         let ports = |key: &Key| wants.get(key).map_or(&[][..], |workload| &workload.ports);
         let listed = claims::listed(claims.values(), &maps.lines, range, config.guarded, is_known, ports);
-        shared.clock.resync();
         let wall = shared.clock.now();
         let is_open = |number: u16| maps.lines.get(&number).is_some_and(|line| line.state.is_open(wall));
         proofs.follow(&activators, is_open, now);
