@@ -22,6 +22,7 @@ pub mod soak;
 pub mod space;
 pub mod streams;
 pub mod talk;
+pub mod tap;
 pub mod test_env;
 pub mod up;
 pub mod workload;

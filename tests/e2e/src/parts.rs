@@ -11,7 +11,7 @@ use local::up::is_ready;
 use local::up::ranges::Ranges;
 use local::up::system::{self, Member};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -20,13 +20,15 @@ use tempfile::TempDir;
 pub struct Plane {
     binary: &'static str,
     service: &'static str,
+    /// Number among the planes of its kind.
+    index: usize,
     /// Address of its pod, with its main port.
     pub address: SocketAddr,
 }
 
 impl Plane {
     fn pod_name(self) -> String {
-        format!("{}-0", self.binary)
+        format!("{}-{}", self.binary, self.index)
     }
 
     fn member(self, ready: bool) -> Member {
@@ -46,8 +48,9 @@ pub struct Parts {
     pub activator: Plane,
     /// Address of the autoscaler.
     pub autoscaler: Plane,
-    kubeconfig: PathBuf,
-    _ranges: Ranges,
+    /// An administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+    ranges: Ranges,
     _folder: TempDir,
 }
 
@@ -65,11 +68,13 @@ impl Parts {
         let autoscaler = Plane {
             binary: "autoscaler",
             service: names::AUTOSCALER_SERVICE,
+            index: 0,
             address: SocketAddr::new(ranges.autoscaler(0), names::STAT_PORT),
         };
         let activator = Plane {
             binary: "activator",
             service: names::ACTIVATOR_SERVICE,
+            index: 0,
             address: SocketAddr::new(ranges.activator(0), names::ACTIVATOR_HTTP1_PORT),
         };
         let mut api = Process::start("local", &["api", "--kubeconfig", file, "--service-cidr", &services], &[])?;
@@ -79,7 +84,7 @@ impl Parts {
         system::create(&client, Some(settings.collect())).await?;
         let node = ["node", "--kubeconfig", file, "--pod-cidr", &pods, "--service-cidr", &services];
         let node = Process::start("local", &node, &[])?;
-        Ok(Self { client, api, node, activator, autoscaler, kubeconfig, _ranges: ranges, _folder: folder })
+        Ok(Self { client, api, node, activator, autoscaler, kubeconfig, ranges, _folder: folder })
     }
 
     /// Starts a plane as in its container, and publishes it once it is ready.
@@ -87,9 +92,36 @@ impl Parts {
     /// # Errors
     /// Fails if it does not become ready.
     pub async fn run(&self, plane: Plane) -> anyhow::Result<Process> {
+        let process = self.start_plane(plane, &self.kubeconfig, &[]).await?;
+        self.publish(plane, true).await?;
+        Ok(process)
+    }
+
+    /// Starts a plane with this kubeconfig and more environment, and waits until it is ready.
+    ///
+    /// # Errors
+    /// Fails if it does not become ready.
+    pub async fn start_plane(
+        &self,
+        plane: Plane,
+        kubeconfig: &Path,
+        more: &[(&'static str, String)],
+    ) -> anyhow::Result<Process> {
+        let process = Process::start(plane.binary, &[], &self.environment(plane, kubeconfig, more))?;
+        self.until_ready(plane).await?;
+        Ok(process)
+    }
+
+    /// Returns the environment of a plane, with this kubeconfig and more variables.
+    pub fn environment(
+        &self,
+        plane: Plane,
+        kubeconfig: &Path,
+        more: &[(&'static str, String)],
+    ) -> Vec<(&'static str, String)> {
         let ip = plane.address.ip().to_string();
-        let env = [
-            ("KUBECONFIG", self.kubeconfig.display().to_string()),
+        let mut environment = vec![
+            ("KUBECONFIG", kubeconfig.display().to_string()),
             ("POD_NAME", plane.pod_name()),
             ("POD_IP", ip.clone()),
             ("SYSTEM_NAMESPACE", system::NAMESPACE.to_owned()),
@@ -98,14 +130,21 @@ impl Parts {
             ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
             ("ZEROSCALE_LISTEN_ADDRESS", ip),
         ];
-        let process = Process::start(plane.binary, &[], &env)?;
+        environment.extend_from_slice(more);
+        environment
+    }
+
+    /// Waits until a plane is ready.
+    ///
+    /// # Errors
+    /// Fails if it does not become ready.
+    pub async fn until_ready(&self, plane: Plane) -> anyhow::Result<()> {
         let deadline = tokio::time::Instant::now() + SOON;
         while is_ready(plane.address).await != Some(true) {
             anyhow::ensure!(tokio::time::Instant::now() < deadline, "{} does not become ready", plane.binary);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        self.publish(plane, true).await?;
-        Ok(process)
+        Ok(())
     }
 
     /// Kills a plane by SIGKILL, and marks its endpoint as not ready.
@@ -122,7 +161,23 @@ impl Parts {
     /// # Errors
     /// Fails if the API server does not respond.
     pub async fn publish(&self, plane: Plane, ready: bool) -> anyhow::Result<()> {
-        system::publish(&self.client, plane.service, &[plane.member(ready)]).await
+        self.publish_all(&[(plane, ready)]).await
+    }
+
+    /// Publishes all planes of a kind, each with its readiness.
+    ///
+    /// # Errors
+    /// Fails if the API server does not respond.
+    pub async fn publish_all(&self, planes: &[(Plane, bool)]) -> anyhow::Result<()> {
+        let Some((first, _)) = planes.first() else { return Ok(()) };
+        let members: Vec<_> = planes.iter().map(|(plane, ready)| plane.member(*ready)).collect();
+        system::publish(&self.client, first.service, &members).await
+    }
+
+    /// Returns the address of a second autoscaler.
+    pub fn second_autoscaler(&self) -> Plane {
+        let address = SocketAddr::new(self.ranges.autoscaler(1), names::STAT_PORT);
+        Plane { index: 1, address, ..self.autoscaler }
     }
 
     /// Ends all processes in order; each must exit successfully.

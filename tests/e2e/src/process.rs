@@ -109,6 +109,14 @@ impl Process {
     /// # Errors
     /// Fails if it has already ended.
     pub async fn kill(mut self) -> anyhow::Result<()> {
+        self.kill_now().await
+    }
+
+    /// Kills it with SIGKILL, and keeps its place for another process.
+    ///
+    /// # Errors
+    /// Fails if it has already ended.
+    pub async fn kill_now(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::KILL)?;
         self.child.wait().await?;
         Ok(())

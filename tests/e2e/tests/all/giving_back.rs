@@ -42,7 +42,7 @@ fn scaler(name: &str, create: bool) -> Value {
 }
 
 /// Returns the parts of a Service that its owner could have written.
-fn essence(mut service: Service) -> anyhow::Result<String> {
+pub(crate) fn essence(mut service: Service) -> anyhow::Result<String> {
     service.metadata.resource_version = None;
     service.metadata.managed_fields = None;
     Ok(serde_json::to_string(&service)?)

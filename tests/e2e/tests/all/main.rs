@@ -9,6 +9,7 @@ mod faults;
 mod giving_back;
 mod import;
 mod install;
+mod kill_points;
 mod knative;
 mod metrics;
 mod neighbours;

@@ -1,0 +1,326 @@
+//! Planes that fail in the middle of a sequence of writes, as separate processes: each is killed after each write, and
+//! clocks are set. Afterwards each Service is as its owner wrote it, no restored workload is at zero, and no port number
+//! is held by nobody.
+
+use crate::giving_back::essence;
+use anyhow::{Context, ensure};
+use common::names;
+use common::ports::ledger::{self, Block, Entry, State};
+use common_api::ZeroScaler;
+use e2e::parts::Parts;
+use e2e::space::{ASLEEP, SOON, program};
+use e2e::tap::{Held, Tap};
+use e2e::{Load, Process, Space, Workload};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use local::up::system::NAMESPACE;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::pin::pin;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// Maximum number of writes of one sequence, far more than there are.
+const WRITES_MAX: usize = 40;
+
+/// Workload as its owner wrote it.
+struct Owned {
+    workload: Workload,
+    service: String,
+}
+
+impl Owned {
+    async fn create(space: &Space, workload: Workload) -> anyhow::Result<Self> {
+        space.create::<Deployment>(workload.deployment(&program()?)).await?;
+        let service = essence(space.create::<Service>(workload.service()).await?)?;
+        Ok(Self { workload, service })
+    }
+
+    fn name(&self) -> &str {
+        &self.workload.name
+    }
+
+    async fn adopt(&self, space: &Space) -> anyhow::Result<()> {
+        space.create::<ZeroScaler>(self.workload.scaler()).await.map(|_| ())
+    }
+
+    async fn give_back(&self, space: &Space) -> anyhow::Result<()> {
+        space.api::<ZeroScaler>().delete(self.name(), &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Checks that its ZeroScaler has left it as its owner wrote it, with at least one replica.
+    async fn is_restored(&self, space: &Space) -> anyhow::Result<()> {
+        let name = self.name();
+        let service = essence(space.api::<Service>().get(name).await?)?;
+        ensure!(service == self.service, "{service} instead of {}", self.service);
+        ensure!(space.replicas(name).await? >= 1, "{name} is left at zero");
+        space
+            .until(SOON, &format!("no slice of ours for {name}"), async || {
+                let ours = format!("{}={}", names::SLICE_MANAGED_BY, names::MANAGED_BY);
+                let slices = space.api::<EndpointSlice>().list(&ListParams::default().labels(&ours)).await?;
+                Ok(!slices.iter().any(|slice| slice.name_any().starts_with(name)))
+            })
+            .await
+    }
+}
+
+/// Checks that nobody's Service has lost its selector for good.
+async fn each_selector_is_kept(space: &Space) -> anyhow::Result<()> {
+    for service in space.api::<Service>().list(&ListParams::default()).await? {
+        let has_selector = service.spec.as_ref().is_some_and(|spec| spec.selector.is_some());
+        let is_noted = service.annotations().contains_key(names::ADOPTED_SELECTOR);
+        ensure!(has_selector || is_noted || service.metadata.owner_references.is_some(), "{}", service.name_any());
+    }
+    Ok(())
+}
+
+/// Waits until all numbers of the ledger are held by existing ZeroScalers or released, one for each.
+async fn no_number_is_leaked(space: &Space) -> anyhow::Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(space.client.clone(), NAMESPACE);
+    let labels = ListParams::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
+    let mut numbers = BTreeMap::<String, usize>::new();
+    space
+        .until(SOON, "numbers of existing ZeroScalers alone", async || {
+            let scalers = space.api::<ZeroScaler>().list(&ListParams::default()).await?;
+            let known: BTreeSet<String> = scalers.iter().filter_map(ResourceExt::uid).collect();
+            numbers.clear();
+            let mut is_leaked = false;
+            for map in maps.list(&labels).await? {
+                let block = Block::of_map(&map.name_any()).context("a block")?;
+                for Entry { state, uid, .. } in ledger::read(block, map.data.as_ref()).entries.into_values() {
+                    is_leaked |= state == State::Held && !known.contains(&*uid);
+                    *numbers.entry(uid.to_string()).or_default() += 1;
+                }
+            }
+            Ok(!is_leaked)
+        })
+        .await?;
+    ensure!(numbers.values().all(|count| *count == 1), "{numbers:?}");
+    Ok(())
+}
+
+/// One of each plane; the autoscaler's writes are observed.
+struct Pair {
+    parts: Parts,
+    tap: Tap,
+    autoscaler: Process,
+    activator: Process,
+}
+
+impl Pair {
+    async fn start() -> anyhow::Result<Self> {
+        let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+        let tap = Tap::start(&parts.kubeconfig).await?;
+        let autoscaler = parts.start_plane(parts.autoscaler, tap.kubeconfig(), &[]).await?;
+        parts.publish(parts.autoscaler, true).await?;
+        let activator = parts.run(parts.activator).await?;
+        Ok(Self { parts, tap, autoscaler, activator })
+    }
+
+    /// Waits for `state`. Kills a plane after the autoscaler's `n`-th write to paths with `of` until then, and starts it
+    /// again. Returns the write.
+    async fn killed(
+        &mut self,
+        victim: Victim,
+        (of, n): (&str, usize),
+        space: &Space,
+        state: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<Option<String>> {
+        let mut stopped = self.tap.stop(of, n, Held::Response);
+        let mut state = pin!(state);
+        let write = tokio::select! {
+            write = stopped.wait_for(Option::is_some) => write?.clone().context("just seen")?,
+            reached = &mut state => {
+                self.tap.clear();
+                return reached.map(|()| None);
+            }
+        };
+        let (plane, process) = match victim {
+            Victim::Autoscaler => (self.parts.autoscaler, &mut self.autoscaler),
+            Victim::Activator => (self.parts.activator, &mut self.activator),
+        };
+        process.kill_now().await?;
+        self.parts.publish(plane, false).await?;
+        each_selector_is_kept(space).await?;
+        self.tap.clear();
+        let kubeconfig = match victim {
+            Victim::Autoscaler => self.tap.kubeconfig(),
+            Victim::Activator => &self.parts.kubeconfig,
+        };
+        *process = self.parts.start_plane(plane, kubeconfig, &[]).await?;
+        self.parts.publish(plane, true).await?;
+        state.await.with_context(|| format!("killed after write {n}: {write}"))?;
+        Ok(Some(write))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Autoscaler,
+    Activator,
+}
+
+/// Adopts and restores one workload for each number `n`, and kills the victim after the `n`-th write of either; then
+/// after each kind of write whose place in the sequence varies.
+async fn is_killed_after_each_write(victim: Victim) -> anyhow::Result<()> {
+    let mut pair = Pair::start().await?;
+    let space = Space::create_in(pair.parts.client.clone()).await?;
+    let kinds = ["/services/", "/configmaps"].map(|kind| (kind, 1));
+    let mut rows = VecDeque::from_iter((1..=WRITES_MAX).map(|n| ("", n)).chain(kinds));
+    let mut names = (1..).map(|n| format!("w-{n:02}"));
+    while let Some(row) = rows.pop_front() {
+        let name = names.next().context("endless")?;
+        let owned = Owned::create(&space, Workload::new(&name)).await?;
+        owned.adopt(&space).await?;
+        let adopting = pair.killed(victim, row, &space, space.until_served(&name)).await?;
+        owned.give_back(&space).await?;
+        let restored = async {
+            space.until_gone(&name).await?;
+            owned.is_restored(&space).await?;
+            no_number_is_leaked(&space).await
+        };
+        let restoring = pair.killed(victim, row, &space, restored).await?;
+        eprintln!("{victim:?} {row:?}: {adopting:?} {restoring:?}");
+        if row.0.is_empty() && adopting.is_none() && restoring.is_none() {
+            ensure!(row.1 < WRITES_MAX, "the sequence does not end");
+            rows.retain(|(of, _)| !of.is_empty());
+        }
+    }
+    let last = Owned::create(&space, Workload::new("last")).await?;
+    last.adopt(&space).await?;
+    space.until_served("last").await?;
+    let load = Load::new(pair.parts.activator.address, format!("last.{}", space.namespace));
+    assert_eq!(load.get("/").await?.status, 200);
+    pair.parts.end(pair.activator, pair.autoscaler).await
+}
+
+/// Goal: an autoscaler that is killed after any of its writes continues when it is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_autoscaler_may_be_killed_after_each_write() -> anyhow::Result<()> {
+    is_killed_after_each_write(Victim::Autoscaler).await
+}
+
+/// Goal: the same if the activator is killed, which must confirm numbers.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_activator_may_be_killed_after_each_write() -> anyhow::Result<()> {
+    is_killed_after_each_write(Victim::Activator).await
+}
+
+/// Source of a library that shifts a process's wall clock by the seconds in a file, and no other clock.
+const CLOCK: &str = r#"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static const volatile long *seconds;
+__attribute__((constructor)) static void begin(void) {
+    seconds = mmap(0, sizeof *seconds, PROT_READ, MAP_SHARED, open(getenv("CLOCK_OFFSET"), O_RDONLY), 0);
+}
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int result = syscall(SYS_clock_gettime, clock, now);
+    if (result == 0 && clock == CLOCK_REALTIME && seconds) now->tv_sec += *seconds;
+    return result;
+}
+"#;
+
+/// Wall clock of one process.
+struct Clock {
+    folder: TempDir,
+    offset: File,
+}
+
+impl Clock {
+    async fn new() -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::write(folder.path().join("clock.c"), CLOCK)?;
+        let mut compile = tokio::process::Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-o", "clock.so", "clock.c"]).current_dir(folder.path());
+        ensure!(compile.status().await?.success(), "cc fails");
+        let offset = File::create(folder.path().join("offset"))?;
+        let clock = Self { folder, offset };
+        clock.set(0)?;
+        Ok(clock)
+    }
+
+    fn set(&self, seconds: i64) -> anyhow::Result<()> {
+        Ok(self.offset.write_all_at(&seconds.to_ne_bytes(), 0)?)
+    }
+
+    fn environment(&self) -> [(&'static str, String); 2] {
+        let path = |file: &str| Path::new(self.folder.path()).join(file).display().to_string();
+        [("LD_PRELOAD", path("clock.so")), ("CLOCK_OFFSET", path("offset"))]
+    }
+}
+
+/// Sets the victim's clock forward and back by an hour. Each time a workload wakes and falls asleep, another one is
+/// adopted and restored, and a busy one loses neither pods nor requests.
+async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
+    let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+    let (clock, right) = (Clock::new().await?, Clock::new().await?);
+    let clocks = match victim {
+        Victim::Autoscaler => [&clock, &right],
+        Victim::Activator => [&right, &clock],
+    };
+    let environment = parts.environment(parts.autoscaler, &parts.kubeconfig, &clocks[0].environment());
+    let (autoscaler, said) = Process::heard("autoscaler", &[], &environment)?;
+    parts.until_ready(parts.autoscaler).await?;
+    parts.publish(parts.autoscaler, true).await?;
+    let activator = parts.start_plane(parts.activator, &parts.kubeconfig, &clocks[1].environment()).await?;
+    parts.publish(parts.activator, true).await?;
+    let space = Space::create_in(parts.client.clone()).await?;
+    for workload in [Workload::new("busy").env("HELLO_LATENCY_MS", 100), Workload::new("idle")] {
+        space.deploy(&workload).await?;
+    }
+    let load = |name: &str| Load::new(parts.activator.address, format!("{name}.{}", space.namespace));
+    let stop = CancellationToken::new();
+    let busy = tokio::spawn({
+        let (load, stop) = (load("busy"), stop.clone());
+        async move { load.steady(2, "/", stop).await }
+    });
+    space.until(SOON, "a ready pod", async || Ok(space.ready_pods("busy").await? >= 1)).await?;
+    for (n, seconds) in [3600, 0].into_iter().enumerate() {
+        clock.set(seconds)?;
+        let other = Owned::create(&space, Workload::new(&format!("other-{n}"))).await?;
+        other.adopt(&space).await?;
+        assert_eq!(load("idle").get("/").await?.status, 200);
+        space.until_served(other.name()).await?;
+        if matches!(victim, Victim::Autoscaler) {
+            // Its windows must follow, although a pass over port numbers has used the clock.
+            let is_told = async || Ok(said.with(&["the wall clock was set; windows fill again"]).len() > n);
+            space.until(SOON, "the autoscaler to follow", is_told).await?;
+        }
+        other.give_back(&space).await?;
+        space.until_gone(other.name()).await?;
+        other.is_restored(&space).await?;
+        space
+            .until(ASLEEP, "the idle workload to fall asleep", async || {
+                ensure!(space.replicas("busy").await? >= 1, "put to sleep under load");
+                space.is_asleep("idle").await
+            })
+            .await?;
+    }
+    stop.cancel();
+    busy.await?.none_lost()?;
+    no_number_is_leaked(&space).await?;
+    parts.end(activator, autoscaler).await
+}
+
+/// Goal: an autoscaler's wall clock may jump by an hour in either direction.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_autoscalers_clock_may_be_set() -> anyhow::Result<()> {
+    has_its_clock_set(Victim::Autoscaler).await
+}
+
+/// Goal: the same for an activator's.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_activators_clock_may_be_set() -> anyhow::Result<()> {
+    has_its_clock_set(Victim::Activator).await
+}
