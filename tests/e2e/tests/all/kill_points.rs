@@ -1,22 +1,25 @@
-//! Planes that fail in the middle of a sequence of writes, as separate processes: each is killed after each write, and
-//! clocks are set. Afterwards each Service is as its owner wrote it, no restored workload is at zero, and no port number
-//! is held by nobody.
+//! Planes that fail in the middle of a sequence of writes, as separate processes: each is killed after each write, a
+//! leader freezes before each write and is thawed when its successor has finished, and clocks are set. Afterwards each
+//! Service is as its owner wrote it, no restored workload is at zero, and no port number is held by nobody.
 
 use crate::giving_back::essence;
 use anyhow::{Context, ensure};
 use common::names;
 use common::ports::ledger::{self, Block, Entry, State};
 use common_api::ZeroScaler;
-use e2e::parts::Parts;
+use e2e::parts::{Parts, Plane};
 use e2e::space::{ASLEEP, SOON, program};
-use e2e::tap::{Held, Tap};
+use e2e::tap::{Held, Stopped, Tap};
 use e2e::{Load, Process, Space, Workload};
+use futures::future::try_join_all;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use local::up::system::NAMESPACE;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -210,6 +213,152 @@ async fn an_autoscaler_may_be_killed_after_each_write() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_activator_may_be_killed_after_each_write() -> anyhow::Result<()> {
     is_killed_after_each_write(Victim::Activator).await
+}
+
+/// Two autoscalers that compete for one lease.
+struct Rivals {
+    parts: Parts,
+    planes: [Plane; 2],
+    taps: [Tap; 2],
+    processes: [Process; 2],
+    activator: Process,
+    leader: usize,
+}
+
+impl Rivals {
+    /// Starts both, and the activator. Returns them with a namespace.
+    async fn start() -> anyhow::Result<(Self, Space)> {
+        let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
+        let election = json!({"metadata": {"name": "config-leader-election"}, "data": {
+            "buckets": "1", "lease-duration": "8s", "renew-deadline": "6s", "retry-period": "1s"}});
+        let maps: Api<ConfigMap> = Api::namespaced(parts.client.clone(), NAMESPACE);
+        maps.create(&PostParams::default(), &serde_json::from_value(election)?).await?;
+        let planes = [parts.autoscaler, parts.second_autoscaler()];
+        let taps = [Tap::start(&parts.kubeconfig).await?, Tap::start(&parts.kubeconfig).await?];
+        let first = parts.start_plane(planes[0], taps[0].kubeconfig(), &[]).await?;
+        let second = parts.start_plane(planes[1], taps[1].kubeconfig(), &[]).await?;
+        parts.publish_all(&planes.map(|plane| (plane, true))).await?;
+        let activator = parts.run(parts.activator).await?;
+        let space = Space::create_in(parts.client.clone()).await?;
+        let mut rivals = Self { parts, planes, taps, processes: [first, second], activator, leader: 0 };
+        space.until(SOON, "a leader", async || Ok(rivals.holder().await?.is_some())).await?;
+        rivals.leader = rivals.holder().await?.context("just seen")?;
+        Ok((rivals, space))
+    }
+
+    /// Returns the holder of the lease.
+    async fn holder(&self) -> anyhow::Result<Option<usize>> {
+        let leases: Api<Lease> = Api::namespaced(self.parts.client.clone(), NAMESPACE);
+        let lease = leases.get_opt(&common::ownership::bucket_names(1)[0]).await?;
+        let holder = lease.and_then(|lease| lease.spec?.holder_identity).unwrap_or_default();
+        Ok(self.planes.iter().position(|plane| holder.ends_with(&plane.address.ip().to_string())))
+    }
+
+    /// Freezes the leader once `stops` are reached, or `state` for the names whose stops are not. `then` is done by
+    /// its successor. Then the frozen leader's writes arrive, and it is thawed.
+    async fn freeze(
+        &mut self,
+        space: &Space,
+        stops: &[(String, Stopped)],
+        state: impl AsyncFn(&str) -> anyhow::Result<bool>,
+        then: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let (former, next) = (self.leader, 1 - self.leader);
+        space
+            .until(SOON, "the leader's writes", async || {
+                for (name, stopped) in stops {
+                    if stopped.borrow().is_none() && !state(name).await? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            })
+            .await?;
+        ensure!(self.taps[former].pending() > 0, "no write is under way");
+        let published = |is_frozen: bool| {
+            self.planes.map(|plane| (plane, !is_frozen || plane.address != self.planes[former].address))
+        };
+        self.processes[former].freeze()?;
+        self.parts.publish_all(&published(true)).await?;
+        space.until(SOON, "another leader", async || Ok(self.holder().await? == Some(next))).await?;
+        then.await?;
+        self.taps[former].clear();
+        let tap = &self.taps[former];
+        space.until(SOON, "the late writes", async || Ok(tap.pending() == 0)).await?;
+        self.processes[former].thaw()?;
+        self.parts.publish_all(&published(false)).await?;
+        let metrics = Load::new((self.planes[former].address.ip(), 9090).into(), "metrics");
+        let is_followed = async || {
+            let page = String::from_utf8_lossy(&metrics.get("/metrics").await?.body).into_owned();
+            let is = |name: &str, value: &str| page.lines().any(|line| line.starts_with(name) && line.ends_with(value));
+            Ok(is("zeroscale_lease_held{", "} 0") && is("zeroscale_lease_owned{", "} 1"))
+        };
+        space.until(SOON, "the former leader to see its successor", is_followed).await?;
+        ensure!(self.holder().await? == Some(next), "the leader has changed again");
+        self.leader = next;
+        Ok(())
+    }
+
+    async fn end(self) -> anyhow::Result<()> {
+        let [first, second] = self.processes;
+        let code = second.terminate().await?.code();
+        ensure!(code == Some(0), "it ends with {code:?}");
+        self.parts.end(self.activator, first).await
+    }
+}
+
+/// Number of workloads, for each of which another write is late.
+const LATE: usize = 10;
+
+async fn create_all(space: &Space, prefix: &str, replicas: i32) -> anyhow::Result<Vec<Owned>> {
+    let names = (1..=LATE).map(|n| format!("{prefix}-{n:02}"));
+    try_join_all(names.map(|name| Owned::create(space, Workload::new(&name).replicas(replicas)))).await
+}
+
+/// Restores all workloads.
+async fn give_all_back(space: &Space, all: &[Owned]) -> anyhow::Result<()> {
+    try_join_all(all.iter().map(|owned| owned.give_back(space))).await?;
+    try_join_all(all.iter().map(|owned| space.until_gone(owned.name()))).await?;
+    Ok(())
+}
+
+async fn all_are_restored(space: &Space, all: &[Owned]) -> anyhow::Result<()> {
+    for owned in all {
+        owned.is_restored(space).await?;
+    }
+    no_number_is_leaked(space).await
+}
+
+/// Goal: a leader that freezes with writes under way harms nothing when they arrive after its successor has restored the
+/// workloads, and when it thaws. Method: for each workload, another write is late.
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_of_a_frozen_leader_that_restores_come_late() -> anyhow::Result<()> {
+    let (mut rivals, space) = Rivals::start().await?;
+    let all = create_all(&space, "each", 0).await?;
+    try_join_all(all.iter().map(|owned| owned.adopt(&space))).await?;
+    try_join_all(all.iter().map(|owned| space.until_served(owned.name()))).await?;
+    let tap = &rivals.taps[rivals.leader];
+    let stops: Vec<_> =
+        all.iter().zip(1..).map(|(one, n)| (one.name().to_owned(), tap.stop(one.name(), n, Held::Request))).collect();
+    try_join_all(all.iter().map(|owned| owned.give_back(&space))).await?;
+    let then = async { try_join_all(all.iter().map(|owned| space.until_gone(owned.name()))).await.map(|_| ()) };
+    let is_gone = async |name: &str| Ok(space.api::<ZeroScaler>().get_opt(name).await?.is_none());
+    rivals.freeze(&space, &stops, is_gone, then).await?;
+    all_are_restored(&space, &all).await?;
+    rivals.end().await
+}
+
+/// Goal: a leader that freezes after it has scaled a workload to zero, and thaws when its successor has restored the
+/// workload, does not scale it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_freezes_while_it_scales_to_zero() -> anyhow::Result<()> {
+    let (mut rivals, space) = Rivals::start().await?;
+    let awake = [Owned::create(&space, Workload::new("awake").replicas(1)).await?];
+    awake[0].adopt(&space).await?;
+    let stops = [("awake".to_owned(), rivals.taps[rivals.leader].stop("/scale", 1, Held::Response))];
+    rivals.freeze(&space, &stops, async |_| Ok(false), give_all_back(&space, &awake)).await?;
+    all_are_restored(&space, &awake).await?;
+    rivals.end().await
 }
 
 /// Source of a library that shifts a process's wall clock by the seconds in a file, and no other clock.
