@@ -16,7 +16,7 @@ use crate::layers::timeouts::Timeouts;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::revision::share_number;
 use activator_core::contract::Contract;
-use activator_net::{Carries, PortIdentity, PortListeners, Server};
+use activator_net::{CarriedProtocol, PortIdentity, PortListeners, Server};
 use common_api::zeroscaler::PortProtocol;
 use common_api::zeroscaler::ports::WAKE_AFTER_DEFAULT;
 use std::time::Duration;
@@ -45,21 +45,21 @@ fn share_of(port: &PortIdentity) -> u64 {
 /// Returns the kind of connections on a port. If the workload is unknown, the port is HTTP, so that requests get an
 /// error response. If the workload does not declare the port's protocol, the port is automatic: the declaration may
 /// come later than the number. If pods were found to speak first, the port is TCP.
-fn carries(port: &PortIdentity, connections: &Connections) -> Carries<PortConnector> {
-    let Ok(port) = port.clone().downcast::<WorkloadPort>() else { return Carries::Http };
-    let Some(spec) = connections.registry().spec_of(&port) else { return Carries::Http };
+fn carries(port: &PortIdentity, connections: &Connections) -> CarriedProtocol<PortConnector> {
+    let Ok(port) = port.clone().downcast::<WorkloadPort>() else { return CarriedProtocol::Http };
+    let Some(spec) = connections.registry().spec_of(&port) else { return CarriedProtocol::Http };
     if spec.contract == Contract::QueueProxy {
-        return Carries::Http; // A queue-proxy speaks only HTTP.
+        return CarriedProtocol::Http; // A queue-proxy speaks only HTTP.
     }
     let connector = || connections.of(port.clone());
-    let auto = || Carries::Auto { silent_after: WAKE_AFTER_DEFAULT, connector: connector() };
-    let tcp = |wake_after: Option<Duration>| Carries::Tcp {
+    let auto = || CarriedProtocol::Auto { silent_after: WAKE_AFTER_DEFAULT, connector: connector() };
+    let tcp = |wake_after: Option<Duration>| CarriedProtocol::Tcp {
         wake_after: wake_after.unwrap_or(WAKE_AFTER_DEFAULT),
         connector: connector(),
     };
     let Some(said) = port.among(&spec.ports) else { return auto() };
     match said.protocol {
-        PortProtocol::Http1 | PortProtocol::H2c => Carries::Http,
+        PortProtocol::Http1 | PortProtocol::H2c => CarriedProtocol::Http,
         PortProtocol::Auto if port.speaker.is_pod() => tcp(None),
         PortProtocol::Auto => auto(),
         PortProtocol::Tcp => tcp(said.wake_after),

@@ -367,7 +367,7 @@ impl Activator {
 
     /// Returns the number of waiting requests of all revisions, and their charged bytes.
     pub fn held(&self) -> (u64, u64) {
-        (self.memory.held(), self.memory.kept(Kind::Held))
+        (self.memory.held(), self.memory.charged(Kind::Held))
     }
 
     /// Reports whether hard limits are shared with other activators.
@@ -377,12 +377,12 @@ impl Activator {
 
     /// Returns the bytes charged for clients' incomplete heads and unread frames.
     pub fn input(&self) -> u64 {
-        self.memory.kept(Kind::Input)
+        self.memory.charged(Kind::Input)
     }
 
     /// Returns the bytes charged for responses that clients do not read.
     pub fn output(&self) -> u64 {
-        self.memory.kept(Kind::Output)
+        self.memory.charged(Kind::Output)
     }
 
     /// Drains and stops. See the module documentation.

@@ -43,17 +43,17 @@ pub use client::peer::{Peer, PortIdentity, Trust};
 pub use client::timers::SpareTimers;
 pub use duplex::{DialError, Duplex, accept, dial};
 pub use error::ProxyError;
-pub use forward::{Evidence, Failure, Learned, PodBody, Prepared, TURNED_AWAY, evidence_of_connect};
+pub use forward::{DetectedProtocol, Evidence, Failure, PodBody, Prepared, TURNED_AWAY, evidence_of_connect};
 pub use limits::STREAM_WINDOW;
 pub use liveness::PodObserver;
-pub use memory::{Held, Kind, Memory, Share};
+pub use memory::{HeldCharge, Kind, Memory, Share};
 pub use pool::{Pool, Pools};
 pub use probe::probe;
 pub use relay::Ended;
 pub use relay::end::TcpEnd;
 pub use relay::mark::CONNECTED;
 pub use server::{
-    Carries, Chain, Connected, Connector, ErrorResponder, KeepAlive, Place, PortGone, PortListeners, Server, TrustOf,
-    deadline,
+    CarriedProtocol, Chain, Connected, Connector, ErrorResponder, KeepAlive, Place, PortGone, PortListeners, Server,
+    TrustOf, deadline,
 };
 pub use worker::WorkerRuntimes;

@@ -25,7 +25,7 @@ const SPARE: u64 = 4;
 const UNBOUNDED: u64 = u64::MAX / 2;
 
 /// A holder of memory that can be told to give way.
-pub(crate) trait Party: Holder + std::fmt::Debug + Send + Sync {
+pub(crate) trait GivesWay: Holder + std::fmt::Debug + Send + Sync {
     /// Tells the holder to free its memory because other holders need it.
     fn give_way(&self);
 }
@@ -43,15 +43,15 @@ pub enum Kind {
 
 /// Memory shared by clients' connections and requests. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Memory(Arc<Shared>);
+pub struct Memory(Arc<MemoryShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct MemoryShared {
     /// Current second, on the clock of `Holder::idle_since`.
     second: AtomicU32,
-    ledger: Mutex<Ledger<dyn Party>>,
+    ledger: Mutex<Ledger<dyn GivesWay>>,
     /// Charged bytes, by kind.
-    kept: [AtomicU64; 3],
+    charged: [AtomicU64; 3],
     /// Number of charges of `Kind::Held`.
     held: AtomicU64,
 }
@@ -74,27 +74,27 @@ pub struct Share {
 
 /// Charge of a request or a connection while it waits.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldCharge {
     _charge: Charge,
-    way: Arc<Way>,
+    signal: Arc<GiveWaySignal>,
 }
 
 /// Signal to give way, for a waiting request or the connection that holds its memory.
 #[derive(Debug, Default)]
-struct Way {
-    told: Notify,
-    connection: OnceLock<Arc<dyn Party>>,
+struct GiveWaySignal {
+    notified: Notify,
+    connection: OnceLock<Arc<dyn GivesWay>>,
 }
 
-impl Holder for Way {
+impl Holder for GiveWaySignal {
     fn idle_since(&self) -> Option<u32> {
         None
     }
 }
 
-impl Party for Way {
+impl GivesWay for GiveWaySignal {
     fn give_way(&self) {
-        self.told.notify_one();
+        self.notified.notify_one();
         self.connection.get().into_iter().for_each(|connection| connection.give_way());
     }
 }
@@ -104,8 +104,8 @@ impl Memory {
     pub fn new(limit: Option<u64>) -> Self {
         let limit = limit.unwrap_or(UNBOUNDED);
         let ledger = Mutex::new(Ledger::new(limit, limit / LEEWAY));
-        let (second, kept, held) = Default::default();
-        Self(Arc::new(Shared { second, ledger, kept, held }))
+        let (second, charged, held) = Default::default();
+        Self(Arc::new(MemoryShared { second, ledger, charged, held }))
     }
 
     /// Returns the share of the workload with this number.
@@ -114,8 +114,8 @@ impl Memory {
     }
 
     /// Returns the charged bytes of a kind.
-    pub fn kept(&self, kind: Kind) -> u64 {
-        self.0.kept[kind as usize].load(Ordering::Relaxed)
+    pub fn charged(&self, kind: Kind) -> u64 {
+        self.0.charged[kind as usize].load(Ordering::Relaxed)
     }
 
     /// Returns the number of charges of [`Kind::Held`].
@@ -129,7 +129,7 @@ impl Memory {
     }
 
     /// Creates a charge of no bytes.
-    pub(crate) fn charge(&self, kind: Kind, of: Of, party: Arc<dyn Party>) -> Charge {
+    pub(crate) fn charge(&self, kind: Kind, of: Of, party: Arc<dyn GivesWay>) -> Charge {
         let key = self.0.ledger.lock().enter(of, party);
         if kind == Kind::Held {
             self.0.held.fetch_add(1, Ordering::Relaxed);
@@ -181,8 +181,8 @@ impl Charge {
     }
 
     fn count(&mut self, bytes: u64) {
-        let kept = &self.memory.0.kept[self.kind as usize];
-        kept.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+        let charged = &self.memory.0.charged[self.kind as usize];
+        charged.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
         self.bytes = bytes;
     }
 }
@@ -202,14 +202,14 @@ impl Share {
     ///
     /// # Errors
     /// The request would have to give way itself.
-    pub fn hold(&self, client: IpAddr, bytes: u64) -> Result<Held, Full> {
+    pub fn hold(&self, client: IpAddr, bytes: u64) -> Result<HeldCharge, Full> {
         let mut held = self.begin(client);
         held._charge.set(bytes)?;
         Ok(held)
     }
 
     /// Charges `bytes` for a request that was admitted before, even beyond the limit.
-    pub fn hold_again(&self, client: IpAddr, bytes: u64) -> Held {
+    pub fn hold_again(&self, client: IpAddr, bytes: u64) -> HeldCharge {
         let mut held = self.begin(client);
         if held._charge.set(bytes).is_err() {
             held._charge.put(bytes);
@@ -223,23 +223,23 @@ impl Share {
         Full { limit: ledger.limit(), own: ledger.of_workload(self.workload), is_beyond: false }
     }
 
-    fn begin(&self, client: IpAddr) -> Held {
-        let (way, of) = (Arc::<Way>::default(), Of { workload: self.workload, address: host_of(client) });
-        Held { _charge: self.memory.charge(Kind::Held, of, way.clone()), way }
+    fn begin(&self, client: IpAddr) -> HeldCharge {
+        let (signal, of) = (Arc::<GiveWaySignal>::default(), Of { workload: self.workload, address: host_of(client) });
+        HeldCharge { _charge: self.memory.charge(Kind::Held, of, signal.clone()), signal }
     }
 }
 
-impl Held {
+impl HeldCharge {
     /// Waits until the holder must give way.
     pub async fn gives_way(&self) {
-        self.way.told.notified().await;
+        self.signal.notified.notified().await;
     }
 
     /// Makes `connection`, which now holds the memory, give way in its place.
-    pub(crate) fn moves_to(&self, connection: Arc<dyn Party>) {
-        let _ = self.way.connection.set(connection); // It moves only once.
+    pub(crate) fn transfer_to(&self, connection: Arc<dyn GivesWay>) {
+        let _ = self.signal.connection.set(connection); // It moves only once.
         if self.gives_way().now_or_never().is_some() {
-            self.way.give_way(); // The signal came before the move.
+            self.signal.give_way(); // The signal came before the move.
         }
     }
 }
@@ -257,15 +257,15 @@ mod tests {
     async fn the_largest_gives_way() {
         let memory = Memory::new(Some(1600));
         let (one, other) = (memory.share(1), memory.share(2));
-        let held: Vec<Held> = (0..16).map(|_| one.hold(CLIENT, 100).expect("room")).collect();
+        let held: Vec<HeldCharge> = (0..16).map(|_| one.hold(CLIENT, 100).expect("room")).collect();
         let full = one.hold(CLIENT, 100).err().expect("its own are the most");
         assert_eq!((full.limit, full.own), (1600, 1600));
         let newcomer = other.hold(CLIENT, 100).expect("others have more");
         let told: Vec<bool> = held.iter().map(|held| held.gives_way().now_or_never().is_some()).collect();
         assert_eq!(told.iter().position(|told| *told), Some(15), "the youngest");
-        assert_eq!((memory.held(), memory.kept(Kind::Held)), (17, 1700), "until it has gone");
+        assert_eq!((memory.held(), memory.charged(Kind::Held)), (17, 1700), "until it has gone");
         drop((held, newcomer));
-        assert_eq!((memory.held(), memory.kept(Kind::Held)), (0, 0));
+        assert_eq!((memory.held(), memory.charged(Kind::Held)), (0, 0));
     }
 
     /// Goal: a request that waits again is not rejected, and is the first to give way to other workloads.
@@ -273,7 +273,7 @@ mod tests {
     async fn who_waits_again_is_charged_beyond_the_bound() {
         let memory = Memory::new(Some(1200));
         let again = memory.share(1).hold_again(CLIENT, 5000);
-        assert_eq!((memory.held(), memory.kept(Kind::Held)), (1, 5000));
+        assert_eq!((memory.held(), memory.charged(Kind::Held)), (1, 5000));
         assert!(memory.share(1).hold(CLIENT, 100).is_err());
         assert!(again.gives_way().now_or_never().is_none());
         assert!(memory.share(2).hold(CLIENT, 100).is_ok());
@@ -291,7 +291,7 @@ mod tests {
                 None
             }
         }
-        impl Party for Connection {
+        impl GivesWay for Connection {
             fn give_way(&self) {
                 self.0.store(true, Ordering::Relaxed);
             }
@@ -301,12 +301,12 @@ mod tests {
             let (held, connection) = (memory.share(1).hold(CLIENT, 1000).expect("room"), Arc::<Connection>::default());
             let is_cut = || connection.0.load(Ordering::Relaxed);
             if !is_told_before {
-                held.moves_to(connection.clone());
+                held.transfer_to(connection.clone());
             }
             assert!(!is_cut());
             let _other = memory.share(2).hold(CLIENT, 100).expect("the first has more");
             if is_told_before {
-                held.moves_to(connection.clone());
+                held.transfer_to(connection.clone());
             }
             assert!(is_cut(), "told before: {is_told_before}");
         }
@@ -315,6 +315,6 @@ mod tests {
     #[test]
     fn without_a_bound_everything_is_held() {
         let share = Memory::new(None).share(1);
-        let _held: Vec<Held> = (0..8).map(|_| share.hold(CLIENT, 1 << 50).expect("no bound")).collect();
+        let _held: Vec<HeldCharge> = (0..8).map(|_| share.hold(CLIENT, 1 << 50).expect("no bound")).collect();
     }
 }

@@ -1,8 +1,8 @@
 //! Workloads' ports on real sockets, bound and closed while connections come and go.
 
 use activator_net::{
-    Carries, ClientBounds, Connected, Connector, Disconnects, Ended, ErrorResponder, Inbound, Place, PortListeners,
-    ProxyError, Server, Trust,
+    CarriedProtocol, ClientBounds, Connected, Connector, Disconnects, Ended, ErrorResponder, Inbound, Place,
+    PortListeners, ProxyError, Server, Trust,
 };
 use bytes::Bytes;
 use http::{Response, Version};
@@ -53,7 +53,7 @@ impl Connector for NoConnector {
         match *self {}
     }
 
-    fn left_silent(&self) {
+    fn record_silent_disconnect(&self) {
         match *self {}
     }
 }
@@ -91,7 +91,7 @@ fn rig(address: IpAddr, most: usize) -> Rig {
         let port = inbound.peer.port::<&str>().copied().unwrap_or("shared");
         Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from(port)))
     });
-    server.listen_ports(&ports, chain, |_| 1, |_| Carries::<NoConnector>::Http);
+    server.listen_ports(&ports, chain, |_| 1, |_| CarriedProtocol::<NoConnector>::Http);
     Rig { ports, server, until }
 }
 

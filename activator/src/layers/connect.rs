@@ -3,10 +3,10 @@
 //! # The rule
 //!
 //! To a workload, a connection is like a request. It counts as in progress from its first sign of use
-//! ([`activator_net::Carries`]) to its end. It takes a slot of the breaker or waits for one in order of arrival, and
-//! gets a pod with the slot. So the hard limit is a number of connections per pod, and a workload scales to zero when
-//! no connection is open. Each client connection gets a new connection to the pod. A pod that refuses it is taken out
-//! of use, and the client connection goes to the next pod, because nothing of it was sent.
+//! ([`activator_net::CarriedProtocol`]) to its end. It takes a slot of the breaker or waits for one in order of
+//! arrival, and gets a pod with the slot. So the hard limit is a number of connections per pod, and a workload scales
+//! to zero when no connection is open. Each client connection gets a new connection to the pod. A pod that refuses it
+//! is taken out of use, and the client connection goes to the next pod, because nothing of it was sent.
 //!
 //! If the port differs from the one that readiness is checked on, a failed connect says nothing about the pod, which
 //! stays in use. If the connect was refused, the pod does not listen there yet: the activator retries in the rhythm of
@@ -139,13 +139,13 @@ impl Connector for PortConnector {
         let client = relayed.as_ref().map_or(client, |mark| mark.client);
         match self.connect_or_relay(client, relayed.is_some()).await {
             Ok((end, occupied)) => Connected::To(end, occupied),
-            Err(Refusal::Elsewhere { .. }) if relayed.is_some() => Connected::Told(ELSEWHERE),
+            Err(Refusal::Elsewhere { .. }) if relayed.is_some() => Connected::Reply(ELSEWHERE),
             Err(refusal) => {
                 let reason = refusal.reason();
                 tracing::debug!(workload = %self.port.workload(), %client, reason, error = %refusal, "connection refused");
                 if relayed.is_some() {
                     self.shared.refused.count(reason);
-                    return Connected::Told(REFUSED);
+                    return Connected::Reply(REFUSED);
                 }
                 if !matches!(refusal, Refusal::Elsewhere { .. }) {
                     self.shared.refused.count(reason);
@@ -177,7 +177,7 @@ impl Connector for PortConnector {
         }
     }
 
-    fn left_silent(&self) {
+    fn record_silent_disconnect(&self) {
         let registry = &self.shared.registry;
         if self.port.speaker.is_known() || registry.awake(&self.port).is_some() {
             return;
@@ -252,7 +252,7 @@ impl PortConnector {
             Some(revision) => self.ask(revision, true).await,
             None => None,
         };
-        Connected::Told(match asked {
+        Connected::Reply(match asked {
             Some(true) => POD_FIRST,
             Some(false) => CLIENT_FIRST,
             None => ELSEWHERE,
@@ -387,7 +387,7 @@ impl PortConnector {
                 continue;
             }
             // A policy blocks the port, or the pod itself has gone and another one may work.
-            if target != pod && evidence == Evidence::Out {
+            if target != pod && evidence == Evidence::Unavailable {
                 if silent.get_or_insert(released).elapsed() >= LISTENS_WITHIN {
                     // The pod's own port tells whether the pod still exists.
                     self.shared.pools.get(pod, revision.key.namespace()).doubt();
@@ -405,8 +405,8 @@ impl PortConnector {
             }
             match evidence {
                 Evidence::None => _ = waiting.get_or_insert_with(|| revision.memory.hold_again(address, HELD_BYTES)),
-                Evidence::Ours => sleep(PAUSE.1).await,
-                Evidence::Out | Evidence::Silent | Evidence::Refused => {}
+                Evidence::LocalShortage => sleep(PAUSE.1).await,
+                Evidence::Unavailable | Evidence::Silent | Evidence::Refused => {}
             }
             let picking = pick(&self.shared.sink, &revision, client, permit.give_up_pod(), waits);
             picked = unless_it_gives_way(waiting.as_ref(), &revision.memory, picking).await??;

@@ -57,8 +57,8 @@ use activator_core::fallback::{self, AGAIN_AFTER, Next, Standing};
 use activator_core::ledger::Full;
 use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
-    Disconnect, Evidence, Failure, Guard, Guarded, Held, Learned, Memory, Peer, PodBody, Pool, Pools, Prepared,
-    ProxyError, Share,
+    DetectedProtocol, Disconnect, Evidence, Failure, Guard, Guarded, HeldCharge, Memory, Peer, PodBody, Pool, Pools,
+    Prepared, ProxyError, Share,
 };
 use futures::future::{BoxFuture, OptionFuture};
 use http::{HeaderMap, Response};
@@ -332,7 +332,7 @@ async fn send(
         let released = Instant::now();
         match sending.attempt(revision, prepared, &pool).await? {
             Ok(mut response) => {
-                if let Some(Learned(protocol)) = response.extensions_mut().remove() {
+                if let Some(DetectedProtocol(protocol)) = response.extensions_mut().remove() {
                     revision.learn(peer.port(), protocol);
                 }
                 if let Some(port) = peer.port::<WorkloadPort>() {
@@ -347,7 +347,7 @@ async fn send(
                 told(&pool, Ending::unanswered(error_type(&error)), released);
                 if let ProxyError::Pod { dest, cause } = &error {
                     // The metrics count every failure (`zeroscale_refused_total`).
-                    if pool.is_told_again(Instant::now()) {
+                    if pool.should_log_failure(Instant::now()) {
                         tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
                     }
                     take_out(revision, &pool, &permit, cause, evidence);
@@ -382,11 +382,11 @@ async fn send(
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
                 sending.again(revision, &prepared, evidence)?;
-                if evidence == Evidence::Ours {
+                if evidence == Evidence::LocalShortage {
                     tokio::time::sleep(PAUSE.1).await;
                 }
                 picked = match evidence {
-                    Evidence::None | Evidence::Ours => Ok(permit.prefer_another(&mut rand::rng())),
+                    Evidence::None | Evidence::LocalShortage => Ok(permit.prefer_another(&mut rand::rng())),
                     _ => pick(permit.give_up_pod(), sending.since, &prepared).await,
                 };
             }
@@ -409,8 +409,8 @@ fn given_back(refusal: Refusal, back: Option<&Back>, prepared: Box<Prepared>) ->
 fn is_of_the_port(pool: &Pool, evidence: Evidence) -> bool {
     match evidence {
         Evidence::Refused => true,
-        Evidence::Out => !pool.has_connected(),
-        Evidence::None | Evidence::Ours | Evidence::Silent => false,
+        Evidence::Unavailable => !pool.has_connected(),
+        Evidence::None | Evidence::LocalShortage | Evidence::Silent => false,
     }
 }
 
@@ -545,7 +545,7 @@ impl Drop for Active {
 
 /// Takes a pod out of use if the evidence of a failure demands it.
 pub(super) fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause: &str, evidence: Evidence) {
-    if !matches!(evidence, Evidence::None | Evidence::Ours) {
+    if !matches!(evidence, Evidence::None | Evidence::LocalShortage) {
         revision.take_out(permit.destination(), cause);
         if evidence == Evidence::Silent {
             pool.doubt();
@@ -585,11 +585,11 @@ pub(super) fn gives_way(revision: &Revision) -> Refusal {
 
 /// Waits for `work`, or until the memory in `held`, if any, must give way.
 pub(super) async fn unless_it_gives_way<T>(
-    held: Option<&Held>,
+    held: Option<&HeldCharge>,
     share: &Share,
     work: impl Future<Output = T>,
 ) -> Result<T, Refusal> {
-    let told = OptionFuture::from(held.map(Held::gives_way));
+    let told = OptionFuture::from(held.map(HeldCharge::gives_way));
     tokio::select! {
         biased; // A result that is ready counts.
         done = work => Ok(done),

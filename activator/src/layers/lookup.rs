@@ -104,7 +104,7 @@ where
             Ok(revision) => {
                 // A connection of another activator carries requests for many workloads.
                 let claimant = if relayed.is_some() { LINKS } else { revision.number };
-                if let Err(error) = inbound.peer.claim(claimant) {
+                if let Err(error) = inbound.peer.count_to_workload(claimant) {
                     return Either::Left(ready(Err(error.into())));
                 }
                 let call = self.shared.call(inbound, revision, relayed.is_some());
@@ -116,7 +116,7 @@ where
                 Either::Right(Either::Left(Box::pin(async move {
                     match shared.known(&inbound).await {
                         Ok(revision) => {
-                            inbound.peer.claim(revision.number)?;
+                            inbound.peer.count_to_workload(revision.number)?;
                             inner.call(shared.call(inbound, revision, false)).await
                         }
                         Err(refusal) => Err(shared.refused(&inbound, refusal)),

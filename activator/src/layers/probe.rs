@@ -119,7 +119,8 @@ where
                 let holders = self.shared.holders.as_ref();
                 let session = holders.and_then(|holders| holders.answer(&mut inbound.request, inbound.peer.address));
                 if session.is_some() {
-                    let _ = inbound.peer.claim(LINKS); // Without room the session ends soon and is opened again.
+                    // Without room the session ends soon and is opened again.
+                    let _ = inbound.peer.count_to_workload(LINKS);
                 }
                 session.map(Answer::Ready).or_else(|| self.shared.on_shared_port(&inbound))
             }

@@ -10,7 +10,7 @@ use crate::layers::call::Released;
 use crate::layers::trace::{AtPod, Trace};
 use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
-use activator_net::{Disconnect, Evidence, Failure, HeadCharge, Held, Peer, PodBody, Pool, Prepared};
+use activator_net::{Disconnect, Evidence, Failure, HeadCharge, HeldCharge, Peer, PodBody, Pool, Prepared};
 use http::{Response, Version};
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ pub(super) struct Sending<'a> {
     /// Disconnect signal of the client, from the first lack of room on.
     watch: Option<Option<Disconnect>>,
     /// Charge of the request, while it waits for room for a connect.
-    pub(super) waiting: Option<Held>,
+    pub(super) waiting: Option<HeldCharge>,
 }
 
 impl<'a> Sending<'a> {
@@ -107,7 +107,7 @@ impl<'a> Sending<'a> {
             }
         }
         match evidence {
-            Evidence::None | Evidence::Ours => {
+            Evidence::None | Evidence::LocalShortage => {
                 self.waiting.get_or_insert_with(|| {
                     revision.memory.hold_again(self.client.address(), self.client.keeps(request))
                 });

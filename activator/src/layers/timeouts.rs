@@ -103,7 +103,7 @@ struct BoundClock {
 
 impl Drop for BoundClock {
     fn drop(&mut self) {
-        deadline::never();
+        deadline::withdraw_deadline();
         if let Some(timer) = self.timer.take() {
             self.peer.timers.keep(timer);
         }
@@ -131,8 +131,8 @@ impl BoundClock {
     /// Reports the deadline to the server of the connection, in case the body is not polled.
     fn tell(&self) {
         match self.next() {
-            Some((at, _)) => deadline::until(at),
-            None => deadline::never(),
+            Some((at, _)) => deadline::report_deadline(at),
+            None => deadline::withdraw_deadline(),
         }
     }
 
@@ -233,7 +233,7 @@ where
                         }
                         clock.tell();
                     }
-                    _ => deadline::never(),
+                    _ => deadline::withdraw_deadline(),
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
     use crate::layers::call;
     use crate::registry::revision::fixture;
-    use activator_net::deadline::Overdue;
+    use activator_net::deadline::ExchangeDeadline;
     use http_body_util::{BodyExt, Full, StreamBody};
     use std::future::poll_fn;
     use std::time::Duration;
@@ -373,7 +373,7 @@ mod tests {
                 Ok::<_, Refusal>(Response::new(Full::new(Bytes::from_static(b"hello"))))
             });
             let mut exchange = Box::pin(Timeouts::new(inner).call(call::fixture::call(&revision)));
-            let (mut body, mut overdue) = (None, Overdue::default());
+            let (mut body, mut overdue) = (None, ExchangeDeadline::default());
             let connection = poll_fn(|cx| {
                 overdue.poll(cx, |cx| {
                     if let Some(exchange) = Some(&mut exchange).filter(|_| body.is_none())

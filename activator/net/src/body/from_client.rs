@@ -1,7 +1,7 @@
 //! A request's body as hyper delivers it. Over HTTP/2, it reports to its connection which frames are read, when their
 //! data is dropped, and whether the rest will not be read ([`super::unread`]).
 
-use super::unread::Unread;
+use super::unread::UnreadFrames;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -16,14 +16,14 @@ const FRAMES_MAX: u32 = 1 << 16;
 pub(crate) struct FromClient {
     body: Incoming,
     /// Counters of its connection, over HTTP/2.
-    unread: Option<Arc<Unread>>,
+    unread: Option<Arc<UnreadFrames>>,
     /// The body was polled.
     asked: bool,
 }
 
 impl FromClient {
     /// Wraps a client's body. `unread` belongs to its connection, over HTTP/2.
-    pub(crate) fn new(body: Incoming, unread: Option<Arc<Unread>>) -> Self {
+    pub(crate) fn new(body: Incoming, unread: Option<Arc<UnreadFrames>>) -> Self {
         if let Some(unread) = &unread {
             unread.opened();
         }
@@ -39,7 +39,7 @@ impl Body for FromClient {
         if !std::mem::replace(&mut self.asked, true)
             && let Some(unread) = &self.unread
         {
-            unread.released();
+            unread.count_polled();
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         let Some(unread) = &self.unread else { return Poll::Ready(frame) };
@@ -49,8 +49,8 @@ impl Body for FromClient {
                     if data.is_empty() {
                         return data;
                     }
-                    unread.given_out();
-                    unread.pass(data)
+                    unread.count_yielded();
+                    unread.track_yielded(data)
                 })
             })
         }))

@@ -10,7 +10,7 @@ mod replay;
 pub(crate) mod unread;
 
 use crate::limits::FIELDS_MAX;
-use crate::memory::Held;
+use crate::memory::HeldCharge;
 use bytes::Bytes;
 use from_client::FromClient;
 use futures::task::AtomicWaker;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use tokio::time::Instant;
-use unread::Unread;
+use unread::UnreadFrames;
 
 /// Reason why a body failed.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -58,7 +58,7 @@ pub(crate) struct EndsConnection;
 
 /// Charge of a response with a large head, an extension of the response. The server keeps it as long as it keeps the
 /// head, in any form.
-pub type HeadCharge = Arc<Held>;
+pub type HeadCharge = Arc<HeldCharge>;
 
 /// A gate that prevents a body from being read until it is opened.
 #[derive(Default)]
@@ -130,11 +130,11 @@ impl RequestBody {
     }
 
     /// Wraps a body over HTTP/2, whose connection counts unread frames.
-    pub(crate) fn over_http2(body: Incoming, unread: &Arc<Unread>) -> Self {
+    pub(crate) fn over_http2(body: Incoming, unread: &Arc<UnreadFrames>) -> Self {
         Self::from_client(body, Some(unread))
     }
 
-    fn from_client(body: Incoming, unread: Option<&Arc<Unread>>) -> Self {
+    fn from_client(body: Incoming, unread: Option<&Arc<UnreadFrames>>) -> Self {
         if body.is_end_stream() {
             return Self::Empty;
         }

@@ -13,13 +13,14 @@
 //! The data of a held request is charged to its workload, up to a full window. Therefore one window of data is
 //! subtracted for each body that has not been polled.
 //!
-//! Data that was yielded costs its length until it is dropped ([`Unread::pass`]). Flow control has opened the window
-//! again by then, while a pod that does not read leaves the data with the sender.
+//! Data that was yielded costs its length until it is dropped ([`UnreadFrames::track_yielded`]). Flow control has
+//! opened the window again by then, while a pod that does not read leaves the data with the sender.
 //!
 //! # Edge cases
 //!
 //! - Frames that arrive for a dropped body are never yielded. They are forgotten as soon as no body is open. A
-//!   connection with many bodies cut short is replaced ([`Unread::is_worn`]) before its forgotten frames cost too much.
+//!   connection with many bodies cut short is replaced ([`UnreadFrames::is_worn`]) before its forgotten frames cost
+//!   too much.
 
 use crate::limits::STREAM_WINDOW;
 use bytes::Bytes;
@@ -43,7 +44,7 @@ const CUT_MAX: u32 = 64;
 
 /// Frames of a connection that are unread, and yielded data that is still held.
 #[derive(Debug, Default)]
-pub(crate) struct Unread {
+pub(crate) struct UnreadFrames {
     frames: Mutex<Frames>,
     /// Cost at the latest change, so that reads need no lock.
     cost: AtomicU64,
@@ -56,7 +57,7 @@ pub(crate) struct Unread {
 /// Data on its way to a pod.
 struct Passing {
     data: Bytes,
-    from: Arc<Unread>,
+    from: Arc<UnreadFrames>,
 }
 
 #[derive(Debug, Default)]
@@ -78,9 +79,9 @@ impl Frames {
     }
 }
 
-impl Unread {
+impl UnreadFrames {
     /// Counts a received frame of `length` bytes. `since` is the number of bytes read since the frame before it.
-    pub(crate) fn arrived(&self, since: u64, length: u32) {
+    pub(crate) fn count_received(&self, since: u64, length: u32) {
         self.change(|all| {
             all.number += 1;
             all.cost += ENTRY + since.min(BUFFER);
@@ -89,7 +90,7 @@ impl Unread {
     }
 
     /// Counts a frame that its body yielded.
-    pub(crate) fn given_out(&self) {
+    pub(crate) fn count_yielded(&self) {
         self.change(|all| {
             let average = |sum: u64| sum.checked_div(all.number);
             if let (Some(cost), Some(data)) = (average(all.cost), average(all.data)) {
@@ -101,7 +102,7 @@ impl Unread {
     }
 
     /// Returns yielded data, which is counted until its last part is dropped.
-    pub(crate) fn pass(self: &Arc<Self>, data: Bytes) -> Bytes {
+    pub(crate) fn track_yielded(self: &Arc<Self>, data: Bytes) -> Bytes {
         if data.len() < COUNTED_MIN {
             return data;
         }
@@ -118,7 +119,7 @@ impl Unread {
     }
 
     /// Counts a body that is no longer held.
-    pub(crate) fn released(&self) {
+    pub(crate) fn count_polled(&self) {
         self.change(|all| all.held = all.held.saturating_sub(1));
     }
 
@@ -172,19 +173,19 @@ mod tests {
 
     #[test]
     fn frames_cost_what_they_keep_until_they_are_given_out() {
-        let unread = Unread::default();
+        let unread = UnreadFrames::default();
         unread.opened();
-        unread.released();
+        unread.count_polled();
         for (since, length) in [(0, 4), (100, 4), (1 << 20, 16_000)] {
-            unread.arrived(since, length);
+            unread.count_received(since, length);
         }
         let all = 3 * ENTRY + 100 + BUFFER + 10 + 20_000;
         assert_eq!(unread.cost(), all);
         for left in (0..3).rev() {
-            unread.given_out();
+            unread.count_yielded();
             assert!(unread.cost().abs_diff(all * left / 3) <= 2, "the average: {}", unread.cost());
         }
-        unread.given_out();
+        unread.count_yielded();
         assert_eq!(unread.cost(), 0, "one that was never seen");
     }
 
@@ -192,25 +193,25 @@ mod tests {
     /// beside their data is not reduced.
     #[test]
     fn a_window_of_data_is_left_out_for_each_body_that_is_held() {
-        let unread = Unread::default();
+        let unread = UnreadFrames::default();
         unread.opened();
         unread.opened();
         for _ in 0..8 {
-            unread.arrived(0, 16_000);
+            unread.count_received(0, 16_000);
         }
         assert_eq!(unread.cost(), 8 * (ENTRY + 20_000) - 2 * u64::from(STREAM_WINDOW));
-        unread.released();
+        unread.count_polled();
         assert_eq!(unread.cost(), 8 * (ENTRY + 20_000) - u64::from(STREAM_WINDOW));
-        unread.released();
+        unread.count_polled();
         assert_eq!(unread.cost(), 8 * (ENTRY + 20_000));
     }
 
     #[test]
     fn what_came_for_nobody_is_forgotten_with_the_last_body() {
-        let unread = Unread::default();
+        let unread = UnreadFrames::default();
         unread.opened();
         unread.opened();
-        unread.arrived(0, 1);
+        unread.count_received(0, 1);
         unread.closed();
         assert_eq!(unread.cost(), ENTRY);
         unread.closed();
@@ -220,10 +221,10 @@ mod tests {
     /// Goal: data costs its length until its last part is dropped, even if its body is gone.
     #[test]
     fn data_on_its_way_costs_its_length() {
-        let unread = Arc::new(Unread::default());
+        let unread = Arc::new(UnreadFrames::default());
         unread.opened();
-        let mut data = unread.pass(vec![7; 5000].into());
-        assert_eq!(unread.pass(vec![7; COUNTED_MIN - 1].into()).len(), COUNTED_MIN - 1);
+        let mut data = unread.track_yielded(vec![7; 5000].into());
+        assert_eq!(unread.track_yielded(vec![7; COUNTED_MIN - 1].into()).len(), COUNTED_MIN - 1);
         let part = data.split_to(10);
         unread.closed();
         assert_eq!((unread.cost(), data.len(), part.as_ref()), (5000, 4990, &[7; 10][..]));

@@ -12,8 +12,9 @@
 //! A health check takes a rejected connection for a failure of this process. So a connection that would have to give
 //! way itself is accepted into a reserve, for as long as it takes to read its request. A request for the activator
 //! itself is answered. Any other request gets a place now, if its workload has fewer connections than others
-//! ([`crate::client::peer::Claims`]), or else a response that says why not. Either response is the last of its connection, which ends
-//! after [`STAY`] seconds in any case. If the reserve is full, the address with most of its places gives way.
+//! ([`ConnectionPermit::count_to_workload`]), or else a response that says why not. Either response is the last of its
+//! connection, which ends after [`STAY`] seconds in any case. If the reserve is full, the address with most of its
+//! places gives way.
 //!
 //! # Closing
 //!
@@ -32,9 +33,9 @@
 //! On a shared port, each request stores its workload in the connection's state. The ledger is updated only while more
 //! than half of the limit is used. When that begins, all connections are regrouped once.
 
+use crate::client::connection_permit::{ConnectionPermit, ConnectionState, Phase};
 use crate::client::host::host_of;
 use crate::client::peer::OwnPort;
-use crate::client::seat::{Phase, Seat, Standing};
 use crate::error::ProxyError;
 use crate::memory::Memory;
 use activator_core::ledger::{Holder, Ledger, Of};
@@ -111,8 +112,8 @@ struct Shared {
     is_tight: AtomicBool,
     /// Second of the last failed accept, plus one.
     short_in: AtomicU32,
-    admitted: Mutex<Ledger<Standing>>,
-    reserve: Mutex<Ledger<Standing>>,
+    admitted: Mutex<Ledger<ConnectionState>>,
+    reserve: Mutex<Ledger<ConnectionState>>,
     refused: AtomicU64,
     room: AtomicU64,
     idle: AtomicU64,
@@ -160,11 +161,11 @@ impl ClientConnections {
         self.0.idle.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn admitted(&self) -> MutexGuard<'_, Ledger<Standing>> {
+    pub(crate) fn admitted(&self) -> MutexGuard<'_, Ledger<ConnectionState>> {
         self.0.admitted.lock()
     }
 
-    pub(crate) fn reserve(&self) -> MutexGuard<'_, Ledger<Standing>> {
+    pub(crate) fn reserve(&self) -> MutexGuard<'_, Ledger<ConnectionState>> {
         self.0.reserve.lock()
     }
 
@@ -188,8 +189,8 @@ impl ClientConnections {
         self.0.is_tight.load(Ordering::SeqCst)
     }
 
-    /// Returns a seat for an accepted connection from `address`, or `None` if it is rejected. `workload` is the number
-    /// of its workload, or 0 if its requests will tell. `port` is the workload's port. `speaks` is set if the
+    /// Returns a permit for an accepted connection from `address`, or `None` if it is rejected. `workload` is the
+    /// number of its workload, or 0 if its requests will tell. `port` is the workload's port. `speaks` is set if the
     /// connection may send a request for the activator.
     pub(crate) fn enter(
         &self,
@@ -197,14 +198,14 @@ impl ClientConnections {
         workload: u64,
         port: Option<Arc<OwnPort>>,
         speaks: bool,
-    ) -> Option<Seat> {
-        let (standing, address) = (Standing::new(self.second(), workload, port), host_of(address));
-        let (key, is_reserved) = match self.admit(workload, address, &standing, COST, workload == 0) {
+    ) -> Option<ConnectionPermit> {
+        let (state, address) = (ConnectionState::new(self.second(), workload, port), host_of(address));
+        let (key, is_reserved) = match self.admit(workload, address, &state, COST, workload == 0) {
             Ok(key) => (Some(key), false),
             Err(_) if speaks => {
                 let of = Of { workload: 0, address };
-                let (taken, others) = self.reserve().take(of, 1, standing.clone(), self.second(), false);
-                others.iter().for_each(|other| other.order(Phase::Cut));
+                let (taken, others) = self.reserve().take(of, 1, state.clone(), self.second(), false);
+                others.iter().for_each(|other| other.advance_and_wake(Phase::Cut));
                 (taken.ok(), true)
             }
             Err(_) => (None, false),
@@ -212,7 +213,7 @@ impl ClientConnections {
         if key.is_none() {
             self.refuse();
         }
-        Some(Seat::new(self.clone(), standing, address, key?, is_reserved))
+        Some(ConnectionPermit::new(self.clone(), state, address, key?, is_reserved))
     }
 
     /// Adds a connection to the ledger. With `of_idle`, only idle connections may give way for it.
@@ -223,12 +224,12 @@ impl ClientConnections {
         &self,
         workload: u64,
         address: IpAddr,
-        standing: &Arc<Standing>,
+        state: &Arc<ConnectionState>,
         cost: u64,
         of_idle: bool,
     ) -> Result<usize, ProxyError> {
         let mut admitted = self.admitted();
-        let (taken, others) = admitted.take(Of { workload, address }, cost, standing.clone(), self.second(), of_idle);
+        let (taken, others) = admitted.take(Of { workload, address }, cost, state.clone(), self.second(), of_idle);
         self.give_way(admitted, &others);
         taken.map_err(|full| ProxyError::NoRoom { bound: full.limit / COST })
     }
@@ -253,11 +254,11 @@ impl ClientConnections {
     }
 
     /// Orders the chosen connections to give way, and regroups all connections when little room is left.
-    fn give_way(&self, mut admitted: MutexGuard<'_, Ledger<Standing>>, others: &[Arc<Standing>]) {
+    fn give_way(&self, mut admitted: MutexGuard<'_, Ledger<ConnectionState>>, others: &[Arc<ConnectionState>]) {
         let (held, limit) = (admitted.held(), admitted.limit());
         if held > limit / 2 && !self.is_tight() {
             self.0.is_tight.store(true, Ordering::SeqCst);
-            admitted.regroup_all(|standing| standing.workload.load(Ordering::SeqCst));
+            admitted.regroup_all(|state| state.workload.load(Ordering::SeqCst));
         } else if held < limit / 4 && self.is_tight() {
             self.0.is_tight.store(false, Ordering::SeqCst);
         }
@@ -270,17 +271,17 @@ impl ClientConnections {
                 other.is_needed.store(true, Ordering::Relaxed);
                 self.finish(other, ROOM_GRACE);
             } else {
-                other.order(Phase::Cut);
+                other.advance_and_wake(Phase::Cut);
             }
         }
     }
 
     /// Orders a connection to finish, and to be cut in `grace` seconds.
-    fn finish(&self, standing: &Standing, grace: u32) {
+    fn finish(&self, state: &ConnectionState, grace: u32) {
         let cut_in = self.second() + grace;
-        standing.cut_in.store(cut_in, Ordering::Relaxed);
+        state.cut_in.store(cut_in, Ordering::Relaxed);
         self.0.cut_looks.fetch_max(cut_in, Ordering::Relaxed);
-        standing.order(Phase::Finish);
+        state.advance_and_wake(Phase::Finish);
     }
 
     /// Counts a rejected connection.
@@ -312,7 +313,7 @@ impl ClientConnections {
     pub(crate) fn advance(&self, phase: Phase) {
         self.0.phase.fetch_max(phase as u8, Ordering::AcqRel);
         let all: Vec<_> = self.admitted().each().chain(self.reserve().each()).cloned().collect();
-        all.iter().for_each(|standing| standing.wake());
+        all.iter().for_each(|state| state.wake());
     }
 
     /// Starts the search for idle connections whose clients must reconnect, for the next seconds.
@@ -324,9 +325,9 @@ impl ClientConnections {
     fn tick(&self, idle: Option<Duration>) {
         let second = self.0.second.fetch_add(1, Ordering::Relaxed) + 1;
         self.0.memory.get().into_iter().for_each(|memory| memory.set_second(second));
-        let stays = |standing: &&Arc<Standing>| second.saturating_sub(standing.since) >= STAY;
+        let stays = |state: &&Arc<ConnectionState>| second.saturating_sub(state.since) >= STAY;
         let over: Vec<_> = self.reserve().each().filter(stays).cloned().collect();
-        over.iter().for_each(|standing| standing.order(Phase::Cut));
+        over.iter().for_each(|state| state.advance_and_wake(Phase::Cut));
         let idle = idle.map(|idle| u32::try_from(idle.as_secs()).unwrap_or(u32::MAX));
         let is_due = idle.is_some_and(|idle| second.is_multiple_of((idle / LOOKS).max(1)));
         let looks = |until: &AtomicU32| second <= until.load(Ordering::Relaxed);
@@ -334,18 +335,18 @@ impl ClientConnections {
             return;
         }
         let all: Vec<_> = self.admitted().each().cloned().collect();
-        for standing in all {
-            let (since, cut_in) = (standing.idle_since(), standing.cut_in.load(Ordering::Relaxed));
-            if cut_in > 0 && second >= cut_in && (since.is_some() || standing.is_needed.load(Ordering::Relaxed)) {
-                standing.order(Phase::Cut);
+        for state in all {
+            let (since, cut_in) = (state.idle_since(), state.cut_in.load(Ordering::Relaxed));
+            if cut_in > 0 && second >= cut_in && (since.is_some() || state.is_needed.load(Ordering::Relaxed)) {
+                state.advance_and_wake(Phase::Cut);
             }
             let Some(since) = since.filter(|_| cut_in == 0) else { continue };
             let idles = second.saturating_sub(since);
-            let grace = if standing.was_used() { GRACE } else { HEAD_GRACE };
-            if idles >= IDLE_MIN && standing.is_left() {
-                self.finish(&standing, grace);
+            let grace = if state.was_used() { GRACE } else { HEAD_GRACE };
+            if idles >= IDLE_MIN && state.must_reconnect() {
+                self.finish(&state, grace);
             } else if idle.is_some_and(|idle| idles >= idle.max(IDLE_MIN)) {
-                self.finish(&standing, grace);
+                self.finish(&state, grace);
                 self.0.idle.fetch_add(1, Ordering::Relaxed);
             }
         }

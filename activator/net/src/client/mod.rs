@@ -1,11 +1,11 @@
 //! Clients and their requests, as the server passes them to the chain.
 
+pub(crate) mod connection_permit;
 pub(crate) mod connections;
 pub(crate) mod disconnects;
 pub(crate) mod host;
 pub(crate) mod interim;
 pub(crate) mod peer;
-pub(crate) mod seat;
 pub(crate) mod timers;
 
 use crate::body::RequestBody;

@@ -1,10 +1,10 @@
 //! Client side of a connection.
 
 use crate::body::RequestBody;
-use crate::body::unread::Unread;
+use crate::body::unread::UnreadFrames;
+use crate::client::connection_permit::ConnectionPermit;
 use crate::client::disconnects::{Disconnect, Disconnects};
 use crate::client::interim::Interims;
-use crate::client::seat::Seat;
 use crate::client::timers::SpareTimers;
 use crate::error::ProxyError;
 use crate::memory::Memory;
@@ -34,7 +34,7 @@ pub struct Peer {
     /// Detector of the client's disconnect.
     pub(crate) disconnects: Option<Arc<Disconnects>>,
     /// Unread bytes, over HTTP/2.
-    unread: OnceLock<Arc<Unread>>,
+    unread: OnceLock<Arc<UnreadFrames>>,
     /// Memory that the client's data is charged to, if it is limited.
     pub(crate) memory: Option<Memory>,
     /// Interim responses to be written before a response, once there were any.
@@ -42,7 +42,7 @@ pub struct Peer {
     /// Dedicated port of a workload that the client connected to.
     pub(crate) port: Option<Arc<OwnPort>>,
     /// Share of the connection in the limit for all clients.
-    pub(crate) seat: Option<Arc<Seat>>,
+    pub(crate) permit: Option<Arc<ConnectionPermit>>,
     /// Activator that relays the requests of this client; `None` if the client is connected directly.
     via: Option<Arc<Peer>>,
 }
@@ -55,23 +55,23 @@ pub type PortIdentity = Arc<dyn Any + Send + Sync>;
 pub(crate) struct OwnPort {
     pub(crate) identity: PortIdentity,
     /// Clients must reconnect, because new connections are routed elsewhere.
-    is_left: AtomicBool,
+    must_reconnect: AtomicBool,
 }
 
 impl OwnPort {
     /// Creates a port with this identity.
     pub(crate) fn new(identity: PortIdentity) -> Arc<Self> {
-        Arc::new(Self { identity, is_left: AtomicBool::new(false) })
+        Arc::new(Self { identity, must_reconnect: AtomicBool::new(false) })
     }
 
     /// Makes the clients of the port reconnect.
-    pub(crate) fn leave(&self) {
-        self.is_left.store(true, Ordering::Release);
+    pub(crate) fn require_reconnect(&self) {
+        self.must_reconnect.store(true, Ordering::Release);
     }
 
     /// Reports whether the clients of the port must reconnect.
-    pub(crate) fn is_left(&self) -> bool {
-        self.is_left.load(Ordering::Acquire)
+    pub(crate) fn must_reconnect(&self) -> bool {
+        self.must_reconnect.load(Ordering::Acquire)
     }
 }
 
@@ -100,7 +100,7 @@ impl Peer {
             memory: None,
             interims: OnceLock::new(),
             port: None,
-            seat: None,
+            permit: None,
             via: None,
         }
     }
@@ -125,12 +125,12 @@ impl Peer {
     ///
     /// # Errors
     /// The limit is reached, and no workload or client has more connections than those of this request.
-    pub fn claim(&self, workload: u64) -> Result<(), ProxyError> {
-        self.connected().seat.as_ref().map_or(Ok(()), |seat| seat.claim(workload))
+    pub fn count_to_workload(&self, workload: u64) -> Result<(), ProxyError> {
+        self.connected().permit.as_ref().map_or(Ok(()), |permit| permit.count_to_workload(workload))
     }
 
     /// Returns the counters of unread bodies, for HTTP/2 only.
-    pub(crate) fn unread(&self) -> &Arc<Unread> {
+    pub(crate) fn unread(&self) -> &Arc<UnreadFrames> {
         self.unread.get_or_init(Arc::default)
     }
 

@@ -44,23 +44,23 @@ pub enum Evidence {
     /// No evidence: a single connection broke.
     None,
     /// No evidence: this process or machine has no resources for a connection, but may have some soon.
-    Ours,
+    LocalShortage,
     /// The pod gets no more requests until its probe passes.
-    Out,
-    /// Like [`Out`](Self::Out), and the pod's kernel acknowledged nothing on a connection that had worked. If it does
-    /// not answer a connect either, all its requests in flight are lost.
+    Unavailable,
+    /// Like [`Unavailable`](Self::Unavailable), and the pod's kernel acknowledged nothing on a connection that had
+    /// worked. If it does not answer a connect either, all its requests in flight are lost.
     Silent,
-    /// Like [`Out`](Self::Out) if the probe uses the same port: nothing listens on this one.
+    /// Like [`Unavailable`](Self::Unavailable) if the probe uses the same port: nothing listens on this one.
     Refused,
 }
 
 /// Returns the evidence of a failed connect.
 pub fn evidence_of_connect(error: &io::Error) -> Evidence {
     match error.kind() {
-        _ if Errno::from_io_error(error).is_some_and(is_shortage) => Evidence::Ours,
+        _ if Errno::from_io_error(error).is_some_and(is_shortage) => Evidence::LocalShortage,
         ErrorKind::ResourceBusy => Evidence::None,
         ErrorKind::ConnectionRefused => Evidence::Refused,
-        _ => Evidence::Out,
+        _ => Evidence::Unavailable,
     }
 }
 
@@ -135,7 +135,7 @@ pub(super) fn broken(pool: &Pool, error: &impl Break, upload: Option<&Upload>, e
 pub(super) fn evidence_of(error: &impl Break, worked: bool) -> Evidence {
     match error.io().map(io::Error::kind) {
         Some(ErrorKind::TimedOut) if worked => Evidence::Silent,
-        Some(ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => Evidence::Out,
+        Some(ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => Evidence::Unavailable,
         _ => Evidence::None,
     }
 }

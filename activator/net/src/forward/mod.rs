@@ -11,7 +11,7 @@
 //! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; if repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
 //! | pod found gone before the response ([`Pool::lost`]) | the same, also for upgrades |
 //! | HTTP/2 pod reports the request as unprocessed (refused stream, GOAWAY), and the body can be sent again ([`crate::body`]) | retried at most four times; then the pod is out; [`Failure::Elsewhere`] |
-//! | pod speaks another HTTP version than assumed ([`unknown`]) | sent to the same pod in that version |
+//! | pod speaks another HTTP version than assumed ([`protocol_guess`]) | sent to the same pod in that version |
 //! | the client's body fails | [`ProxyError::Malformed`] |
 //! | anything else | [`ProxyError::Pod`]: the pod may have acted on the request |
 //!
@@ -49,10 +49,10 @@ mod failure;
 mod forwarding;
 mod headers;
 mod pod_body;
+mod protocol_guess;
 mod relayed;
 mod to_http1;
 mod to_http2;
-mod unknown;
 
 use crate::body::{RequestBody, Upload};
 use crate::client::peer::Peer;
@@ -69,12 +69,12 @@ use http::uri::Scheme;
 use http::{Method, Request, Response, Version, request};
 use hyper::upgrade::OnUpgrade;
 pub use pod_body::PodBody;
+pub use protocol_guess::DetectedProtocol;
 pub use relayed::TURNED_AWAY;
 use relayed::{MayHaveRun, Original};
 use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
-pub use unknown::Learned;
 
 /// Field that tells a service mesh to send to the pod that the connection addresses.
 pub(crate) const PASSTHROUGH_LB: HeaderName = HeaderName::from_static("k-passthrough-lb");
@@ -98,7 +98,7 @@ struct Delivery {
     passthrough: Option<HeaderValue>,
     /// Client of the request, if it supports interim responses.
     client: Option<Arc<Peer>>,
-    /// The pod may speak another protocol than `protocol`, which is detected ([`unknown`]).
+    /// The pod may speak another protocol than `protocol`, which is detected ([`protocol_guess`]).
     is_guess: bool,
     /// A pod may have acted on the request. It is sent only over a new connection, and not retried after that.
     may_have_run: bool,
@@ -191,7 +191,7 @@ impl Prepared {
     /// # Cancel safety
     /// Dropping the future aborts the exchange: the pod's connection or stream is closed.
     pub async fn send(self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        if self.delivery.is_guess && pool.spoken.knows(self.delivery.protocol) != Some(true) {
+        if self.delivery.is_guess && pool.http_support.speaks(self.delivery.protocol) != Some(true) {
             return Box::pin(self.send_guessing(pool)).await;
         }
         self.send_known(pool).await
@@ -237,7 +237,7 @@ impl Prepared {
     }
 
     fn unsent(self: Box<Self>, error: &impl Break) -> Failure {
-        Failure::Elsewhere { cause: error.to_string(), request: self, evidence: Evidence::Out }
+        Failure::Elsewhere { cause: error.to_string(), request: self, evidence: Evidence::Unavailable }
     }
 
     /// Returns the failure of a request that the pod may have acted on. It is retried elsewhere if that is harmless and
@@ -285,7 +285,7 @@ impl Prepared {
 
     /// Returns the failure for a pod that was found gone before its response.
     fn gone(self: Box<Self>, pool: &Pool) -> Failure {
-        self.repeated(pool, "it answers neither bytes nor a connect".to_owned(), Evidence::Out)
+        self.repeated(pool, "it answers neither bytes nor a connect".to_owned(), Evidence::Unavailable)
     }
 }
 

@@ -21,15 +21,15 @@ impl Prepared {
         if is_plain && self.is_put_or_delete() {
             self.body.keep_sent();
         }
-        let once = is_plain && !(self.is_repeatable() && self.body.fits_replay());
+        let must_not_repeat = is_plain && !(self.is_repeatable() && self.body.fits_replay());
         loop {
             let lost = pool.lost();
             let connection = if self.delivery.may_have_run {
                 connected(Box::pin(pool.new_http1()), pool.lost()).await
             } else {
-                match pool.http1.take(once) {
+                match pool.http1.take(must_not_repeat) {
                     Some(idle) => Ok(idle),
-                    None => connected(Box::pin(pool.http1(once)), pool.lost()).await,
+                    None => connected(Box::pin(pool.http1(must_not_repeat)), pool.lost()).await,
                 }
             };
             let connection = match connection {

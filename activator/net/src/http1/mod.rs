@@ -7,16 +7,16 @@
 //! `httparse` parses heads, chunk sizes and trailers, as in hyper. The same input is rejected, unless a test states
 //! otherwise.
 
-mod answer;
 pub(crate) mod connection;
 mod decoder;
 mod interim;
 mod request;
+mod response_head;
 mod sending;
 
-pub(crate) use answer::{Answer, HEAD_MAX, Head, read_head};
 pub(crate) use decoder::Decoder;
 pub(crate) use interim::Interim;
+pub(crate) use response_head::{HEAD_MAX, Head, ResponseHead, read_head};
 pub(crate) use sending::{Sending, Stopped};
 
 /// Error for bytes of a pod that are not HTTP/1.1.
@@ -30,4 +30,4 @@ impl Malformed {
 }
 
 #[cfg(test)]
-mod beside_hyper;
+mod hyper_comparison;

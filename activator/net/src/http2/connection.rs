@@ -61,7 +61,7 @@ const STREAMS_AT_FIRST: usize = 1;
 
 /// `h2`'s limit until then: a value that no pod can send, which shows that its settings have not arrived. (A pod
 /// without a limit has `usize::MAX`.)
-const UNSAID: usize = usize::MAX - 1;
+const UNKNOWN_LIMIT: usize = usize::MAX - 1;
 
 /// Maximum number of bytes of one stream that wait to be written.
 const SEND_BUFFER_MAX: usize = 1024 * 1024;
@@ -69,13 +69,13 @@ const SEND_BUFFER_MAX: usize = 1024 * 1024;
 /// A handle to the connection, which is closed when its last handle and last stream are dropped.
 #[derive(Clone)]
 pub(crate) struct Http2 {
-    shared: Arc<Shared>,
+    shared: Arc<Http2Shared>,
     /// Worker that drives the connection. Stored here, so that other workers can compare it without touching memory
     /// that changes with each request.
     worker: Option<usize>,
 }
 
-struct Shared {
+struct Http2Shared {
     sender: Mutex<SendRequest<Bytes>>,
     // State of the connection that is read without asking `h2`.
     answered: AtomicBool,
@@ -87,12 +87,12 @@ struct Shared {
     /// The wait for the pod's limit is over: it has arrived, the time is over, or the connection has ended.
     settled: SetOnce<()>,
     /// The pod's settings have arrived.
-    said: AtomicBool,
+    has_settings: AtomicBool,
 }
 
 /// A request's place on a connection, returned on drop.
 pub(crate) struct Stream {
-    shared: Arc<Shared>,
+    shared: Arc<Http2Shared>,
     /// The connection was idle before this stream.
     pub(crate) was_idle: bool,
 }
@@ -110,19 +110,19 @@ impl Http2 {
             .initial_window_size(CONNECTION_WINDOW / STREAMS_MAX)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(HEADER_LIST_MAX)
-            .initial_max_send_streams(UNSAID)
+            .initial_max_send_streams(UNKNOWN_LIMIT)
             .max_send_buffer_size(SEND_BUFFER_MAX)
             .enable_push(false)
             .handshake(Paced::new(stream.into()))
             .await?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Http2Shared {
             answered: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             limit: AtomicUsize::new(STREAMS_AT_FIRST),
             made: Instant::now(),
             settled: SetOnce::new(),
-            said: AtomicBool::new(false),
+            has_settings: AtomicBool::new(false),
             sender: Mutex::new(sender),
         });
         tokio::spawn(drive(connection, shared.clone()));
@@ -151,7 +151,7 @@ impl Http2 {
 
     /// Reports whether the pod has sent its settings, which proves that it speaks HTTP/2.
     pub(crate) fn has_settings(&self) -> bool {
-        self.shared.said.load(Ordering::Acquire)
+        self.shared.has_settings.load(Ordering::Acquire)
     }
 
     /// Waits until the pod's settings have arrived, the connection has ended, or `within` has passed since it was
@@ -223,7 +223,7 @@ fn means_a_body(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::CONNECT)
 }
 
-impl Shared {
+impl Http2Shared {
     /// Opens a stream and sends its head. An error means that the connection accepts no more streams.
     fn open(&self, request: Request<()>, ended: bool) -> Result<(ResponseFuture, h2::SendStream<Bytes>), h2::Error> {
         let mut sender = self.sender.lock();
@@ -250,13 +250,13 @@ impl Shared {
     fn note_limit(&self, sender: &SendRequest<Bytes>) {
         let said = sender.current_max_send_streams();
         let taken = match said {
-            UNSAID if self.settled.initialized() => STREAMS_ASSUMED,
-            UNSAID => STREAMS_AT_FIRST,
+            UNKNOWN_LIMIT if self.settled.initialized() => STREAMS_ASSUMED,
+            UNKNOWN_LIMIT => STREAMS_AT_FIRST,
             said => said,
         };
         self.limit.store(taken.min(STREAMS_MAX as usize), Ordering::Release);
-        if said != UNSAID {
-            self.said.store(true, Ordering::Release);
+        if said != UNKNOWN_LIMIT {
+            self.has_settings.store(true, Ordering::Release);
             self.settle();
         }
     }
@@ -274,7 +274,7 @@ impl Shared {
 }
 
 /// Drives a connection until it ends.
-async fn drive(mut connection: Connection<Paced<PodIo>, Bytes>, shared: Arc<Shared>) {
+async fn drive(mut connection: Connection<Paced<PodIo>, Bytes>, shared: Arc<Http2Shared>) {
     let shared = Arc::downgrade(&{ shared });
     let ended = poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);

@@ -74,17 +74,17 @@ pub(crate) struct SilenceDetector {
     /// Number of reads at the last look.
     reads: u32,
     /// Start of the current silence.
-    unheard_since: Option<Instant>,
+    silent_since: Option<Instant>,
     /// Time of the last look without new reads, or of the first look.
-    looked: Option<Instant>,
+    last_look: Option<Instant>,
     /// Number of retransmissions when the pod last reacted while only our FIN was unacknowledged.
-    end_answered: Option<u32>,
+    fin_reaction_retransmits: Option<u32>,
 }
 
 impl SilenceDetector {
     /// Judges a connection with these counts of writes and reads. `state` queries the kernel. `closely` is set if a
     /// connect to the same pod has just been unanswered, so that the first keep-alive probe counts.
-    pub(crate) fn look(
+    pub(crate) fn judge(
         &mut self,
         now: Instant,
         (writes, reads): (u32, u32),
@@ -92,13 +92,13 @@ impl SilenceDetector {
         state: impl FnOnce() -> Option<TcpState>,
     ) -> Judgement {
         if std::mem::replace(&mut self.reads, reads) != reads {
-            self.unheard_since = None;
-            self.looked.get_or_insert(now);
+            self.silent_since = None;
+            self.last_look.get_or_insert(now);
             return Judgement::Fine; // The next look records the reaction.
         }
-        let last_look = self.looked.replace(now);
+        let last_look = self.last_look.replace(now);
         if self.is_settled(writes) && !closely {
-            self.unheard_since = None;
+            self.silent_since = None;
             return Judgement::Fine;
         }
         let Some(state) = state() else { return Judgement::Fine };
@@ -106,18 +106,18 @@ impl SilenceDetector {
             self.settled = writes;
         }
         let ago = |length: Duration| now.checked_sub(length).unwrap_or(now);
-        let (heard, unheard) = (ago(state.heard_ago), is_unheard(&state));
-        let keepalive = closely && state.questions > 0 && !state.unsent;
+        let (heard, unheard) = (ago(state.last_ack_ago), is_unheard(&state));
+        let keepalive = closely && state.probes > 0 && !state.unsent;
         if !keepalive && !unheard && !self.is_end_unheard(last_look, heard, &state) {
-            self.unheard_since = None;
+            self.silent_since = None;
             return Judgement::Fine;
         }
-        let since = match self.unheard_since {
+        let since = match self.silent_since {
             Some(since) if since >= heard => since,
-            _ if state.questions > 0 || state.stuck || !unheard => now, // The start is unknown.
+            _ if state.probes > 0 || state.stuck || !unheard => now, // The start is unknown.
             _ => ago(state.sent_ago),
         };
-        self.unheard_since = Some(since);
+        self.silent_since = Some(since);
         let silent = now.saturating_duration_since(since);
         let doubt = if keepalive { DOUBT_CLOSELY } else { DOUBT_MIN };
         if silent >= silence_max(state.round_trip) {
@@ -137,16 +137,16 @@ impl SilenceDetector {
     /// Reports whether only our FIN is unacknowledged, and the pod has not reacted since that was noticed, or since the
     /// FIN was retransmitted. `heard` is the time of the last reaction.
     fn is_end_unheard(&mut self, last_look: Option<Instant>, heard: Instant, state: &TcpState) -> bool {
-        if !state.end_alone {
-            self.end_answered = None;
+        if !state.only_fin_unacked {
+            self.fin_reaction_retransmits = None;
             return false;
         }
         if last_look.is_some_and(|last| heard + CLOCK > last) {
-            self.end_answered = Some(state.repeats); // It is unknown which of the two came first.
+            self.fin_reaction_retransmits = Some(state.retransmits); // It is unknown which of the two came first.
             return false;
         }
-        let is_older = self.unheard_since.is_some_and(|since| since >= heard);
-        is_older || self.end_answered.is_none_or(|repeats| state.repeats > repeats)
+        let is_older = self.silent_since.is_some_and(|since| since >= heard);
+        is_older || self.fin_reaction_retransmits.is_none_or(|retransmits| state.retransmits > retransmits)
     }
 }
 
@@ -156,9 +156,9 @@ impl SilenceDetector {
 /// reaction. The clock is too coarse to order two events at the same time. Then a first transmission counts as later
 /// than the reaction, because an acknowledgement of it ends the silence anyway. A retransmission counts as earlier.
 fn is_unheard(state: &TcpState) -> bool {
-    let after = if state.repeated { state.heard_ago > state.sent_ago } else { state.heard_ago >= state.sent_ago };
+    let after = if state.repeated { state.last_ack_ago > state.sent_ago } else { state.last_ack_ago >= state.sent_ago };
     // The kernel does not report when a FIN was sent, so `is_end_unheard` handles a FIN alone.
-    state.questions > 1 || state.stuck || (state.unacknowledged && !state.end_alone && after)
+    state.probes > 1 || state.stuck || (state.unacknowledged && !state.only_fin_unacked && after)
 }
 
 #[cfg(test)]
@@ -175,7 +175,7 @@ mod tests {
         TcpState {
             unacknowledged: true,
             sent_ago: ms(sent_ago),
-            heard_ago: ms(5_000),
+            last_ack_ago: ms(5_000),
             round_trip: ms(round_trip),
             ..TcpState::default()
         }
@@ -185,7 +185,7 @@ mod tests {
     fn looks(rows: &[(u64, (u32, u32), TcpState, Judgement)]) {
         let (start, mut detector) = (Instant::now(), SilenceDetector::default());
         for (at, counts, state, expected) in rows {
-            assert_eq!(detector.look(start + ms(*at), *counts, false, || Some(*state)), *expected, "at {at} ms");
+            assert_eq!(detector.judge(start + ms(*at), *counts, false, || Some(*state)), *expected, "at {at} ms");
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn whatever_is_heard_ends_a_silence() {
-        let heard = |ago| TcpState { heard_ago: ms(ago), ..unheard(290, 1) };
+        let heard = |ago| TcpState { last_ack_ago: ms(ago), ..unheard(290, 1) };
         looks(&[
             (1000, (1, 0), unheard(190, 1), Fine),
             (1100, (1, 0), heard(20), Fine),           // Another acknowledgement arrived.
@@ -216,9 +216,9 @@ mod tests {
     #[test]
     fn a_pod_without_room_is_not_silent() {
         // Bytes are dropped and retransmitted at growing intervals, each with an immediate reaction.
-        let dropped = |ago| TcpState { repeated: true, heard_ago: ms(ago), ..unheard(ago, 1) };
-        let asked = TcpState { questions: 2, unsent: true, heard_ago: ms(5_000), ..TcpState::default() };
-        let full = TcpState { questions: 1, ..asked };
+        let dropped = |ago| TcpState { repeated: true, last_ack_ago: ms(ago), ..unheard(ago, 1) };
+        let asked = TcpState { probes: 2, unsent: true, last_ack_ago: ms(5_000), ..TcpState::default() };
+        let full = TcpState { probes: 1, ..asked };
         let no_way = TcpState { stuck: true, ..full };
         looks(&[
             (1000, (9, 0), dropped(0), Fine),
@@ -239,12 +239,12 @@ mod tests {
     /// that are dropped for lack of room, each with a reaction, are not.
     #[test]
     fn an_end_of_which_nothing_is_heard_is_a_silence() {
-        let end = TcpState { unacknowledged: true, end_alone: true, sent_ago: ms(5_010), ..TcpState::default() };
-        let unheard = TcpState { heard_ago: ms(5_000), ..end };
+        let end = TcpState { unacknowledged: true, only_fin_unacked: true, sent_ago: ms(5_010), ..TcpState::default() };
+        let unheard = TcpState { last_ack_ago: ms(5_000), ..end };
         let again = TcpState { repeated: true, ..unheard };
-        let heard = |ago, repeats| TcpState { heard_ago: ms(ago), repeats, ..again };
+        let heard = |ago, retransmits| TcpState { last_ack_ago: ms(ago), retransmits, ..again };
         // The last bytes were acknowledged at once, long ago.
-        let just = TcpState { sent_ago: ms(2_000), heard_ago: ms(2_000), ..end };
+        let just = TcpState { sent_ago: ms(2_000), last_ack_ago: ms(2_000), ..end };
         looks(&[(1000, (2, 0), just, Fine), (1190, (2, 0), just, Fine), (1200, (2, 0), TcpState::default(), Fine)]);
         looks(&[
             (1000, (2, 0), again, Fine), // Noticed late.
@@ -266,9 +266,9 @@ mod tests {
             (1800, (2, 2), heard(105, 3), Fine), // The reaction came as the last look began.
             (2400, (2, 2), heard(705, 3), Fine),
         ]);
-        let dropped = |ago| TcpState { end_alone: false, sent_ago: ms(ago), ..heard(ago, 1) };
+        let dropped = |ago| TcpState { only_fin_unacked: false, sent_ago: ms(ago), ..heard(ago, 1) };
         looks(&[
-            (1000, (2, 0), TcpState { repeated: false, heard_ago: ms(45), ..dropped(50) }, Fine),
+            (1000, (2, 0), TcpState { repeated: false, last_ack_ago: ms(45), ..dropped(50) }, Fine),
             (1300, (2, 0), dropped(90), Fine), // Retransmitted, with a reaction.
             (1700, (2, 0), dropped(490), Fine),
             (2400, (2, 0), dropped(1190), Fine),
@@ -278,9 +278,9 @@ mod tests {
     #[test]
     fn a_waiting_connection_is_looked_at_closely_when_a_connect_was_not_answered() {
         let (start, mut detector) = (Instant::now(), SilenceDetector::default());
-        let idle = TcpState { heard_ago: ms(1_000), ..TcpState::default() };
-        let asked = TcpState { questions: 1, ..idle };
-        let mut look = |at, closely, state| detector.look(start + ms(at), (1, 0), closely, || Some(state));
+        let idle = TcpState { last_ack_ago: ms(1_000), ..TcpState::default() };
+        let asked = TcpState { probes: 1, ..idle };
+        let mut look = |at, closely, state| detector.judge(start + ms(at), (1, 0), closely, || Some(state));
         assert_eq!(look(0, false, idle), Fine);
         assert_eq!(look(1_000, true, idle), Fine, "nothing waits for an answer");
         assert_eq!(look(1_100, true, asked), Fine);
@@ -305,18 +305,18 @@ mod tests {
     fn the_kernel_is_not_asked_about_what_idles_or_answers() {
         let (start, mut detector) = (Instant::now(), SilenceDetector::default());
         let never = || panic!("asked");
-        assert_eq!(detector.look(start, (0, 0), false, never), Fine, "nothing was written");
-        assert_eq!(detector.look(start, (1, 1), false, never), Fine, "it answers");
-        assert_eq!(detector.look(start, (1, 1), false, || Some(TcpState::default())), Fine);
+        assert_eq!(detector.judge(start, (0, 0), false, never), Fine, "nothing was written");
+        assert_eq!(detector.judge(start, (1, 1), false, never), Fine, "it answers");
+        assert_eq!(detector.judge(start, (1, 1), false, || Some(TcpState::default())), Fine);
         assert_eq!(
-            detector.look(start, (1, 1), false, never),
+            detector.judge(start, (1, 1), false, never),
             Fine,
             "all is acknowledged: a long answer is waited for"
         );
         let unsent = TcpState { unsent: true, ..TcpState::default() };
-        assert_eq!(detector.look(start, (2, 1), false, || Some(unsent)), Fine, "the peer has no room, and says so");
+        assert_eq!(detector.judge(start, (2, 1), false, || Some(unsent)), Fine, "the peer has no room, and says so");
         let asked = std::cell::Cell::new(false);
-        detector.look(start, (2, 1), false, || {
+        detector.judge(start, (2, 1), false, || {
             asked.set(true);
             None
         });

@@ -2,7 +2,7 @@
 
 use super::link::{Link, is_silence};
 use super::silence::{Judgement, SilenceDetector};
-use super::tracked::{Broken, Tracked};
+use super::tracked::{CloseReason, Tracked};
 use super::{KEEPALIVE, Liveness};
 use std::io;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Entry {
     /// Judges the connection. `closely` is set if a connect to its pod has just been unanswered.
     fn look(&mut self, now: Instant, closely: bool) -> Judgement {
         let counts = self.tracked.counts();
-        let judgement = self.detector.look(now, counts, closely, || self.tracked.socket.state());
+        let judgement = self.detector.judge(now, counts, closely, || self.tracked.socket.state());
         let waits = self.tracked.waiting.load(Ordering::Relaxed) && self.detector.is_settled(counts.0);
         if self.asks_early != waits {
             self.asks_early = waits;
@@ -131,7 +131,7 @@ impl Task {
                     tracing::debug!(pod = %link.address, "a connection's bytes are not acknowledged");
                     link.given_up.store(true, Ordering::Relaxed);
                     doubted.push(link.clone());
-                    entry.tracked.cut(Broken::Silent);
+                    entry.tracked.cut(CloseReason::Silent);
                 }
             }
         }
@@ -192,7 +192,7 @@ impl Task {
         // This includes recent connections, and those of an earlier pool.
         self.take_opened();
         for entry in self.entries.iter().filter(|entry| is_of_it(&entry.tracked.link)) {
-            entry.tracked.cut(Broken::Lost);
+            entry.tracked.cut(CloseReason::Lost);
         }
     }
 }

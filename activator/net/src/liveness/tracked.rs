@@ -24,7 +24,7 @@ pub(crate) struct Tracked {
 /// Reason why a connection was closed by this side.
 #[derive(Clone, Copy)]
 #[repr(u8)]
-pub(super) enum Broken {
+pub(super) enum CloseReason {
     /// Sent bytes are not acknowledged.
     Silent = 1,
     /// The pod is gone.
@@ -77,7 +77,7 @@ impl Tracked {
     pub(crate) fn why_broken(&self) -> Option<io::Error> {
         match self.broken.load(Ordering::Acquire) {
             0 => None,
-            why if why == Broken::Silent as u8 => {
+            why if why == CloseReason::Silent as u8 => {
                 Some(io::Error::new(ErrorKind::TimedOut, "what was sent is not acknowledged"))
             }
             _ => Some(io::Error::new(ErrorKind::HostUnreachable, "pod gone: it answers neither bytes nor a connect")),
@@ -86,7 +86,7 @@ impl Tracked {
 
     /// Closes the connection. Unsent bytes are lost once the owner has closed it: otherwise the kernel would retransmit
     /// for a minute or two to a pod that is gone.
-    pub(super) fn cut(&self, why: Broken) {
+    pub(super) fn cut(&self, why: CloseReason) {
         self.broken.store(why as u8, Ordering::Release);
         self.socket.reset_on_close();
         self.socket.shut_down();
@@ -115,7 +115,7 @@ mod tests {
         let (theirs, _) = listener.accept().await.expect("dialled");
         // SAFETY: it is closed below, before `ours` is.
         let tracked = unsafe { Tracked::new(&ours, &Link::new(address)) };
-        tracked.cut(Broken::Lost);
+        tracked.cut(CloseReason::Lost);
         tracked.socket.close();
         drop(ours);
         let reset = async {

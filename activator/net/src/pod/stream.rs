@@ -107,7 +107,7 @@ impl PodStream {
             Ok(())
         };
         match &self.tracked {
-            Some(tracked) => tracked.socket.moved(rebind),
+            Some(tracked) => tracked.socket.with_exclusive(rebind),
             None => rebind(),
         }
     }

@@ -41,11 +41,11 @@ impl Http1Pool {
         Self { idle_max, idle: Mutex::default() }
     }
 
-    /// Takes a connection that the pod has not closed, preferably of the caller's worker. With `once`, for a request
-    /// that must not run twice: one that the pod is not about to close ([`FRESH_MAX`]).
+    /// Takes a connection that the pod has not closed, preferably of the caller's worker. With `must_not_repeat`, for a
+    /// request that must not run twice: one that the pod is not about to close ([`FRESH_MAX`]).
     #[inline]
-    pub(crate) fn take(&self, once: bool) -> Option<Box<Http1>> {
-        let now = once.then(Instant::now);
+    pub(crate) fn take(&self, must_not_repeat: bool) -> Option<Box<Http1>> {
+        let now = must_not_repeat.then(Instant::now);
         let is_fresh =
             |connection: &Http1| now.is_none_or(|now| now.saturating_duration_since(connection.idle_since) < FRESH_MAX);
         loop {
@@ -55,7 +55,7 @@ impl Http1Pool {
                 let place = here.or_else(|| idle.iter().rposition(|connection| is_fresh(connection)))?;
                 idle.remove(place)
             };
-            if connection.is_alive(once) {
+            if connection.is_alive(must_not_repeat) {
                 return Some(connection);
             }
         }

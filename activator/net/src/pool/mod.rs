@@ -3,7 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`dialling`] | new connections: timeouts, concurrency, TLS |
-//! | [`spoken`] | detected HTTP version of the pod |
+//! | [`http_support`] | detected HTTP version of the pod |
 //! | [`http1`], [`http2`] | reusable connections |
 //! | [`sweep`] | closing idle connections |
 //!
@@ -14,7 +14,7 @@
 mod dialling;
 mod http1;
 mod http2;
-mod spoken;
+mod http_support;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -34,10 +34,10 @@ use dashmap::DashMap;
 use dialling::{DIALS_MAX, target_of};
 use foldhash::fast::RandomState;
 use http::HeaderValue;
+use http_support::PodHttp;
 use http1::Http1Pool;
 use http2::Http2Pool;
 use parking_lot::Mutex;
-use spoken::PodHttp;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -66,13 +66,13 @@ pub struct Pool {
     /// The pod receives relayed connections without HTTP, so no connection is kept for a first request.
     pub(crate) relays: AtomicBool,
     /// Detected HTTP version of the pod.
-    pub(crate) spoken: PodHttp,
+    pub(crate) http_support: PodHttp,
     /// Time of its last logged failure.
-    told: Mutex<Option<Instant>>,
+    last_logged: Mutex<Option<Instant>>,
 }
 
 /// Minimum time between two logged failures of a pod.
-const TOLD_EVERY: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Maximum wait for a nearby pod's stream limit on a new HTTP/2 connection. Until then the connection carries one
 /// request, and a pod sends its settings before it responds.
@@ -84,8 +84,8 @@ impl Pool {
         let host = HeaderValue::try_from(target).unwrap_or(HeaderValue::from_static("pod"));
         let (permits, link) = (Semaphore::new(DIALS_MAX), Link::new(address));
         let (http1, http2) = (Http1Pool::new(idle_max), Http2Pool::default());
-        let (relays, spoken, told) = (AtomicBool::new(false), PodHttp::default(), Mutex::default());
-        Self { address, host, tls, permits, link, liveness, http1, http2, relays, spoken, told }
+        let (relays, http_support, last_logged) = (AtomicBool::new(false), PodHttp::default(), Mutex::default());
+        Self { address, host, tls, permits, link, liveness, http1, http2, relays, http_support, last_logged }
     }
 
     /// Creates a pool for probes to another port of the same pod.
@@ -141,19 +141,19 @@ impl Pool {
         self.liveness.cut(&self.link);
     }
 
-    /// Returns an HTTP/1.1 connection, idle or new. `once` is set for a request that must not run twice.
+    /// Returns an HTTP/1.1 connection, idle or new. `must_not_repeat` is set for a request that must not run twice.
     ///
     /// # Errors
     /// The pod could not be connected to.
-    pub(crate) async fn http1(&self, once: bool) -> io::Result<Box<Http1>> {
-        if let Some(connection) = self.http1.take(once) {
+    pub(crate) async fn http1(&self, must_not_repeat: bool) -> io::Result<Box<Http1>> {
+        if let Some(connection) = self.http1.take(must_not_repeat) {
             return Ok(connection);
         }
         let _permit = self.permit().await?;
-        if let Some(connection) = self.http1.take(once) {
+        if let Some(connection) = self.http1.take(must_not_repeat) {
             return Ok(connection);
         }
-        if once {
+        if must_not_repeat {
             self.http1.close_one();
         }
         self.dial_http1().await
@@ -217,7 +217,7 @@ impl Pool {
         let lost = self.lost();
         tokio::select! {
             biased; // An answer that has arrived counts.
-            said = mark::ask(&mut end, mark) => said.map(|said| (end, said)),
+            said = mark::send_mark(&mut end, mark) => said.map(|said| (end, said)),
             () = lost.happened() => Err(io::ErrorKind::HostUnreachable.into()),
         }
     }
@@ -278,7 +278,7 @@ impl Pool {
     pub(crate) async fn takes_http2(&self) -> io::Result<bool> {
         let start = Instant::now();
         let _dialling = self.http2.dialling.lock().await;
-        if let Some(known) = self.spoken.knows(Protocol::H2c) {
+        if let Some(known) = self.http_support.speaks(Protocol::H2c) {
             return Ok(known);
         }
         if !self.http2.is_empty() {
@@ -289,7 +289,7 @@ impl Pool {
         connection.settled(self.answer_timeout(SETTLES_WITHIN)).await;
         let said = connection.has_settings();
         if said {
-            self.spoken.note(Protocol::H2c, true);
+            self.http_support.record(Protocol::H2c, true);
         } else if connection.is_closed() {
             return Ok(false);
         }
@@ -305,11 +305,11 @@ impl Pool {
     }
 
     /// Reports whether another failure of the pod should be logged: at most one per minute.
-    pub fn is_told_again(&self, now: Instant) -> bool {
-        let mut told = self.told.lock();
-        let again = told.is_none_or(|last| now.saturating_duration_since(last) >= TOLD_EVERY);
+    pub fn should_log_failure(&self, now: Instant) -> bool {
+        let mut last_logged = self.last_logged.lock();
+        let again = last_logged.is_none_or(|last| now.saturating_duration_since(last) >= LOG_INTERVAL);
         if again {
-            *told = Some(now);
+            *last_logged = Some(now);
         }
         again
     }

@@ -195,9 +195,9 @@ async fn a_pods_failures_are_told_of_once_a_minute() {
     let rows =
         [(0, true), (0, false), (59_999, false), (60_000, true), (60_001, false), (119_999, false), (130_000, true)];
     for (at, told) in rows {
-        assert_eq!(pool.is_told_again(start + Duration::from_millis(at)), told, "at {at} ms");
+        assert_eq!(pool.should_log_failure(start + Duration::from_millis(at)), told, "at {at} ms");
     }
-    assert!(other.is_told_again(start));
+    assert!(other.should_log_failure(start));
 }
 
 /// Goal: a new HTTP/2 connection carries one request at once, and more up to the pod's limit once that is known. A

@@ -10,7 +10,7 @@
 //!
 //! A busy direction yields to other tasks of its thread after [`TURN`] bytes.
 
-use super::Broken;
+use super::FailedSide;
 use super::end::TcpEnd;
 use super::pipe::Pipe;
 use crate::request_line::RequestLine;
@@ -68,7 +68,7 @@ impl Direction {
         cx: &mut Context<'_>,
         source: &mut TcpEnd,
         sink: &mut TcpEnd,
-    ) -> Poll<Result<(), Broken>> {
+    ) -> Poll<Result<(), FailedSide>> {
         if self.ended {
             return Poll::Ready(Ok(()));
         }
@@ -83,11 +83,11 @@ impl Direction {
                 Ok(0) => {
                     self.ended = true;
                     self.stop_streaming();
-                    return Poll::Ready(sink.finish().map_err(|_| Broken::Sink));
+                    return Poll::Ready(sink.finish().map_err(|_| FailedSide::Sink));
                 }
                 Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::InvalidData => return Poll::Ready(Err(Broken::Request)),
-                Err(_) => return Poll::Ready(Err(Broken::Source)),
+                Err(error) if error.kind() == ErrorKind::InvalidData => return Poll::Ready(Err(FailedSide::Request)),
+                Err(_) => return Poll::Ready(Err(FailedSide::Source)),
             }
         }
         cx.waker().wake_by_ref();
@@ -95,9 +95,9 @@ impl Direction {
     }
 
     /// Forwards bytes that were read before.
-    fn poll_unsent(&mut self, cx: &mut Context<'_>, sink: &mut TcpEnd) -> Poll<Result<(), Broken>> {
+    fn poll_unsent(&mut self, cx: &mut Context<'_>, sink: &mut TcpEnd) -> Poll<Result<(), FailedSide>> {
         while !self.unsent.is_empty() {
-            let written = ready!(sink.poll_write(cx, &self.unsent)).map_err(|_| Broken::Sink)?;
+            let written = ready!(sink.poll_write(cx, &self.unsent)).map_err(|_| FailedSide::Sink)?;
             self.passed += written as u64;
             self.unsent.drain(..written);
         }
@@ -108,9 +108,9 @@ impl Direction {
         while pipe.filled() > 0 {
             let left = pipe.filled();
             let written = ready!(sink.poll_write_with(cx, left, |socket| pipe.drain(socket)));
-            self.passed += written.map_err(|_| Broken::Sink)? as u64;
+            self.passed += written.map_err(|_| FailedSide::Sink)? as u64;
         }
-        if (1..STREAM_MIN).contains(&pipe.came()) {
+        if (1..STREAM_MIN).contains(&pipe.last_read()) {
             self.stop_streaming();
         }
         Poll::Ready(Ok(()))

@@ -38,7 +38,7 @@ enum Begins {
 ///
 /// # Errors
 /// The connection is broken, or a required mark is not complete in time. None of its bytes may then reach a pod.
-pub(crate) async fn taken(stream: &TcpStream, is_sibling: impl Fn() -> bool) -> io::Result<Option<String>> {
+pub(crate) async fn take_mark(stream: &TcpStream, is_sibling: impl Fn() -> bool) -> io::Result<Option<String>> {
     let until = Instant::now() + PATIENCE;
     let mut is_last = false;
     loop {
@@ -80,7 +80,7 @@ fn look(stream: &TcpStream) -> io::Result<Begins> {
 }
 
 /// Sends a byte to the relaying activator.
-pub(crate) async fn say(stream: &TcpStream, byte: u8) -> io::Result<()> {
+pub(crate) async fn send_reply(stream: &TcpStream, byte: u8) -> io::Result<()> {
     loop {
         stream.writable().await?;
         match stream.try_write(&[byte]) {
@@ -94,7 +94,7 @@ pub(crate) async fn say(stream: &TcpStream, byte: u8) -> io::Result<()> {
 ///
 /// # Errors
 /// The connection is broken or closed.
-pub(crate) async fn ask(end: &mut TcpEnd, mark: &str) -> io::Result<u8> {
+pub(crate) async fn send_mark(end: &mut TcpEnd, mark: &str) -> io::Result<u8> {
     let line = [BEGINS, mark.as_bytes(), b"\n"].concat();
     let mut left = &line[..];
     while !left.is_empty() {
@@ -131,7 +131,7 @@ mod tests {
                 client.write_all(part.as_bytes()).await.expect("open");
             }
         };
-        let (mark, ()) = tokio::join!(taken(&server, || true), sends);
+        let (mark, ()) = tokio::join!(take_mark(&server, || true), sends);
         assert_eq!(mark.expect("a mark").as_deref(), Some("the mark"));
         // Registered anew, as the server does, so that buffered bytes are reported again.
         let mut server = TcpStream::from_std(server.into_std().expect("open")).expect("open");
@@ -158,13 +158,13 @@ mod tests {
             client.write_all(said.as_bytes()).await.expect("open");
             client.shutdown().await.expect("open");
             server.readable().await.expect("open");
-            let mark = taken(&server, || is_sibling).await;
+            let mark = take_mark(&server, || is_sibling).await;
             assert_eq!(matches!(mark, Ok(None)), is_client, "{said:?} {is_sibling} {mark:?}");
             let mut left = String::new();
             server.read_to_string(&mut left).await.expect("open");
             assert_eq!(left, said);
         }
         let (_client, server) = pair().await;
-        assert!(matches!(taken(&server, || false).await, Ok(None)), "a silent client is not waited for");
+        assert!(matches!(take_mark(&server, || false).await, Ok(None)), "a silent client is not waited for");
     }
 }

@@ -55,7 +55,7 @@ pub enum Ended {
 }
 
 /// Side that failed.
-pub(crate) enum Broken {
+pub(crate) enum FailedSide {
     /// The side that is read from.
     Source,
     /// The side that is written to.
@@ -133,13 +133,13 @@ impl Relay {
         let up = self.up.poll(cx, &mut self.client, &mut self.pod);
         let down = self.down.poll(cx, &mut self.pod, &mut self.client);
         match (&up, &down) {
-            (Poll::Ready(Err(Broken::Request)), _) | (_, Poll::Ready(Err(Broken::Request))) => {
+            (Poll::Ready(Err(FailedSide::Request)), _) | (_, Poll::Ready(Err(FailedSide::Request))) => {
                 return Poll::Ready(Ended::Request);
             }
-            (Poll::Ready(Err(Broken::Source)), _) | (_, Poll::Ready(Err(Broken::Sink))) => {
+            (Poll::Ready(Err(FailedSide::Source)), _) | (_, Poll::Ready(Err(FailedSide::Sink))) => {
                 return Poll::Ready(Ended::Client);
             }
-            (Poll::Ready(Err(Broken::Sink)), _) | (_, Poll::Ready(Err(Broken::Source))) => {
+            (Poll::Ready(Err(FailedSide::Sink)), _) | (_, Poll::Ready(Err(FailedSide::Source))) => {
                 return Poll::Ready(Ended::Pod);
             }
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(Ended::Closed),

@@ -35,7 +35,7 @@ pub(super) struct Pipe {
     write: OwnedFd,
     filled: usize,
     /// Number of bytes that were moved in last.
-    came: usize,
+    last_read: usize,
     _counted: Counted,
 }
 
@@ -63,13 +63,13 @@ impl Pipe {
         KEPT.with_borrow_mut(Vec::pop).or_else(|| {
             let counted = Counted::new()?;
             let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
-            Some(Self { read, write, filled: 0, came: 0, _counted: counted })
+            Some(Self { read, write, filled: 0, last_read: 0, _counted: counted })
         })
     }
 
     /// Returns the pipe to the thread, if it is empty.
     pub(super) fn put(mut self) {
-        self.came = 0;
+        self.last_read = 0;
         if self.filled == 0 {
             KEPT.with_borrow_mut(|kept| {
                 if kept.len() < KEPT_MAX {
@@ -85,8 +85,8 @@ impl Pipe {
     }
 
     /// Returns the number of bytes that were moved in last; zero if the pipe is new to its direction.
-    pub(super) fn came(&self) -> usize {
-        self.came
+    pub(super) fn last_read(&self) -> usize {
+        self.last_read
     }
 
     /// Moves received bytes into the pipe. The pipe is empty, so `WouldBlock` means that the socket has no input.
@@ -95,8 +95,8 @@ impl Pipe {
     /// Returns the socket's error.
     pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.filled = retried(|| splice(socket, None, &self.write, None, MOVED_MAX, FLAGS))?;
-        self.came = self.filled;
-        Ok(self.came)
+        self.last_read = self.filled;
+        Ok(self.last_read)
     }
 
     /// Moves out as many bytes as the socket has room for.

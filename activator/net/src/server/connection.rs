@@ -3,10 +3,10 @@
 
 use super::protocol::{self, Protocol};
 use super::service::ConnectionService;
-use super::tcp::{self, Connector, has_spoken, unless_finished};
+use super::tcp::{self, Connector, has_unread, unless_finished};
 use super::{Chain, ErrorResponder, serving};
 use crate::body::BodyError;
-use crate::client::seat::{Listener, Seat};
+use crate::client::connection_permit::{ConnectionPermit, Listener};
 use crate::limits::HEAD_TIMEOUT;
 use crate::server::io::bounded_writes::KeepAlive;
 use common_runtime::tls;
@@ -27,7 +27,7 @@ pub(super) struct Connection {
     pub(super) keepalive: Option<KeepAlive>,
     /// Listener for the connection's orders.
     pub(super) listener: Listener,
-    pub(super) seat: Arc<Seat>,
+    pub(super) permit: Arc<ConnectionPermit>,
 }
 
 impl Connection {
@@ -37,7 +37,7 @@ impl Connection {
         S: Chain,
         R: ErrorResponder<S::Error>,
     {
-        match in_time(protocol::told(&self.stream), &mut self.listener).await.transpose()? {
+        match in_time(protocol::detect(&self.stream), &mut self.listener).await.transpose()? {
             Some(protocol) => serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await,
             None => Ok(()),
         }
@@ -45,7 +45,7 @@ impl Connection {
 
     /// Serves as [`Connection::serve`] does, on a port with any protocol: connections that are not HTTP are relayed by
     /// `connector`. A silent connection is neither, unless pods are found to speak first.
-    pub(super) async fn serve_or_hold<S, R, C>(
+    pub(super) async fn serve_any<S, R, C>(
         mut self,
         service: ConnectionService<S, R>,
         connector: C,
@@ -57,12 +57,12 @@ impl Connection {
         C: Connector,
     {
         let told = {
-            let mut told = pin!(protocol::told_or_other(&self.stream));
+            let mut told = pin!(protocol::detect_any(&self.stream));
             match unless_finished(timeout(silent_after, told.as_mut()), &mut self.listener).await {
                 None => None,
                 Some(Ok(told)) => Some(told?),
                 // Boxed, because this is rare.
-                Some(Err(_)) => Box::pin(told_late(told, &self.stream, &connector, &mut self.listener)).await?,
+                Some(Err(_)) => Box::pin(detect_late(told, &self.stream, &connector, &mut self.listener)).await?,
             }
         };
         match told {
@@ -90,7 +90,7 @@ impl Connection {
         let shaken = async {
             let mut stream = tls::accept(stream, config).await?;
             // Wait even if ALPN chose the protocol, so that a client that is silent afterwards has the same deadline.
-            let told = protocol::told_in(&mut stream).await?;
+            let told = protocol::detect_tls(&mut stream).await?;
             let protocol = match stream.get_ref().1.alpn_protocol() {
                 Some(b"h2") => Protocol::Http2,
                 Some(_) => Protocol::Http1,
@@ -108,7 +108,7 @@ impl Connection {
 
 /// Waits for the protocol of a connection that has been silent for a while. Returns `Some(None)` if it must be relayed
 /// to a pod, and `None` if it has ended or the server drains.
-async fn told_late<C: Connector>(
+async fn detect_late<C: Connector>(
     told: impl Future<Output = io::Result<Option<Protocol>>>,
     stream: &TcpStream,
     connector: &C,
@@ -118,13 +118,13 @@ async fn told_late<C: Connector>(
         tokio::select! {
             biased; // Bytes of the client have priority.
             told = told => told,
-            () = connector.waits_for_pod(), if !has_spoken(stream) => Ok(None),
+            () = connector.waits_for_pod(), if !has_unread(stream) => Ok(None),
         }
     };
     let Some(told) = unless_finished(timeout(HEAD_TIMEOUT, first), listener).await else { return Ok(None) };
     let is_over = matches!(told, Err(_) | Ok(Err(_) | Ok(Some(Protocol::Closed))));
-    if is_over && !has_spoken(stream) {
-        connector.left_silent();
+    if is_over && !has_unread(stream) {
+        connector.record_silent_disconnect();
     }
     match told {
         Ok(told) => told.map(Some),
@@ -176,11 +176,11 @@ mod tests {
         let (stream, _) = listener.accept().await.expect("accepted");
         let chain =
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
-        let seat = Arc::<Seat>::default();
+        let permit = Arc::<ConnectionPermit>::default();
         let address = stream.peer_addr().expect("connected");
         let peer = Arc::new(Peer::new(address, Trust::default(), false));
-        let service = ConnectionService::new(chain, peer, seat.clone(), BadRequest, TaskTracker::new());
-        let connection = Connection { stream, address, keepalive: None, listener: seat.listener(), seat };
+        let service = ConnectionService::new(chain, peer, permit.clone(), BadRequest, TaskTracker::new());
+        let connection = Connection { stream, address, keepalive: None, listener: permit.listener(), permit };
         match config {
             None => tokio::spawn(connection.serve(service)),
             Some(config) => tokio::spawn(connection.serve_tls(config, service)),

@@ -8,10 +8,11 @@
 //!
 //! # How it works
 //!
-//! The deadline is reported with a response's head, and each time that its body yields something ([`until()`]). It is
-//! withdrawn when the body has ended or is dropped ([`never()`]). The task that polls hyper receives the reports
-//! ([`Overdue`]). [`GRACE`] after the deadline, it ends the HTTP/2 stream or the HTTP/1 connection; a body that is
-//! polled ends the exchange before that. Reports pass through a thread-local to the poll that is running.
+//! The deadline is reported with a response's head, and each time that its body yields something
+//! ([`report_deadline()`]). It is withdrawn when the body has ended or is dropped ([`withdraw_deadline()`]). The task
+//! that polls hyper receives the reports ([`ExchangeDeadline`]). [`GRACE`] after the deadline, it ends the HTTP/2
+//! stream or the HTTP/1 connection; a body that is polled ends the exchange before that. Reports pass through a
+//! thread-local to the poll that is running.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -24,46 +25,46 @@ use tokio::time::{Instant, Sleep, sleep_until};
 const GRACE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy)]
-enum Said {
+enum ReportedDeadline {
     Nothing,
     Until(Instant),
     Never,
 }
 
-thread_local!(static SAID: Cell<Said> = const { Cell::new(Said::Nothing) });
+thread_local!(static REPORTED: Cell<ReportedDeadline> = const { Cell::new(ReportedDeadline::Nothing) });
 
 /// Reports the deadline of an exchange whose response's head, or a part of its body, was returned.
-pub fn until(at: Instant) {
-    SAID.set(Said::Until(at));
+pub fn report_deadline(at: Instant) {
+    REPORTED.set(ReportedDeadline::Until(at));
 }
 
 /// Withdraws the deadline, because the body has ended or is dropped.
-pub fn never() {
-    SAID.set(Said::Never);
+pub fn withdraw_deadline() {
+    REPORTED.set(ReportedDeadline::Never);
 }
 
 /// Deadline of an exchange.
 #[derive(Default)]
-pub struct Overdue {
+pub struct ExchangeDeadline {
     at: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Overdue {
+impl ExchangeDeadline {
     /// Polls the server of an exchange. Ready with `None` once the exchange is overdue.
     pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
         serve: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<Option<T>> {
-        SAID.set(Said::Nothing);
+        REPORTED.set(ReportedDeadline::Nothing);
         if let Poll::Ready(served) = serve(cx) {
             return Poll::Ready(Some(served));
         }
-        match SAID.replace(Said::Nothing) {
-            Said::Nothing => {}
-            Said::Until(at) => self.at = Some(at + GRACE),
-            Said::Never => self.at = None,
+        match REPORTED.replace(ReportedDeadline::Nothing) {
+            ReportedDeadline::Nothing => {}
+            ReportedDeadline::Until(at) => self.at = Some(at + GRACE),
+            ReportedDeadline::Never => self.at = None,
         }
         let Some(at) = self.at else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
@@ -88,9 +89,9 @@ mod tests {
 
     /// Runs a server that makes reports at these milliseconds and never completes. Returns the time at which it was
     /// ended.
-    async fn ended(said: &[(u64, Said)]) -> u64 {
+    async fn ended(said: &[(u64, ReportedDeadline)]) -> u64 {
         let begun = Instant::now();
-        let (mut overdue, mut left) = (Overdue::default(), said.iter().copied().peekable());
+        let (mut overdue, mut left) = (ExchangeDeadline::default(), said.iter().copied().peekable());
         let mut next = Box::pin(sleep_until(begun));
         let serving = poll_fn(|cx| {
             overdue.poll(cx, |cx| {
@@ -99,7 +100,7 @@ mod tests {
                     if next.as_mut().poll(cx).is_pending() {
                         break;
                     }
-                    SAID.set(*say);
+                    REPORTED.set(*say);
                     left.next();
                 }
                 Poll::<()>::Pending
@@ -111,13 +112,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_exchange_is_over_soon_after_what_was_said_last() {
-        let at = |millis| Said::Until(Instant::now() + Duration::from_millis(millis));
+        let at = |millis| ReportedDeadline::Until(Instant::now() + Duration::from_millis(millis));
         assert_eq!(ended(&[(0, at(500))]).await, 1500);
         assert_eq!(ended(&[(0, at(500)), (400, at(5000))]).await, 6000, "it is later by then");
         assert_eq!(ended(&[(0, at(5000)), (400, at(500))]).await, 1500, "it is earlier by then");
-        assert_eq!(ended(&[(0, at(500)), (400, Said::Never)]).await, u64::MAX);
+        assert_eq!(ended(&[(0, at(500)), (400, ReportedDeadline::Never)]).await, u64::MAX);
         assert_eq!(
-            ended(&[(0, at(500)), (400, Said::Never), (3000, at(4000))]).await,
+            ended(&[(0, at(500)), (400, ReportedDeadline::Never), (3000, at(4000))]).await,
             5000,
             "the next on a connection"
         );

@@ -5,8 +5,8 @@
 //! the handshake, and serves the same chain.
 //!
 //! In addition, each port of a workload has its own listener ([`accept::ports`]), and its connections belong to that
-//! workload. Such a port may carry any protocol ([`Carries`]): connections that are not HTTP are relayed as bytes
-//! ([`tcp`]).
+//! workload. Such a port may carry any protocol ([`CarriedProtocol`]): connections that are not HTTP are relayed as
+//! bytes ([`tcp`]).
 //!
 //! Plain connections may be served by worker threads ([`crate::worker`]).
 //!
@@ -43,17 +43,17 @@ mod service;
 mod serving;
 mod tcp;
 
-pub use accept::port_protocols::Carries;
+pub use accept::port_protocols::CarriedProtocol;
 pub use accept::ports::PortListeners;
 pub use chain::{Chain, ErrorResponder, PortGone};
 pub use io::bounded_writes::KeepAlive;
 pub use tcp::{Connected, Connector, Place};
 
 use crate::body::BodyError;
+use crate::client::connection_permit::{ConnectionPermit, Phase};
 use crate::client::connections::{ClientBounds, ClientConnections};
 use crate::client::disconnects::Disconnects;
 use crate::client::peer::{OwnPort, Peer, Trust};
-use crate::client::seat::{Phase, Seat};
 use crate::memory::Memory;
 use crate::worker::WorkerRuntimes;
 use accept::acceptor::{ACCEPT_PAUSE, Acceptor};
@@ -163,14 +163,16 @@ impl<R: Clone> Server<R> {
                 };
                 match accepted {
                     Ok((stream, address)) => {
-                        let Some(seat) = server.connections.enter(address.ip(), 0, None, true) else { continue };
-                        let seat = Arc::new(seat);
-                        let service = server.service(address, tls.is_some(), None, seat.clone(), chain.clone());
+                        let Some(permit) = server.connections.enter(address.ip(), 0, None, true) else { continue };
+                        let permit = Arc::new(permit);
+                        let service = server.service(address, tls.is_some(), None, permit.clone(), chain.clone());
                         match tls.clone() {
-                            None => server
-                                .spawn(stream, address, seat, server.worker(), |connection| connection.serve(service)),
-                            Some(config) => server
-                                .spawn(stream, address, seat, None, |connection| connection.serve_tls(config, service)),
+                            None => server.spawn(stream, address, permit, server.worker(), |connection| {
+                                connection.serve(service)
+                            }),
+                            Some(config) => server.spawn(stream, address, permit, None, |connection| {
+                                connection.serve_tls(config, service)
+                            }),
                         }
                     }
                     Err(error) => {
@@ -192,19 +194,19 @@ impl<R: Clone> Server<R> {
         &self,
         stream: StdStream,
         address: SocketAddr,
-        seat: Arc<Seat>,
+        permit: Arc<ConnectionPermit>,
         worker: Option<&Handle>,
         serve: impl FnOnce(Connection) -> F + Send + 'static,
     ) where
         F: Future<Output = Result<(), BodyError>> + Send + 'static,
     {
-        let (keepalive, listener) = (self.keepalive, seat.listener());
+        let (keepalive, listener) = (self.keepalive, permit.listener());
         // A single future: a wrapper would hold that of `serve` twice, before it is awaited and meanwhile.
         let serving = async move {
             // This registers the socket with the worker.
             let stream = TcpStream::from_std(stream).and_then(|stream| stream.set_nodelay(true).map(|()| stream));
             let ended = match stream {
-                Ok(stream) => serve(Connection { stream, address, keepalive, listener, seat }).await,
+                Ok(stream) => serve(Connection { stream, address, keepalive, listener, permit }).await,
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = ended {
@@ -223,14 +225,14 @@ impl<R: Clone> Server<R> {
         address: SocketAddr,
         tls: bool,
         port: Option<Arc<OwnPort>>,
-        seat: Arc<Seat>,
+        permit: Arc<ConnectionPermit>,
         chain: S,
     ) -> ConnectionService<S, R> {
         let trust = (self.trust)(address.ip().to_canonical());
         let mut peer = Peer::new(address, trust, tls);
-        (peer.port, peer.seat, peer.memory) = (port, Some(seat.clone()), self.memory.clone());
+        (peer.port, peer.permit, peer.memory) = (port, Some(permit.clone()), self.memory.clone());
         peer.disconnects = Some(self.disconnects.clone());
-        ConnectionService::new(chain, Arc::new(peer), seat, self.responder.clone(), self.tasks.clone())
+        ConnectionService::new(chain, Arc::new(peer), permit, self.responder.clone(), self.tasks.clone())
     }
 
     /// Makes every HTTP/1 connection end with its next response. New connections are still accepted.

@@ -1,6 +1,6 @@
 //! State of one client connection, shared by the parts that serve it.
 
-use crate::client::seat::Seat;
+use crate::client::connection_permit::ConnectionPermit;
 use crate::memory::Memory;
 use crate::server::memory::output::Output;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ pub(super) struct Progress {
     pub(super) heads: AtomicU64,
     /// The client detects the end of the last response only by the end of the connection.
     pub(super) closes_answer: AtomicBool,
-    pub(super) seat: Arc<Seat>,
+    pub(super) permit: Arc<ConnectionPermit>,
     pub(super) output: Arc<Output>,
 }
 
 impl Progress {
-    /// Creates the state with this seat, and with `memory` for its output.
-    pub(super) fn new(seat: Arc<Seat>, memory: Option<Memory>) -> Self {
-        let output = Arc::new(Output::new(memory.map(|memory| (memory, seat.clone()))));
+    /// Creates the state with this permit, and with `memory` for its output.
+    pub(super) fn new(permit: Arc<ConnectionPermit>, memory: Option<Memory>) -> Self {
+        let output = Arc::new(Output::new(memory.map(|memory| (memory, permit.clone()))));
         let (reads, heads, closes_answer) = Default::default();
-        Self { reads, heads, closes_answer, seat, output }
+        Self { reads, heads, closes_answer, permit, output }
     }
 }

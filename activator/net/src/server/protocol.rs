@@ -2,7 +2,7 @@
 //!
 //! # Ports with any protocol
 //!
-//! A port that carries HTTP and other protocols ([`told_or_other`]) must not relay as bytes anything that a pod could
+//! A port that carries HTTP and other protocols ([`detect_any`]) must not relay as bytes anything that a pod could
 //! take for HTTP. Otherwise clients could bypass our checks and forge forwarding headers. So everything that the most
 //! lenient server would read as the first line of a request ([`RequestLine`]) counts as HTTP, and is rejected as such
 //! if it is malformed:
@@ -52,13 +52,13 @@ const LINE_MAX: usize = 2048;
 /// Detects the protocol by peeking at the first bytes. Bytes that fit both protocols are checked again only when more
 /// arrive. If the connection ends instead, there is nothing to serve. HTTP/2 needs its complete preface, because the
 /// wait for the rest would have no deadline.
-pub(super) async fn told(stream: &TcpStream) -> io::Result<Protocol> {
-    Ok(looked_at::<{ PREFACE.len() }, _>(stream, told_by).await?.unwrap_or(Protocol::Closed))
+pub(super) async fn detect(stream: &TcpStream) -> io::Result<Protocol> {
+    Ok(looked_at::<{ PREFACE.len() }, _>(stream, protocol_of).await?.unwrap_or(Protocol::Closed))
 }
 
 /// Detects the protocol on a port with any protocol. Returns `None` if it is not HTTP.
-pub(super) async fn told_or_other(stream: &TcpStream) -> io::Result<Option<Protocol>> {
-    looked_at::<LINE_MAX, _>(stream, told_among_all).await.map(Option::flatten)
+pub(super) async fn detect_any(stream: &TcpStream) -> io::Result<Option<Protocol>> {
+    looked_at::<LINE_MAX, _>(stream, protocol_of_any).await.map(Option::flatten)
 }
 
 /// Returns the result of `tell` for at most the first `N` bytes, as soon as it has one; `None` if the connection ends
@@ -87,7 +87,7 @@ async fn looked_at<const N: usize, T>(
 ///
 /// # Errors
 /// `WouldBlock`: the next bytes decide.
-fn told_by(first: &[u8]) -> io::Result<Protocol> {
+fn protocol_of(first: &[u8]) -> io::Result<Protocol> {
     let fitting = first.iter().zip(PREFACE).take_while(|(byte, expected)| byte == expected).count();
     match first.len() {
         0 => Ok(Protocol::Closed),
@@ -102,7 +102,7 @@ fn told_by(first: &[u8]) -> io::Result<Protocol> {
 ///
 /// # Errors
 /// `WouldBlock`: the next bytes decide.
-fn told_among_all(first: &[u8]) -> io::Result<Option<Protocol>> {
+fn protocol_of_any(first: &[u8]) -> io::Result<Option<Protocol>> {
     // A shortcut for the input of nearly all clients.
     let end = first.iter().position(|byte| *byte == b'\n').unwrap_or_default();
     if first[..end].ends_with(b" HTTP/1.1\r") && first[0].is_ascii_uppercase() {
@@ -152,7 +152,7 @@ pub(super) fn is_tls(first: &[u8; 2]) -> bool {
 }
 
 /// Waits for the first decrypted bytes and peeks at them. The preface arrives in one record.
-pub(super) async fn told_in(stream: &mut TlsStream<TcpStream>) -> io::Result<Protocol> {
+pub(super) async fn detect_tls(stream: &mut TlsStream<TcpStream>) -> io::Result<Protocol> {
     let is_http2 = |bytes: &[u8]| bytes.starts_with(&PREFACE[..HTTP2_BEGINS]);
     let is_http2 = poll_fn(|cx| Pin::new(&mut *stream).poll_fill_buf(cx).map_ok(is_http2)).await?;
     Ok(if is_http2 { Protocol::Http2 } else { Protocol::Http1 })
@@ -183,7 +183,7 @@ mod tests {
         for (parts, expected) in rows {
             let mut client = TcpStream::connect(address).await.expect("connected");
             let (server, _) = listener.accept().await.expect("accepted");
-            let sniffing = tokio::spawn(async move { told(&server).await });
+            let sniffing = tokio::spawn(async move { detect(&server).await });
             for part in parts {
                 client.write_all(part).await.expect("written");
                 tokio::task::yield_now().await;
@@ -279,7 +279,7 @@ mod tests {
             (b"\r\n\r\n\0\r\nQUIT\n", Some(None)), // HAProxy's PROXY
         ];
         for (first, expected) in rows {
-            let told = match told_among_all(first) {
+            let told = match protocol_of_any(first) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => None,
                 told => Some(told.expect("nothing else goes wrong")),
             };
@@ -297,7 +297,7 @@ mod tests {
             let (server, _) = listener.accept().await.expect("accepted");
             client.write_all(sent.as_bytes()).await.expect("open");
             client.shutdown().await.expect("open");
-            assert_eq!(told_or_other(&server).await.expect("told"), expected, "{sent:?}");
+            assert_eq!(detect_any(&server).await.expect("told"), expected, "{sent:?}");
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         let polls = Arc::new(AtomicUsize::new(0));
         let counted = polls.clone();
         let sniffing = tokio::spawn(async move {
-            let mut sniffing = pin!(told(&server));
+            let mut sniffing = pin!(detect(&server));
             poll_fn(|cx| {
                 counted.fetch_add(1, Ordering::Relaxed);
                 sniffing.as_mut().poll(cx)

@@ -10,8 +10,8 @@ use super::progress::Progress;
 use super::{Chain, ErrorResponder, PortGone};
 use crate::body::{BodyError, EndsConnection, Guard, Guarded, HeadCharge, Reply, RequestBody};
 use crate::client::Inbound;
+use crate::client::connection_permit::{ConnectionPermit, Phase};
 use crate::client::peer::Peer;
-use crate::client::seat::{Phase, Seat};
 use crate::error::ProxyError;
 use crate::forward::TURNED_AWAY;
 use crate::server::heads::head_check::{self, Checked};
@@ -51,9 +51,15 @@ struct Own<R> {
 }
 
 impl<S, R> ConnectionService<S, R> {
-    /// Creates the service for the connection of `peer` with this seat. `tunnels` tracks its upgrades.
-    pub(super) fn new(chain: S, peer: Arc<Peer>, seat: Arc<Seat>, responder: R, tunnels: TaskTracker) -> Self {
-        let progress = Arc::new(Progress::new(seat, peer.memory.clone()));
+    /// Creates the service for the connection of `peer` with this permit. `tunnels` tracks its upgrades.
+    pub(super) fn new(
+        chain: S,
+        peer: Arc<Peer>,
+        permit: Arc<ConnectionPermit>,
+        responder: R,
+        tunnels: TaskTracker,
+    ) -> Self {
+        let progress = Arc::new(Progress::new(permit, peer.memory.clone()));
         let own = Arc::new(Own { responder, tunnels, progress });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
@@ -86,7 +92,7 @@ where
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (grpc, version) = (is_grpc(request.headers()), request.version());
         let head_only = version == Version::HTTP_2 && *request.method() == Method::HEAD;
-        let has_room = self.own.progress.seat.begins();
+        let has_room = self.own.progress.permit.begin_exchange();
         let running = Some(Running(self.own.clone()));
         let serving = |exchange, checked| Exchange { exchange, checked, grpc, head_only, version, running };
         if version < Version::HTTP_2 && !self.is_in_order() {
@@ -94,7 +100,7 @@ where
             return serving(None, Checked::Refused(error));
         }
         if !has_room {
-            return serving(None, Checked::Refused(self.own.progress.seat.full()));
+            return serving(None, Checked::Refused(self.own.progress.permit.no_room_error()));
         }
         match head_check::check(&request) {
             Checked::Pass => {}
@@ -118,7 +124,7 @@ impl<R> Guard for Running<R> {}
 
 impl<R> Drop for Running<R> {
     fn drop(&mut self) {
-        self.0.progress.seat.ended();
+        self.0.progress.permit.end_exchange();
     }
 }
 
@@ -155,16 +161,16 @@ where
             return Poll::Ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into()));
         }
         let progress = &running.0.progress;
-        let seat = &progress.seat;
-        let (is_leaving, is_reserved) = (seat.is_leaving(), seat.is_reserved());
+        let permit = &progress.permit;
+        let (is_leaving, is_reserved) = (permit.is_leaving(), permit.is_reserved());
         let ends = answer.extensions().get::<EndsConnection>().is_some();
         let charge = answer.extensions_mut().remove::<HeadCharge>();
-        charge.iter().for_each(|charge| charge.moves_to(seat.standing.clone()));
-        let is_gone = seat.standing.port.is_some() && answer.extensions().get::<PortGone>().is_some();
-        let comes_anew = is_gone || seat.standing.is_left();
+        charge.iter().for_each(|charge| charge.transfer_to(permit.state.clone()));
+        let is_gone = permit.state.port.is_some() && answer.extensions().get::<PortGone>().is_some();
+        let comes_anew = is_gone || permit.state.must_reconnect();
         if (comes_anew || is_reserved) && *this.version >= Version::HTTP_2 {
             // The response wakes the connection's task.
-            seat.standing.tell(Phase::Finish);
+            permit.state.advance_phase(Phase::Finish);
         }
         let is_last = *this.version < Version::HTTP_2 && (is_leaving || ends || comes_anew || charge.is_some());
         match charge {
@@ -212,8 +218,8 @@ where
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let (mut head, body) = response.into_parts();
                 if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
-                    own.progress.seat.becomes_tunnel();
-                    let mut listener = own.progress.seat.listener();
+                    own.progress.permit.becomes_tunnel();
+                    let mut listener = own.progress.permit.listener();
                     own.tunnels.spawn(async move { tunnel.run(body, listener.cut()).await });
                 }
                 Some(Response::from_parts(head, nothing()))

@@ -4,10 +4,10 @@ use super::protocol::Protocol;
 use super::service::ConnectionService;
 use super::{Chain, ErrorResponder};
 use crate::body::BodyError;
-use crate::client::seat::{Listener, Phase};
+use crate::client::connection_permit::{Listener, Phase};
 use crate::limits::HEAD_TIMEOUT;
 use crate::limits::{self, FIELDS_MAX, STREAM_WINDOW};
-use crate::server::deadline::Overdue;
+use crate::server::deadline::ExchangeDeadline;
 use crate::server::io::bounded_writes::{BoundedWrites, ClientStream, KeepAlive};
 use crate::server::io::head_timeout::HeadTimer;
 use crate::server::io::http1::ClientIo;
@@ -45,7 +45,7 @@ struct InBoxes;
 
 impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for InBoxes {
     fn execute(&self, future: F) {
-        let (mut future, mut overdue) = (Box::pin(future), Overdue::default());
+        let (mut future, mut overdue) = (Box::pin(future), ExchangeDeadline::default());
         tokio::spawn(poll_fn(move |cx| overdue.poll(cx, |cx| future.as_mut().poll(cx))));
     }
 }
@@ -106,7 +106,7 @@ async fn drive<C>(
 where
     C: Future<Output = hyper::Result<()>>,
 {
-    let (mut told, mut overdue) = (false, Overdue::default());
+    let (mut told, mut overdue) = (false, ExchangeDeadline::default());
     poll_fn(|cx| {
         let phase = drain.phase(cx.waker());
         if matches!(phase, Phase::Cut) {

@@ -2,7 +2,7 @@
 //!
 //! 1. **Intent.** Load balancers connect to check a port, and browsers open connections in advance. Both may close
 //!    without sending a byte. So a connection counts as intended after its first byte, or once it has stayed open for a
-//!    while ([`is_meant`]): if the server speaks first in its protocol, no byte comes.
+//!    while ([`is_intended`]): if the server speaks first in its protocol, no byte comes.
 //! 2. **Hold.** The connection is held while a [`Connector`] waits for a pod. Nothing is read: its bytes stay in the
 //!    kernel, bounded by the receive window. If the client disconnects ([`has_left`]), the wait is dropped.
 //! 3. **Relay.** Bytes are forwarded both ways ([`crate::relay`]).
@@ -22,7 +22,7 @@
 use super::connection::Connection;
 use super::protocol::is_tls;
 use crate::body::BodyError;
-use crate::client::seat::{Listener, Phase};
+use crate::client::connection_permit::{Listener, Phase};
 use crate::relay::end::{TcpEnd, reset};
 use crate::relay::{Ended, Relay, mark};
 use crate::tcp::user_timeout::UserTimeout;
@@ -56,7 +56,7 @@ pub trait Connector: Clone + Send + Sync + 'static {
     fn waits_for_pod(&self) -> impl Future<Output = ()> + Send;
 
     /// Records that a client was silent for a while, and disconnected.
-    fn left_silent(&self);
+    fn record_silent_disconnect(&self);
 }
 
 /// Result for a connection.
@@ -66,7 +66,7 @@ pub enum Connected<P> {
     /// The connection is reset.
     Refused,
     /// The relaying activator is sent this byte: the reply to its mark, or that the connection must go elsewhere.
-    Told(u8),
+    Reply(u8),
 }
 
 /// Resources held by a relayed connection, returned on drop.
@@ -84,7 +84,7 @@ pub(super) async fn serve<C: Connector>(
     connector: C,
     wake_after: Duration,
 ) -> Result<(), BodyError> {
-    match unless_finished(is_meant(&connection.stream, wake_after), &mut connection.listener).await {
+    match unless_finished(is_intended(&connection.stream, wake_after), &mut connection.listener).await {
         Some(true) => hold(connection, connector, false).await,
         _ => Ok(()),
     }
@@ -96,17 +96,17 @@ pub(super) async fn hold<C: Connector>(
     connector: C,
     beside_http: bool,
 ) -> Result<(), BodyError> {
-    let seat = connection.seat.clone();
-    seat.begins();
+    let permit = connection.permit.clone();
+    permit.begin_exchange();
     let ended = relay(connection, connector, beside_http).await;
-    seat.ended();
+    permit.end_exchange();
     ended
 }
 
 async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: bool) -> Result<(), BodyError> {
     let Connection { stream, address, keepalive, mut listener, .. } = connection;
     let mark = match connector.takes_relayed() {
-        true => mark::taken(&stream, || connector.is_sibling(address)).await?,
+        true => mark::take_mark(&stream, || connector.is_sibling(address)).await?,
         false => None,
     };
     let is_marked = mark.is_some();
@@ -122,10 +122,10 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
             reset(&stream);
             return Ok(());
         }
-        Connected::Told(said) => return Ok(mark::say(&stream, said).await?),
+        Connected::Reply(said) => return Ok(mark::send_reply(&stream, said).await?),
     };
     if is_marked {
-        mark::say(&stream, mark::CONNECTED).await?;
+        mark::send_reply(&stream, mark::CONNECTED).await?;
     }
     // Registered anew, so that bytes that were peeked at are reported again.
     let stream = TcpStream::from_std(stream.into_std()?)?;
@@ -154,7 +154,7 @@ pub(super) async fn unless_finished<T>(future: impl Future<Output = T>, listener
 }
 
 /// Reports whether the client sends something, or stays for `wake_after` without. Returns as soon as that is known.
-async fn is_meant(stream: &TcpStream, wake_after: Duration) -> bool {
+async fn is_intended(stream: &TcpStream, wake_after: Duration) -> bool {
     let until = Instant::now() + wake_after;
     loop {
         let waited = timeout_at(until, stream.readable()).await.is_err();
@@ -194,7 +194,7 @@ async fn has_left(stream: &TcpStream) {
 }
 
 /// Reports whether the client has sent bytes that are unread.
-pub(super) fn has_spoken(stream: &TcpStream) -> bool {
+pub(super) fn has_unread(stream: &TcpStream) -> bool {
     first(stream).is_ok()
 }
 

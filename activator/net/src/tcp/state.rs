@@ -33,9 +33,9 @@ pub(crate) struct TcpState {
     pub(crate) unacknowledged: bool,
     /// Only our FIN awaits an acknowledgement. Always false before Linux 4.19, which introduced the byte counters, and
     /// after a packet could not leave this machine, because the kernel counts it twice.
-    pub(crate) end_alone: bool,
+    pub(crate) only_fin_unacked: bool,
     /// Number of unanswered window probes or keep-alive probes.
-    pub(crate) questions: u8,
+    pub(crate) probes: u8,
     /// Bytes wait to be sent.
     pub(crate) unsent: bool,
     /// Bytes wait to be sent although the peer has room: this machine has no route to the peer.
@@ -45,11 +45,11 @@ pub(crate) struct TcpState {
     /// The unacknowledged bytes were sent more than once.
     pub(crate) repeated: bool,
     /// Total number of retransmissions.
-    pub(crate) repeats: u32,
-    /// Time since bytes were last sent or retransmitted. Like `heard_ago`, precise to a few milliseconds.
+    pub(crate) retransmits: u32,
+    /// Time since bytes were last sent or retransmitted. Like `last_ack_ago`, precise to a few milliseconds.
     pub(crate) sent_ago: Duration,
     /// Time since an acknowledgement was last received.
-    pub(crate) heard_ago: Duration,
+    pub(crate) last_ack_ago: Duration,
     /// Time since data was last received.
     pub(crate) received_ago: Duration,
     /// Smoothed round-trip time of the kernel; zero before the first measurement.
@@ -70,7 +70,7 @@ impl SharedSocket {
     ///
     /// # Safety
     /// The owner calls [`SharedSocket::close`] before it closes the socket. It wraps operations that may close the
-    /// socket in [`SharedSocket::moved`].
+    /// socket in [`SharedSocket::with_exclusive`].
     pub(crate) unsafe fn new(socket: &impl AsFd) -> Self {
         let descriptor = Mutex::new(Some(socket.as_fd().as_raw_fd()));
         Self { descriptor, half_closed: AtomicBool::new(false) }
@@ -85,7 +85,7 @@ impl SharedSocket {
     ///
     /// # Errors
     /// Returns the error of `moving`.
-    pub(crate) fn moved<T>(&self, moving: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn with_exclusive<T>(&self, moving: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let mut descriptor = self.descriptor.lock();
         moving().inspect_err(|_| *descriptor = None)
     }
@@ -169,17 +169,17 @@ pub(crate) fn tcp_state(socket: BorrowedFd<'_>) -> io::Result<TcpState> {
         peer_finished: info.tcpi_state == TCP_CLOSE_WAIT,
         closed: info.tcpi_state == TCP_CLOSE,
         unacknowledged: info.tcpi_unacked > 0,
-        end_alone: info.tcpi_unacked > 0 && is_every_byte_acknowledged(&info),
-        questions: info.tcpi_probes,
+        only_fin_unacked: info.tcpi_unacked > 0 && is_every_byte_acknowledged(&info),
+        probes: info.tcpi_probes,
         unsent: info.tcpi_notsent_bytes > 0,
         stuck: info.tcpi_notsent_bytes > 0
             && info.tcpi_unacked == 0
             && info.tcpi_snd_wnd >= info.tcpi_notsent_bytes.min(info.tcpi_snd_mss),
         room: info.tcpi_snd_wnd,
         repeated: info.tcpi_retransmits > 0,
-        repeats: info.tcpi_total_retrans,
+        retransmits: info.tcpi_total_retrans,
         sent_ago: Duration::from_millis(info.tcpi_last_data_sent.into()),
-        heard_ago: Duration::from_millis(info.tcpi_last_ack_recv.into()),
+        last_ack_ago: Duration::from_millis(info.tcpi_last_ack_recv.into()),
         received_ago: Duration::from_millis(info.tcpi_last_data_recv.into()),
         round_trip: Duration::from_micros(info.tcpi_rtt.into()),
     })
@@ -231,7 +231,7 @@ mod tests {
         SockRef::from(&theirs).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
         ours.write_all(b"more").expect("open");
         let unheard = until(&shared, |state| state.repeated);
-        assert!(unheard.unacknowledged && unheard.heard_ago > unheard.sent_ago, "{unheard:?}");
+        assert!(unheard.unacknowledged && unheard.last_ack_ago > unheard.sent_ago, "{unheard:?}");
         drop(theirs);
 
         shared.shut_down();
@@ -248,15 +248,15 @@ mod tests {
             let (mut ours, mut theirs, shared) = connected();
             ours.write_all(b"hello").expect("open");
             theirs.read_exact(&mut [0; 5]).expect("open");
-            assert!(!until(&shared, |state| !state.unacknowledged).end_alone);
+            assert!(!until(&shared, |state| !state.unacknowledged).only_fin_unacked);
 
             SockRef::from(&theirs).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
             if bytes {
                 ours.write_all(b"more").expect("open");
             }
             ours.shutdown(Shutdown::Write).expect("open");
-            assert_eq!(until(&shared, |state| state.unacknowledged).end_alone, alone);
-            assert_eq!(until(&shared, |state| state.repeated).end_alone, alone, "sent again");
+            assert_eq!(until(&shared, |state| state.unacknowledged).only_fin_unacked, alone);
+            assert_eq!(until(&shared, |state| state.repeated).only_fin_unacked, alone, "sent again");
         }
     }
 

@@ -1,7 +1,7 @@
 //! A server with one port for any protocol, and a listener of the test as its pod.
 
 use activator_net::{
-    Carries, ClientBounds, Connected, Connector, Disconnects, Ended, ErrorResponder, Inbound, Place, Pools,
+    CarriedProtocol, ClientBounds, Connected, Connector, Disconnects, Ended, ErrorResponder, Inbound, Place, Pools,
     PortListeners, ProxyError, Server, Trust,
 };
 use bytes::Bytes;
@@ -97,7 +97,7 @@ impl Connector for ToPod {
         std::future::pending().await
     }
 
-    fn left_silent(&self) {}
+    fn record_silent_disconnect(&self) {}
 }
 
 impl Place for Told {
@@ -145,8 +145,8 @@ impl Rig {
             chain,
             |_| 1,
             move |_| match wake_after {
-                Some(wake_after) => Carries::Tcp { wake_after, connector: passing.clone() },
-                None => Carries::Auto { silent_after: Duration::from_millis(100), connector: passing.clone() },
+                Some(wake_after) => CarriedProtocol::Tcp { wake_after, connector: passing.clone() },
+                None => CarriedProtocol::Auto { silent_after: Duration::from_millis(100), connector: passing.clone() },
             },
         );
         let ToPod { woken, held, pods, .. } = connector;

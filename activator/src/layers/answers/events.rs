@@ -10,7 +10,7 @@ use crate::answers::wakes::Wakes;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use activator_core::accounting::InFlight;
-use activator_net::{Held, deadline};
+use activator_net::{HeldCharge, deadline};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{BoxStream, unfold};
@@ -54,7 +54,7 @@ pub(crate) struct EventStream {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        deadline::never();
+        deadline::withdraw_deadline();
     }
 }
 
@@ -63,7 +63,7 @@ impl Own {
     /// handed out, because the client may never read it.
     pub(super) fn report_deadline(&self) {
         if let Self::Events(Some(stream)) = self {
-            deadline::until(stream.until);
+            deadline::report_deadline(stream.until);
         }
     }
 
@@ -129,7 +129,7 @@ pub(super) struct Events {
     said: Option<Arc<str>>,
     is_over: bool,
     _counted: Option<InFlight>,
-    held: Held,
+    held: HeldCharge,
 }
 
 impl Events {
@@ -222,7 +222,7 @@ impl Events {
 mod tests {
     use super::*;
     use crate::registry::revision::fixture;
-    use activator_net::deadline::Overdue;
+    use activator_net::deadline::ExchangeDeadline;
     use std::future::poll_fn;
 
     /// Goal: a stream that its client does not read ends at its deadline, from its head on; a dropped stream has no
@@ -233,7 +233,7 @@ mod tests {
             let revision = fixture::revision(|_| {});
             let events = Events::open([127, 0, 0, 1].into(), &revision, None, Readiness::new(Instant::now()).into())
                 .expect("room");
-            let (mut body, mut overdue) = (Some(events.body()), Overdue::default());
+            let (mut body, mut overdue) = (Some(events.body()), ExchangeDeadline::default());
             let mut left = parts;
             let connection = poll_fn(|cx| {
                 overdue.poll(cx, |cx| {

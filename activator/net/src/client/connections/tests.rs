@@ -38,7 +38,7 @@ async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) 
         let path = inbound.request.uri().path();
         if path != "/probe" {
             let workload = path.split('/').nth(1).and_then(|number| number.parse().ok());
-            inbound.peer.claim(workload.unwrap_or(100))?;
+            inbound.peer.count_to_workload(workload.unwrap_or(100))?;
         }
         if path.ends_with("/slow") {
             tokio::time::sleep(slow).await;
@@ -184,20 +184,20 @@ fn idle_connections_end_gently_for_others() {
         connections.bound(ClientBounds { connections: 16, ..BOUNDS });
         let enter =
             |workload| Arc::new(connections.enter(Ipv4Addr::LOCALHOST.into(), workload, None, false).expect("room"));
-        let seats: Vec<Arc<Seat>> = (0..16).map(|_| enter(1)).collect();
-        for seat in &seats {
-            assert!(seat.begins());
-            seat.ended();
+        let seats: Vec<Arc<ConnectionPermit>> = (0..16).map(|_| enter(1)).collect();
+        for permit in &seats {
+            assert!(permit.begin_exchange());
+            permit.end_exchange();
         }
         let told = || {
-            let phases = seats.iter().map(|seat| seat.listener().phase(Waker::noop()));
+            let phases = seats.iter().map(|permit| permit.listener().phase(Waker::noop()));
             let (finish, cut) =
                 phases.filter(|phase| *phase > Phase::Open).partition::<Vec<_>, _>(|phase| *phase < Phase::Cut);
             (finish.len(), cut.len())
         };
         let _others: Vec<_> = (0..newcomers).map(|n| enter(2 + n)).collect();
         assert_eq!(told(), (gently, at_once));
-        seats.iter().for_each(|seat| assert!(seat.begins()));
+        seats.iter().for_each(|permit| assert!(permit.begin_exchange()));
         (0..ROOM_GRACE).for_each(|_| connections.tick(None));
         assert_eq!(told(), (0, gently + at_once));
     }

@@ -6,7 +6,7 @@ use super::{Failed, Http1, Http1Error, ReturnIdle};
 use crate::body::{EndsConnection, RequestBody};
 use crate::client::interim::Passing;
 use crate::client::peer::Peer;
-use crate::http1::{Answer, HEAD_MAX, Head, Interim, Malformed, Sending, Stopped, read_head};
+use crate::http1::{HEAD_MAX, Head, Interim, Malformed, ResponseHead, Sending, Stopped, read_head};
 use http::{Method, Response, StatusCode, request};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
@@ -101,7 +101,7 @@ impl<P: ReturnIdle> Future for Exchange<'_, P> {
 }
 
 impl<P: ReturnIdle> UnderWay<'_, P> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, Http1Error>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Http1Error>> {
         // Bytes that arrive before the request are not its response. A connection that was idle has just been checked.
         let was_idle = self.connection.was_idle && !std::mem::replace(&mut self.polled, true);
         if !self.sending.has_begun() && !was_idle && !self.connection.is_alive(false) {
@@ -181,9 +181,9 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
     }
 
     /// Splits the work after the response's head: the body reads on, and an unfinished upload writes on.
-    fn answered(self, answer: Answer) -> Response<Http1Body<P>> {
+    fn answered(self, answer: ResponseHead) -> Response<Http1Body<P>> {
         let Self { mut connection, body, sending, stopped, expected, pool, .. } = self;
-        let Answer { mut head, body: mut decoder, keep_alive } = answer;
+        let ResponseHead { mut head, body: mut decoder, keep_alive } = answer;
         let uploads = !sending.is_over();
         connection.spent |= uploads || !keep_alive || head.status() == StatusCode::SWITCHING_PROTOCOLS;
         let whole = decoder.take_whole(&mut connection.input.bytes);

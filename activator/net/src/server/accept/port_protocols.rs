@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Protocols that a port carries, with the connector for connections that are not HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carries<C> {
+pub enum CarriedProtocol<C> {
     /// HTTP/1.1, or HTTP/2 by prior knowledge.
     Http,
     /// Any protocol; relayed as bytes.
@@ -38,34 +38,34 @@ impl<R: Clone> Server<R> {
         ports: &PortListeners,
         chain: S,
         workload: impl Fn(&PortIdentity) -> u64 + Send + Sync + 'static,
-        carries: impl Fn(&PortIdentity) -> Carries<C> + Send + Sync + 'static,
+        carries: impl Fn(&PortIdentity) -> CarriedProtocol<C> + Send + Sync + 'static,
     ) where
         R: ErrorResponder<S::Error>,
     {
         let server = self.clone();
         let serve = move |Accepted { stream, address, port }: Accepted| {
             let carries = carries(&port.identity);
-            let (own, speaks) = (workload(&port.identity), !matches!(carries, Carries::Tcp { .. }));
-            let Some(seat) = server.connections.enter(address.ip(), own, Some(port.clone()), speaks) else {
+            let (own, speaks) = (workload(&port.identity), !matches!(carries, CarriedProtocol::Tcp { .. }));
+            let Some(permit) = server.connections.enter(address.ip(), own, Some(port.clone()), speaks) else {
                 return; // Closed: there is no room, not even for a response.
             };
-            let (seat, worker) = (Arc::new(seat), server.worker());
-            let service = || server.service(address, false, Some(port), seat.clone(), chain.clone());
+            let (permit, worker) = (Arc::new(permit), server.worker());
+            let service = || server.service(address, false, Some(port), permit.clone(), chain.clone());
             // The futures of other protocols are boxed, because they are larger.
             match carries {
-                Carries::Http => {
+                CarriedProtocol::Http => {
                     let service = service();
-                    server.spawn(stream, address, seat, worker, |connection| connection.serve(service));
+                    server.spawn(stream, address, permit, worker, |connection| connection.serve(service));
                 }
-                Carries::Tcp { wake_after, connector } => {
-                    server.spawn(stream, address, seat, worker, move |connection| {
+                CarriedProtocol::Tcp { wake_after, connector } => {
+                    server.spawn(stream, address, permit, worker, move |connection| {
                         Box::pin(tcp::serve(connection, connector, wake_after))
                     });
                 }
-                Carries::Auto { silent_after, connector } => {
+                CarriedProtocol::Auto { silent_after, connector } => {
                     let service = service();
-                    server.spawn(stream, address, seat, worker, move |connection| {
-                        Box::pin(connection.serve_or_hold(service, connector, silent_after))
+                    server.spawn(stream, address, permit, worker, move |connection| {
+                        Box::pin(connection.serve_any(service, connector, silent_after))
                     });
                 }
             }

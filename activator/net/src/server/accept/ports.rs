@@ -162,7 +162,7 @@ impl PortListeners {
     pub fn leave(&self, is_left: impl Fn(&PortIdentity) -> bool) {
         let table = self.0.table.lock();
         let ports = table.rows.values().map(|row| row.port.borrow());
-        ports.filter(|port| is_left(&port.identity)).for_each(|port| port.leave());
+        ports.filter(|port| is_left(&port.identity)).for_each(|port| port.require_reconnect());
         drop(table);
         self.0.served.get().into_iter().for_each(|served| served.connections.look());
     }

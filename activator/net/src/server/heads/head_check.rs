@@ -78,7 +78,7 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
         (Some(host), None) if !is_host(host.as_bytes()) => return Err(ProxyError::Malformed("malformed Host header")),
         _ => {}
     }
-    if !is_http1(request) && references::are_repeated(fields) {
+    if !is_http1(request) && references::exceeds_repetition(fields) {
         let rule = "these fields repeat what they say too often";
         return Err(ProxyError::Unsupported { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, rule });
     }

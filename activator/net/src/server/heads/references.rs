@@ -7,15 +7,15 @@
 use http::HeaderMap;
 
 /// Total length of values that is always allowed.
-const SAID_MAX: usize = 64 * 1024;
+const ALWAYS_ALLOWED: usize = 64 * 1024;
 
 /// Average number of references to each value that is allowed beyond that.
 const REPEATED_MAX: usize = 4;
 
 /// Reports whether the fields repeat the same text too often.
-pub(crate) fn are_repeated(fields: &HeaderMap) -> bool {
+pub(crate) fn exceeds_repetition(fields: &HeaderMap) -> bool {
     let said: usize = fields.values().map(|value| value.len()).sum();
-    if said <= SAID_MAX {
+    if said <= ALWAYS_ALLOWED {
         return false;
     }
     // Copies of a text have the same address.
@@ -55,7 +55,7 @@ mod tests {
             ("much, often", fields(10_000, 100, 10_000), true),
         ];
         for (name, fields, expected) in rows {
-            assert_eq!(are_repeated(&fields), expected, "{name}");
+            assert_eq!(exceeds_repetition(&fields), expected, "{name}");
         }
     }
 }

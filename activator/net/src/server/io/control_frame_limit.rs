@@ -32,7 +32,7 @@ pub(crate) const DATA_OUT: u32 = 10;
 
 /// Credit of a connection.
 #[derive(Debug)]
-pub(crate) struct Calm {
+pub(crate) struct ControlFrameCredit {
     credit: u32,
     /// Time of the last refill.
     since: Option<Instant>,
@@ -47,13 +47,13 @@ pub(crate) struct Came {
     pub(crate) data: u32,
 }
 
-impl Default for Calm {
+impl Default for ControlFrameCredit {
     fn default() -> Self {
         Self { credit: MOST, since: None }
     }
 }
 
-impl Calm {
+impl ControlFrameCredit {
     /// Subtracts the received frames from the credit, and adds `given` for sent data. Returns false if the credit is
     /// used up.
     pub(crate) fn takes(&mut self, came: Came, given: u32) -> bool {
@@ -82,7 +82,7 @@ mod tests {
 
     /// Returns the number of such steps until the credit is used up.
     fn taken(step: Came, given: u32) -> usize {
-        let mut calm = Calm::default();
+        let mut calm = ControlFrameCredit::default();
         (0..20_000).take_while(|_| calm.takes(step, given)).count()
     }
 
@@ -99,7 +99,7 @@ mod tests {
     /// Goal: credit for data lasts until the client reads and sends its updates, in bursts.
     #[tokio::test(start_paused = true)]
     async fn credit_for_data_lasts_until_the_updates_come() {
-        let mut calm = Calm::default();
+        let mut calm = ControlFrameCredit::default();
         for round in 0..100 {
             let windows = 4096 / 16; // A window of 4 MiB, sent before the client reads.
             assert!((0..windows).all(|_| calm.takes(Came::default(), DATA_OUT)));
@@ -110,7 +110,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn time_gives_some_back() {
-        let mut calm = Calm::default();
+        let mut calm = ControlFrameCredit::default();
         while calm.takes(control(1), 0) {}
         assert!(!calm.takes(control(1), 0));
         for _ in 0..3600 {

@@ -24,7 +24,7 @@ use crate::relay::end::reset;
 use crate::server::heads::framing::Framing;
 use crate::server::io::bounded_writes::{BoundedWrites, ClientStream};
 use crate::server::io::linger::Linger;
-use crate::server::memory::connection_memory::Kept;
+use crate::server::memory::connection_memory::ConnectionMemory;
 use crate::server::progress::Progress;
 use bytes::Bytes;
 use std::io::{self, ErrorKind, IoSlice};
@@ -49,7 +49,7 @@ pub(crate) struct ClientIo<S: ClientStream> {
     /// Detector of a disconnect while hyper has read bytes after the current request.
     disconnect: Option<Disconnect>,
     linger: Linger,
-    kept: Kept,
+    memory: ConnectionMemory,
     /// The client has half-closed after a complete request, and waits for the response.
     is_half_closed: bool,
     /// hyper has written everything, and shut the connection down.
@@ -59,19 +59,19 @@ pub(crate) struct ClientIo<S: ClientStream> {
 impl<S: ClientStream> ClientIo<S> {
     /// Wraps the connection of `client`.
     pub(crate) fn new(io: BoundedWrites<S>, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
-        let kept = Kept::new(client.memory.clone(), progress.seat.clone());
+        let memory = ConnectionMemory::new(client.memory.clone(), progress.permit.clone());
         let (framing, linger) = (Framing::default(), Linger::default());
         let (left, disconnect, is_half_closed, is_shut_down) = (Bytes::new(), None, false, false);
-        Self { io, framing, left, progress, client, disconnect, linger, kept, is_half_closed, is_shut_down }
+        Self { io, framing, left, progress, client, disconnect, linger, memory, is_half_closed, is_shut_down }
     }
 
     /// Checks the framing of received bytes. Returns their replacement, if they must be changed.
     fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        if self.progress.seat.is_tunnel() {
+        if self.progress.permit.is_tunnel() {
             return None;
         }
         let is_whole = self.framing.heads > 0 && self.framing.is_between();
-        let under_way = is_whole && self.progress.seat.idle_since().is_none();
+        let under_way = is_whole && self.progress.permit.idle_since().is_none();
         let replaced = self.framing.follow(bytes);
         self.progress.heads.store(self.framing.heads, Ordering::Relaxed);
         if self.framing.had_body {
@@ -92,7 +92,7 @@ impl<S: ClientStream> ClientIo<S> {
 
     /// Reports whether an HTTP exchange is in progress.
     fn is_under_way(&self) -> bool {
-        !self.progress.seat.is_tunnel() && self.progress.seat.idle_since().is_none()
+        !self.progress.permit.is_tunnel() && self.progress.permit.idle_since().is_none()
     }
 
     /// Records the client's FIN, which hyper gets once its requests are answered. From now on the kernel is asked
@@ -108,7 +108,7 @@ impl<S: ClientStream> ClientIo<S> {
 
     /// Reports whether the client has gone while hyper does not read. A tunnel watches its client itself.
     fn has_gone(&self, cx: &Context<'_>) -> bool {
-        let watched = self.disconnect.as_ref().filter(|_| !self.progress.seat.is_tunnel());
+        let watched = self.disconnect.as_ref().filter(|_| !self.progress.permit.is_tunnel());
         watched.is_some_and(|disconnect| disconnect.poll_gone(cx).is_ready())
     }
 
@@ -149,7 +149,7 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
         if self.left.is_empty() {
             self.disconnect = None; // hyper is reading.
             let before = buffer.filled().len();
-            let is_http = !self.progress.seat.is_tunnel();
+            let is_http = !self.progress.permit.is_tunnel();
             if buffer.remaining() > HEAD_PART && self.framing.is_in_head() && is_http {
                 let mut part = ReadBuf::new(buffer.initialize_unfilled_to(HEAD_PART));
                 ready!(Pin::new(&mut self.io.stream).poll_read(cx, &mut part))?;
@@ -167,7 +167,7 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
                 self.hand_on(buffer);
             }
             let unfinished = self.framing.unfinished as u64;
-            self.kept.set(unfinished)?;
+            self.memory.set(unfinished)?;
         } else {
             self.hand_on(buffer);
         }
@@ -195,7 +195,7 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
         self.is_shut_down = true; // hyper has flushed before.
         let Self { io, framing, progress, linger, .. } = &mut *self;
         // A tunnel only ends one of its directions.
-        let may_send = !framing.is_between() && !progress.seat.is_tunnel();
+        let may_send = !framing.is_between() && !progress.permit.is_tunnel();
         linger.poll_shutdown(&mut io.stream, cx, may_send)
     }
 

@@ -3,14 +3,14 @@
 //! ([`crate::server::memory::connection_memory`]), and so are frames that carry nothing
 //! ([`crate::server::io::control_frame_limit`]). An unfinished header block has a deadline.
 
-use crate::body::unread::Unread;
+use crate::body::unread::UnreadFrames;
 use crate::client::peer::Peer;
 use crate::limits::HEAD_TIMEOUT;
 use crate::server::io::bounded_writes::{BoundedWrites, ClientStream};
-use crate::server::io::control_frame_limit::{self, Calm};
+use crate::server::io::control_frame_limit::{self, ControlFrameCredit};
 use crate::server::io::frames::Frames;
 use crate::server::io::linger::Linger;
-use crate::server::memory::connection_memory::{self, Kept};
+use crate::server::memory::connection_memory::{self, ConnectionMemory};
 use crate::server::progress::Progress;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -27,11 +27,11 @@ const ENHANCE_YOUR_CALM: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff
 pub(crate) struct Http2Io<S> {
     io: BoundedWrites<S>,
     frames: Frames,
-    calm: Calm,
+    credit: ControlFrameCredit,
     /// No written bytes wait for the rest of their frame.
     is_flushed: bool,
-    kept: Kept,
-    unread: Arc<Unread>,
+    memory: ConnectionMemory,
+    unread: Arc<UnreadFrames>,
     progress: Arc<Progress>,
     linger: Linger,
     /// Set while a header block is unfinished.
@@ -41,9 +41,10 @@ pub(crate) struct Http2Io<S> {
 impl<S: ClientStream> Http2Io<S> {
     /// Wraps the connection of `client`.
     pub(crate) fn new(io: BoundedWrites<S>, client: &Peer, progress: Arc<Progress>) -> Self {
-        let (kept, unread) = (Kept::new(client.memory.clone(), progress.seat.clone()), client.unread().clone());
-        let (frames, linger, calm) = (Frames::default(), Linger::default(), Calm::default());
-        Self { io, frames, calm, is_flushed: true, kept, unread, progress, linger, block: None }
+        let (memory, unread) =
+            (ConnectionMemory::new(client.memory.clone(), progress.permit.clone()), client.unread().clone());
+        let (frames, linger, credit) = (Frames::default(), Linger::default(), ControlFrameCredit::default());
+        Self { io, frames, credit, is_flushed: true, memory, unread, progress, linger, block: None }
     }
 
     /// Checks the deadline of an unfinished header block.
@@ -72,12 +73,12 @@ impl<S: ClientStream> AsyncRead for Http2Io<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.io.stream).poll_read(cx, buffer);
         let this = &mut *self;
-        this.frames.follow(&buffer.filled()[before..], |since, length| this.unread.arrived(since, length));
-        if !this.calm.takes(this.frames.came(), this.progress.output.frames_sent() * control_frame_limit::DATA_OUT) {
+        this.frames.follow(&buffer.filled()[before..], |since, length| this.unread.count_received(since, length));
+        if !this.credit.takes(this.frames.came(), this.progress.output.frames_sent() * control_frame_limit::DATA_OUT) {
             return Poll::Ready(Err(this.calm_down(cx)));
         }
-        let streams = connection_memory::streams(this.progress.seat.most_at_once());
-        this.kept.set(connection_memory::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
+        let streams = connection_memory::streams(this.progress.permit.most_at_once());
+        this.memory.set(connection_memory::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
         this.in_time(cx)?;
         read
     }
@@ -123,7 +124,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     /// Returns a connection after reading the preface and these frames of one byte each: type and flags.
-    async fn after(frames: &[(u8, u8)], memory: &Memory) -> (TcpStream, Http2Io<TcpStream>, Arc<Unread>) {
+    async fn after(frames: &[(u8, u8)], memory: &Memory) -> (TcpStream, Http2Io<TcpStream>, Arc<UnreadFrames>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
         let (server, _) = listener.accept().await.expect("connected");
@@ -158,9 +159,9 @@ mod tests {
     async fn frames_are_charged_until_they_are_read() {
         let memory = Memory::new(Some(8 << 20));
         let (_client, mut io, unread) = after(&[(0, 0); 1000], &memory).await;
-        assert!((300_000..600_000).contains(&memory.kept(Kind::Input)), "{}", memory.kept(Kind::Input));
-        (0..1000).for_each(|_| unread.given_out());
+        assert!((300_000..600_000).contains(&memory.charged(Kind::Input)), "{}", memory.charged(Kind::Input));
+        (0..1000).for_each(|_| unread.count_yielded());
         assert!(tokio::time::timeout(HEAD_TIMEOUT, io.read_u8()).await.is_err(), "nothing comes");
-        assert_eq!(memory.kept(Kind::Input), 0);
+        assert_eq!(memory.charged(Kind::Input), 0);
     }
 }

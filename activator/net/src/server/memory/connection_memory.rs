@@ -21,7 +21,7 @@
 //! pieces of up to 400 KiB; data that HTTP/2 pods may send ahead, 4 MiB per connection. Responses that clients do not
 //! read are charged by [`crate::server::memory::output`].
 
-use crate::client::seat::Seat;
+use crate::client::connection_permit::ConnectionPermit;
 use crate::memory::{Charge, Kind, Memory};
 use std::io;
 use std::sync::Arc;
@@ -39,9 +39,9 @@ const DECODED: u64 = 80;
 const DECODED_MAX: u64 = 2560 * 1024;
 
 /// Memory of one connection.
-pub(crate) struct Kept {
+pub(crate) struct ConnectionMemory {
     memory: Option<Memory>,
-    seat: Arc<Seat>,
+    permit: Arc<ConnectionPermit>,
     charge: Option<Charge>,
 }
 
@@ -58,10 +58,10 @@ pub(crate) fn streams(most: u32) -> u64 {
     u64::from(most) * STREAM_ROOM
 }
 
-impl Kept {
-    /// Creates an account for the connection with this seat. Without memory there is no limit.
-    pub(crate) fn new(memory: Option<Memory>, seat: Arc<Seat>) -> Self {
-        Self { memory, seat, charge: None }
+impl ConnectionMemory {
+    /// Creates an account for the connection with this permit. Without memory there is no limit.
+    pub(crate) fn new(memory: Option<Memory>, permit: Arc<ConnectionPermit>) -> Self {
+        Self { memory, permit, charge: None }
     }
 
     /// Sets the memory of the connection in bytes. An error means that its share is exceeded.
@@ -79,7 +79,7 @@ impl Kept {
             self.charge = None;
             return Ok(());
         }
-        let charge = self.charge.get_or_insert_with(|| self.seat.charge(memory, Kind::Input));
+        let charge = self.charge.get_or_insert_with(|| self.permit.charge(memory, Kind::Input));
         if bytes == charge.bytes() {
             return Ok(());
         }
@@ -97,14 +97,14 @@ mod tests {
     #[test]
     fn a_connection_is_charged_in_steps_and_gives_back() {
         let memory = Memory::new(Some(16 * STEP));
-        let input = || memory.kept(Kind::Input);
-        let mut kept = Kept::new(Some(memory.clone()), Arc::default());
+        let input = || memory.charged(Kind::Input);
+        let mut kept = ConnectionMemory::new(Some(memory.clone()), Arc::default());
         for (bytes, steps) in [(FREE, 0), (FREE + 1, 1), (FREE + STEP, 1), (FREE + STEP + 1, 2), (0, 0), (1 << 18, 4)] {
             kept.set(bytes).expect("room");
             assert_eq!(input(), steps * STEP, "{bytes}");
         }
         assert!(kept.set(18 * STEP).is_err(), "more than there is");
-        let mut other = Kept::new(Some(memory.clone()), Arc::default());
+        let mut other = ConnectionMemory::new(Some(memory.clone()), Arc::default());
         other.set(FREE + STEP).expect("another has room");
         drop(kept);
         assert_eq!(input(), STEP);

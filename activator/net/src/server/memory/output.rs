@@ -30,7 +30,7 @@
 //! of the head holds the charge until the head is encoded, and then the connection until the head is written.
 
 use crate::body::{HeadCharge, reading};
-use crate::client::seat::Seat;
+use crate::client::connection_permit::ConnectionPermit;
 use crate::memory::{Charge, Kind, Memory};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -60,39 +60,39 @@ const FRAME: usize = 16 * 1024;
 /// Output of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
-    memory: Option<(Memory, Arc<Seat>)>,
-    state: Mutex<State>,
+    memory: Option<(Memory, Arc<ConnectionPermit>)>,
+    state: Mutex<OutputState>,
     /// Number of frames of [`FRAME`] bytes that were sent since the last call of `frames_sent`.
     frames: AtomicU32,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OutputState {
     /// Outstanding data, in bytes.
     outstanding: u64,
-    beyond: Option<Box<Beyond>>,
+    charged: Option<Box<ChargedOutput>>,
     /// Charges of heads that are encoded but not written; over HTTP/1, of all heads.
     heads: Vec<HeadCharge>,
 }
 
 /// State of a connection with more outstanding data than is free.
 #[derive(Debug)]
-struct Beyond {
+struct ChargedOutput {
     charge: Charge,
     waiting: Vec<Waker>,
 }
 
-impl Beyond {
+impl ChargedOutput {
     /// Returns the maximum of outstanding data.
     fn allowed(&self) -> u64 {
         FREE + self.charge.bytes()
     }
 }
 
-impl State {
+impl OutputState {
     /// Returns the maximum of outstanding data, with or without a charge.
     fn allowed(&self) -> u64 {
-        self.beyond.as_ref().map_or(FREE, |beyond| beyond.allowed())
+        self.charged.as_ref().map_or(FREE, |beyond| beyond.allowed())
     }
 }
 
@@ -103,21 +103,21 @@ fn room(allowed: u64, outstanding: u64) -> Option<usize> {
 }
 
 impl Output {
-    /// Creates the output of the connection with this seat. Without memory there is no limit.
-    pub(crate) fn new(memory: Option<(Memory, Arc<Seat>)>) -> Self {
+    /// Creates the output of the connection with this permit. Without memory there is no limit.
+    pub(crate) fn new(memory: Option<(Memory, Arc<ConnectionPermit>)>) -> Self {
         Self { memory, ..Self::default() }
     }
 
     /// Becomes ready when another piece may be taken. Returns the room in bytes.
-    fn poll_room(&self, cx: &Context<'_>) -> Poll<usize> {
-        let Some((memory, seat)) = &self.memory else { return Poll::Ready(usize::MAX) };
+    fn poll_capacity(&self, cx: &Context<'_>) -> Poll<usize> {
+        let Some((memory, permit)) = &self.memory else { return Poll::Ready(usize::MAX) };
         let mut locked = self.state.lock();
         let state = &mut *locked;
         if let Some(room) = room(state.allowed(), state.outstanding) {
             return Poll::Ready(room);
         }
-        let new = || Box::new(Beyond { charge: seat.charge(memory, Kind::Output), waiting: Vec::new() });
-        let beyond = state.beyond.get_or_insert_with(new);
+        let new = || Box::new(ChargedOutput { charge: permit.charge(memory, Kind::Output), waiting: Vec::new() });
+        let beyond = state.charged.get_or_insert_with(new);
         while beyond.charge.spare(STEP) {
             // A large piece may have used up more than a step.
             if let Some(room) = room(beyond.allowed(), state.outstanding) {
@@ -133,11 +133,11 @@ impl Output {
         Poll::Pending
     }
 
-    fn gives_back(&self, cost: u64) {
+    fn release(&self, cost: u64) {
         let mut state = self.state.lock();
         state.outstanding -= cost;
         let outstanding = state.outstanding;
-        let Some(beyond) = &mut state.beyond else { return };
+        let Some(beyond) = &mut state.charged else { return };
         let needed = outstanding.saturating_sub(FREE).div_ceil(STEP) * STEP;
         if needed < beyond.charge.bytes() {
             let _ = beyond.charge.set(needed); // Reducing a charge never fails.
@@ -147,7 +147,7 @@ impl Output {
             false => Vec::new(),
         };
         if beyond.charge.bytes() == 0 && beyond.waiting.is_empty() {
-            state.beyond = None;
+            state.charged = None;
         }
         drop(state);
         woken.into_iter().for_each(Waker::wake);
@@ -189,7 +189,7 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        self.of.gives_back(self.cost);
+        self.of.release(self.cost);
     }
 }
 
@@ -259,7 +259,7 @@ impl<B: Body<Data = Bytes>> Body for Metered<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let mut this = self.project();
-        let room = std::task::ready!(this.of.poll_room(cx));
+        let room = std::task::ready!(this.of.poll_capacity(cx));
         let frame = std::task::ready!(reading::at_most(room, || this.body.as_mut().poll_frame(cx)));
         let length = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
         let frames = u32::try_from(length.div_ceil(FRAME)).unwrap_or(u32::MAX).max(1);

@@ -10,7 +10,7 @@ pub(super) struct Escaped<'a> {
 
 impl<'a> Escaped<'a> {
     /// Starts without replacements.
-    pub(super) fn of(read: &'a [u8]) -> Self {
+    pub(super) fn new(read: &'a [u8]) -> Self {
         Self { read, done: 0, made: Vec::new() }
     }
 

@@ -35,7 +35,7 @@ use head::{AfterLine, Body, Head};
 /// Position in a connection's bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
-    state: State,
+    state: FramingState,
     head: Head,
     /// Number of complete and valid heads.
     pub(crate) heads: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Framing {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum FramingState {
     /// In a head, or before one.
     #[default]
     Head,
@@ -67,25 +67,25 @@ enum State {
 impl Framing {
     /// Processes received bytes. Returns the bytes for the parser, if they differ.
     pub(crate) fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
-        let mut escaped = Escaped::of(bytes);
+        let mut escaped = Escaped::new(bytes);
         let mut at = 0;
         self.is_ahead = false;
         while let rest @ [first, ..] = &bytes[at..] {
             let (was_in_head, heads) = (self.is_in_head(), self.heads);
             let (state, taken) = match self.state {
-                State::Head => self.head(rest, |byte| escaped.replace(at + byte)),
-                State::Body(left) => skip(left, rest, State::Body, State::Head),
-                State::Data(left) => skip(left, rest, State::Data, State::Chunk(Chunk::DataCr)),
-                State::Chunk(chunk) => {
+                FramingState::Head => self.head(rest, |byte| escaped.replace(at + byte)),
+                FramingState::Body(left) => skip(left, rest, FramingState::Body, FramingState::Head),
+                FramingState::Data(left) => skip(left, rest, FramingState::Data, FramingState::Chunk(Chunk::DataCr)),
+                FramingState::Chunk(chunk) => {
                     let next = match chunk.next(*first) {
-                        After::Chunk(next) => State::Chunk(next),
-                        After::Data(length) => State::Data(length),
-                        After::Message => State::Head,
-                        After::Lost => State::Lost,
+                        After::Chunk(next) => FramingState::Chunk(next),
+                        After::Data(length) => FramingState::Data(length),
+                        After::Message => FramingState::Head,
+                        After::Lost => FramingState::Lost,
                     };
                     (next, 1)
                 }
-                State::Lost => break,
+                FramingState::Lost => break,
             };
             self.state = state;
             at += taken;
@@ -97,16 +97,16 @@ impl Framing {
 
     /// Reports whether only complete requests have arrived.
     pub(crate) fn is_between(&self) -> bool {
-        self.state == State::Head && self.head.is_empty()
+        self.state == FramingState::Head && self.head.is_empty()
     }
 
     /// Reports whether the next byte belongs to a head.
     pub(crate) fn is_in_head(&self) -> bool {
-        self.state == State::Head
+        self.state == FramingState::Head
     }
 
     /// Reads at most one line of a head. `replace` is called with the positions of bytes to encode.
-    fn head(&mut self, bytes: &[u8], mut replace: impl FnMut(usize)) -> (State, usize) {
+    fn head(&mut self, bytes: &[u8], mut replace: impl FnMut(usize)) -> (FramingState, usize) {
         let end = bytes.iter().position(|byte| *byte == b'\n');
         let line = &bytes[..end.unwrap_or(bytes.len())];
         self.unfinished += line.len() + usize::from(end.is_some());
@@ -118,20 +118,20 @@ impl Framing {
             });
         }
         self.head.line(line);
-        let Some(end) = end else { return (State::Head, bytes.len()) };
+        let Some(end) = end else { return (FramingState::Head, bytes.len()) };
         let state = match self.head.line_end() {
-            AfterLine::More => State::Head,
-            AfterLine::Refused => State::Lost,
+            AfterLine::More => FramingState::Head,
+            AfterLine::Refused => FramingState::Lost,
             AfterLine::Last => {
                 self.heads += 1;
                 self.unfinished = 0;
                 self.may_be_tunnel |= self.head.has_upgrade;
                 let next = match std::mem::take(&mut self.head).body() {
-                    Body::None => State::Head,
-                    Body::Length(length) => State::Body(length),
-                    Body::Chunked => State::Chunk(Chunk::Start),
+                    Body::None => FramingState::Head,
+                    Body::Length(length) => FramingState::Body(length),
+                    Body::Chunked => FramingState::Chunk(Chunk::Start),
                 };
-                self.had_body |= next != State::Head;
+                self.had_body |= next != FramingState::Head;
                 next
             }
         };
@@ -140,7 +140,7 @@ impl Framing {
 }
 
 /// Skips bytes whose content does not matter.
-fn skip(left: u64, bytes: &[u8], more: impl Fn(u64) -> State, after: State) -> (State, usize) {
+fn skip(left: u64, bytes: &[u8], more: impl Fn(u64) -> FramingState, after: FramingState) -> (FramingState, usize) {
     match usize::try_from(left) {
         Ok(left) if left <= bytes.len() => (after, left),
         _ => (more(left - bytes.len() as u64), bytes.len()),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tokio_test::task::{Spawn, spawn};
 
 fn poll(task: &mut Spawn<()>, of: &Output) -> bool {
-    task.enter(|cx, _| of.poll_room(cx)).is_ready()
+    task.enter(|cx, _| of.poll_capacity(cx)).is_ready()
 }
 
 fn piece(length: usize) -> Bytes {
@@ -21,7 +21,7 @@ fn a_connection_takes_from_the_budget_and_gives_back() {
     while poll(&mut task, &of) {
         taken.push(counted(&of, piece(8192), false));
     }
-    assert_eq!(memory.kept(Kind::Output), 16 * STEP, "as much as nobody has to give way for");
+    assert_eq!(memory.charged(Kind::Output), 16 * STEP, "as much as nobody has to give way for");
     let outstanding = taken.len() as u64 * (8192 + PIECE);
     assert!((FREE + 16 * STEP..FREE + 16 * STEP + 8192 + PIECE).contains(&outstanding));
     let mut other = spawn(());
@@ -33,8 +33,8 @@ fn a_connection_takes_from_the_budget_and_gives_back() {
     assert!(task.is_woken(), "with the first piece that is written");
     assert!(poll(&mut task, &of));
     drop((taken, small));
-    assert_eq!(memory.kept(Kind::Output), 0);
-    assert!(of.state.lock().beyond.is_none(), "a connection that needs nothing is no holder");
+    assert_eq!(memory.charged(Kind::Output), 0);
+    assert!(of.state.lock().charged.is_none(), "a connection that needs nothing is no holder");
 }
 
 /// Goal: parts of a piece count until the last one is dropped. A short piece is copied, and does not count if it ends
@@ -122,7 +122,7 @@ proptest! {
                 }
                 Op::Leave { connection, body } => bodies[connection][body] = (spawn(()), false),
             }
-            prop_assert!(memory.kept(Kind::Output) <= steps * STEP);
+            prop_assert!(memory.charged(Kind::Output) <= steps * STEP);
             for (of, bodies) in connections.iter().zip(&bodies) {
                 let state = of.state.lock();
                 let (outstanding, allowed) = (state.outstanding, state.allowed());
@@ -134,6 +134,6 @@ proptest! {
         }
         written.clear();
         prop_assert!(bodies.iter().flatten().all(|(task, waits)| !waits || task.is_woken()));
-        prop_assert_eq!(memory.kept(Kind::Output), 0);
+        prop_assert_eq!(memory.charged(Kind::Output), 0);
     }
 }

@@ -22,7 +22,7 @@ const FIELDS_USUAL: usize = 64;
 
 /// Head of a response, and how to go on after it.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ResponseHead {
     /// Status, fields, and the reason phrase if it is not the canonical one.
     pub(crate) head: Response<()>,
     /// Decoder for the body.
@@ -34,7 +34,7 @@ pub(crate) struct Answer {
 /// A parsed head.
 #[derive(Debug)]
 pub(crate) enum Head {
-    Final(Answer),
+    Final(ResponseHead),
     /// Interim response: 1xx, except 101.
     Interim(Interim),
 }
@@ -98,7 +98,7 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     if is_faulty {
         head.extensions_mut().insert(EndsConnection);
     }
-    Ok(Some(Head::Final(Answer { head, body, keep_alive })))
+    Ok(Some(Head::Final(ResponseHead { head, body, keep_alive })))
 }
 
 /// Turns an obsolete folded value into one line.
@@ -150,7 +150,7 @@ mod tests {
         read_head(&mut BytesMut::from(bytes), method)
     }
 
-    fn answer(bytes: &[u8]) -> Answer {
+    fn answer(bytes: &[u8]) -> ResponseHead {
         match read(bytes, &Method::GET) {
             Ok(Some(Head::Final(answer))) => answer,
             other => panic!("{other:?}"),

@@ -9,7 +9,7 @@ pub(crate) struct PodHttp(AtomicU8);
 
 impl PodHttp {
     /// Reports whether the pod speaks `protocol`; `None` if that is unknown.
-    pub(crate) fn knows(&self, protocol: Protocol) -> Option<bool> {
+    pub(crate) fn speaks(&self, protocol: Protocol) -> Option<bool> {
         let [does, does_not] = bits(protocol);
         match self.0.load(Ordering::Relaxed) & (does | does_not) {
             0 => None,
@@ -18,7 +18,7 @@ impl PodHttp {
     }
 
     /// Records whether the pod speaks `protocol`.
-    pub(crate) fn note(&self, protocol: Protocol, speaks: bool) {
+    pub(crate) fn record(&self, protocol: Protocol, speaks: bool) {
         let [does, does_not] = bits(protocol);
         let (set, unset) = if speaks { (does, does_not) } else { (does_not, does) };
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bits| Some(bits & !unset | set));

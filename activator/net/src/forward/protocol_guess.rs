@@ -7,9 +7,9 @@
 //! | HTTP/1.1 | responds | |
 //! | HTTP/1.1 | sends an HTTP/2 frame | it is sent in HTTP/2, if its body can be sent again ([`crate::body`]) |
 //!
-//! The pool of the address stores the result ([`Pool::spoken`]), and the response carries it if the assumption was
-//! wrong ([`Learned`]). A protocol counts as supported after a response in it, and as unsupported after a response in
-//! the other.
+//! The pool of the address stores the result ([`Pool::http_support`]), and the response carries it if the assumption
+//! was wrong ([`DetectedProtocol`]). A protocol counts as supported after a response in it, and as unsupported after a
+//! response in the other.
 
 use super::{Evidence, Failure, PodBody, Prepared};
 use crate::pool::Pool;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 /// Marker of the response of a pod that speaks this protocol instead of the assumed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Learned(pub Protocol);
+pub struct DetectedProtocol(pub Protocol);
 
 impl Prepared {
     pub(super) async fn send_guessing(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
@@ -28,7 +28,7 @@ impl Prepared {
             Protocol::Http1 => Protocol::H2c,
             Protocol::H2c => Protocol::Http1,
         };
-        let mut speaks_other = pool.spoken.knows(assumed) == Some(false);
+        let mut speaks_other = pool.http_support.speaks(assumed) == Some(false);
         if !speaks_other && assumed == Protocol::H2c {
             match pool.takes_http2().await {
                 Ok(takes) => speaks_other = !takes,
@@ -38,10 +38,12 @@ impl Prepared {
         if !speaks_other {
             self.body.keep_sent();
             match self.send_known(pool).await {
-                Err(Failure::Elsewhere { request, .. }) if pool.spoken.knows(assumed) == Some(false) => self = request,
+                Err(Failure::Elsewhere { request, .. }) if pool.http_support.speaks(assumed) == Some(false) => {
+                    self = request
+                }
                 sent => {
                     if sent.is_ok() {
-                        pool.spoken.note(assumed, true);
+                        pool.http_support.record(assumed, true);
                     }
                     return sent;
                 }
@@ -54,9 +56,9 @@ impl Prepared {
         self.delivery.protocol = other;
         match self.send_known(pool).await {
             Ok(mut response) => {
-                pool.spoken.note(other, true);
-                pool.spoken.note(assumed, false);
-                response.extensions_mut().insert(Learned(other));
+                pool.http_support.record(other, true);
+                pool.http_support.record(assumed, false);
+                response.extensions_mut().insert(DetectedProtocol(other));
                 Ok(response)
             }
             Err(Failure::Elsewhere { mut request, cause, evidence }) => {
@@ -69,7 +71,7 @@ impl Prepared {
 
     /// Handles a pod that answered an HTTP/1.1 request in HTTP/2. It has not understood the request.
     pub(super) fn answered_in_http2(mut self: Box<Self>, pool: &Pool, cause: String) -> Failure {
-        pool.spoken.note(Protocol::Http1, false);
+        pool.http_support.record(Protocol::Http1, false);
         match self.rewind() {
             true => Failure::Elsewhere { request: self, cause, evidence: Evidence::None },
             false => Failure::of_pod(pool, cause, Evidence::None),

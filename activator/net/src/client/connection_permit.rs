@@ -6,7 +6,7 @@
 use crate::client::connections::{COST, ClientConnections};
 use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
-use crate::memory::{Charge, Kind, Memory, Party};
+use crate::memory::{Charge, GivesWay, Kind, Memory};
 use activator_core::ledger::{Holder, Of};
 use parking_lot::Mutex;
 use std::future::poll_fn;
@@ -45,8 +45,8 @@ impl Phase {
 
 /// State of a connection for the choice among all connections.
 #[derive(Debug)]
-pub(crate) struct Standing {
-    told: AtomicU8,
+pub(crate) struct ConnectionState {
+    phase: AtomicU8,
     /// Waker of the connection's task, once that has checked the phase.
     waker: Mutex<Option<Waker>>,
     /// Number of running exchanges.
@@ -71,11 +71,11 @@ pub(crate) struct Standing {
     pub(crate) port: Option<Arc<OwnPort>>,
 }
 
-impl Standing {
+impl ConnectionState {
     /// Creates the state of a connection that was accepted in this second.
     pub(crate) fn new(second: u32, workload: u64, port: Option<Arc<OwnPort>>) -> Arc<Self> {
         Arc::new(Self {
-            told: AtomicU8::new(0),
+            phase: AtomicU8::new(0),
             waker: Mutex::new(None),
             running: AtomicU32::new(0),
             most: AtomicU32::new(0),
@@ -91,8 +91,8 @@ impl Standing {
     }
 
     /// Advances the phase without a wake-up, for callers after which the connection's task is polled anyway.
-    pub(crate) fn tell(&self, phase: Phase) {
-        self.told.fetch_max(phase as u8, Ordering::AcqRel);
+    pub(crate) fn advance_phase(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
     }
 
     /// Wakes the connection's task, which then checks the phase.
@@ -101,8 +101,8 @@ impl Standing {
     }
 
     /// Advances the phase and wakes the task.
-    pub(crate) fn order(&self, phase: Phase) {
-        self.tell(phase);
+    pub(crate) fn advance_and_wake(&self, phase: Phase) {
+        self.advance_phase(phase);
         self.wake();
     }
 
@@ -117,29 +117,29 @@ impl Standing {
     }
 
     /// Reports whether the clients of its port must reconnect.
-    pub(crate) fn is_left(&self) -> bool {
-        self.port.as_ref().is_some_and(|port| port.is_left())
+    pub(crate) fn must_reconnect(&self) -> bool {
+        self.port.as_ref().is_some_and(|port| port.must_reconnect())
     }
 }
 
-impl Holder for Standing {
+impl Holder for ConnectionState {
     fn idle_since(&self) -> Option<u32> {
         let is_idle = self.running.load(Ordering::Acquire) == 0 && !self.tunnel.load(Ordering::Relaxed);
         is_idle.then(|| self.idle_since.load(Ordering::Relaxed))
     }
 }
 
-impl Party for Standing {
+impl GivesWay for ConnectionState {
     fn give_way(&self) {
-        self.order(Phase::Cut);
+        self.advance_and_wake(Phase::Cut);
     }
 }
 
 /// A connection's place among all. Dropping it returns the place, so it moves with the socket.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ConnectionPermit {
     all: ClientConnections,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) state: Arc<ConnectionState>,
     address: IpAddr,
     /// Key in the ledger of the reserve or of the other connections.
     key: Mutex<usize>,
@@ -147,22 +147,22 @@ pub(crate) struct Seat {
     counted: AtomicU32,
 }
 
-impl Seat {
-    /// Creates a seat with this key.
+impl ConnectionPermit {
+    /// Creates a permit with this key.
     pub(crate) fn new(
         all: ClientConnections,
-        standing: Arc<Standing>,
+        state: Arc<ConnectionState>,
         address: IpAddr,
         key: usize,
         reserved: bool,
     ) -> Self {
-        standing.is_reserved.store(reserved, Ordering::Release);
-        Self { all, standing, address, key: Mutex::new(key), counted: AtomicU32::new(1) }
+        state.is_reserved.store(reserved, Ordering::Release);
+        Self { all, state, address, key: Mutex::new(key), counted: AtomicU32::new(1) }
     }
 
     /// Reports whether the connection is in the reserve.
     pub(crate) fn is_reserved(&self) -> bool {
-        self.standing.is_reserved.load(Ordering::Acquire)
+        self.state.is_reserved.load(Ordering::Acquire)
     }
 
     /// Reports whether HTTP/1 responses are the last of their connections.
@@ -171,10 +171,10 @@ impl Seat {
     }
 
     /// Starts an exchange. Returns false if there is no room for it besides the others on its connection.
-    pub(crate) fn begins(&self) -> bool {
-        let running = self.standing.running.fetch_add(1, Ordering::Relaxed) + 1;
-        if running > self.standing.most.load(Ordering::Relaxed) {
-            self.standing.most.store(running, Ordering::Relaxed);
+    pub(crate) fn begin_exchange(&self) -> bool {
+        let running = self.state.running.fetch_add(1, Ordering::Relaxed) + 1;
+        if running > self.state.most.load(Ordering::Relaxed) {
+            self.state.most.store(running, Ordering::Relaxed);
         }
         running <= self.counted.load(Ordering::Relaxed) || self.count_more()
     }
@@ -190,17 +190,17 @@ impl Seat {
     }
 
     /// Returns the error for a lack of room.
-    pub(crate) fn full(&self) -> ProxyError {
+    pub(crate) fn no_room_error(&self) -> ProxyError {
         ProxyError::NoRoom { bound: self.all.admitted().limit() / COST }
     }
 
     /// Ends an exchange.
-    pub(crate) fn ended(&self) {
-        self.standing.idle_since.store(self.all.second(), Ordering::Relaxed);
-        let is_last = self.standing.running.fetch_sub(1, Ordering::Release) == 1;
+    pub(crate) fn end_exchange(&self) {
+        self.state.idle_since.store(self.all.second(), Ordering::Relaxed);
+        let is_last = self.state.running.fetch_sub(1, Ordering::Release) == 1;
         if is_last && self.counted.load(Ordering::Relaxed) > 1 {
             let key = self.key.lock();
-            if self.standing.running.load(Ordering::Acquire) > 0 {
+            if self.state.running.load(Ordering::Acquire) > 0 {
                 return;
             }
             let less = self.counted.swap(1, Ordering::Relaxed) - 1;
@@ -214,10 +214,10 @@ impl Seat {
     ///
     /// # Errors
     /// There is no room, and no other workload or client has more connections.
-    pub(crate) fn claim(&self, workload: u64) -> Result<(), ProxyError> {
-        let standing = &self.standing;
-        if standing.workload.load(Ordering::Relaxed) != workload {
-            standing.workload.store(workload, Ordering::SeqCst);
+    pub(crate) fn count_to_workload(&self, workload: u64) -> Result<(), ProxyError> {
+        let state = &self.state;
+        if state.workload.load(Ordering::Relaxed) != workload {
+            state.workload.store(workload, Ordering::SeqCst);
             if self.all.is_tight() {
                 let key = self.key.lock(); // Lock order: before the ledger, as everywhere.
                 if !self.is_reserved() {
@@ -232,47 +232,47 @@ impl Seat {
         if self.is_reserved() {
             // In the reserve, further requests were counted only here.
             let cost = COST + u64::from(self.counted.load(Ordering::Relaxed) - 1);
-            let admitted = self.all.admit(workload, self.address, standing, cost, false);
+            let admitted = self.all.admit(workload, self.address, state, cost, false);
             let admitted = admitted.inspect_err(|_| self.all.refuse())?;
             self.all.reserve().leave(std::mem::replace(&mut key, admitted));
-            standing.is_reserved.store(false, Ordering::Release);
+            state.is_reserved.store(false, Ordering::Release);
         }
         Ok(())
     }
 
     /// Creates a charge for the connection's workload and client. The connection is cut if the charge must give way.
     pub(crate) fn charge(&self, memory: &Memory, kind: Kind) -> Charge {
-        let of = Of { workload: self.standing.workload.load(Ordering::Relaxed), address: self.address };
-        memory.charge(kind, of, self.standing.clone())
+        let of = Of { workload: self.state.workload.load(Ordering::Relaxed), address: self.address };
+        memory.charge(kind, of, self.state.clone())
     }
 
     /// Returns the second since when no exchange has run, if none is running.
     pub(crate) fn idle_since(&self) -> Option<u32> {
-        self.standing.idle_since()
+        self.state.idle_since()
     }
 
     /// Returns the maximum number of concurrent exchanges so far.
     pub(crate) fn most_at_once(&self) -> u32 {
-        self.standing.most.load(Ordering::Relaxed)
+        self.state.most.load(Ordering::Relaxed)
     }
 
     /// Records that the connection became a tunnel, whose bytes are not checked.
     pub(crate) fn becomes_tunnel(&self) {
-        self.standing.tunnel.store(true, Ordering::Relaxed);
+        self.state.tunnel.store(true, Ordering::Relaxed);
     }
 
     /// Reports whether the connection became a tunnel.
     pub(crate) fn is_tunnel(&self) -> bool {
-        self.standing.tunnel.load(Ordering::Relaxed)
+        self.state.tunnel.load(Ordering::Relaxed)
     }
 
     /// Returns the listener for the connection's task. There is one at a time.
     pub(crate) fn listener(self: &Arc<Self>) -> Listener {
-        Listener { seat: self.clone(), listens: false }
+        Listener { permit: self.clone(), listens: false }
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let key = *self.key.get_mut();
         match self.is_reserved() {
@@ -282,20 +282,20 @@ impl Drop for Seat {
     }
 }
 
-/// A seat without limits.
+/// A permit without limits.
 #[cfg(test)]
-impl Default for Seat {
+impl Default for ConnectionPermit {
     fn default() -> Self {
         let all = ClientConnections::default();
-        let (standing, address) = (Standing::new(0, 0, None), std::net::Ipv4Addr::LOCALHOST.into());
-        let key = all.admit(0, address, &standing, COST, true).unwrap_or(usize::MAX);
-        Self::new(all, standing, address, key, false)
+        let (state, address) = (ConnectionState::new(0, 0, None), std::net::Ipv4Addr::LOCALHOST.into());
+        let key = all.admit(0, address, &state, COST, true).unwrap_or(usize::MAX);
+        Self::new(all, state, address, key, false)
     }
 }
 
 /// Receiver of a connection's orders.
 pub(crate) struct Listener {
-    seat: Arc<Seat>,
+    permit: Arc<ConnectionPermit>,
     listens: bool,
 }
 
@@ -304,11 +304,11 @@ impl Listener {
     /// stay in one task.
     pub(crate) fn phase(&mut self, waker: &Waker) -> Phase {
         if !std::mem::replace(&mut self.listens, true) {
-            *self.seat.standing.waker.lock() = Some(waker.clone());
+            *self.permit.state.waker.lock() = Some(waker.clone());
         }
         // Read after the waker is stored: an order in between either finds the waker or is seen here.
-        let alone = Phase::from_order(self.seat.standing.told.load(Ordering::Acquire));
-        self.seat.all.phase().max(alone)
+        let alone = Phase::from_order(self.permit.state.phase.load(Ordering::Acquire));
+        self.permit.all.phase().max(alone)
     }
 
     /// Waits for [`Phase::Cut`].
