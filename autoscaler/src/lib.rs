@@ -17,18 +17,18 @@
 //!    `autoscaler-core`).
 //! 3. A worker passes the key to `engine/mod.rs`, which runs every reconcile pass and knows no API object. It asks the
 //!    front end for everything it needs of one (`engine/front_end.rs`).
-//! 4. `knative/revisions.rs` or `standalone/admission.rs` reads object, target, path and configuration. It returns a
+//! 4. `knative/revisions.rs` or `standalone/admission/mod.rs` reads object, target, path and configuration. It returns a
 //!    `Workload` (all inputs of the decision, as values) or a refusal.
 //! 5. In standalone, a new object first gets a finalizer (`standalone/finalizer.rs`), so that its target can be
 //!    restored.
 //! 6. `engine/scaling.rs` reads the decider, blends in metrics, and applies bounds and scale to zero.
 //!    `engine/scaler.rs` patches the replicas before anything else is written.
 //! 7. The front end sets up measurement and routing. `knative/children.rs` writes a ServerlessService and a Metric,
-//!    which `knative/metric.rs` turns into measurements. `standalone/paths.rs` records the path.
+//!    which `knative/metric.rs` turns into measurements. `standalone/traffic/paths.rs` records the path.
 //! 8. The front end receives the outcome and writes its status last: `knative/statuses.rs`, `standalone/scalers`.
-//! 9. In standalone, `standalone/serverless` creates the Services and EndpointSlices for the path. Beside Knative, its
+//! 9. In standalone, `standalone/traffic` creates the Services and EndpointSlices for the path. Beside Knative, its
 //!    own controller does this.
-//! 10. When the object is deleted, `standalone/retire.rs` restores replicas and Service.
+//! 10. When the object is deleted, `standalone/release/mod.rs` restores replicas and Service.
 
 pub mod api_rate;
 #[cfg(test)]

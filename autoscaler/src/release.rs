@@ -2,7 +2,7 @@
 //!
 //! This performs the autoscaler's own clean-up for a deleted ZeroScaler. First, for all objects, replicas become
 //! max(1, min, adopted replicas), and each borrowed Service gets its selector back. Then, object by object, it waits
-//! until Kubernetes' own EndpointSlices lead to the pods ([`handover`](crate::standalone::handover)), and deletes our
+//! until Kubernetes' own EndpointSlices lead to the pods ([`handover`](crate::standalone::release::handover)), and deletes our
 //! slices, the Services that we made, and last the finalizer. The pods of all objects start at the same time, so the
 //! waits overlap, and running activators hold requests meanwhile. ZeroScalers that are being deleted disappear then.
 //! The others remain without effect until an autoscaler runs again, and that autoscaler adopts their targets as it
@@ -21,10 +21,10 @@
 
 use crate::cluster::target_key::TargetResource;
 use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target};
-use crate::standalone::handover::{Addresses, WAIT_MAX};
+use crate::standalone::release::handover::{Addresses, WAIT_MAX};
 use crate::standalone::scalers::translation;
-use crate::standalone::serverless::adopt::{self, ADOPTED_BY};
-use crate::standalone::serverless::slices::{SERVICE_NAME, ready};
+use crate::standalone::traffic::adopt::{self, ADOPTED_BY};
+use crate::standalone::traffic::slices::{SERVICE_NAME, ready};
 use anyhow::{Context, bail};
 use common::names;
 use common_api::ZeroScaler;

@@ -17,23 +17,6 @@
 //! The watches have no label selector: a foreign Service with our name, and slices left behind by another controller,
 //! carry none of our labels.
 
-use super::choice::{self, Choice, Selections};
-use super::claims::{Claims, Named};
-use super::fallbacks::{self, Fallbacks, Resolved};
-use super::finalizer::{adopted_target, has_finalizer};
-use super::handover::{Addresses, Handovers};
-use super::horizontals::Horizontals;
-use super::hosts::Hosts;
-use super::multi_map::MultiMap;
-use super::paths::{Followed, Paths, Wish};
-use super::policies::{Concerned, Guard, Policies};
-use super::ports::Numbers;
-use super::scalers::Scalers;
-use super::scalers::findings::Findings;
-use super::scalers::translation;
-use super::serverless::adopt::{ADOPTED_BY, Claimant, OWNER_KINDS};
-use super::serverless::slices::{self, SERVICE_NAME};
-use super::service_ports::TcpPort;
 use crate::cluster::facts::{Labels, Target};
 use crate::cluster::links::Named as Targets;
 use crate::cluster::target_key::TargetKey;
@@ -41,6 +24,23 @@ use crate::cluster::targets::{Audience, News};
 use crate::cluster::watches::{Beside, Watches};
 use crate::cluster::{Index, Stores};
 use crate::scale::Pods;
+use crate::standalone::finalizer::{adopted_target, has_finalizer};
+use crate::standalone::hosts::Hosts;
+use crate::standalone::hosts::claims::{Claims, Named};
+use crate::standalone::hpa_conflicts::Horizontals;
+use crate::standalone::multi_map::MultiMap;
+use crate::standalone::policies::{Concerned, Guard, Policies};
+use crate::standalone::ports::Numbers;
+use crate::standalone::release::handover::{Addresses, Handovers};
+use crate::standalone::scalers::Scalers;
+use crate::standalone::scalers::findings::Findings;
+use crate::standalone::scalers::translation;
+use crate::standalone::services::choice::{self, Choice, Selections};
+use crate::standalone::services::fallbacks::{self, Fallbacks, Resolved};
+use crate::standalone::services::service_ports::TcpPort;
+use crate::standalone::traffic::adopt::{ADOPTED_BY, Claimant, OWNER_KINDS};
+use crate::standalone::traffic::paths::{PathProgress, PathRequest, Paths};
+use crate::standalone::traffic::slices::{self, SERVICE_NAME};
 use common::RevisionKey as Key;
 use common::config::PortsConfig;
 use common::host::HostPattern;
@@ -66,7 +66,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// Requested public Service and the existing one, if it exists.
-pub(crate) type Front = (ServiceChoice, Option<Arc<Service>>);
+pub(crate) type RequestedService = (ServiceChoice, Option<Arc<Service>>);
 
 /// Stores and indices of the standalone front end. Maps events to the keys of workloads.
 pub(crate) struct Cluster {
@@ -184,7 +184,7 @@ impl Cluster {
     /// Returns the Services that clients of a ZeroScaler call: those that this process or the status lists as served,
     /// and the first Service that the spec names.
     pub(crate) fn public_services(&self, key: &Key) -> Vec<Key> {
-        let known = self.scalers.kept(key).or_else(|| self.scalers.get(key));
+        let known = self.scalers.former_version(key).or_else(|| self.scalers.get(key));
         let named = Key::new(key.namespace(), known.as_deref().map_or(key.name(), |object| object.spec.service_name()));
         let mut all = self.selections.services_of(key);
         let told = known.as_deref().and_then(|object| object.status.as_ref());
@@ -217,11 +217,16 @@ impl Cluster {
 
     /// Returns the public Services of a version with their existing objects, the first in precedence first. Omits
     /// Services that do not exist and must not be created. Returns none if the first one is omitted.
-    pub(crate) fn fronts(&self, original: &ZeroScaler, target: &Target, claimant: Claimant<'_>) -> Vec<Front> {
+    pub(crate) fn fronts(
+        &self,
+        original: &ZeroScaler,
+        target: &Target,
+        claimant: Claimant<'_>,
+    ) -> Vec<RequestedService> {
         let existing = |asked: &ServiceChoice| self.services.get(&Key::new(original.key().namespace(), &*asked.name));
         let names = self.choose(original, target, claimant).names.into_iter();
-        let is_there = |(asked, existing): &Front| existing.is_some() || asked.create;
-        let mut found: Vec<Front> = names.map(|asked| (asked.clone(), existing(&asked))).collect();
+        let is_there = |(asked, existing): &RequestedService| existing.is_some() || asked.create;
+        let mut found: Vec<RequestedService> = names.map(|asked| (asked.clone(), existing(&asked))).collect();
         if found.first().is_some_and(is_there) {
             found.retain(is_there);
         } else {
@@ -291,13 +296,13 @@ impl Cluster {
 
     /// Returns how much longer our slices of a Service given back by `from` must stay. Returns `None` if they may be
     /// deleted.
-    pub(crate) fn stays_for(&self, service: &Key, from: &Key) -> Option<Duration> {
-        self.handovers.left(service, from, self.addresses(service, from))
+    pub(crate) fn remaining_slice_time(&self, service: &Key, from: &Key) -> Option<Duration> {
+        self.handovers.remaining_slice_time(service, from, self.addresses(service, from))
     }
 
     /// Reports whether clients may still hold connections to activators although the Service given back by `from` leads
     /// past them.
-    pub(crate) fn strands(&self, service: &Key, from: &Key) -> bool {
+    pub(crate) fn may_hold_connections(&self, service: &Key, from: &Key) -> bool {
         self.addresses(service, from).lead_past_us() && slices::ready(&self.activators()) > 0
     }
 
@@ -315,43 +320,43 @@ impl Cluster {
 /// Methods for ZeroScalers, their findings and their paths.
 impl Cluster {
     /// Applies a ZeroScaler of the watch.
-    pub(crate) fn take(&self, index: &Index, object: ZeroScaler) {
-        self.scalers.take(object, &|key, old, new| self.changed(index, key, old, new));
+    pub(crate) fn apply(&self, index: &Index, object: ZeroScaler) {
+        self.scalers.apply(object, &|key, old, new| self.changed(index, key, old, new));
     }
 
     /// Applies the deletion of a ZeroScaler.
-    pub(crate) fn gone(&self, index: &Index, key: &Key) {
-        self.scalers.gone(key, &|key, old, new| self.changed(index, key, old, new));
+    pub(crate) fn delete(&self, index: &Index, key: &Key) {
+        self.scalers.delete(key, &|key, old, new| self.changed(index, key, old, new));
     }
 
     /// Applies the object that the API server returned for one of our writes.
-    pub(super) fn answered(&self, index: &Index, object: ZeroScaler) {
-        self.scalers.answered(object, &|key, old, new| self.changed(index, key, old, new));
+    pub(super) fn apply_response(&self, index: &Index, object: ZeroScaler) {
+        self.scalers.apply_response(object, &|key, old, new| self.changed(index, key, old, new));
     }
 
     /// Records the findings of a reconcile about the object version that the reconcile read.
-    pub(crate) fn found(&self, read: &ZeroScaler, findings: Findings) {
-        self.scalers.found(read, findings, |key| self.autoscalers.add(key.clone(), Priority::Normal));
+    pub(crate) fn record_findings(&self, read: &ZeroScaler, findings: Findings) {
+        self.scalers.record_findings(read, findings, |key| self.autoscalers.add(key.clone(), Priority::Normal));
     }
 
     /// Returns the path of a ZeroScaler, or `None` if no reconcile has requested one.
-    pub(crate) fn path(&self, object: &ZeroScaler) -> Option<Followed> {
+    pub(crate) fn path(&self, object: &ZeroScaler) -> Option<PathProgress> {
         self.paths.get(&object.key(), object.metadata.uid.as_deref().unwrap_or_default())
     }
 
     /// Requests a path.
-    pub(crate) fn ask_path(&self, object: &ZeroScaler, wish: Wish) {
+    pub(crate) fn request_path(&self, object: &ZeroScaler, request: PathRequest) {
         let (key, uid) = (object.key(), object.metadata.uid.as_deref().unwrap_or_default());
         let served = object.status.as_ref().and_then(|status| status.service.as_deref()).unwrap_or_default();
-        let path = wish.path;
-        if self.paths.ask(&key, uid, wish, served) {
+        let path = request.path;
+        if self.paths.request(&key, uid, request, served) {
             tracing::info!(revision = %key, ?path, "path");
             self.path_changed(&key);
         }
     }
 
     /// Records how far the path in `read` is followed.
-    pub(crate) fn report_path(&self, key: &Key, read: &Followed, (service, in_path): (&str, bool), now: Timestamp) {
+    pub(crate) fn report_path(&self, key: &Key, read: &PathProgress, (service, in_path): (&str, bool), now: Timestamp) {
         if self.paths.report(key, read, service, in_path, now) {
             self.path_changed(key);
         }
@@ -378,8 +383,8 @@ impl Watches for Cluster {
         changes::follow(namespaces.reach::<ZeroScaler>(client), shutdown, move |change| {
             let Some(cluster) = cluster.upgrade() else { return };
             match change {
-                Change::Applied(object) => cluster.take(&index, object),
-                Change::Gone(key) => cluster.gone(&index, &key),
+                Change::Applied(object) => cluster.apply(&index, object),
+                Change::Gone(key) => cluster.delete(&index, &key),
                 Change::Listed => cluster.scalers.objects.listed(),
             }
         });
@@ -413,7 +418,7 @@ impl Beside for Cluster {
     /// priority of a new workload, however often it was written since. Otherwise, after a mass creation, all workloads
     /// would get their Services before the first one has its slices.
     fn look_at_path(&self, key: &Key, priority: Priority) {
-        let is_new = !self.scalers.is_reached(key) && !self.scalers.is_awake(key);
+        let is_new = !self.scalers.has_backend(key) && !self.scalers.is_awake(key);
         let priority = if is_new { priority.max(Priority::New) } else { priority };
         self.serverless.add(key.clone(), priority);
     }
@@ -466,7 +471,7 @@ impl Cluster {
     /// Returns the ZeroScalers with this public Service in the newest version or in the version in force.
     fn of_service(&self, service: &Key) -> Vec<Key> {
         let mut keys = self.claims.of_service(service);
-        keys.extend(self.scalers.kept_with(service));
+        keys.extend(self.scalers.with_former_service(service));
         keys.extend(self.selections.served_by(service));
         keys.sort_unstable();
         keys.dedup();

@@ -65,7 +65,7 @@ impl Fixture {
     fn take(&self, value: Value) {
         let mut object: ZeroScaler = serde_json::from_value(value).expect("a ZeroScaler");
         object.metadata.resource_version = Some(self.versions.fetch_add(1, Ordering::Relaxed).to_string());
-        self.cluster.take(&self.stores.index, object);
+        self.cluster.apply(&self.stores.index, object);
     }
 
     fn slice(&self, name: &str, labels: Value) {
@@ -118,7 +118,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     f.stores.index.reconcile_now(&Key::new("ns", "old"));
     f.stores.index.reconcile_all();
     assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
-    f.cluster.gone(&f.stores.index, &Key::new("ns", "old"));
+    f.cluster.delete(&f.stores.index, &Key::new("ns", "old"));
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
     assert_eq!(f.host_passes().await, ["system/hosts"], "a host passes on");
 }
@@ -135,7 +135,7 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
     let next = || queue.try_next().expect("one waits").key().name().to_owned();
     f.stores.index.reconcile_now(&key("third"));
     assert_eq!(next(), "first");
-    f.cluster.scalers.reached(&key("first"), Backend::plain("web"));
+    f.cluster.scalers.set_backend(&key("first"), Backend::plain("web"));
     f.stores.index.reconcile_now(&key("first"));
     assert_eq!([next(), next()], ["first", "second"]);
     f.stores.index.reconcile_now(&key("second"));
@@ -225,7 +225,7 @@ async fn the_service_that_is_served_concerns_its_zeroscaler() {
     f.scaler("a", created, json!({"services": [{"name": "served"}]}));
     let former = f.cluster.scalers.get(&Key::new("ns", "a")).expect("there");
     f.scaler("a", created, json!({"services": [{"name": "nobodys"}]}));
-    f.cluster.scalers.keep(&Key::new("ns", "a"), Some(former));
+    f.cluster.scalers.set_former_version(&Key::new("ns", "a"), Some(former));
     f.drain().await;
     for name in ["served", "nobodys"] {
         let service = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}})).expect("ok");
@@ -234,7 +234,7 @@ async fn the_service_that_is_served_concerns_its_zeroscaler() {
         f.slice(name, json!({"kubernetes.io/service-name": name}));
         assert_eq!(f.drain().await, (vec![], keys(&["a"])), "{name}");
     }
-    f.cluster.scalers.keep(&Key::new("ns", "a"), None);
+    f.cluster.scalers.set_former_version(&Key::new("ns", "a"), None);
     let service = serde_json::from_value(json!({"metadata": {"name": "served", "namespace": "ns"}})).expect("ok");
     f.cluster.services.apply(&Key::new("ns", "served"), "2", Some(service));
     assert_eq!(f.drain().await, (vec![], vec![]), "not in force any more");
@@ -274,7 +274,7 @@ async fn activators_concern_every_path() {
     for name in ["a", "b"] {
         let object = f.cluster.scalers.get(&Key::new("ns", name)).expect("there");
         let path = Path { mode: PathMode::Proxy, activators: 2 };
-        f.cluster.ask_path(&object, Wish { path, target: ObjectReference::default() });
+        f.cluster.request_path(&object, PathRequest { path, target: ObjectReference::default() });
     }
     assert_eq!(f.drain().await, (keys(&["a", "b"]), keys(&["a", "b"])));
     let value = json!({

@@ -6,11 +6,11 @@
 //! edit of the annotations cannot cause more than an edit of the spec could: the target is always in the same
 //! namespace.
 
-use super::cluster::Cluster;
 use crate::cluster::Index;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use crate::cluster::writes::Writes;
+use crate::standalone::cluster::Cluster;
 use common::names;
 use common_api::{ObjectReference, ZeroScaler};
 use common_controller::{BoundedApi, WriteError, code};
@@ -111,7 +111,7 @@ impl Finalizers {
             patched.map_err(WriteError::api(format!("{doing} of {}", key.name())))
         };
         let patched = self.writes.writer().write(&key, doing, write).await?;
-        self.cluster.answered(&self.index, patched);
+        self.cluster.apply_response(&self.index, patched);
         // If the object was deleted meanwhile, its next read notices that.
         Ok(self.cluster.scalers.get(&key).unwrap_or_else(|| object.clone()))
     }

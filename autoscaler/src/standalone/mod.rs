@@ -5,7 +5,7 @@
 //!
 //! - A ZeroScaler becomes a [`Workload`], which the reconcilers of both front ends share ([`workloads`]).
 //! - The findings of a reconcile become the status of the ZeroScaler ([`scalers`]).
-//! - Services and EndpointSlices follow the requested path ([`paths`], [`serverless`]).
+//! - Services and EndpointSlices follow the requested path ([`traffic`]).
 //! - Hosts have a controller of their own ([`hosts`]).
 //!
 //! The activators belong to the same installation. Missing reports therefore count as zero load only if all activators
@@ -13,42 +13,30 @@
 //!
 //! [`Workload`]: crate::engine::workload::Workload
 
-mod admission;
-mod adoption;
-pub(crate) mod choice;
-mod claims;
+pub(crate) mod admission;
 pub(crate) mod cluster;
-mod confinements;
-pub(crate) mod fallbacks;
 pub(crate) mod finalizer;
-pub(crate) mod handover;
-pub(crate) mod horizontals;
-mod hosts;
-mod hpa;
-pub(crate) mod ledger;
+pub(crate) mod hosts;
+pub(crate) mod hpa_conflicts;
 mod multi_map;
-mod path_proof;
-pub(crate) mod paths;
 mod policies;
 pub(crate) mod ports;
-mod protocols;
 pub(crate) mod reasons;
-mod retire;
+pub(crate) mod release;
 pub(crate) mod scalers;
-mod schedules;
-pub(crate) mod serverless;
-pub(crate) mod service_ports;
-pub(crate) mod unread;
-pub(crate) mod validation;
+pub(crate) mod services;
+pub(crate) mod traffic;
+pub(crate) mod unlisted;
 pub(crate) mod workloads;
 
-pub use hpa::Hpa;
+pub use admission::hpa::Hpa;
 
 use crate::decisions::{Decisions, Profile};
 use crate::engine::Wiring;
 use crate::engine::parts::Parts;
 use crate::pods::PodScope;
 use crate::reconcile::{OwnController, Reconcilers, passes};
+use admission::validation::Validation;
 use cluster::Cluster;
 use common::config::PortsConfig;
 use common::write_rate::Rate;
@@ -63,8 +51,7 @@ use scalers::publication::Publisher;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use unread::Unread;
-use validation::Validation;
+use unlisted::UnlistedNamespaces;
 use workloads::Workloads;
 
 /// Number of owner buckets: enough for four replicas to share the work, and few enough to keep the cost of leases low.
@@ -122,11 +109,12 @@ impl Decisions for Standalone {
         let writes = || parts.writes.clone();
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
         let workloads = Arc::new(Workloads::new(&parts, hpa, validation.clone(), cluster.clone()));
-        let unread = Arc::new(Unread::new(parts.writes.client.clone(), self.namespaces.clone()));
+        let unread = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), self.namespaces.clone()));
         let own = |kind, queue, pass| OwnController { kind, queue, pass };
-        let paths = serverless::Controller::new(&parts, validation.clone(), cluster.clone(), scalers.clone());
+        let paths = traffic::Controller::new(&parts, validation.clone(), cluster.clone(), scalers.clone());
         let paths = passes(paths, |paths, key, _| async move { paths.reconcile(&key).await });
-        let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: writes(), unread: unread.clone() };
+        let ledger =
+            hosts::ledger_writer::Controller { hosts: cluster.hosts.clone(), writes: writes(), unread: unread.clone() };
         let hosts = passes(ledger, |ledger, key, _| async move { ledger.reconcile(&key).await });
         let allocator = ports::Controller {
             numbers: numbers.clone(),

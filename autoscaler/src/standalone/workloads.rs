@@ -1,15 +1,6 @@
 //! Front end for ZeroScalers: validates them, sets a finalizer when they adopt a target, and gives the target back at
 //! the end.
 
-use super::admission::{Admission, Notes, Stop};
-use super::cluster::Cluster;
-use super::finalizer::{Finalizers, has_finalizer};
-use super::hpa::Hpa;
-use super::paths::Wish;
-use super::retire::Retirement;
-use super::scalers::COMPONENT;
-use super::scalers::findings::{Finding, Findings};
-use super::validation::Validation;
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
 use crate::engine::front_end::{Found, FrontEnd, Notices, Outcome};
@@ -17,6 +8,15 @@ use crate::engine::parts::Parts;
 use crate::engine::scaler::Scaled;
 use crate::engine::workload::{NotReady, Path, Previous, Reading, Workload};
 use crate::scale::{CollectSpec, Collection};
+use crate::standalone::admission::hpa::Hpa;
+use crate::standalone::admission::validation::Validation;
+use crate::standalone::admission::{Admission, AdmissionNotes, Rejection};
+use crate::standalone::cluster::Cluster;
+use crate::standalone::finalizer::{Finalizers, has_finalizer};
+use crate::standalone::release::TargetRelease;
+use crate::standalone::scalers::COMPONENT;
+use crate::standalone::scalers::findings::{Finding, Findings};
+use crate::standalone::traffic::paths::PathRequest;
 use autoscaler_core::orders::Step;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
@@ -34,7 +34,7 @@ pub(crate) struct Workloads {
     validation: Arc<Validation>,
     admission: Admission,
     finalizers: Finalizers,
-    retirement: Retirement,
+    release: TargetRelease,
     cluster: Arc<Cluster>,
     collection: Arc<dyn Collection>,
     writes: Writes,
@@ -45,7 +45,7 @@ pub(crate) struct Subject {
     /// Newest version that was read or returned by a write.
     object: Arc<ZeroScaler>,
     findings: Findings,
-    notes: Notes,
+    notes: AdmissionNotes,
 }
 
 impl Workloads {
@@ -62,7 +62,7 @@ impl Workloads {
                 decisions: writes.decisions.clone(),
                 clock: writes.clock.clone(),
             },
-            retirement: Retirement::new(parts, cluster.clone(), finalizers.clone()),
+            release: TargetRelease::new(parts, cluster.clone(), finalizers.clone()),
             collection: parts.ports.collection.clone(),
             validation,
             finalizers,
@@ -83,7 +83,7 @@ impl FrontEnd for Workloads {
         let Some(object) = self.cluster.scalers.get(key) else { return Found::Gone };
         let (is_deleted, has_finalizer) = (object.metadata.deletion_timestamp.is_some(), has_finalizer(&object));
         let findings = self.cluster.scalers.findings(&object).unwrap_or_default();
-        let subject = Subject { object, findings, notes: Notes::default() };
+        let subject = Subject { object, findings, notes: AdmissionNotes::default() };
         match (is_deleted, has_finalizer) {
             (false, _) => Found::Present(subject),
             (true, true) => Found::Leaving(subject),
@@ -97,8 +97,8 @@ impl FrontEnd for Workloads {
                 subject.notes = notes;
                 Ok(Reading::Go(Box::new(workload)))
             }
-            Err(Stop::Refused(why, afterwards)) => Ok(Reading::Refuse(why, afterwards)),
-            Err(Stop::Failed(error)) => Err(error),
+            Err(Rejection::Refused(why, afterwards)) => Ok(Reading::Refuse(why, afterwards)),
+            Err(Rejection::Failed(error)) => Err(error),
         }
     }
 
@@ -112,7 +112,7 @@ impl FrontEnd for Workloads {
     }
 
     async fn take_up(&self, key: &Key, subject: &mut Subject, workload: &Workload) -> Result<(), Error> {
-        self.retirement.call_off(key);
+        self.release.cancel(key);
         let Subject { object, notes, findings } = subject;
         let is_new = !has_finalizer(object);
         *object = self.finalizers.set(object, &notes.target, &workload.target).await?;
@@ -167,7 +167,7 @@ impl FrontEnd for Workloads {
         };
         self.collection.ensure(key, spec);
         let Subject { object, findings, notes } = subject;
-        self.cluster.ask_path(object, Wish { path, target: notes.target.clone() });
+        self.cluster.request_path(object, PathRequest { path, target: notes.target.clone() });
         findings.service = self.cluster.path(object).map(|path| path.service).unwrap_or_default();
         Ok(!findings.service.is_empty())
     }
@@ -192,22 +192,22 @@ impl FrontEnd for Workloads {
             }
         }
         findings.finish(object.metadata.generation, self.writes.clock.now());
-        self.cluster.found(&object, findings);
+        self.cluster.record_findings(&object, findings);
         outcome
     }
 
     async fn give_back(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
-        self.retirement.give_back(key, &subject.object).await
+        self.release.give_back(key, &subject.object).await
     }
 
     async fn let_go(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
-        self.retirement.let_go(key, &subject.object).await
+        self.release.finish(key, &subject.object).await
     }
 
     fn forget(&self, key: &Key) {
         self.cluster.scalers.forget_findings(key);
         self.validation.forget(key);
-        self.retirement.forget(key);
+        self.release.forget(key);
         self.cluster.forget_path(key);
     }
 }

@@ -20,16 +20,16 @@ use crate::scale::{
     CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Failing, Initial, OnScale, PodAddress,
     PodCounts, PodOwner, PodSet, Pods, Ports, Requests, RevisionExists, ScaleEvent, Strangers, Subject, Surroundings,
 };
+use crate::standalone::admission::validation::Validation;
 use crate::standalone::cluster::Cluster;
-use crate::standalone::paths::{Followed, Wish};
 use crate::standalone::ports::Numbers;
 use crate::standalone::scalers::Scalers;
 use crate::standalone::scalers::findings::{Activity, Findings};
 use crate::standalone::scalers::publication::Publisher;
-use crate::standalone::unread::Unread;
-use crate::standalone::validation::Validation;
+use crate::standalone::traffic::paths::{PathProgress, PathRequest};
+use crate::standalone::unlisted::UnlistedNamespaces;
 use crate::standalone::workloads::Workloads;
-use crate::standalone::{Hpa, ledger, ports, serverless};
+use crate::standalone::{Hpa, hosts, ports, traffic};
 use autoscaler_core::active::ActiveCondition;
 use autoscaler_core::engine;
 use autoscaler_core::history::Action;
@@ -244,8 +244,8 @@ struct Knative {
 /// Parts that only standalone has.
 struct Standalone {
     cluster: Arc<Cluster>,
-    serverless: serverless::Controller,
-    ledger: ledger::Controller,
+    serverless: traffic::Controller,
+    ledger: hosts::ledger_writer::Controller,
     scalers: Arc<Scalers>,
     publisher: Publisher,
     allocator: ports::Controller,
@@ -267,11 +267,11 @@ impl Controllers {
         &self.knative.as_ref().expect("beside Knative").metric
     }
 
-    pub(super) fn serverless(&self) -> &serverless::Controller {
+    pub(super) fn serverless(&self) -> &traffic::Controller {
         &self.standalone().serverless
     }
 
-    pub(super) fn ledger(&self) -> &ledger::Controller {
+    pub(super) fn ledger(&self) -> &hosts::ledger_writer::Controller {
         &self.standalone().ledger
     }
 
@@ -298,7 +298,7 @@ impl Controllers {
     }
 
     /// Returns its path.
-    pub(super) fn path(&self, key: &Key) -> Option<Followed> {
+    pub(super) fn path(&self, key: &Key) -> Option<PathProgress> {
         self.cluster().path(&*self.standalone().scalers.get(key)?)
     }
 }
@@ -353,13 +353,13 @@ impl Fixture {
         Self::with(NOBODY, fakes, queue, (cluster.clone(), namespaces.clone()), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
             let workloads = Arc::new(Workloads::new(parts, hpa, validation.clone(), cluster.clone()));
-            let serverless = serverless::Controller::new(parts, validation.clone(), cluster.clone(), scalers.clone());
+            let serverless = traffic::Controller::new(parts, validation.clone(), cluster.clone(), scalers.clone());
             let publisher = Publisher::new(parts, scalers.clone(), cluster.clone(), validation);
             // As reported by the watches.
             scalers.objects.listed();
             cluster.slices.listed();
             cluster.numbers.ledger.listed();
-            let unread = Arc::new(Unread::new(parts.writes.client.clone(), namespaces));
+            let unread = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces));
             let allocator = ports::Controller {
                 numbers: cluster.numbers.clone(),
                 scalers: scalers.objects.clone(),
@@ -369,7 +369,8 @@ impl Fixture {
                 config: watch::channel(Arc::default()).1,
                 start: 0,
             };
-            let ledger = ledger::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone(), unread };
+            let ledger =
+                hosts::ledger_writer::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone(), unread };
             let scalers = scalers.clone();
             let standalone = Standalone { cluster, serverless, ledger, scalers, publisher, allocator };
             (Box::new(Controller::new(parts, workloads)), None, Some(standalone))
@@ -666,7 +667,7 @@ impl Fixture {
     /// Puts a ZeroScaler, as reported by the watch.
     pub(super) fn put_scaler(&self, value: Value) {
         let object = serde_json::from_value(value).expect("a ZeroScaler");
-        self.cx.cluster().take(&self.cx.stores.index, object);
+        self.cx.cluster().apply(&self.cx.stores.index, object);
     }
 
     /// Removes the ZeroScaler.
@@ -676,7 +677,7 @@ impl Fixture {
 
     /// Removes the ZeroScaler of this name.
     pub(super) fn remove_scaler_of(&self, key: &Key) {
-        self.cx.cluster().gone(&self.cx.stores.index, key);
+        self.cx.cluster().delete(&self.cx.stores.index, key);
     }
 
     /// Puts a PodAutoscaler of Knative. In standalone puts a ZeroScaler with the findings of its field `found`, in the
@@ -701,9 +702,9 @@ impl Fixture {
         let version = self.versions.fetch_add(1, Ordering::Relaxed).to_string();
         value["metadata"]["resourceVersion"] = json!(version);
         let object: ZeroScaler = serde_json::from_value(value).expect("a ZeroScaler");
-        self.cx.cluster().take(&self.cx.stores.index, object.clone());
+        self.cx.cluster().apply(&self.cx.stores.index, object.clone());
         if !found.is_null() {
-            self.cx.cluster().found(&object, findings(&found));
+            self.cx.cluster().record_findings(&object, findings(&found));
         }
     }
 
@@ -749,7 +750,7 @@ impl Fixture {
     pub(super) fn put_path(&self, mode: PathMode, service: &str, in_path_for: Option<i64>) {
         let cluster = self.cx.cluster();
         let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
-        cluster.ask_path(&object, wish(mode, "hello"));
+        cluster.request_path(&object, request(mode, "hello"));
         let path = cluster.path(&object).expect("asked for");
         let since = Timestamp::from_secs(NOW.as_secs() - in_path_for.unwrap_or_default());
         cluster.report_path(&self.key, &path, (service, false), since);
@@ -757,9 +758,9 @@ impl Fixture {
     }
 
     /// Requests another path, with the pods of this Deployment.
-    pub(super) fn ask_path(&self, mode: PathMode, target: &str) {
+    pub(super) fn request_path(&self, mode: PathMode, target: &str) {
         let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
-        self.cx.cluster().ask_path(&object, wish(mode, target));
+        self.cx.cluster().request_path(&object, request(mode, target));
     }
 
     pub(super) fn put_service(&self, value: Value) {
@@ -922,10 +923,10 @@ impl Fixture {
     }
 }
 
-fn wish(mode: PathMode, target: &str) -> Wish {
+fn request(mode: PathMode, target: &str) -> PathRequest {
     let text = |text: &str| Some(text.to_owned());
     let target = ObjectReference { api_version: text("apps/v1"), kind: text("Deployment"), name: text(target) };
-    Wish { path: Path { mode, activators: 2 }, target }
+    PathRequest { path: Path { mode, activators: 2 }, target }
 }
 
 /// Returns the findings that a PodAutoscaler's status describes.
@@ -951,9 +952,9 @@ fn findings(status: &Value) -> Findings {
     }
 }
 
-fn path_as_value(path: &Followed) -> Value {
+fn path_as_value(path: &PathProgress) -> Value {
     json!({
-        "mode": format!("{:?}", path.wish.path.mode), "activators": path.wish.path.activators, "service": path.service,
+        "mode": format!("{:?}", path.request.path.mode), "activators": path.request.path.activators, "service": path.service,
         "inPath": path.in_path_since.is_some(),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::fixture::{Asked, Fixture, ago};
 use super::scalers::{SERVICES, ZS, adopted, asleep, lines, service, settled};
-use crate::standalone::handover::{COME_ANEW, WAIT_MAX};
+use crate::standalone::release::handover::{RECONNECT_TIME, WAIT_MAX};
 use serde_json::{Value, json};
 
 const FORMER: &str = "DELETE /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/hello-zeroscale-ipv4-0";
@@ -79,10 +79,10 @@ async fn clients_of_activators_have_the_time_to_come_anew() {
     f.put_slice(slice("hello-abc", "hello", THEIRS, 2));
     assert!(!let_go(&f.settle().await));
     let queue = f.cx.stores.queue().clone();
-    tokio::time::advance(COME_ANEW / 2).await;
+    tokio::time::advance(RECONNECT_TIME / 2).await;
     assert!(!let_go(&f.settle().await));
     while queue.try_next().is_some() {}
-    tokio::time::advance(COME_ANEW).await;
+    tokio::time::advance(RECONNECT_TIME).await;
     assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "it is looked at again");
     assert!(let_go(&f.settle().await));
 

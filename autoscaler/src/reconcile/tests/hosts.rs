@@ -4,7 +4,7 @@ use super::fixture::{Exchange, Fixture, assert_condition, condition, expect, rep
 use super::kpa_knative::status;
 use super::kpa_standalone::{pass as kpa_pass, scaler, settled};
 use crate::cluster::error::Error;
-use crate::standalone::unread::AGAIN;
+use crate::standalone::unlisted::AGAIN;
 use common::RevisionKey as Key;
 use common::hosts::ledger::{self, Grants};
 use serde_json::{Value, json};

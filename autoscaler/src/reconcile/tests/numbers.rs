@@ -1,7 +1,7 @@
 //! Tests of the ledger of port numbers: release of numbers.
 
 use super::fixture::{Exchange, Fixture, expect};
-use crate::standalone::unread::AGAIN;
+use crate::standalone::unlisted::AGAIN;
 use autoscaler_core::ports::{Access, Wanted};
 use common::RevisionKey as Key;
 use common::names;

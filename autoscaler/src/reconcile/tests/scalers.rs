@@ -1099,14 +1099,14 @@ async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
 async fn one_that_is_made_anew_unseen_inherits_nothing() {
     let mut f = born_asleep();
     f.settle().await;
-    f.cx.cluster().scalers.led(&f.key, vec!["hello".to_owned()]);
+    f.cx.cluster().scalers.set_ready_services(&f.key, vec!["hello".to_owned()]);
     let mut anew = scaler(json!({}));
     (anew["metadata"]["uid"], anew["metadata"]["resourceVersion"]) = (json!("anew"), json!("300"));
     f.put_scaler(anew);
     f.put_service(at(&service(), "400")); // Without an owner.
     let private = common::RevisionKey::new("ns", "hello-private");
     f.cx.cluster().services.apply(&private, "", None); // The garbage collector deletes owned objects.
-    assert!(!f.cx.cluster().scalers.are_led(&f.key, ["hello"].into_iter()), "nor is what was noted of it");
+    assert!(!f.cx.cluster().scalers.has_ready_services(&f.key, ["hello"].into_iter()), "nor is what was noted of it");
     f.settle().await;
     assert!(f.cx.path(&f.key).is_some(), "it has a path of its own");
 }

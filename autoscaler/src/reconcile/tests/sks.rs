@@ -5,7 +5,7 @@ use super::kpa_knative::status;
 use super::kpa_standalone::{public_service, scaler, taken_service};
 use crate::cluster::error::Error;
 use crate::scale::{PodAddress, Strangers};
-use crate::standalone::serverless::SUCCEEDED_WITHIN;
+use crate::standalone::traffic::SUCCEEDED_WITHIN;
 use autoscaler_core::path_mode::PathMode;
 use common::backend::Probe;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ async fn fixture(spec: Value, mode: PathMode) -> Fixture {
 async fn fixture_of(spec: Value, mode: PathMode, ports: &[(&str, u16)]) -> Fixture {
     let mut f = Fixture::standalone();
     f.put_autoscaler(scaler(spec, status("False", "NoTraffic", 3600, 0, 0)));
-    f.ask_path(mode, "hello");
+    f.request_path(mode, "hello");
     f.put_target(0);
     f.numbered(ports, &["10.9.0.1"]).await;
     f
@@ -103,7 +103,7 @@ async fn a_switch_of_the_path_is_one_update() {
     slices.apply(&key, "100", Some((*slice).clone()));
     pass(&mut f, vec![]).await.expect("nothing to do");
 
-    f.ask_path(PathMode::Serve, "hello");
+    f.request_path(PathMode::Serve, "hello");
     let moved = expect(&format!("PUT {SLICES}/{SLICE}"))
         .with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
     let told = leads().with(|path| assert_eq!(path["inPath"], false));

@@ -33,7 +33,7 @@ async fn alone(mode: PathMode, protocol: &str) -> Fixture {
     let mut f = Fixture::standalone();
     let ports = json!({"ports": [{"name": "http", "protocol": protocol}]});
     f.put_autoscaler(scaler(ports, status("True", "", 3600, 1, 1)));
-    f.ask_path(mode, "hello");
+    f.request_path(mode, "hello");
     f.put_target(1);
     let name = if protocol == "h2c" { "http2" } else { "http" };
     f.numbered(&[(name, 80), (&format!("{name}-backend"), 8080)], &[]).await;
@@ -149,7 +149,7 @@ async fn a_selector_that_somebody_changed_is_put_back() {
 #[tokio::test]
 async fn without_a_deployment_nothing_is_made() {
     let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
-    f.ask_path(Serve, "blah");
+    f.request_path(Serve, "blah");
     pass(&mut f, vec![]).await.expect("the ZeroScaler's status says that there is no such Deployment");
 }
 

@@ -37,10 +37,10 @@
 mod guards;
 pub(crate) mod translation;
 
-use super::service_ports::TcpPort;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use crate::cluster::writes::Writes;
+use crate::standalone::services::service_ports::TcpPort;
 use autoscaler_core::ports::Access;
 use common::RevisionKey as Key;
 use common::config::{PortRange, PortsConfig};

@@ -23,7 +23,7 @@
 //! an object. No client is then admitted.
 
 use crate::cluster::facts::Target;
-use crate::standalone::service_ports::number_of;
+use crate::standalone::services::service_ports::number_of;
 use k8s_openapi::api::networking::v1::{
     NetworkPolicyIngressRule as Rule, NetworkPolicyPeer as Peer, NetworkPolicyPort as Port, NetworkPolicySpec as Spec,
 };

@@ -18,13 +18,13 @@
 //! - Nothing is planned before everything has been listed: an object that is not known yet is not deleted. A known
 //!   workload whose ports are not recorded yet keeps its numbers.
 //! - The number of an unknown workload is released only after the API server confirms that the workload does not exist
-//!   ([`super::unread`]).
+//!   ([`super::unlisted`]).
 //! - The known activators follow the EndpointSlices of their Service event by event, so no stale response of a removed
 //!   activator is used.
 //!
 //! # Not here
 //!
-//! The reconcile of a workload's Service writes the slices ([`super::serverless`]).
+//! The reconcile of a workload's Service writes the slices ([`super::traffic`]).
 
 mod pass;
 mod questions;

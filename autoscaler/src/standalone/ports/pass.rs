@@ -1,10 +1,10 @@
 //! One reconcile: a plan for all workloads that this process leads, and writes of the maps that it changes.
 
-use super::super::unread::{AGAIN, Unread};
 use super::Numbers;
 use super::state::{Given, State};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
+use crate::standalone::unlisted::{AGAIN, UnlistedNamespaces};
 use autoscaler_core::ports::claims;
 use autoscaler_core::ports::{Access, Change, Plan, Serving, View, Wanted, Workload, plan};
 use common::RevisionKey as Key;
@@ -31,7 +31,7 @@ pub(crate) struct Controller {
     pub(crate) scalers: Arc<Store<ZeroScaler>>,
     pub(crate) slices: Arc<Store<EndpointSlice>>,
     pub(crate) writes: Writes,
-    pub(crate) unread: Arc<Unread>,
+    pub(crate) unread: Arc<UnlistedNamespaces>,
     pub(crate) config: watch::Receiver<Arc<PortsConfig>>,
     /// Random start of the search for a free number, so that two processes seldom change the same map.
     pub(crate) start: u16,
@@ -65,8 +65,8 @@ impl Controller {
             queue.add_after(key.clone(), again);
         }
         let missing = planned.missing();
-        let (mut unread, mut outcome) = self.unread.among(&missing).await;
-        let (led, asked) = self.unread.still_led(&missing).await;
+        let (mut unread, mut outcome) = self.unread.protected(&missing).await;
+        let (led, asked) = self.unread.with_active_slices(&missing).await;
         unread.extend(led);
         outcome = outcome.and(asked);
         if !unread.is_empty() {

@@ -7,8 +7,8 @@
 //! queries follow after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`]. An activator binds a number some
 //! milliseconds after the number enters the ledger.
 //!
-//! A query names fewer than [`NAMED_MAX`] numbers. If more are pending, further queries follow after [`PAUSE_FIRST`], which
-//! is some ten thousand numbers a second: far more than the slices that can be written meanwhile.
+//! A query names fewer than [`NAMED_MAX`] numbers. If more are pending, further queries follow after [`PAUSE_FIRST`],
+//! which is some ten thousand numbers a second: far more than the slices that can be written meanwhile.
 //!
 //! An activator without pending queries is asked for its process identity every ten seconds ([`Proofs::unidentified`]).
 //!

@@ -1,6 +1,6 @@
 //! Present state of the port numbers, and the keys that a change concerns. Performs no I/O.
 
-use super::super::serverless::slices::{SERVICE_NAME, claim_of};
+use crate::standalone::traffic::slices::{SERVICE_NAME, claim_of};
 use autoscaler_core::ports::claims::Claim;
 use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Serving, Verdict, Workload};
 use common::RevisionKey as Key;

@@ -1,6 +1,6 @@
 //! Port numbers of a workload in the form of its status.
 
-use super::super::ports::Given;
+use crate::standalone::ports::Given;
 use autoscaler_core::ports::{Outcome, Problem};
 
 /// Reason of a workload whose NetworkPolicies cannot be followed.

@@ -8,13 +8,13 @@
 //! No ZeroScaler is deleted before everything has been listed, because missing knowledge is no proof of a missing
 //! label. A namespace without permissions counts as listed, and when the permissions return, ZeroScalers may be known
 //! before their owners. Therefore the API server is asked for the owner before each deletion; each removed label causes
-//! only one deletion. Without a response within [`ANSWERED_WITHIN`](super::super::unread::ANSWERED_WITHIN) nothing is
+//! only one deletion. Without a response within [`QUERY_TIMEOUT`](super::super::unlisted::QUERY_TIMEOUT) nothing is
 //! deleted.
 
-use super::super::unread::answered;
 use super::{COMPONENT, Scalers};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
+use crate::standalone::unlisted::with_timeout;
 use common::RevisionKey as Key;
 use common_api::{ZeroScaler, ZeroScalerSpec, zeroscaler};
 use common_controller::objects::{controller, controller_reference};
@@ -172,7 +172,7 @@ async fn has_label<K: Kind>(client: &Client, key: &Key, owner: &OwnerReference) 
     let named = ListParams::default().fields(&format!("metadata.name={}", owner.name));
     let owners = Api::<K>::namespaced(client.clone(), key.namespace());
     let doing = format!("failed to look for the label of {} {}", owner.kind, owner.name);
-    let list = answered(doing, owners.list_metadata(&named)).await?;
+    let list = with_timeout(doing, owners.list_metadata(&named)).await?;
     Ok(list.items.iter().map(|found| &found.metadata).any(|meta| {
         let label = meta.labels.as_ref().and_then(|labels| labels.get(ENABLED));
         meta.uid.as_deref() == Some(owner.uid.as_str()) && label.is_some_and(|value| value == "true")
@@ -197,7 +197,7 @@ fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
 mod tests {
     use super::*;
     use crate::standalone::ports::Numbers;
-    use crate::standalone::unread::ANSWERED_WITHIN;
+    use crate::standalone::unlisted::QUERY_TIMEOUT;
     use common::write_rate::Rate;
     use common_controller::{Alone, WriteLimiter};
     use common_runtime::clock::Clock;
@@ -226,7 +226,7 @@ mod tests {
         let owner = OwnerReference { uid: "d".into(), controller: Some(true), ..OwnerReference::default() };
         let mut made = made_for(&Key::new("ns", "made"), owner.clone());
         (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
-        scalers.take(made, &|_, _, _| {});
+        scalers.apply(made, &|_, _, _| {});
         scalers.enabled.deployments.apply(&Key::new("ns", "asks"), "1", Some(labelled(owner, "true")));
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
         assert_eq!(drained(&queue), [""; 0]);
@@ -276,7 +276,7 @@ mod tests {
         };
         let mut made = made_for(&key, owner);
         (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
-        scalers.take(made, &|_, _, _| {});
+        scalers.apply(made, &|_, _, _| {});
         scalers.enabled.deployments.listed();
         scalers.enabled.stateful_sets.listed();
         let mut asked = Vec::new();
@@ -328,6 +328,6 @@ mod tests {
         let begun = Instant::now();
         let (asked, outcome) = asked_for(None).await;
         outcome.expect_err("nobody knows");
-        assert_eq!((asked, begun.elapsed().as_secs()), (vec![LOOK.to_owned()], ANSWERED_WITHIN.as_secs()));
+        assert_eq!((asked, begun.elapsed().as_secs()), (vec![LOOK.to_owned()], QUERY_TIMEOUT.as_secs()));
     }
 }

@@ -21,7 +21,7 @@ const BELIEVED_AFTER: Duration = Duration::from_secs(10);
 
 /// Known failures of a workload.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FaultEvidence {
     /// Present failure.
     pub(crate) failing: Option<Failing>,
     /// Versions of the object and of its target; `None` if the target is unknown.
@@ -30,12 +30,12 @@ pub(crate) struct Found {
     pub(crate) awake_for: Option<Duration>,
 }
 
-impl Found {
+impl FaultEvidence {
     /// Returns the resulting fault after `before`.
     pub(crate) fn fault(&self, before: Option<&Fault>, now: Timestamp) -> Option<Fault> {
         let kept = before.filter(|before| self.of.as_ref().is_none_or(|of| *of == before.of));
         let Some(Failing { cause: Cause { reason, message, remedy }, .. }) = &self.failing else {
-            return kept.filter(|_| self.awake_for.is_none() || self.believed_in(before).is_some()).cloned();
+            return kept.filter(|_| self.awake_for.is_none() || self.clears_in(before).is_some()).cloned();
         };
         let since = kept.filter(|kept| kept.reason == *reason).map(|kept| kept.since.clone());
         Some(Fault {
@@ -51,17 +51,17 @@ impl Found {
     pub(crate) fn again_in(&self, before: Option<&Fault>, now: Instant) -> Option<Duration> {
         let failing = self.failing.as_ref().filter(|failing| !failing.cause.may_be_slow());
         let lasts = failing.map(|failing| HEALS_WITHIN.saturating_sub(now - failing.since));
-        lasts.filter(|left| !left.is_zero()).or_else(|| self.believed_in(before))
+        lasts.filter(|left| !left.is_zero()).or_else(|| self.clears_in(before))
     }
 
-    fn believed_in(&self, before: Option<&Fault>) -> Option<Duration> {
+    fn clears_in(&self, before: Option<&Fault>) -> Option<Duration> {
         let left = BELIEVED_AFTER.saturating_sub(self.awake_for?);
         before.filter(|before| before.reason == "CrashLoop" && !left.is_zero()).map(|_| left)
     }
 
     /// Adds the failure to the backend for the activators. Held requests fail at once if the failure has lasted long
     /// enough.
-    pub(crate) fn tell(&self, backend: BackendStatus, now: Instant) -> BackendStatus {
+    pub(crate) fn apply_to_backend(&self, backend: BackendStatus, now: Instant) -> BackendStatus {
         let Some(failing) = &self.failing else { return BackendStatus { failing: None, ..backend } };
         let words = Some(failing.cause.to_string());
         if !failing.cause.may_be_slow() && now.duration_since(failing.since) >= HEALS_WITHIN {
@@ -85,7 +85,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_fault_stays_until_a_wake_succeeds_or_something_changes() {
         let at = Timestamp::from_secs;
-        let found = |failing: Option<Failing>, of: &str, awake: Option<u64>| Found {
+        let found = |failing: Option<Failing>, of: &str, awake: Option<u64>| FaultEvidence {
             failing,
             of: Some(of.into()),
             awake_for: awake.map(Duration::from_secs),
@@ -97,7 +97,7 @@ mod tests {
         let crash = Fault { reason: "CrashLoop".into(), ..first.clone() };
         let rows = [
             (&first, found(None, "1/a", None), true),
-            (&first, Found::default(), true),
+            (&first, FaultEvidence::default(), true),
             (&first, found(None, "1/a", Some(0)), false),
             (&first, found(None, "2/a", None), false),
             (&first, found(None, "1/b", None), false),
@@ -114,9 +114,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_fail_with_what_lasts() {
         for (reason, fails) in [("SecretMissing", true), ("PortClosed", false), ("Unschedulable", false)] {
-            let found = Found { failing: Some(failing(reason)), ..Found::default() };
-            let told = |found: &Found| {
-                let told = found.tell(BackendStatus::default(), Instant::now());
+            let found = FaultEvidence { failing: Some(failing(reason)), ..FaultEvidence::default() };
+            let told = |found: &FaultEvidence| {
+                let told = found.apply_to_backend(BackendStatus::default(), Instant::now());
                 (told.failing.is_some(), told.wake_refused.is_some())
             };
             let again = fails.then_some(HEALS_WITHIN);

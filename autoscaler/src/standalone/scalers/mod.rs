@@ -15,18 +15,18 @@
 //! the status that the leader wrote, and continue from it when they become the leader.
 
 mod allocation;
-mod creation;
 mod display;
 pub(crate) mod enabled;
 mod events;
 pub(crate) mod fault;
 pub(crate) mod findings;
+mod pod_creation;
 pub(crate) mod publication;
 pub(crate) mod status;
 pub(crate) mod translation;
 
-use super::ports::Numbers;
 use crate::engine::scaler::Scaled;
+use crate::standalone::ports::Numbers;
 use common::RevisionKey as Key;
 use common::backend::Backend;
 use common_api::ZeroScaler;
@@ -46,10 +46,10 @@ pub(super) type Listener<'a> = dyn Fn(&Key, Option<&Arc<ZeroScaler>>, Option<&Ar
 
 /// Former version that is in force.
 #[derive(Clone)]
-struct Kept {
+struct FormerVersion {
     version: Arc<ZeroScaler>,
     /// Set if the target of the version is being given back; otherwise the newest version is refused.
-    is_leaving: bool,
+    is_releasing: bool,
 }
 
 /// All ZeroScalers.
@@ -69,7 +69,7 @@ pub(crate) struct Scalers {
     /// Changes of replicas since the last written status.
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force.
-    kept: DashMap<Key, Kept>,
+    kept: DashMap<Key, FormerVersion>,
     /// Services of each workload that lead clients to a ready endpoint, as far as this process knows.
     led: DashMap<Key, Vec<String>>,
     /// Workloads that request a ZeroScaler by a label.
@@ -115,12 +115,12 @@ impl Scalers {
     }
 
     /// Applies a ZeroScaler as the API server has it now.
-    pub(crate) fn take(&self, object: ZeroScaler, listener: &Listener<'_>) {
+    pub(crate) fn apply(&self, object: ZeroScaler, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
-        self.take_in_turn(object, listener);
+        self.apply_in_turn(object, listener);
     }
 
-    fn take_in_turn(&self, mut object: ZeroScaler, listener: &Listener<'_>) {
+    fn apply_in_turn(&self, mut object: ZeroScaler, listener: &Listener<'_>) {
         object.metadata.managed_fields = None;
         let (key, version) = (key_of(&object), object.resource_version().unwrap_or_default());
         if self.objects.version(&key) == Some(version_of(&object)) {
@@ -144,16 +144,16 @@ impl Scalers {
 
     /// Applies the response to one of our writes, unless the object was deleted meanwhile: no event would report its
     /// deletion again.
-    pub(super) fn answered(&self, object: ZeroScaler, listener: &Listener<'_>) {
+    pub(super) fn apply_response(&self, object: ZeroScaler, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
         let key = key_of(&object);
         if self.has(&key) && self.get(&key).is_some_and(|have| have.metadata.uid == object.metadata.uid) {
-            self.take_in_turn(object, listener);
+            self.apply_in_turn(object, listener);
         }
     }
 
-    /// Records a note about a ZeroScaler and queues its status if the note is new. Records nothing if the ZeroScaler was
-    /// deleted: the deletion removes all notes, once.
+    /// Records a note about a ZeroScaler and queues its status if the note is new. Records nothing if the ZeroScaler
+    /// was deleted: the deletion removes all notes, once.
     fn note<T: PartialEq>(&self, notes: &DashMap<Key, T>, key: &Key, note: T) {
         if notes.get(key).is_none_or(|have| *have != note) {
             let _turn = self.turn.lock();
@@ -165,7 +165,7 @@ impl Scalers {
     }
 
     /// Applies the deletion of a ZeroScaler.
-    pub(crate) fn gone(&self, key: &Key, listener: &Listener<'_>) {
+    pub(crate) fn delete(&self, key: &Key, listener: &Listener<'_>) {
         let _turn = self.turn.lock();
         let have = self.objects.get(key);
         self.objects.apply(key, "", None);
@@ -203,7 +203,7 @@ impl Scalers {
 
     /// Records the findings of a reconcile about the object version that it read. Calls `listener` if they have changed
     /// and the object still exists.
-    pub(super) fn found(&self, read: &ZeroScaler, findings: Findings, listener: impl FnOnce(&Key)) {
+    pub(super) fn record_findings(&self, read: &ZeroScaler, findings: Findings, listener: impl FnOnce(&Key)) {
         let (key, _turn) = (key_of(read), self.turn.lock());
         let is_there = self.get(&key).is_some_and(|have| have.metadata.uid == read.metadata.uid);
         if is_there && self.findings(read).as_ref() != Some(&findings) {
@@ -214,19 +214,19 @@ impl Scalers {
     }
 
     /// Records that a former version is in force; `None`: the newest version is.
-    pub(super) fn keep(&self, key: &Key, former: Option<Arc<ZeroScaler>>) {
+    pub(super) fn set_former_version(&self, key: &Key, former: Option<Arc<ZeroScaler>>) {
         match former {
-            Some(version) => self.hold(key, Kept { version, is_leaving: false }),
+            Some(version) => self.hold(key, FormerVersion { version, is_releasing: false }),
             None => drop(self.kept.remove(key)),
         }
     }
 
     /// Records that the target of a former version is being given back, before another one is adopted.
-    pub(super) fn leave(&self, key: &Key, version: Arc<ZeroScaler>) {
-        self.hold(key, Kept { version, is_leaving: true });
+    pub(super) fn start_release(&self, key: &Key, version: Arc<ZeroScaler>) {
+        self.hold(key, FormerVersion { version, is_releasing: true });
     }
 
-    fn hold(&self, key: &Key, kept: Kept) {
+    fn hold(&self, key: &Key, kept: FormerVersion) {
         let _turn = self.turn.lock();
         if self.has(key) {
             self.kept.insert(key.clone(), kept);
@@ -234,17 +234,17 @@ impl Scalers {
     }
 
     /// Reports whether the target of a former version is being given back.
-    pub(super) fn is_leaving(&self, key: &Key) -> bool {
-        self.kept.get(key).is_some_and(|kept| kept.is_leaving)
+    pub(super) fn is_releasing(&self, key: &Key) -> bool {
+        self.kept.get(key).is_some_and(|kept| kept.is_releasing)
     }
 
     /// Returns the former version that is in force, or `None` if the newest version is.
-    pub(super) fn kept(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
+    pub(super) fn former_version(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
         self.kept.get(key).map(|kept| kept.version.clone())
     }
 
     /// Returns the ZeroScalers with a former version in force that names this Service.
-    pub(super) fn kept_with(&self, service: &Key) -> Vec<Key> {
+    pub(super) fn with_former_service(&self, service: &Key) -> Vec<Key> {
         let names = |key: &Key, version: &ZeroScaler| {
             key.namespace() == service.namespace() && version.spec.names_service(service.name())
         };
@@ -253,7 +253,7 @@ impl Scalers {
     }
 
     /// Records how activators reach the pods of a workload.
-    pub(crate) fn reached(&self, key: &Key, backend: Backend) {
+    pub(crate) fn set_backend(&self, key: &Key, backend: Backend) {
         self.note(&self.backends, key, Box::new(backend));
     }
 
@@ -264,17 +264,17 @@ impl Scalers {
     }
 
     /// Records the Services of a workload that lead clients to a ready endpoint.
-    pub(crate) fn led(&self, key: &Key, services: Vec<String>) {
+    pub(crate) fn set_ready_services(&self, key: &Key, services: Vec<String>) {
         self.note(&self.led, key, services);
     }
 
     /// Reports whether all these Services are known to lead clients to a ready endpoint.
-    pub(crate) fn are_led<'a>(&self, key: &Key, mut services: impl Iterator<Item = &'a str>) -> bool {
+    pub(crate) fn has_ready_services<'a>(&self, key: &Key, mut services: impl Iterator<Item = &'a str>) -> bool {
         self.led.get(key).is_some_and(|led| services.all(|service| led.iter().any(|led| led == service)))
     }
 
     /// Reports whether the backend of a workload is known.
-    pub(crate) fn is_reached(&self, key: &Key) -> bool {
+    pub(crate) fn has_backend(&self, key: &Key) -> bool {
         self.backends.contains_key(key)
     }
 
@@ -309,7 +309,7 @@ mod tests {
     fn what_is_listed_again_is_not_looked_at_again() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
         for (version, is_news) in [("1", true), ("1", false), ("2", true)] {
-            scalers.take(zeroscaler("ns", version), &|_, _, _| {});
+            scalers.apply(zeroscaler("ns", version), &|_, _, _| {});
             assert_eq!(scalers.queue().try_next().is_some(), is_news, "{version}");
         }
     }
@@ -325,19 +325,19 @@ mod tests {
         let listener =
             |_: &Key, _: Option<&Arc<ZeroScaler>>, new: Option<&Arc<ZeroScaler>>| is_told.store(new.is_some(), Relaxed);
         for _ in 0..2000 {
-            scalers.take(version("1"), &listener);
+            scalers.apply(version("1"), &listener);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     together.wait();
-                    scalers.gone(&key, &listener);
+                    scalers.delete(&key, &listener);
                 });
                 together.wait();
-                scalers.led(&key, vec!["a".to_owned()]);
-                scalers.answered(version("2"), &listener);
-                scalers.keep(&key, Some(Arc::new(version("1"))));
+                scalers.set_ready_services(&key, vec!["a".to_owned()]);
+                scalers.apply_response(version("2"), &listener);
+                scalers.set_former_version(&key, Some(Arc::new(version("1"))));
             });
             assert!(!scalers.has(&key) && !is_told.load(Relaxed));
-            assert!(!scalers.are_led(&key, ["a"].into_iter()) && scalers.kept(&key).is_none());
+            assert!(!scalers.has_ready_services(&key, ["a"].into_iter()) && scalers.former_version(&key).is_none());
         }
     }
 }

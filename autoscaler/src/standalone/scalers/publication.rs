@@ -11,21 +11,11 @@
 //!
 //! Events about changes follow the status ([`super::events`]); no reconcile waits for them.
 
-use super::super::choice::Choice;
-use super::super::cluster::Cluster;
-use super::super::finalizer::{ADOPTED_REPLICAS, has_finalizer};
-use super::super::ports::{Given, Numbers};
-use super::super::protocols::{self, Hint};
-use super::super::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
-use super::super::schedules;
-use super::super::serverless::adopt::{self, ADOPTED_BY, Claimant};
-use super::super::service_ports::{TcpPort, is_tcp, leads_alike, ports_of, target_of, tcp_ports};
-use super::super::validation::Validation;
 use super::allocation::Allocation;
-use super::creation::Creations;
 use super::events::{self, News};
-use super::fault::Found;
+use super::fault::FaultEvidence;
 use super::findings::Findings;
+use super::pod_creation::CreationFailures;
 use super::{COMPONENT, Scalers, status, translation};
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
@@ -34,6 +24,16 @@ use crate::cluster::target_key::TargetKey;
 use crate::cluster::writes::Writes;
 use crate::engine::parts::Parts;
 use crate::scale::{Collection, Failing, ObservedPorts, Pods};
+use crate::standalone::admission::schedules;
+use crate::standalone::admission::validation::Validation;
+use crate::standalone::cluster::Cluster;
+use crate::standalone::finalizer::{ADOPTED_REPLICAS, has_finalizer};
+use crate::standalone::ports::{Given, Numbers};
+use crate::standalone::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
+use crate::standalone::services::choice::Choice;
+use crate::standalone::services::protocols::{self, Hint};
+use crate::standalone::services::service_ports::{TcpPort, is_tcp, leads_alike, ports_of, target_of, tcp_ports};
+use crate::standalone::traffic::adopt::{self, ADOPTED_BY, Claimant};
 use autoscaler_core::cause;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
@@ -89,7 +89,7 @@ pub(crate) struct Publisher {
     /// Time from which the API server has accepted no pod of each workload.
     refused: DashMap<Key, Instant>,
     /// Reasons for that, if only events show them.
-    creations: Creations,
+    creations: CreationFailures,
 }
 
 impl Publisher {
@@ -113,7 +113,7 @@ impl Publisher {
             config: parts.configs.autoscaler.clone(),
             since: DashMap::new(),
             refused: DashMap::new(),
-            creations: Creations::new(parts.writes.client.clone()),
+            creations: CreationFailures::new(parts.writes.client.clone()),
         }
     }
 
@@ -177,7 +177,7 @@ impl Publisher {
     }
 
     /// Returns the desired status, or `None` if there are no findings yet.
-    fn wanted(&self, key: &Key, object: &ZeroScaler, found: Found) -> Option<ZeroScalerStatus> {
+    fn wanted(&self, key: &Key, object: &ZeroScaler, found: FaultEvidence) -> Option<ZeroScalerStatus> {
         let findings = self.scalers.findings(object)?;
         // Until the pods are counted here, the written counts hold: a process that takes over thousands of workloads
         // counts some of them late.
@@ -186,7 +186,7 @@ impl Publisher {
             let counts = self.pods.counts(key);
             PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) }
         });
-        let former = self.scalers.kept(key);
+        let former = self.scalers.former_version(key);
         let served = former.as_deref().unwrap_or(object);
         let target = self.target(key, served);
         let (choice, services) = self.services(key, object, served, target.as_deref());
@@ -212,8 +212,10 @@ impl Publisher {
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
             ports: ports(&counted, served, known, written),
             silent: observed.silent,
-            is_led: self.scalers.are_led(key, services.iter().filter_map(|service| service.metadata.name.as_deref())),
-            services: told(&choice, &services, counted.first(), target.as_deref()),
+            is_led: self
+                .scalers
+                .has_ready_services(key, services.iter().filter_map(|service| service.metadata.name.as_deref())),
+            services: service_statuses(&choice, &services, counted.first(), target.as_deref()),
             first: choice.names.first().map(|first| first.name.as_str()),
             conflict: choice.conflict.as_deref(),
             allocation: given.as_ref().map(Allocation::of),
@@ -232,8 +234,8 @@ impl Publisher {
 
 impl Publisher {
     /// Finds the fault that keeps the pods from serving.
-    fn found(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> Found {
-        let former = self.scalers.kept(key);
+    fn found(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> FaultEvidence {
+        let former = self.scalers.former_version(key);
         let target = self.target(key, former.as_deref().unwrap_or(object));
         let counts = self.pods.counts(key);
         let told = target.as_ref().and_then(|target| target.refused.as_deref()).map(cause::refused);
@@ -249,7 +251,7 @@ impl Publisher {
         let generation = object.metadata.generation.unwrap_or_default();
         let now = self.writes.clock.now();
         let awake = findings.activity.filter(|activity| activity.is_awake() && counts.ready > 0);
-        Found {
+        FaultEvidence {
             failing: self.pods.failing(key).or(refused),
             of: target.map(|target| format!("{generation}/{}", target.template)),
             awake_for: awake.map(|activity| now.saturating_since(activity.since)),
@@ -258,7 +260,7 @@ impl Publisher {
 
     /// Reads the reason for missing pods from events, if the target's status does not show it.
     async fn look_for_pods(&self, key: &Key, object: &ZeroScaler, findings: &Findings) {
-        let former = self.scalers.kept(key);
+        let former = self.scalers.former_version(key);
         let of = TargetKey::of(key.namespace(), &translation::target(former.as_deref().unwrap_or(object))).ok();
         let of = of.filter(|of| !of.resource.tells_of_refused_pods() && self.lacks_pods(key, findings));
         match of.and_then(|of| self.stores.targets.get(&of).ok()) {
@@ -293,7 +295,7 @@ impl Publisher {
         let claimant = Claimant { name: key.name(), uid: object.metadata.uid.as_deref().unwrap_or_default() };
         // If the target is gone, the status lists its Services.
         let chosen = target.map(|target| self.cluster.choose(served, target, claimant));
-        let choice = chosen.unwrap_or_else(|| Choice::told(served));
+        let choice = chosen.unwrap_or_else(|| Choice::from_status(served));
         let found = |name: &str| self.cluster.services.get(&Key::new(key.namespace(), name));
         let services = choice.names.iter().map_while(|asked| found(&asked.name)).collect();
         (choice, services)
@@ -320,7 +322,7 @@ fn borrowed(service: &Service, object: &ZeroScaler) -> Option<AdoptedService> {
 }
 
 /// Returns the status of the Services, existing served ones first. `first` is the first port in precedence.
-fn told(
+fn service_statuses(
     choice: &Choice,
     served: &[Arc<Service>],
     first: Option<&TcpPort>,

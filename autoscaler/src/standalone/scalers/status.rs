@@ -18,14 +18,14 @@
 //! desired scale, and whether it was awake before.
 
 use super::allocation::{Allocation, POLICY_NOT_FOLLOWED};
-use super::fault::Found;
+use super::fault::FaultEvidence;
 use super::findings::{Finding, Findings};
-use crate::standalone::fallbacks::Resolved;
 use crate::standalone::policies::Verdict;
 use crate::standalone::reasons::{
     NOT_ADOPTED, PAUSED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
     TIMED_OUT,
 };
+use crate::standalone::services::fallbacks::Resolved;
 use autoscaler_core::schedules::InForce;
 use common::backend::Backend;
 use common::scaling::Bounds;
@@ -97,7 +97,7 @@ pub(crate) struct Inputs<'a> {
     /// Set until NetworkPolicies and the labels of its pods have been read. Port numbers are not given before.
     pub(crate) awaits_policies: bool,
     /// Failure of the pods.
-    pub(crate) found: Found,
+    pub(crate) found: FaultEvidence,
     /// Original state of target and Services.
     pub(crate) adopted: Option<Adopted>,
     /// Version of the spec that is in force, if this process knows it.
@@ -184,7 +184,7 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         set(written::PORTS_ALLOCATED, Some(if awaits { awaited } else { allocated(allocation.as_ref()) }));
     }
     set(written::ACTIVE, Some(active(findings, pods)));
-    set(written::ADOPTED, Some(taken(findings, conflict)));
+    set(written::ADOPTED, Some(adopted_condition(findings, conflict)));
     let has_hosts = !object.spec.hosts.is_empty();
     set(written::HOSTS_OWNED, has_hosts.then(|| notice(findings.lost_hosts.as_ref(), OWNED)));
     let has_metrics = !object.spec.metrics.is_empty();
@@ -233,11 +233,11 @@ pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
         hosts,
         ports,
         backend: backend.map(BackendStatus::from).or(before.backend).map(|backend| {
-            match kept_asleep(findings, in_force.as_ref(), generation) {
+            match wake_obstacle(findings, in_force.as_ref(), generation) {
                 Some(why) => {
                     BackendStatus { wake_refused: Some(why.to_owned()), failing: None, paused: false, ..backend }
                 }
-                None => found.tell(backend, Instant::now()),
+                None => found.apply_to_backend(backend, Instant::now()),
             }
         }),
         fallback: fallback.and_then(Result::ok),
@@ -263,7 +263,7 @@ fn state(findings: &Findings, pods: PodCounts) -> State {
 
 /// Returns the reason why no request can wake the workload, for waiting clients. Returns `None` if the workload, or a
 /// former version in force, can be woken.
-fn kept_asleep(findings: &Findings, in_force: Option<&Version>, generation: Option<i64>) -> Option<&'static str> {
+fn wake_obstacle(findings: &Findings, in_force: Option<&Version>, generation: Option<i64>) -> Option<&'static str> {
     let is_former = in_force.is_some_and(|version| version.generation != generation);
     match &*findings.refused.as_ref().filter(|_| !is_former)?.reason {
         TARGET_NOT_FOUND => Some("what it scales does not exist"),
@@ -330,7 +330,7 @@ fn active(findings: &Findings, pods: PodCounts) -> Said<'_> {
     if findings.paused { says(status, PAUSED, STAYS) } else { says(status, reason, message) }
 }
 
-fn taken<'a>(findings: &'a Findings, conflict: Option<&'a str>) -> Said<'a> {
+fn adopted_condition<'a>(findings: &'a Findings, conflict: Option<&'a str>) -> Said<'a> {
     match findings.refused.as_ref().filter(|refused| NOT_ADOPTED.contains(&&*refused.reason)) {
         Some(refused) => wrong(refused),
         None if findings.service.is_empty() => says(ConditionStatus::Unknown, PENDING, ""),

@@ -80,7 +80,7 @@ fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -
         unreachable: None,
         guard: None,
         awaits_policies: false,
-        found: Found::default(),
+        found: FaultEvidence::default(),
         adopted: None,
         in_force: None,
         now: NOW,

@@ -1,16 +1,16 @@
 //! Writer of the host ledger: one ConfigMap in the system namespace for each namespace that has hosts.
 //!
-//! Only the replica that leads the ledger writes. A reconcile takes the complete result of [`super::hosts`] and writes
+//! Only the replica that leads the ledger writes. A reconcile takes the complete result of [`super`] and writes
 //! the maps that differ. Maps that lose a host to another namespace come first, so no host is ever in two maps.
 //!
-//! If the ZeroScalers of a namespace may be unknown ([`super::unread`]), its map stays unchanged and no other namespace
-//! gets its hosts. If a map that loses hosts cannot be written, no other namespace gets these hosts until the write
-//! succeeds.
+//! If the ZeroScalers of a namespace may be unknown ([`super::super::unlisted`]), its map stays unchanged and no other
+//! namespace gets its hosts. If a map that loses hosts cannot be written, no other namespace gets these hosts until the
+//! write succeeds.
 
-use super::hosts::Hosts;
-use super::unread::{AGAIN, Unread};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
+use crate::standalone::hosts::Hosts;
+use crate::standalone::unlisted::{AGAIN, UnlistedNamespaces};
 use common::RevisionKey as Key;
 use common::hosts::claims::Ledger;
 use common::hosts::ledger::{self, Grants};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(crate) struct Controller {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) writes: Writes,
-    pub(crate) unread: Arc<Unread>,
+    pub(crate) unread: Arc<UnlistedNamespaces>,
 }
 
 impl Controller {
@@ -36,7 +36,7 @@ impl Controller {
             return Ok(());
         }
         let Some((held, mut wanted)) = self.hosts.settle() else { return Ok(()) };
-        let (unread, mut outcome) = self.unread.among(&self.hosts.missing(&held)).await;
+        let (unread, mut outcome) = self.unread.protected(&self.hosts.missing(&held)).await;
         if !unread.is_empty() {
             keep(&mut wanted, &held, &unread);
             self.hosts.queue().add_after(led.clone(), AGAIN);

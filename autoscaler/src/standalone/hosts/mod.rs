@@ -1,4 +1,4 @@
-//! Ownership of hosts, decided by the rules of [`common::hosts`]. The result is written ([`super::ledger`]) into the
+//! Ownership of hosts, decided by the rules of [`common::hosts`]. The result is written ([`ledger_writer`]) into the
 //! ledger in the system namespace, which activators follow.
 //!
 //! A reconcile follows each event that may change an owner:
@@ -9,13 +9,16 @@
 //! - the leader changes.
 //!
 //! No host moves before namespaces and ledger are listed. Hosts of unknown ZeroScalers do not move until the API server
-//! confirms that these do not exist ([`super::unread`]). Events within a short time are merged into one reconcile.
+//! confirms that these do not exist ([`super::unlisted`]). Events within a short time are merged into one reconcile.
 //!
 //! ZeroScalers whose hosts change are reconciled: their status lists the hosts that they lack, and the reasons.
 
-use super::claims::Claims;
-use super::confinements;
-use super::reasons::{HOST_CONFLICT, HOST_REFUSED};
+pub(crate) mod claims;
+pub(crate) mod ledger_writer;
+mod namespace_hosts;
+
+use crate::standalone::hosts::claims::Claims;
+use crate::standalone::reasons::{HOST_CONFLICT, HOST_REFUSED};
 use common::RevisionKey as Key;
 use common::host::HostPattern;
 use common::hosts::claims::{Confinement, Ledger, Rules};
@@ -110,7 +113,7 @@ impl Hosts {
                 std::future::pending().await
             };
             tokio::select! {
-                () = confinements::follow(&hosts.namespaces, &client, &namespaces) => {}
+                () = namespace_hosts::follow(&hosts.namespaces, &client, &namespaces) => {}
                 () = hosts.ledger.follow(maps, watcher::Config::default().labels(&labelled), trimmed) => {}
                 () = listed => {}
                 () = shutdown.cancelled() => {}
@@ -125,8 +128,8 @@ impl Hosts {
         self.queue.add_after(key, MERGED_WITHIN);
     }
 
-    /// Returns the reason why a ZeroScaler does not have a host that it claims, as a word and a sentence. Returns `None`
-    /// if it has the host, or nothing is known yet.
+    /// Returns the reason why a ZeroScaler does not have a host that it claims, as a word and a sentence. Returns
+    /// `None` if it has the host, or nothing is known yet.
     pub(crate) fn lost(&self, autoscaler: &Key, host: &HostPattern) -> Option<(&'static str, String)> {
         if !self.namespaces.is_synced() {
             return None;
@@ -244,7 +247,7 @@ fn read(map: &ConfigMap) -> Grants {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::standalone::claims::Named;
+    use crate::standalone::hosts::claims::Named;
     use common::hosts::claims::Claim;
 
     fn drain(queue: &WorkQueue<Key>) -> Vec<Key> {

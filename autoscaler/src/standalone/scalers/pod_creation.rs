@@ -23,19 +23,19 @@ const OLD: Duration = Duration::from_secs(1000);
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Targets that lack their pods.
-pub(super) struct Creations {
+pub(super) struct CreationFailures {
     client: Client,
-    lacking: DashMap<Key, Lacking>,
+    lacking: DashMap<Key, MissingPods>,
 }
 
 /// State of a target that lacks its pods.
-struct Lacking {
+struct MissingPods {
     since: Timestamp,
     next: Timestamp,
     cause: Option<Cause>,
 }
 
-impl Creations {
+impl CreationFailures {
     pub(super) fn new(client: Client) -> Self {
         Self { client, lacking: DashMap::new() }
     }
@@ -45,7 +45,7 @@ impl Creations {
     ///
     /// Cancel safe: a cancelled read is repeated with the next call.
     pub(super) async fn look(&self, key: &Key, uid: &str, now: Timestamp) -> Duration {
-        let fresh = || Lacking { since: now, next: now + AGAIN, cause: None };
+        let fresh = || MissingPods { since: now, next: now + AGAIN, cause: None };
         let (since, next) = {
             let lacking = self.lacking.entry(key.clone()).or_insert_with(fresh);
             (lacking.since, lacking.next)

@@ -27,7 +27,7 @@ pub(crate) const OWNER_KINDS: [&str; 2] = ["ServerlessService", "ZeroScaler"];
 
 /// Relation of a public Service to one ZeroScaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ServiceOwnership {
     /// The Service does not exist, and we may create it.
     Absent,
     /// We created the Service.
@@ -52,32 +52,32 @@ pub(crate) struct Claimant<'a> {
 }
 
 /// Returns the relation of `service` to the claimant.
-pub(crate) fn standing(service: Option<&Service>, claimant: Claimant<'_>) -> Standing {
-    let Some(service) = service else { return Standing::Absent };
+pub(crate) fn ownership(service: Option<&Service>, claimant: Claimant<'_>) -> ServiceOwnership {
+    let Some(service) = service else { return ServiceOwnership::Absent };
     let name = service.metadata.name.as_deref().unwrap_or_default();
     let controller = service.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     if let Some(owner) = controller {
         return if owner.uid == claimant.uid {
-            Standing::Ours
+            ServiceOwnership::Ours
         } else if OWNER_KINDS.contains(&owner.kind.as_str()) && owner.name == claimant.name {
-            Standing::Outgoing
+            ServiceOwnership::Outgoing
         } else {
-            Standing::Foreign(format!("Service {name:?} is controlled by {} {:?}", owner.kind, owner.name))
+            ServiceOwnership::Foreign(format!("Service {name:?} is controlled by {} {:?}", owner.kind, owner.name))
         };
     }
     match annotation(service, ADOPTED_BY) {
-        Some(uid) if uid == claimant.uid => return Standing::Adopted,
-        Some(_) => return Standing::Foreign(format!("Service {name:?} is adopted by another object")),
+        Some(uid) if uid == claimant.uid => return ServiceOwnership::Adopted,
+        Some(_) => return ServiceOwnership::Foreign(format!("Service {name:?} is adopted by another object")),
         None => {}
     }
     if let Some(why) = unfit(service) {
-        return Standing::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
+        return ServiceOwnership::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
     }
     if !needs_adoption(service) {
         let why = "it has no selector, so its endpoints are somebody else's";
-        return Standing::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
+        return ServiceOwnership::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
     }
-    Standing::Adoptable
+    ServiceOwnership::Adoptable
 }
 
 /// Reports whether the ZeroScaler with this uid has borrowed a Service and must give it back.
@@ -171,7 +171,7 @@ mod tests {
             let original = service(value);
             let adopted = adopt(&original, "zs");
             assert_eq!(adopted.spec.as_ref().and_then(|s| s.selector.clone()), None);
-            assert_eq!(standing(Some(&adopted), ME), Standing::Adopted);
+            assert_eq!(ownership(Some(&adopted), ME), ServiceOwnership::Adopted);
             assert!(!needs_adoption(&adopted));
             assert_eq!(adopt(&adopted, "zs"), adopted, "borrowing twice changes nothing");
             let bytes = |s: &Service| serde_json::to_string(s).expect("serialisable");
@@ -208,14 +208,14 @@ mod tests {
             }]);
             service(value)
         };
-        let foreign = |service: &Service, claimant: Claimant<'_>, word: &str| match standing(Some(service), claimant) {
-            Standing::Foreign(why) => assert!(why.contains(word), "{why}"),
+        let foreign = |service: &Service, claimant: Claimant<'_>, word: &str| match ownership(Some(service), claimant) {
+            ServiceOwnership::Foreign(why) => assert!(why.contains(word), "{why}"),
             other => panic!("{word}: {other:?}"),
         };
-        assert_eq!(standing(None, ME), Standing::Absent);
-        assert_eq!(standing(Some(&service(plain())), ME), Standing::Adoptable);
-        assert_eq!(standing(Some(&owned("hello", "zs")), ME), Standing::Ours);
-        assert_eq!(standing(Some(&owned("hello", "zs-of-old")), ME), Standing::Outgoing);
+        assert_eq!(ownership(None, ME), ServiceOwnership::Absent);
+        assert_eq!(ownership(Some(&service(plain())), ME), ServiceOwnership::Adoptable);
+        assert_eq!(ownership(Some(&owned("hello", "zs")), ME), ServiceOwnership::Ours);
+        assert_eq!(ownership(Some(&owned("hello", "zs-of-old")), ME), ServiceOwnership::Outgoing);
         foreign(&owned("other", "zs-of-other"), ME, "controlled by ZeroScaler \"other\"");
         foreign(&adopt(&service(plain()), "someone"), ME, "another object");
         foreign(&edit("/spec/clusterIP", json!("None")), ME, "headless");

@@ -5,9 +5,9 @@
 //! packed in memory, since it is needed only then. It is also in the status, which users cannot write, so a later
 //! process can read it there.
 
-use super::hpa::Hpa;
-use super::scalers::{Scalers, translation};
-use super::schedules;
+use crate::standalone::admission::hpa::Hpa;
+use crate::standalone::admission::schedules;
+use crate::standalone::scalers::{Scalers, translation};
 use autoscaler_core::engine::Plan;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
@@ -47,7 +47,7 @@ impl Validation {
     /// # Errors
     /// Returns the violations of the newest version if no valid version is known.
     pub(crate) fn accepted(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
-        let kept = self.scalers.kept(key).filter(|kept| kept.metadata.uid == original.metadata.uid);
+        let kept = self.scalers.former_version(key).filter(|kept| kept.metadata.uid == original.metadata.uid);
         if let Some((original, plan)) = kept.and_then(|kept| self.plan(&kept).ok().map(|plan| (kept, plan))) {
             return Ok(Accepted { plan, original }); // The status reports the fault of the newest version.
         }
@@ -58,13 +58,13 @@ impl Validation {
     ///
     /// # Errors
     /// Returns the violated rules.
-    pub(super) fn newest(&self, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
+    pub(crate) fn newest(&self, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
         let ((), plan) = all_errors(check(original, &self.config.borrow()), self.plan(original))?;
         Ok(Accepted { plan, original: original.clone() })
     }
 
     /// Returns the version that was served last, if it is known.
-    pub(super) fn former(&self, key: &Key, original: &ZeroScaler) -> Option<Accepted> {
+    pub(crate) fn former(&self, key: &Key, original: &ZeroScaler) -> Option<Accepted> {
         let former = self.served.get(key).filter(|former| former.metadata.uid == original.metadata.uid);
         let former = former.or_else(|| self.written(original))?;
         let plan = self.plan(&former).ok()?;
@@ -75,19 +75,19 @@ impl Validation {
     /// and violate limits of the present configuration. This does not keep it from waking, whichever process leads.
     fn written(&self, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
         let former = original.status.as_ref()?.in_force.as_ref()?.version_of(original)?;
-        let is_good = done_without(former.validate()).is_ok() && schedules::check(&former.spec).is_ok();
+        let is_good = ignore_fallback_port(former.validate()).is_ok() && schedules::check(&former.spec).is_ok();
         is_good.then(|| Arc::new(former))
     }
 
     /// Returns the version in force, if this process knows it.
-    pub(super) fn in_force(&self, key: &Key, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
-        let known = self.scalers.kept(key).or_else(|| self.served.get(key));
+    pub(crate) fn in_force(&self, key: &Key, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
+        let known = self.scalers.former_version(key).or_else(|| self.served.get(key));
         known.filter(|known| known.metadata.uid == original.metadata.uid)
     }
 
     /// Records that the newest version is served.
-    pub(super) fn serves(&self, key: &Key, original: &Arc<ZeroScaler>) {
-        self.scalers.keep(key, None);
+    pub(crate) fn record_served(&self, key: &Key, original: &Arc<ZeroScaler>) {
+        self.scalers.set_former_version(key, None);
         if self.served.version(key) != Some(version_of(&**original)) {
             // By the time this version is needed, its status belongs to another version.
             let version_alone = ZeroScaler { status: None, ..ZeroScaler::clone(original) };
@@ -105,20 +105,20 @@ impl Validation {
     /// Forgets a ZeroScaler.
     pub(crate) fn forget(&self, key: &Key) {
         self.served.apply(key, "", None);
-        self.scalers.keep(key, None);
+        self.scalers.set_former_version(key, None);
     }
 }
 
 /// Checks the rules that concern the object alone.
 fn check(object: &ZeroScaler, config: &AutoscalerConfig) -> Result<(), FieldErrors> {
-    done_without(object.validate_in(config))?;
+    ignore_fallback_port(object.validate_in(config))?;
     request_time(object)?;
     schedules::check(&object.spec)
 }
 
 /// Ignores violations in the port of a fallback alone: the fallback is left out, and its condition says so. The
 /// definition rejects such a port, so only objects stored before that rule have one, and they must still wake.
-fn done_without(checked: Result<(), FieldErrors>) -> Result<(), FieldErrors> {
+fn ignore_fallback_port(checked: Result<(), FieldErrors>) -> Result<(), FieldErrors> {
     checked.or_else(|errors| errors.without("spec.wake.fallback.port").into_result())
 }
 

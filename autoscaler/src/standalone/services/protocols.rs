@@ -12,7 +12,7 @@
 //! activator recognizes TLS by its first bytes.
 
 use crate::cluster::facts::Target;
-use crate::standalone::service_ports::TcpPort;
+use crate::standalone::services::service_ports::TcpPort;
 use common::backend::Protocol;
 use k8s_openapi::api::core::v1::{Container, ContainerPort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;

@@ -11,10 +11,10 @@
 //! A Service that another ZeroScaler serves, or that has another ZeroScaler's name, belongs to that ZeroScaler. It is
 //! direct, and reported as a conflict if it would be served otherwise.
 
-use super::multi_map::MultiMap;
-use super::serverless::adopt::{Claimant, Standing, noted_selector, standing, unfit};
-use super::service_ports::{is_tcp, leads_alike, ports_of, target_of};
 use crate::cluster::facts::{Labels, Target};
+use crate::standalone::multi_map::MultiMap;
+use crate::standalone::services::service_ports::{is_tcp, leads_alike, ports_of, target_of};
+use crate::standalone::traffic::adopt::{Claimant, ServiceOwnership, noted_selector, ownership, unfit};
 use common::RevisionKey as Key;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::{ServiceChoice, ServicePath, ServiceStatus};
@@ -39,7 +39,7 @@ pub(crate) struct Choice {
 
 impl Choice {
     /// Returns the choice in the status of an object, or else the Service that its spec names.
-    pub(crate) fn told(object: &ZeroScaler) -> Self {
+    pub(crate) fn from_status(object: &ZeroScaler) -> Self {
         let told = object.status.iter().flat_map(|status| status.services.iter().cloned());
         let (served, direct): (Vec<_>, Vec<_>) = told.partition(|told| told.path == ServicePath::Served);
         let asked = |name: &str| ServiceChoice { name: name.to_owned(), create: false };
@@ -104,9 +104,9 @@ impl Inputs<'_> {
     /// Returns the reason why a Service that should be served cannot be, or `None` if it can be.
     fn why_not(&self, name: &str, service: Option<&Arc<Service>>, create: bool) -> Option<String> {
         let other = (self.original.spec.services.is_empty()).then(|| (self.other)(name)).flatten();
-        match standing(service.map(|service| &**service), self.claimant) {
-            Standing::Foreign(why) => Some(why),
-            Standing::Absent if !create => Some(format!("Service {name:?} does not exist")),
+        match ownership(service.map(|service| &**service), self.claimant) {
+            ServiceOwnership::Foreign(why) => Some(why),
+            ServiceOwnership::Absent if !create => Some(format!("Service {name:?} does not exist")),
             _ => other.map(|other| format!("Service {name:?} is that of ZeroScaler {other:?}")),
         }
     }

@@ -8,13 +8,14 @@
 //! A query lists the metadata of one namespace, or of one name if only one ZeroScaler is missing. It is sent when
 //! something is about to be taken away, once for each ZeroScaler that has ended, since nothing remains to take away
 //! after that. A namespace stays unchanged for [`AGAIN`], and is then queried again, in three cases: it may not be
-//! read, it gives no response within [`ANSWERED_WITHIN`], or it has the ZeroScaler. Changes for other namespaces wait
+//! read, it gives no response within [`QUERY_TIMEOUT`], or it has the ZeroScaler. Changes for other namespaces wait
 //! for the responses, so all queries are sent at once.
 //!
 //! # Edge cases
 //!
 //! - A namespace that is not watched is not queried, because this process does not serve its ZeroScalers. Their port
-//!   numbers stay allocated as long as EndpointSlices of the namespace name them ([`Unread::still_led`]).
+//!   numbers stay allocated as long as EndpointSlices of the namespace name them
+//!   ([`UnlistedNamespaces::with_active_slices`]).
 //! - A namespace that was deleted together with its Role looks like a namespace without permissions. Whatever its
 //!   ZeroScalers had stays theirs until the namespace is removed from `ZEROSCALE_NAMESPACES`.
 
@@ -36,21 +37,21 @@ use tokio::time::{Instant, timeout};
 /// Interval between two queries about a namespace in which nothing may be taken away.
 pub(crate) const AGAIN: Duration = Duration::from_secs(60);
 /// Maximum wait for a response.
-pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Waits for the response to a query that delays other work, within [`ANSWERED_WITHIN`].
-pub(super) async fn answered<T>(
+/// Waits for the response to a query that delays other work, within [`QUERY_TIMEOUT`].
+pub(super) async fn with_timeout<T>(
     doing: String,
     question: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, WriteError> {
-    match timeout(ANSWERED_WITHIN, question).await {
+    match timeout(QUERY_TIMEOUT, question).await {
         Ok(answer) => answer.map_err(WriteError::api(doing)),
-        Err(_) => Err(WriteError::NoAnswer { doing, within: ANSWERED_WITHIN }),
+        Err(_) => Err(WriteError::NoAnswer { doing, within: QUERY_TIMEOUT }),
     }
 }
 
 /// Queries the API server, and remembers for a while the namespaces in which nothing may be taken away.
-pub(crate) struct Unread {
+pub(crate) struct UnlistedNamespaces {
     client: Client,
     /// Watched namespaces.
     namespaces: Namespaces,
@@ -58,7 +59,7 @@ pub(crate) struct Unread {
     until: Mutex<HashMap<String, Instant>>,
 }
 
-impl Unread {
+impl UnlistedNamespaces {
     /// Builds a value without earlier queries.
     pub(crate) fn new(client: Client, namespaces: Namespaces) -> Self {
         Self { client, namespaces, until: Mutex::default() }
@@ -66,7 +67,7 @@ impl Unread {
 
     /// Returns the namespaces of `missing` in which nothing may be taken away. `missing` holds unknown ZeroScalers and
     /// their uids. If a query fails, its namespace is in the result and the error is returned beside it.
-    pub(super) async fn among(&self, missing: &BTreeMap<Key, String>) -> (BTreeSet<String>, Result<(), Error>) {
+    pub(super) async fn protected(&self, missing: &BTreeMap<Key, String>) -> (BTreeSet<String>, Result<(), Error>) {
         let mut by_namespace: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
         let is_watched = |key: &Key| self.namespaces.listed().is_some_and(|names| names.contains(key.namespace()));
         for (key, uid) in missing.iter().filter(|(key, _)| is_watched(key)) {
@@ -80,7 +81,10 @@ impl Unread {
 
     /// Returns the unwatched namespaces of `missing` in which EndpointSlices still lead to activators, or whose query
     /// fails. A namespace that may not be read counts as deleted.
-    pub(super) async fn still_led(&self, missing: &BTreeMap<Key, String>) -> (BTreeSet<String>, Result<(), Error>) {
+    pub(super) async fn with_active_slices(
+        &self,
+        missing: &BTreeMap<Key, String>,
+    ) -> (BTreeSet<String>, Result<(), Error>) {
         let is_unwatched = |namespace: &&str| self.namespaces.listed().is_some_and(|names| !names.contains(*namespace));
         let namespaces: BTreeSet<&str> = missing.keys().map(Key::namespace).filter(is_unwatched).collect();
         let answers =
@@ -92,7 +96,7 @@ impl Unread {
         let ours = ListParams::default().labels(&format!("{LEADS_TO}={LEADS_TO_ACTIVATORS}")).limit(1);
         let slices = Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
         let doing = format!("failed to list EndpointSlices of {namespace}");
-        match answered(doing, slices.list_metadata(&ours)).await {
+        match with_timeout(doing, slices.list_metadata(&ours)).await {
             Ok(list) => Ok(!list.items.is_empty()),
             Err(WriteError::Api { source, .. }) if code(&source) == Some(403) => Ok(false),
             Err(error) => Err(error),
@@ -126,7 +130,7 @@ impl Unread {
         };
         let scalers = Api::<ZeroScaler>::namespaced(self.client.clone(), namespace);
         let doing = format!("failed to list ZeroScalers of {namespace}");
-        match answered(doing, scalers.list_metadata(&params)).await {
+        match with_timeout(doing, scalers.list_metadata(&params)).await {
             Ok(list) => Ok(list.items.iter().any(|found| {
                 let (name, uid) = (found.metadata.name.as_deref(), found.metadata.uid.as_deref());
                 name.and_then(|name| missing.get(name)).is_some_and(|missing| uid == Some(*missing))
@@ -164,7 +168,7 @@ mod tests {
     #[tokio::test]
     async fn slices_of_a_dropped_namespace_are_asked_for() {
         let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
-        let unread = Unread::new(Client::new(service, "default"), Namespaces::only(["shop"]));
+        let unread = UnlistedNamespaces::new(Client::new(service, "default"), Namespaces::only(["shop"]));
         let missing =
             ["ended", "forbidden", "led", "shop"].map(|namespace| (Key::new(namespace, "web"), "u".to_owned()));
         let missing = BTreeMap::from(missing);
@@ -183,7 +187,7 @@ mod tests {
             }
         };
         let (led, outcome) = tokio::select! {
-            answer = unread.still_led(&missing) => answer,
+            answer = unread.with_active_slices(&missing) => answer,
             () = answering => unreachable!("it answers for ever"),
         };
         assert_eq!((led, outcome.is_ok()), (BTreeSet::from(["led".to_owned()]), true));
@@ -194,7 +198,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_is_not_answered_for_keeps_the_others_waiting_for_seconds() {
         let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
-        let unread = Unread::new(Client::new(service, "default"), Namespaces::only(["mute", "shop", "silent"]));
+        let unread =
+            UnlistedNamespaces::new(Client::new(service, "default"), Namespaces::only(["mute", "shop", "silent"]));
         let missing = ["mute", "shop", "silent"].map(|namespace| (Key::new(namespace, "web"), "u".to_owned()));
         let missing = BTreeMap::from(missing);
         let list =
@@ -214,9 +219,9 @@ mod tests {
             }
         };
         let looks = async {
-            for expected in [ANSWERED_WITHIN, Duration::ZERO] {
+            for expected in [QUERY_TIMEOUT, Duration::ZERO] {
                 let begun = Instant::now();
-                let (left, outcome) = unread.among(&missing).await;
+                let (left, outcome) = unread.protected(&missing).await;
                 assert_eq!(begun.elapsed().as_secs(), expected.as_secs());
                 assert_eq!(left, BTreeSet::from(["mute", "silent"].map(str::to_owned)));
                 assert_eq!(outcome.is_err(), !expected.is_zero(), "{outcome:?}");

@@ -11,13 +11,13 @@
 //! that pod has an address. The controller of Kubernetes takes over again when no foreign pod is left and the target
 //! sleeps, since no request is in flight then.
 
-use super::super::service_ports::{number_of, target_of};
 use super::services::Common;
 use super::slices::{self, ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY};
 use super::{Controller, Pass};
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Labels, Target};
 use crate::scale::PodAddress;
+use crate::standalone::services::service_ports::{number_of, target_of};
 use common::RevisionKey as Key;
 use common::names;
 use common::pod_names::PodNames;
@@ -47,7 +47,7 @@ impl Pass<'_> {
 
     /// Returns the pod names that activators accept as the target's if the controller of Kubernetes writes the slices.
     fn pod_names(&self) -> PodNames {
-        let target = &self.path.wish.target;
+        let target = &self.path.request.target;
         let said = |text: &Option<String>| text.clone().unwrap_or_default();
         PodNames::of(&said(&target.api_version), &said(&target.kind), said(&target.name).into())
     }

@@ -3,23 +3,19 @@
 //! 1. Scale decisions stop. The replicas become max(1, min-scale, replicas at adoption).
 //! 2. The activators stay in the path until a pod is ready, so they hold requests as before. This wait is bounded by
 //!    [`READY_WAIT_MAX`], because pods that never become ready must not block the deletion of an object.
-//! 3. The path leads to the pods, and an adopted Service gets its selector back. [`super::serverless`] does both, and
+//! 3. The path leads to the pods, and an adopted Service gets its selector back. [`super::traffic`] does both, and
 //!    the return waits for them. The wait for the path is bounded by [`RETURN_WAIT_MAX`]. The wait for the selector is
 //!    unbounded, because nothing would restore the selector after the end of the ZeroScaler. Our slices stay until
 //!    those of Kubernetes are there. A ZeroScaler that is being deleted stays until clients with connections to
-//!    activators have reconnected ([`super::handover`]).
+//!    activators have reconnected ([`handover`]).
 //! 4. The path is forgotten. If the ZeroScaler is deleted, Kubernetes deletes the objects made for it; if it stays, we
 //!    delete them.
 //! 5. The finalizer of the ZeroScaler is removed.
 //!
 //! Each step is visible in the cluster's state, so another process can continue after a crash.
 
-use super::cluster::Cluster;
-use super::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
-use super::handover::COME_ANEW;
-use super::paths::{Followed, Wish};
-use super::scalers::{COMPONENT, translation};
-use super::serverless::adopt::is_borrowed_by;
+pub(crate) mod handover;
+
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
@@ -29,6 +25,12 @@ use crate::engine::parts::Parts;
 use crate::engine::scaler::{Change, Scaled, Scaler};
 use crate::engine::workload::Path;
 use crate::scale::Pods;
+use crate::standalone::cluster::Cluster;
+use crate::standalone::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
+use crate::standalone::release::handover::RECONNECT_TIME;
+use crate::standalone::scalers::{COMPONENT, translation};
+use crate::standalone::traffic::adopt::is_borrowed_by;
+use crate::standalone::traffic::paths::{PathProgress, PathRequest};
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
@@ -53,7 +55,7 @@ const RETURN_WAIT_MAX: Duration = Duration::from_secs(90);
 const BORROWED_LOOK: Duration = Duration::from_secs(10);
 
 /// Returns targets and Services to their owners.
-pub(crate) struct Retirement {
+pub(crate) struct TargetRelease {
     stores: Arc<Stores>,
     cluster: Arc<Cluster>,
     pods: Arc<dyn Pods>,
@@ -69,7 +71,7 @@ pub(crate) struct Retirement {
     handed_over: DashMap<Key, Instant>,
 }
 
-impl Retirement {
+impl TargetRelease {
     pub(super) fn new(parts: &Parts, cluster: Arc<Cluster>, finalizers: Finalizers) -> Self {
         Self {
             stores: parts.stores.clone(),
@@ -97,13 +99,16 @@ impl Retirement {
         if self.cluster.path(object).is_none() && has_finalizer(object) {
             // A former process owned the path.
             let path = Path { mode: PathMode::Proxy, activators: 0 };
-            self.cluster.ask_path(object, Wish { path, target: target.clone() });
+            self.cluster.request_path(object, PathRequest { path, target: target.clone() });
         }
         if let Some(path) = self.cluster.path(object) {
             if restored && self.pods.counts(key).ready == 0 && !self.is_over(key, since, READY_WAIT_MAX) {
                 return Ok(());
             }
-            self.cluster.ask_path(object, Wish { path: Path { mode: PathMode::Serve, ..path.wish.path }, target });
+            self.cluster.request_path(
+                object,
+                PathRequest { path: Path { mode: PathMode::Serve, ..path.request.path }, target },
+            );
             let uid = object.uid().unwrap_or_default();
             if self.cluster.borrowed_by(key.namespace(), &uid).iter().any(|service| is_borrowed_by(service, &uid)) {
                 self.queue.add_after(key.clone(), BORROWED_LOOK);
@@ -113,19 +118,22 @@ impl Retirement {
                 return Ok(());
             }
             let services = self.services_of(key, &path);
-            if let Some(left) = services.iter().filter_map(|service| self.cluster.stays_for(service, key)).max() {
+            if let Some(left) =
+                services.iter().filter_map(|service| self.cluster.remaining_slice_time(service, key)).max()
+            {
                 self.queue.add_after(key.clone(), left);
                 return Ok(());
             }
-            let strands = || services.iter().any(|service| self.cluster.strands(service, key));
-            if object.metadata.deletion_timestamp.is_some() && strands() {
+            let may_hold_connections =
+                || services.iter().any(|service| self.cluster.may_hold_connections(service, key));
+            if object.metadata.deletion_timestamp.is_some() && may_hold_connections() {
                 let since = *self.handed_over.entry(key.clone()).or_insert_with(Instant::now);
-                if !self.is_over(key, since, COME_ANEW) {
+                if !self.is_over(key, since, RECONNECT_TIME) {
                     return Ok(());
                 }
             }
         }
-        self.let_go(key, object).await
+        self.finish(key, object).await
     }
 
     /// Runs steps 4 and 5, after which nothing of ours remains. These steps suffice if the Service turned out to belong
@@ -133,7 +141,7 @@ impl Retirement {
     ///
     /// # Errors
     /// Returns errors of the API server.
-    pub(super) async fn let_go(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
+    pub(super) async fn finish(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
         self.cluster.forget_path(key);
         if object.metadata.deletion_timestamp.is_none() {
             self.clear_away(key, object).await?; // Kubernetes does not delete them, because their owner stays.
@@ -168,14 +176,14 @@ impl Retirement {
     }
 
     /// Cancels a return that may have begun: a later return gets the full time again.
-    pub(super) fn call_off(&self, key: &Key) {
+    pub(super) fn cancel(&self, key: &Key) {
         self.began.remove(key);
         self.handed_over.remove(key);
     }
 
     /// Forgets a ZeroScaler.
     pub(super) fn forget(&self, key: &Key) {
-        self.call_off(key);
+        self.cancel(key);
         self.cluster.handovers.forget(key);
     }
 
@@ -190,7 +198,7 @@ impl Retirement {
 
     /// Returns the version in force, which may be an older one, and the target that was adopted.
     fn in_force(&self, key: &Key, object: &Arc<ZeroScaler>) -> (Arc<ZeroScaler>, ObjectReference) {
-        let in_force = self.cluster.scalers.kept(key).unwrap_or_else(|| object.clone());
+        let in_force = self.cluster.scalers.former_version(key).unwrap_or_else(|| object.clone());
         let target = adopted_target(object.annotations()).unwrap_or_else(|| translation::target(&in_force));
         (in_force, target)
     }
@@ -230,7 +238,7 @@ impl Retirement {
     }
 
     /// Returns the Services that clients call.
-    fn services_of(&self, key: &Key, path: &Followed) -> Vec<Key> {
+    fn services_of(&self, key: &Key, path: &PathProgress) -> Vec<Key> {
         let mut services = self.cluster.public_services(key);
         if !path.service.is_empty() && services.iter().all(|service| service.name() != path.service) {
             services.push(Key::new(key.namespace(), path.service.as_str()));
@@ -249,9 +257,9 @@ fn controlled_by(owner: Option<&OwnerReference>, object: &ZeroScaler) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finalizer::ADOPTED_REPLICAS;
     use super::*;
     use crate::cluster::facts::Selector;
+    use crate::standalone::finalizer::ADOPTED_REPLICAS;
 
     #[test]
     fn a_target_gets_back_what_it_had_and_at_least_one_pod() {

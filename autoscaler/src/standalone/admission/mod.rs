@@ -6,23 +6,11 @@
 //! A Service may lose a port that the version in force names. A workload that was already adopted is then still served
 //! and scaled, at the ports that exist: it may be asleep, and nothing else could wake it.
 
-use super::adoption::Adoption;
-use super::cluster::{Cluster, held};
-use super::finalizer::{adopted_replicas, adopted_target, has_finalizer};
-use super::hpa::Hpa;
-use super::path_proof::PathByPort;
-use super::reasons::{
-    HORIZONTAL_CONFLICT, HOST_CONFLICT, INVALID, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_CHANGES,
-    TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
-};
-use super::scalers::findings::{Finding, Findings};
-use super::scalers::translation;
-use super::schedules;
-use super::serverless::adopt::{self, Claimant, Standing, standing};
-use super::serverless::numbered::ServedPort;
-use super::serverless::{backend, services};
-use super::service_ports::{ports_of, tcp_ports};
-use super::validation::{Accepted, Validation};
+mod adoption;
+pub(crate) mod hpa;
+pub(crate) mod schedules;
+pub(crate) mod validation;
+
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Selector, Target};
@@ -31,6 +19,22 @@ use crate::engine::parameters::Parameters;
 use crate::engine::parts::ReconcilerConfigs;
 use crate::engine::workload::{Afterwards, NotReady, PathState, Probed, Requested, Workload};
 use crate::scale::{Initial, PodSet, SubjectLabels};
+use crate::standalone::admission::adoption::Adoption;
+use crate::standalone::admission::hpa::Hpa;
+use crate::standalone::admission::validation::{Accepted, Validation};
+use crate::standalone::cluster::{Cluster, held};
+use crate::standalone::finalizer::{adopted_replicas, adopted_target, has_finalizer};
+use crate::standalone::reasons::{
+    HORIZONTAL_CONFLICT, HOST_CONFLICT, INVALID, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_CHANGES,
+    TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
+};
+use crate::standalone::scalers::findings::{Finding, Findings};
+use crate::standalone::scalers::translation;
+use crate::standalone::services::service_ports::{ports_of, tcp_ports};
+use crate::standalone::traffic::adopt::{self, Claimant, ServiceOwnership, ownership};
+use crate::standalone::traffic::path_proof::PathByPort;
+use crate::standalone::traffic::slice_plan::ServedPort;
+use crate::standalone::traffic::{backend, services};
 use autoscaler_core::history::Obstacle;
 use autoscaler_core::orders::Wanted;
 use common::RevisionKey as Key;
@@ -65,11 +69,11 @@ pub(super) struct Admission {
 }
 
 /// ZeroScaler that may be acted upon.
-pub(super) type Admitted = (Workload, Notes);
+pub(super) type Admitted = (Workload, AdmissionNotes);
 
 /// Items to report about a ZeroScaler that is acted upon.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
+pub(super) struct AdmissionNotes {
     /// Fault that does not keep it from being served: usually a fault of the newest version, while a former one is in
     /// force.
     pub(super) broken: Option<NotReady>,
@@ -82,21 +86,21 @@ pub(super) struct Notes {
 }
 
 /// Reason why a ZeroScaler is not acted upon.
-pub(super) enum Stop {
+pub(super) enum Rejection {
     /// The ZeroScaler is refused.
     Refused(NotReady, Afterwards),
     /// The check failed, mostly because something is not known yet.
     Failed(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for Rejection {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
 /// Target of a version, which may be scaled.
-struct Taken {
+struct AdmittedTarget {
     reference: ObjectReference,
     key: TargetKey,
     target: Arc<Target>,
@@ -106,7 +110,7 @@ struct Taken {
 }
 
 /// Services of a version, which may be served.
-struct Served {
+struct AdmittedServices {
     /// Name of the first Service in precedence.
     name: String,
     /// Set if the first Service exists.
@@ -120,42 +124,42 @@ impl Admission {
     ///
     /// # Errors
     /// Returns a refusal, or an error if something is not known yet.
-    pub(super) fn read(&self, key: &Key, object: &Arc<ZeroScaler>, findings: &Findings) -> Result<Admitted, Stop> {
+    pub(super) fn read(&self, key: &Key, object: &Arc<ZeroScaler>, findings: &Findings) -> Result<Admitted, Rejection> {
         let newest = self.validation.newest(object);
         let looked = match &newest {
-            Ok(newest) => self.look(key, object, findings, newest, None),
+            Ok(newest) => self.check_version(key, object, findings, newest, None),
             Err(errors) => Err(invalid(errors.to_string())),
         };
         let (refused, afterwards) = match looked {
             Ok(admitted) => {
                 self.check_moves(key, object, &admitted.0.target_key)?;
-                self.validation.serves(key, object);
+                self.validation.record_served(key, object);
                 return Ok(admitted);
             }
-            Err(Stop::Refused(refused, afterwards)) => (refused, afterwards),
+            Err(Rejection::Refused(refused, afterwards)) => (refused, afterwards),
             Err(failed) => return Err(failed),
         };
         // If it is unknown which version was in force, it may have been the newest.
         if let Some(former) = self.validation.former(key, object).or(newest.ok()) {
-            match self.look(key, object, findings, &former, Some(refused.clone())) {
+            match self.check_version(key, object, findings, &former, Some(refused.clone())) {
                 Ok(admitted) => {
-                    self.cluster.scalers.keep(key, Some(former.original));
+                    self.cluster.scalers.set_former_version(key, Some(former.original));
                     return Ok(admitted);
                 }
-                Err(Stop::Refused(..)) => {}
+                Err(Rejection::Refused(..)) => {}
                 Err(failed) => return Err(failed),
             }
         }
         if afterwards == Afterwards::GiveBack {
             let former = self.validation.former(key, object).map(|former| former.original);
-            self.cluster.scalers.leave(key, former.unwrap_or_else(|| object.clone()));
+            self.cluster.scalers.start_release(key, former.unwrap_or_else(|| object.clone()));
         }
-        Err(Stop::Refused(refused, afterwards))
+        Err(Rejection::Refused(refused, afterwards))
     }
 
     /// Stops if a target other than the requested one was adopted. The version in force gives that target back first,
     /// as if the object were deleted.
-    fn check_moves(&self, key: &Key, object: &Arc<ZeroScaler>, to: &TargetKey) -> Result<(), Stop> {
+    fn check_moves(&self, key: &Key, object: &Arc<ZeroScaler>, to: &TargetKey) -> Result<(), Rejection> {
         let held = held(object).filter(|held| held != to);
         let Some((held, reference)) = held.zip(adopted_target(object.annotations())) else { return Ok(()) };
         let names = |version: &Arc<ZeroScaler>| translation::target(version) == reference;
@@ -166,7 +170,7 @@ impl Admission {
             version.spec.target = translation::named(&reference);
             Arc::new(version)
         });
-        self.cluster.scalers.leave(key, former);
+        self.cluster.scalers.start_release(key, former);
         let message = format!(
             "{SCALER_ROOT}: {} {:?} is given back, then {} {:?} is taken over",
             held.resource,
@@ -175,20 +179,20 @@ impl Admission {
             to.object.name()
         );
         let not_ready = NotReady { reason: TARGET_CHANGES, message, obstacle: Obstacle::TargetChanges };
-        Err(Stop::Refused(not_ready, Afterwards::GiveBack))
+        Err(Rejection::Refused(not_ready, Afterwards::GiveBack))
     }
 
     /// Checks one version. `broken` is the fault of the newest version if this older one is in force; a port that its
     /// Service has lost is then no obstacle. Pause and request always come from the newest version, since they depend
     /// on nothing else in it.
-    fn look(
+    fn check_version(
         &self,
         key: &Key,
         newest: &Arc<ZeroScaler>,
         findings: &Findings,
         accepted: &Accepted,
         broken: Option<NotReady>,
-    ) -> Result<Admitted, Stop> {
+    ) -> Result<Admitted, Rejection> {
         let taken = self.target(key, newest, &accepted.original)?;
         let served = self.services(key, newest, &accepted.original, &taken, broken.is_some())?;
         let original = &accepted.original;
@@ -210,14 +214,14 @@ impl Admission {
             request: requested(newest.spec.request.as_ref(), findings, now),
             parameters: self.parameters(key, newest, original, &taken.target, findings),
             path: path.map(|path| PathState {
-                mode: path.wish.path.mode,
+                mode: path.request.path.mode,
                 proxy_for: path.in_path_since.map(|since| now.saturating_since(since)).unwrap_or_default(),
             }),
             target_key: taken.key,
             target: taken.target,
             pods: taken.pods,
         };
-        let notes = Notes {
+        let notes = AdmissionNotes {
             broken: broken.or(taken.contender),
             lost_hosts: self.lost_hosts(key, original),
             ignored: self.hpa.ignored(original),
@@ -227,7 +231,7 @@ impl Admission {
     }
 
     /// Checks the target of a version.
-    fn target(&self, key: &Key, newest: &ZeroScaler, original: &ZeroScaler) -> Result<Taken, Stop> {
+    fn target(&self, key: &Key, newest: &ZeroScaler, original: &ZeroScaler) -> Result<AdmittedTarget, Rejection> {
         let reference = translation::target(original);
         let target_key =
             TargetKey::of(key.namespace(), &reference).map_err(TargetError::of_scaler).map_err(Error::from)?;
@@ -243,7 +247,7 @@ impl Admission {
         let contender = self.cluster.horizontals.of(&target_key);
         let contender = contender.map(|contender| contested(&contender, &target_key));
         if let Some(contested) = contender.clone().filter(|_| !has_finalizer(newest)) {
-            return Err(Stop::Refused(contested, Afterwards::Stay));
+            return Err(Rejection::Refused(contested, Afterwards::Stay));
         }
         let (resource, name) = (&target_key.resource, target_key.object.name());
         if let Some(owner) = self.owner_before(key, &target_key) {
@@ -266,7 +270,7 @@ impl Admission {
                         scaled";
             return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
         }
-        Ok(Taken { reference, key: target_key, target, pods, contender })
+        Ok(AdmittedTarget { reference, key: target_key, target, pods, contender })
     }
 
     /// Checks the Services of a version. `is_former`: the newest version is not in force.
@@ -275,9 +279,9 @@ impl Admission {
         key: &Key,
         newest: &ZeroScaler,
         original: &Arc<ZeroScaler>,
-        taken: &Taken,
+        taken: &AdmittedTarget,
         is_former: bool,
-    ) -> Result<Served, Stop> {
+    ) -> Result<AdmittedServices, Rejection> {
         let target = &taken.target;
         let claimant = Claimant { name: key.name(), uid: newest.metadata.uid.as_deref().unwrap_or_default() };
         let fronts = self.cluster.fronts(original, target, claimant);
@@ -292,29 +296,29 @@ impl Admission {
             .map_err(|error| invalid(format!("Service {name:?}: {error}")))?;
         let unfit = service.as_deref().and_then(adopt::unfit);
         let unfit = unfit.map(|why| at(SERVICES, format!("Service {name:?} cannot be adopted: {why}")));
-        match (standing(service.as_deref(), claimant), unfit) {
+        match (ownership(service.as_deref(), claimant), unfit) {
             // From now on clients bypass the activators.
-            (Standing::Foreign(_) | Standing::Adopted, Some(why)) if has_finalizer(newest) => {
+            (ServiceOwnership::Foreign(_) | ServiceOwnership::Adopted, Some(why)) if has_finalizer(newest) => {
                 return Err(not_owned(why, Afterwards::GiveBack));
             }
-            (Standing::Ours, Some(why)) => return Err(invalid(why)),
-            (Standing::Foreign(why), _) => return Err(not_owned(at(SERVICES, why), Afterwards::LetGo)),
-            (standing @ (Standing::Adoptable | Standing::Adopted), _) => {
+            (ServiceOwnership::Ours, Some(why)) => return Err(invalid(why)),
+            (ServiceOwnership::Foreign(why), _) => return Err(not_owned(at(SERVICES, why), Afterwards::LetGo)),
+            (ownership @ (ServiceOwnership::Adoptable | ServiceOwnership::Adopted), _) => {
                 let why_not = |service| services::why_not_adoptable(service, &port, target);
                 if let Some(why) = service.as_deref().and_then(why_not) {
                     let message = at(SERVICES, format!("{why}: it cannot be adopted"));
                     // A Service that we already have stays adopted.
-                    let is_ours = standing == Standing::Adopted;
+                    let is_ours = ownership == ServiceOwnership::Adopted;
                     return Err(if is_ours { invalid(message) } else { not_owned(message, Afterwards::LetGo) });
                 }
             }
-            (Standing::Absent | Standing::Ours | Standing::Outgoing, _) => {}
+            (ServiceOwnership::Absent | ServiceOwnership::Ours | ServiceOwnership::Outgoing, _) => {}
         }
         let unknown = service.as_ref().and_then(|_| unknown_port(original, &services, target));
         if let Some(unknown) = unknown.filter(|_| !is_former || held(newest).as_ref() != Some(&taken.key)) {
             return Err(invalid(unknown));
         }
-        Ok(Served { name: name.clone(), exists: service.is_some(), services, port })
+        Ok(AdmittedServices { name: name.clone(), exists: service.is_some(), services, port })
     }
 
     /// Resolves the parameters of a version, and queues the workload for the time when its schedules change them.
@@ -345,8 +349,15 @@ impl Admission {
     }
 
     /// Returns the proof that clients are led to activators.
-    fn proof(&self, key: &Key, newest: &ZeroScaler, original: &ZeroScaler, target: &Target, served: &Served) -> Probed {
-        let Served { services, port, .. } = served;
+    fn proof(
+        &self,
+        key: &Key,
+        newest: &ZeroScaler,
+        original: &ZeroScaler,
+        target: &Target,
+        served: &AdmittedServices,
+    ) -> Probed {
+        let AdmittedServices { services, port, .. } = served;
         let ports = services::served_ports(original, services, port, target, translation::protocol(original)).ports;
         let carried =
             |ports: Vec<ServedPort>| ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
@@ -469,19 +480,19 @@ fn contested(by: &Key, target: &TargetKey) -> NotReady {
     NotReady { reason: HORIZONTAL_CONFLICT, message, obstacle: Obstacle::Contested }
 }
 
-fn refused(reason: &'static str, obstacle: Obstacle, message: String) -> Stop {
-    Stop::Refused(NotReady { reason, message, obstacle }, Afterwards::Stay)
+fn refused(reason: &'static str, obstacle: Obstacle, message: String) -> Rejection {
+    Rejection::Refused(NotReady { reason, message, obstacle }, Afterwards::Stay)
 }
 
-fn invalid(message: String) -> Stop {
+fn invalid(message: String) -> Rejection {
     refused(INVALID, Obstacle::Invalid, message)
 }
 
 /// Returns the refusal because a Service has another owner. In this case we must not change the replicas, not even to
 /// give them back, unless the Service was ours until now.
-fn not_owned(message: String, afterwards: Afterwards) -> Stop {
+fn not_owned(message: String, afterwards: Afterwards) -> Rejection {
     let why = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
-    Stop::Refused(why, afterwards)
+    Rejection::Refused(why, afterwards)
 }
 
 /// Returns the metric labels of a workload. The configuration defaults to the name of the ZeroScaler.

@@ -11,9 +11,9 @@
 //!
 //! The time until all nodes follow the slices cannot be proven; the grace period covers it.
 
-use super::cluster::Cluster;
-use super::serverless::{numbered, slices};
 use crate::engine::workload::PathProof;
+use crate::standalone::cluster::Cluster;
+use crate::standalone::traffic::{slice_plan, slices};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
@@ -29,13 +29,13 @@ use std::time::Duration;
 const RECHECK: Duration = Duration::from_secs(1);
 
 /// Path proof of one object.
-pub(super) struct PathByPort {
-    pub(super) key: Key,
-    pub(super) uid: String,
+pub(crate) struct PathByPort {
+    pub(crate) key: Key,
+    pub(crate) uid: String,
     /// Services of the object, each with the names of the ports that activators carry.
-    pub(super) services: Vec<(Key, BTreeSet<String>)>,
-    pub(super) cluster: Arc<Cluster>,
-    pub(super) decisions: WorkQueue<Key>,
+    pub(crate) services: Vec<(Key, BTreeSet<String>)>,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) decisions: WorkQueue<Key>,
 }
 
 impl PathProof for PathByPort {
@@ -74,7 +74,7 @@ fn leads(slices: &[Arc<EndpointSlice>], uid: &str, carried: &BTreeSet<String>) -
     if slices.iter().any(leads_elsewhere) {
         return None;
     }
-    let mut listed = numbered::listed(slices.iter().map(|slice| &**slice), uid);
+    let mut listed = slice_plan::listed(slices.iter().map(|slice| &**slice), uid);
     listed.values_mut().for_each(|listed| listed.retain(|at| at.ready));
     let is_covered = |port: &String| listed.get(port).is_some_and(|listed| !listed.is_empty());
     let is_covered = carried.iter().all(is_covered);

@@ -26,10 +26,10 @@
 //!
 //! A terminating activator serves until no slice lists it any more, so no client meets a closed port meanwhile.
 
-use super::numbered::{self, ServedPort};
 use super::services::Common;
+use super::slice_plan::{self, ServedPort};
 use super::slices::{self, Route, Write};
-use super::{Pass, Public};
+use super::{Pass, PublicService};
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use autoscaler_core::ports::slices::{Listed, Port, Urgency};
@@ -56,7 +56,7 @@ pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 
 /// Inputs of the slices that do not change during a reconcile.
 pub(super) struct ByPort<'a> {
-    pub(super) public: &'a Public,
+    pub(super) public: &'a PublicService,
     pub(super) ports: &'a [ServedPort],
     /// Names of the workload's ports.
     pub(super) names: &'a BTreeSet<&'a str>,
@@ -67,11 +67,11 @@ pub(super) struct ByPort<'a> {
 }
 
 /// Snapshot of the existing and the desired slices.
-struct Look {
+struct SliceSnapshot {
     existing: Vec<Arc<EndpointSlice>>,
     /// Present destinations of the ports.
     before: BTreeMap<String, Vec<Listed>>,
-    outcome: numbered::Outcome,
+    outcome: slice_plan::SlicePlan,
     /// Set if an activator that is not in the slices yet is being queried.
     is_asked: bool,
     /// Priority of the next evaluation, unless an event comes first: sleeping workloads with slices wait for others.
@@ -82,7 +82,7 @@ struct Look {
 
 impl Pass<'_> {
     /// Writes the slices and returns their effect. Returns `None` if the present slices stay for now.
-    pub(super) async fn endpoints_by_port(&mut self, of: &ByPort<'_>) -> Result<Option<numbered::Outcome>, Error> {
+    pub(super) async fn endpoints_by_port(&mut self, of: &ByPort<'_>) -> Result<Option<slice_plan::SlicePlan>, Error> {
         let (controller, key) = (self.controller, self.key);
         let waits = (key.clone(), self.public_key(of));
         let look = self.look(of, true);
@@ -92,7 +92,7 @@ impl Pass<'_> {
             self.in_path = true;
             return Ok(None);
         }
-        let Look { existing, before, outcome, is_asked, .. } = &look;
+        let SliceSnapshot { existing, before, outcome, is_asked, .. } = &look;
         let mut writes = slices::writes(existing, outcome.slices.clone());
         let returned = of.public.is_returned();
         if returned {
@@ -104,11 +104,11 @@ impl Pass<'_> {
             writes.retain(|write| !matches!(write, Write::Delete(name) if !is_ours(name)));
         }
         let carried = || of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
-        let after = numbered::listed(&outcome.slices, self.uid());
+        let after = slice_plan::listed(&outcome.slices, self.uid());
         let numbers = &controller.cluster.numbers;
-        let urgency = numbered::urgency_of(carried(), before, &after, |at| numbers.serves(self.uid(), at));
+        let urgency = slice_plan::urgency_of(carried(), before, &after, |at| numbers.serves(self.uid(), at));
         let may_be_succeeded =
-            || numbered::may_be_succeeded(carried(), before, &after, |at| numbers.answers(self.uid(), at));
+            || slice_plan::may_be_succeeded(carried(), before, &after, |at| numbers.answers(self.uid(), at));
         let patience = match urgency {
             Urgency::Low => MERGED_WITHIN,
             Urgency::Soon | Urgency::High if *is_asked && may_be_succeeded() => SUCCEEDED_WITHIN,
@@ -132,10 +132,10 @@ impl Pass<'_> {
     }
 
     /// Reports the paths of all Services, once each of them is known.
-    pub(super) fn led(&mut self, paths: Option<Vec<(String, numbered::Outcome)>>) {
+    pub(super) fn led(&mut self, paths: Option<Vec<(String, slice_plan::SlicePlan)>>) {
         let Some(paths) = paths else { return };
         let led = paths.iter().filter(|(_, path)| path.is_led).map(|(name, _)| name.clone()).collect();
-        self.controller.scalers.led(self.key, led);
+        self.controller.scalers.set_ready_services(self.key, led);
         self.in_path = paths.iter().all(|(_, path)| path.route == Route::Activators);
     }
 
@@ -145,7 +145,7 @@ impl Pass<'_> {
         let shown = self.version.status.iter().flat_map(|status| &status.ports);
         let leads = |(service, ports): (&&str, &Vec<ServedPort>)| {
             let slices = self.controller.cluster.slices_of(&Key::new(self.key.namespace(), *service));
-            let listed = numbered::listed(slices.iter().map(|slice| &**slice), self.uid());
+            let listed = slice_plan::listed(slices.iter().map(|slice| &**slice), self.uid());
             let number = |port: &ServedPort| Some(listed.get(&port.id.name)?.first()?.number);
             ports.iter().map(|port| (port.workload.clone(), number(port))).collect::<Vec<_>>()
         };
@@ -169,11 +169,11 @@ impl Pass<'_> {
     }
 
     /// Evaluates the desired slices from the present state. `asks`: also sends missing queries.
-    fn look(&self, of: &ByPort<'_>, asks: bool) -> Look {
+    fn look(&self, of: &ByPort<'_>, asks: bool) -> SliceSnapshot {
         let (controller, key, uid) = (self.controller, self.key, self.uid());
         let (cluster, numbers) = (&controller.cluster, &controller.cluster.numbers);
         let existing = cluster.slices_of(&self.public_key(of));
-        let before = numbered::listed(existing.iter().map(|slice| &**slice), uid);
+        let before = slice_plan::listed(existing.iter().map(|slice| &**slice), uid);
         let given = numbers.given(key, uid);
         let outcomes = |port: &ServedPort| {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
@@ -196,7 +196,7 @@ impl Pass<'_> {
                 Port { uid, number: outcome.number, former: &outcome.former, listed }
             })
             .collect();
-        let need = usize::try_from(self.path.wish.path.activators).ok().and_then(NonZeroUsize::new);
+        let need = usize::try_from(self.path.request.path.activators).ok().and_then(NonZeroUsize::new);
         let is_asleep = of.target.current() == 0 || controller.leaving.is_leaving(key);
         let priority = if is_asleep && !before.is_empty() { Priority::Slow } else { Priority::Normal };
         let found = match asks {
@@ -205,14 +205,14 @@ impl Pass<'_> {
         };
         let private_key = Key::new(key.namespace(), names::private_service(key.name()));
         let private = of.led.map_or_else(|| cluster.slices_of(&private_key), <[_]>::to_vec);
-        let mode = self.path.wish.path.mode;
-        let pods_serve = numbered::pods_serve(&private, mode, is_asleep);
+        let mode = self.path.request.path.mode;
+        let pods_serve = slice_plan::pods_serve(&private, mode, is_asleep);
         let is_led = |port: &Port<'_>, address: IpAddr| port.listed.iter().any(|at| at.address == address);
         let is_asked = found.iter().zip(&asked).any(|(found, port)| found.ask.iter().any(|(at, _)| !is_led(port, *at)));
         let led = found.into_iter().map(|found| if pods_serve { found.listed } else { found.with_unready() });
         let ports: Vec<_> = of.ports.iter().cloned().zip(led).collect();
         let families = of.public.service.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
-        let outcome = numbered::desired(&numbered::Inputs {
+        let outcome = slice_plan::desired(&slice_plan::Inputs {
             namespace: key.namespace(),
             service: &of.public.service.name_any(),
             families: &families,
@@ -224,7 +224,7 @@ impl Pass<'_> {
             labels: of.common.labels_of(names::SERVICE_TYPE_PUBLIC),
             owner: of.common.owner.clone(),
         });
-        Look { existing, before, outcome, is_asked, priority, is_planned: given.is_some() }
+        SliceSnapshot { existing, before, outcome, is_asked, priority, is_planned: given.is_some() }
     }
 
     /// Writes slices of a Service. Each update and creation takes place only if `still` returns true once the write has

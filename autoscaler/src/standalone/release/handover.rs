@@ -8,11 +8,11 @@
 //!
 //! A client that keeps a connection to an activator follows no slice. While the ZeroScaler is being deleted, activators
 //! close such connections once no slice leads to them: with the next response, or when the connection is idle. Requests
-//! on a connection that outlives the ZeroScaler are rejected. The ZeroScaler therefore stays for [`COME_ANEW`] after
-//! the slices of Kubernetes are there.
+//! on a connection that outlives the ZeroScaler are rejected. The ZeroScaler therefore stays for [`RECONNECT_TIME`]
+//! after the slices of Kubernetes are there.
 
-use super::serverless::adopt::{needs_adoption, unfit};
-use super::serverless::slices;
+use crate::standalone::traffic::adopt::{needs_adoption, unfit};
+use crate::standalone::traffic::slices;
 use common::RevisionKey as Key;
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
@@ -26,7 +26,7 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Time for clients of an activator to reconnect. It equals the time after which an activator closes an idle
 /// connection, so a busier client gets a response that closes its connection.
-pub(crate) const COME_ANEW: Duration = Duration::from_secs(2);
+pub(crate) const RECONNECT_TIME: Duration = Duration::from_secs(2);
 
 /// Ready addresses of a Service that was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ struct Handover {
 impl Handovers {
     /// Returns how much longer our slices stay for a Service that `from` gave back and that has these addresses.
     /// Returns `None` if they may be deleted.
-    pub(crate) fn left(&self, service: &Key, from: &Key, addresses: Addresses) -> Option<Duration> {
+    pub(crate) fn remaining_slice_time(&self, service: &Key, from: &Key, addresses: Addresses) -> Option<Duration> {
         if !addresses.are_handed_over() {
             let new = || Handover { from: from.clone(), since: Instant::now() };
             let since = self.begun.entry(service.clone()).or_insert_with(new).since;
@@ -106,7 +106,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ours_stay_until_theirs_are_as_many() {
         let (handovers, service, from) = (Handovers::default(), Key::new("ns", "web"), Key::new("ns", "hello"));
-        let left = |pods, theirs| handovers.left(&service, &from, Addresses { pods, theirs });
+        let left = |pods, theirs| handovers.remaining_slice_time(&service, &from, Addresses { pods, theirs });
         assert_eq!(left(0, 0), None, "nobody would miss ours");
         assert_eq!(left(2, 0), Some(WAIT_MAX));
         assert_eq!(handovers.waiting(&service), Some(from.clone()));

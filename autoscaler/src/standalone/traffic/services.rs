@@ -6,15 +6,15 @@
 //! ports) stay.
 //!
 //! An adopted Service keeps its own ports. Activators carry its first 64 TCP ports in order of precedence
-//! ([`super::super::service_ports`]); if the pods have queue-proxies, only the ports that lead to them. Ports that
-//! activators do not carry always lead to the pods. Each of them has a port of the private Service, so that its number
-//! at the pods is known.
+//! ([`super::super::services::service_ports`]); if the pods have queue-proxies, only the ports that lead to them. Ports
+//! that activators do not carry always lead to the pods. Each of them has a port of the private Service, so that its
+//! number at the pods is known.
 
-use super::super::service_ports::{TcpPort, is_tcp, leads_alike, ports_of, target_of, tcp_ports};
 use super::backend::{AUTOMETRIC_PORT, BackendPort, has_queue_proxy};
-use super::numbered::ServedPort;
+use super::slice_plan::ServedPort;
 use crate::cluster::facts::Labels;
 use crate::cluster::facts::Target;
+use crate::standalone::services::service_ports::{TcpPort, is_tcp, leads_alike, ports_of, target_of, tcp_ports};
 use common::backend::Protocol;
 use common::names;
 use common::ports::PortId;

@@ -1,6 +1,6 @@
 //! Requested and actual paths of the traffic of ZeroScalers.
 //!
-//! Scale reconciles request a path. Reconciles of Services and EndpointSlices ([`super::serverless`]) follow it and
+//! Scale reconciles request a path. Reconciles of Services and EndpointSlices ([`super`]) follow it and
 //! report.
 //!
 //! The paths are values of this process. Everything that must outlive the process is in the status of the ZeroScaler,
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// Requested path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct PathRequest {
     pub(crate) path: Path,
     /// Target whose pods receive the traffic.
     pub(crate) target: ObjectReference,
@@ -24,35 +24,35 @@ pub(crate) struct Wish {
 
 /// Requested path and the progress in following it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Followed {
+pub(crate) struct PathProgress {
     /// Uid of the ZeroScaler.
     uid: String,
-    pub(crate) wish: Wish,
+    pub(crate) request: PathRequest,
     /// Name of the first public Service that is served; empty if none is.
     pub(crate) service: String,
     /// Start of the time in which activators have all of the traffic, in whole seconds. `None`: they do not have all of
     /// it.
     pub(crate) in_path_since: Option<Timestamp>,
-    /// Set once a reconcile of the Services has completed since the wish changed.
+    /// Set once a reconcile of the Services has completed since the request changed.
     is_followed: bool,
 }
 
-impl Followed {
+impl PathProgress {
     /// Reports whether the pods have the traffic and should have it.
     pub(crate) fn leads_to_pods(&self) -> bool {
-        self.is_followed && self.wish.path.mode == PathMode::Serve && self.in_path_since.is_none()
+        self.is_followed && self.request.path.mode == PathMode::Serve && self.in_path_since.is_none()
     }
 }
 
 /// All paths. Each method that changes a path returns whether it changed.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    all: RwLock<BTreeMap<Key, Followed>>,
+    all: RwLock<BTreeMap<Key, PathProgress>>,
 }
 
 impl Paths {
     /// Returns the path of the ZeroScaler with this uid, or `None` if no reconcile has requested one.
-    pub(crate) fn get(&self, key: &Key, uid: &str) -> Option<Followed> {
+    pub(crate) fn get(&self, key: &Key, uid: &str) -> Option<PathProgress> {
         self.all.read().get(key).filter(|followed| followed.uid == uid).cloned()
     }
 
@@ -63,17 +63,17 @@ impl Paths {
 
     /// Requests a path. `served` is the public Service that a former process served; it is used if the path is new
     /// here.
-    pub(super) fn ask(&self, key: &Key, uid: &str, wish: Wish, served: &str) -> bool {
+    pub(crate) fn request(&self, key: &Key, uid: &str, request: PathRequest, served: &str) -> bool {
         let mut all = self.all.write();
         match all.get_mut(key).filter(|followed| followed.uid == uid) {
-            Some(followed) if followed.wish == wish => false,
+            Some(followed) if followed.request == request => false,
             Some(followed) => {
-                (followed.wish, followed.is_followed) = (wish, false);
+                (followed.request, followed.is_followed) = (request, false);
                 true
             }
             None => {
                 let (uid, service) = (uid.to_owned(), served.to_owned());
-                let followed = Followed { uid, wish, service, in_path_since: None, is_followed: false };
+                let followed = PathProgress { uid, request, service, in_path_since: None, is_followed: false };
                 all.insert(key.clone(), followed);
                 true
             }
@@ -81,16 +81,16 @@ impl Paths {
     }
 
     /// Records how far the path in `read` is followed. `in_path`: activators have all of the traffic.
-    pub(super) fn report(&self, key: &Key, read: &Followed, service: &str, in_path: bool, now: Timestamp) -> bool {
+    pub(crate) fn report(&self, key: &Key, read: &PathProgress, service: &str, in_path: bool, now: Timestamp) -> bool {
         let mut all = self.all.write();
         let Some(followed) = all.get_mut(key).filter(|followed| followed.uid == read.uid) else { return false };
         let now = Timestamp::from_secs(now.as_secs());
         // A time in the future comes from a clock that was set back since.
         let since = followed.in_path_since.filter(|since| *since <= now).unwrap_or(now);
-        let next = Followed {
+        let next = PathProgress {
             service: service.to_owned(),
             in_path_since: in_path.then_some(since),
-            is_followed: followed.is_followed || followed.wish == read.wish,
+            is_followed: followed.is_followed || followed.request == read.request,
             ..followed.clone()
         };
         let is_news = *followed != next;
@@ -99,7 +99,7 @@ impl Paths {
     }
 
     /// Forgets the path of a workload that was deleted, given back, or moved to another process.
-    pub(super) fn forget(&self, key: &Key) -> bool {
+    pub(crate) fn forget(&self, key: &Key) -> bool {
         self.all.write().remove(key).is_some()
     }
 }
@@ -108,15 +108,18 @@ impl Paths {
 mod tests {
     use super::*;
 
-    /// Goal: the time in the path starts when activators get the traffic, whatever else is reported. A changed wish is
-    /// not followed before a reconcile has read it. Another object of the same name inherits nothing.
+    /// Goal: the time in the path starts when activators get the traffic, whatever else is reported. A changed request
+    /// is not followed before a reconcile has read it. Another object of the same name inherits nothing.
     #[test]
     fn a_path_is_followed_once_the_wish_has_been_read() {
         let (paths, key) = (Paths::default(), Key::new("ns", "hello"));
-        let wish = |mode| Wish { path: Path { mode, activators: 2 }, target: ObjectReference::default() };
+        let request = |mode| PathRequest { path: Path { mode, activators: 2 }, target: ObjectReference::default() };
         let at = Timestamp::from_secs;
         let read = || paths.get(&key, "u").expect("asked for");
-        assert!(paths.ask(&key, "u", wish(PathMode::Proxy), "web") && !paths.ask(&key, "u", wish(PathMode::Proxy), ""));
+        assert!(
+            paths.request(&key, "u", request(PathMode::Proxy), "web")
+                && !paths.request(&key, "u", request(PathMode::Proxy), "")
+        );
         let first = read();
         assert_eq!((first.service.as_str(), first.in_path_since), ("web", None));
         assert!(paths.report(&key, &first, "web", true, at(5)) && !paths.report(&key, &first, "web", true, at(9)));
@@ -125,13 +128,13 @@ mod tests {
         assert_eq!(read().in_path_since, Some(at(3)));
 
         let before = read();
-        assert!(paths.ask(&key, "u", wish(PathMode::Serve), ""));
+        assert!(paths.request(&key, "u", request(PathMode::Serve), ""));
         paths.report(&key, &before, "web", false, at(10));
-        assert!(!read().leads_to_pods(), "nobody has read the new wish");
+        assert!(!read().leads_to_pods(), "nobody has read the new request");
         paths.report(&key, &read(), "web", false, at(10));
         assert!(read().leads_to_pods());
         assert_eq!(paths.get(&key, "another"), None);
-        assert!(paths.ask(&key, "another", wish(PathMode::Proxy), "") && paths.get(&key, "u").is_none());
+        assert!(paths.request(&key, "another", request(PathMode::Proxy), "") && paths.get(&key, "u").is_none());
         assert!(paths.forget(&key) && !paths.forget(&key) && paths.keys().is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! Reverse index of the Services and hosts that ZeroScalers name: from a Service or a host to the ZeroScalers that name
 //! it.
 //!
-//! The owner of a host is decided in [`super::hosts`].
+//! The owner of a host is decided in [`super`].
 
-use super::multi_map::MultiMap;
+use crate::standalone::multi_map::MultiMap;
 use common::RevisionKey as Key;
 use common::host::HostPattern;
 use common::hosts::claims::{Claim, Ledger, Rules, settle};

@@ -62,7 +62,7 @@ fn inputs<'a>(
 }
 
 /// Formats each slice: name, whether activators watch it, destination, ports, addresses, and their readiness.
-fn told(outcome: &Outcome) -> Vec<String> {
+fn told(outcome: &SlicePlan) -> Vec<String> {
     let line = |slice: &EndpointSlice| {
         let labels = slice.metadata.labels.clone().unwrap_or_default();
         let public = if labels.contains_key(names::SIDE) { "public" } else { "other" };

@@ -11,7 +11,7 @@
 //! An edit of a fallback queues the statuses of objects whose chains reach it within eight steps. An edit of a Service
 //! queues the statuses of objects that fall back on it.
 
-use super::service_ports::is_tcp;
+use crate::standalone::services::service_ports::is_tcp;
 use common::RevisionKey as Key;
 use common::backend::Protocol;
 use common_api::ZeroScalerSpec;

@@ -1,10 +1,10 @@
-//! Follows the path of a ZeroScaler ([`super::paths`]): maintains a private Service, the public Services, and endpoints
+//! Follows the path of a ZeroScaler ([`paths`]): maintains a private Service, the public Services, and endpoints
 //! that lead to activators or pods.
 //!
 //! # Steps; the first error ends the reconcile
 //!
-//! 1. Choose the public Services ([`super::choice`]). The standing of each Service decides what may be done with it
-//!    ([`adopt`]).
+//! 1. Choose the public Services ([`super::services::choice`]). The ownership of each Service decides what may be done
+//!    with it ([`adopt`]).
 //! 2. Determine who may connect, by the NetworkPolicies that select the pods, and restrict the numbers accordingly
 //!    ([`super::policies`]). This comes before all other writes, because a failed write must not keep a number open. It
 //!    waits until all policies are known.
@@ -12,11 +12,11 @@
 //!    Maintain the private Service, which selects the pods ([`services`]), unless labels alone do not identify them
 //!    ([`pod_slices`]).
 //! 4. Create, correct or borrow the public Services, and give up former ones.
-//! 5. Write their EndpointSlices ([`by_port`], [`numbered`]). Once our slices of a borrowed Service lead somewhere, the
-//!    remains of Kubernetes' controllers are deleted: the slices, and the Endpoints object, which the mirroring
-//!    controller would otherwise keep turning into slices. If no activator is ready, our slices lead to the pods. This
-//!    does not apply while the last pod is being taken: the proof that activators are in the path came before. If no
-//!    pod is ready either, our slices keep leading to activators that are not ready at the moment.
+//! 5. Write their EndpointSlices ([`slice_writer`], [`slice_plan`]). Once our slices of a borrowed Service lead
+//!    somewhere, the remains of Kubernetes' controllers are deleted: the slices, and the Endpoints object, which the
+//!    mirroring controller would otherwise keep turning into slices. If no activator is ready, our slices lead to the
+//!    pods. This does not apply while the last pod is being taken: the proof that activators are in the path came
+//!    before. If no pod is ready either, our slices keep leading to activators that are not ready at the moment.
 //! 6. Report which Service is served, and whether activators have all of the traffic. The report describes what was
 //!    written, not what was requested: it starts the grace period, which must not run while pods have the traffic. (In
 //!    upstream it runs even if no activator is ready.)
@@ -27,8 +27,8 @@
 //! # Giving back
 //!
 //! The Service gets its selector back if the mode is Serve and the ZeroScaler is being deleted, or its former target is
-//! given back. Our slices stay, with the pods in them, until those of Kubernetes exist ([`super::handover`]), and are
-//! deleted with the ZeroScaler. The same holds for a former public Service with another name.
+//! given back. Our slices stay, with the pods in them, until those of Kubernetes exist ([`super::release::handover`]),
+//! and are deleted with the ZeroScaler. The same holds for a former public Service with another name.
 //!
 //! Every borrowed Service is also given back if its target is gone or unreadable, or a required Service belongs to
 //! another owner.
@@ -39,22 +39,17 @@
 
 pub(crate) mod adopt;
 pub(crate) mod backend;
-mod by_port;
-pub(crate) mod numbered;
+pub(crate) mod path_proof;
+pub(crate) mod paths;
 mod pod_slices;
 pub(crate) mod services;
+pub(crate) mod slice_plan;
+mod slice_writer;
 pub(crate) mod slices;
 
 #[cfg(test)]
-pub(crate) use by_port::SUCCEEDED_WITHIN;
+pub(crate) use slice_writer::SUCCEEDED_WITHIN;
 
-use super::admission::traffic_port;
-use super::cluster::{Cluster, Front};
-use super::paths::Followed;
-use super::policies::Guard;
-use super::scalers::{Scalers, translation};
-use super::service_ports::{TcpPort, tcp_ports};
-use super::validation::Validation;
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Labels, Selector, Target};
@@ -64,7 +59,14 @@ use crate::engine::leaving::Leaving;
 use crate::engine::parts::Parts;
 use crate::engine::refusals::Refusals;
 use crate::scale::Pods;
-use adopt::{Claimant, Standing, standing};
+use crate::standalone::admission::traffic_port;
+use crate::standalone::admission::validation::Validation;
+use crate::standalone::cluster::{Cluster, RequestedService};
+use crate::standalone::policies::Guard;
+use crate::standalone::scalers::{Scalers, translation};
+use crate::standalone::services::service_ports::{TcpPort, tcp_ports};
+use crate::standalone::traffic::paths::PathProgress;
+use adopt::{Claimant, ServiceOwnership, ownership};
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
 use common::backend::Backend;
@@ -180,7 +182,7 @@ struct Pass<'a> {
     /// Version in force.
     version: Arc<ZeroScaler>,
     /// Path as it was read.
-    path: Followed,
+    path: PathProgress,
     /// First served public Service in precedence; empty if none is served.
     service: String,
     /// Set if activators have all of the traffic.
@@ -190,13 +192,13 @@ struct Pass<'a> {
 }
 
 /// Public Service of a reconcile.
-struct Public {
+struct PublicService {
     service: Service,
     /// Set if the Service is borrowed, or was borrowed until this reconcile.
     adopted: bool,
 }
 
-impl Public {
+impl PublicService {
     /// Reports whether a borrowed Service has its selector back.
     fn is_returned(&self) -> bool {
         self.adopted && adopt::needs_adoption(&self.service)
@@ -260,7 +262,7 @@ impl Pass<'_> {
             return Ok(false); // The status reports it.
         }
         let made = |name: &str| services::public(&common, name, &port);
-        let as_served = |(asked, existing): &Front| match existing {
+        let as_served = |(asked, existing): &RequestedService| match existing {
             Some(existing) if borrowed(&Some(existing.clone())) => existing.clone(),
             _ => Arc::new(made(&asked.name)),
         };
@@ -288,20 +290,20 @@ impl Pass<'_> {
         let led = self.pod_slices(&private, &common, &target).await?;
         let mut public = Vec::new();
         for (asked, existing) in &fronts {
-            let standing = self.standing(existing.as_deref());
-            match self.public(standing, existing.clone(), made(&asked.name)).await? {
+            let ownership = self.ownership(existing.as_deref());
+            match self.public(ownership, existing.clone(), made(&asked.name)).await? {
                 None if asked.name == first => return Ok(false),
                 taken => public.push(taken),
             }
         }
-        self.give_up_former(&names).await?;
+        self.release_former(&names).await?;
         self.service.clone_from(&first);
         enforced?;
         let port_names: BTreeSet<_> = served.ports.iter().flatten().map(|port| port.workload.name.as_str()).collect();
         let mut paths = Some(Vec::new());
         for (public, ports) in public.iter().zip(&served.ports) {
             let Some(public) = public else { continue };
-            let of = by_port::ByPort {
+            let of = slice_writer::ByPort {
                 public,
                 ports,
                 names: &port_names,
@@ -331,15 +333,15 @@ impl Pass<'_> {
             ..backend::backend(&self.version, target, port)
         };
         controller.pods.prove(self.key, backend::unasked(target, &backend, port));
-        controller.scalers.reached(self.key, backend);
+        controller.scalers.set_backend(self.key, backend);
     }
 
     fn is_borrowed(&self, service: Option<&Service>) -> bool {
-        matches!(self.standing(service), Standing::Adoptable | Standing::Adopted)
+        matches!(self.ownership(service), ServiceOwnership::Adoptable | ServiceOwnership::Adopted)
     }
 
     fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
-        let target_key = TargetKey::of(self.key.namespace(), &self.path.wish.target)?;
+        let target_key = TargetKey::of(self.key.namespace(), &self.path.request.target)?;
         let target = self.controller.stores.targets.get(&target_key)?;
         match &target.selector {
             Selector::Labels(labels) => Ok((target.clone(), Some(labels.clone()))),
@@ -375,19 +377,19 @@ impl Pass<'_> {
         Claimant { name: self.key.name(), uid: self.uid() }
     }
 
-    fn standing(&self, service: Option<&Service>) -> Standing {
-        standing(service, self.claimant())
+    fn ownership(&self, service: Option<&Service>) -> ServiceOwnership {
+        ownership(service, self.claimant())
     }
 
     /// Reports whether the workload must not adopt anything any more: the ZeroScaler is being deleted, or names another
     /// target.
     fn is_leaving(&self) -> bool {
-        self.object.metadata.deletion_timestamp.is_some() || self.controller.scalers.is_leaving(self.key)
+        self.object.metadata.deletion_timestamp.is_some() || self.controller.scalers.is_releasing(self.key)
     }
 
     /// Reports whether borrowed Services must be given back now.
     fn is_retiring(&self) -> bool {
-        self.is_leaving() && self.path.wish.path.mode == PathMode::Serve
+        self.is_leaving() && self.path.request.path.mode == PathMode::Serve
     }
 
     async fn private(&self, want: &Service) -> Result<Service, Error> {
@@ -427,35 +429,35 @@ impl Pass<'_> {
     /// owner.
     async fn public(
         &mut self,
-        standing: Standing,
+        ownership: ServiceOwnership,
         existing: Option<Arc<Service>>,
         want: Service,
-    ) -> Result<Option<Public>, Error> {
+    ) -> Result<Option<PublicService>, Error> {
         let (controller, key) = (self.controller, self.key);
         let store = &controller.cluster.services;
-        let own = |service: Service| Public { service, adopted: false };
+        let own = |service: Service| PublicService { service, adopted: false };
         let Some(have) = existing else {
             let _place = controller.allocations.acquire().await; // The semaphore is never closed.
             let created = controller.writes.create(key, store, &want, "failed to create public K8s Service").await?;
             return Ok(Some(own(created)));
         };
-        let borrowed = |service: Service| Some(Public { service, adopted: true });
-        match standing {
-            Standing::Foreign(_) => {
+        let borrowed = |service: Service| Some(PublicService { service, adopted: true });
+        match ownership {
+            ServiceOwnership::Foreign(_) => {
                 // The status gives the reason.
                 if !self.is_retiring() {
                     self.service.clear(); // Otherwise it may name a Service that is still to be given back.
                 }
                 Ok(None)
             }
-            Standing::Outgoing => {
+            ServiceOwnership::Outgoing => {
                 self.service.clear();
                 Ok(None) // Its deletion triggers another reconcile.
             }
-            Standing::Absent | Standing::Ours => Ok(Some(own(self.corrected(&have, &want).await?))),
-            Standing::Adopted if self.is_retiring() => Ok(borrowed(self.give_back(&have).await?)),
-            Standing::Adopted | Standing::Adoptable => {
-                if standing != Standing::Adoptable && !adopt::needs_adoption(&have) {
+            ServiceOwnership::Absent | ServiceOwnership::Ours => Ok(Some(own(self.corrected(&have, &want).await?))),
+            ServiceOwnership::Adopted if self.is_retiring() => Ok(borrowed(self.give_back(&have).await?)),
+            ServiceOwnership::Adopted | ServiceOwnership::Adoptable => {
+                if ownership != ServiceOwnership::Adoptable && !adopt::needs_adoption(&have) {
                     return Ok(borrowed(Service::clone(&have)));
                 }
                 if self.is_leaving() {
@@ -483,7 +485,7 @@ impl Pass<'_> {
     }
 
     /// Deletes former public Services, or gives them back.
-    async fn give_up_former(&mut self, names: &[&str]) -> Result<(), Error> {
+    async fn release_former(&mut self, names: &[&str]) -> Result<(), Error> {
         let key_of = |name: &str| Key::new(self.key.namespace(), name);
         let (known, mut left) = (&self.controller.former, BTreeSet::new());
         let mut all = known.get(self.key).map(|known| known.clone()).unwrap_or_default();
@@ -521,7 +523,7 @@ impl Pass<'_> {
             Some(service) if self.has_borrowed(&service) => drop(self.give_back(&service).await?),
             _ => {} // A later Service of this name must not be led by our slices.
         }
-        if let Some(left) = controller.cluster.stays_for(former, self.key) {
+        if let Some(left) = controller.cluster.remaining_slice_time(former, self.key) {
             return Ok(Some(left));
         }
         // Another ZeroScaler may have taken the Service since, and lead its clients by its own slices.

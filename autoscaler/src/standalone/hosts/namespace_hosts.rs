@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Feeds `store` forever.
-pub(super) async fn follow(store: &Store<Confinement>, client: &Client, namespaces: &Namespaces) {
+pub(crate) async fn follow(store: &Store<Confinement>, client: &Client, namespaces: &Namespaces) {
     let api: Api<Namespace> = Api::all(client.clone());
     let Some(names) = namespaces.listed() else {
         return store.follow(api, watcher::Config::default(), |namespace| confinement(&namespace)).await;

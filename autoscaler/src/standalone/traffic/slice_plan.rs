@@ -77,7 +77,7 @@ pub(crate) struct Inputs<'a> {
 
 /// Desired slices and their effect.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Outcome {
+pub(crate) struct SlicePlan {
     /// Destination of all traffic that activators carry; the pods if some of it goes there.
     pub(crate) route: Route,
     /// Set if each carried port leads to a ready endpoint. An endpoint that was ready and has no successor counts as
@@ -94,7 +94,7 @@ pub(crate) fn pods_serve(private: &[Arc<EndpointSlice>], mode: PathMode, is_asle
 }
 
 /// Applies the table above.
-pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
+pub(crate) fn desired(inputs: &Inputs<'_>) -> SlicePlan {
     let pods_serve = pods_serve(inputs.private, inputs.mode, inputs.is_asleep);
     // An activator of another address family is out of reach for the Service's clients.
     let counts = |at: &&Listed| {
@@ -147,7 +147,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> Outcome {
         }
     }
     let is_led = carried().all(|(port, listed)| is_led(port, listed));
-    Outcome { route, is_led, slices: made.slices }
+    SlicePlan { route, is_led, slices: made.slices }
 }
 
 /// Returns the name of an address family as in slices and Services.
@@ -292,5 +292,5 @@ fn activator(slices: &[Arc<EndpointSlice>], address: IpAddr, ready: bool) -> End
 }
 
 #[cfg(test)]
-#[path = "numbered_tests.rs"]
+#[path = "slice_plan_tests.rs"]
 mod tests;
