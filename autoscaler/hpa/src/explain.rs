@@ -2,27 +2,25 @@
 //!
 //! A reconcile with the same result (replicas, desired replicas and reasons, whatever was measured) extends the last
 //! entry. The entry keeps the measurements of its first reconcile, which explain the change. Each object has at most
-//! [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes; the oldest are dropped first.
+//! [`ENTRIES_MAX`] entries; the oldest are dropped first.
 
-use super::object::Measurement;
 use bytes::Bytes;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_runtime::admin::{EXPLAIN, Page, json};
 use hpa_core::reconcile::{Action, Conclusion};
-use hpa_core::status::Status;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use k8s_openapi::api::autoscaling::v2::{ContainerResourceMetricStatus, HorizontalPodAutoscalerStatus, MetricStatus};
 use parking_lot::RwLock;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 use std::sync::Arc;
 
 /// Maximum number of entries of an object.
-const ENTRIES_MAX: usize = 64;
-/// Maximum size in bytes of an object's entries.
-const BYTES_MAX: usize = 4096;
+const ENTRIES_MAX: usize = 20;
 /// Maximum length of a text in an entry.
 const TEXT_MAX: usize = 400;
 /// Field that names the subject of a document, and distinguishes it from a document about a revision.
@@ -36,26 +34,22 @@ pub struct Explanations(RwLock<HashMap<Key, Explained>>);
 struct Explained {
     latest: Value,
     history: VecDeque<Entry>,
-    bytes: usize,
 }
 
 /// Series of reconciles with the same result.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Entry {
-    since: Timestamp,
-    until: Timestamp,
+    /// Time of the first one, in seconds.
+    since: i64,
+    /// Time until the last one, in seconds.
+    lasted_secs: i64,
     passes: u32,
-    summary: PassSummary,
-    measured: Box<str>,
-}
-
-/// Result of a reconcile.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PassSummary {
     replicas: Option<i32>,
     wanted: Option<i32>,
     scaled: bool,
-    why: Box<str>,
+    why: String,
+    measured: String,
 }
 
 impl Explanations {
@@ -65,35 +59,34 @@ impl Explanations {
         key: &Key,
         (min, max): (i32, i32),
         current: Option<i32>,
-        status: &Status,
+        status: &HorizontalPodAutoscalerStatus,
         conclusion: &Conclusion,
         now: Timestamp,
     ) {
-        let measured: Vec<_> = status.current_metrics.iter().map(|metric| Measurement(metric).to_string()).collect();
-        let metric = |(i, run): (usize, &hpa_core::reconcile::MetricRun)| json!({"type": run.kind, "measured": measured.get(i), "proposed": run.proposed});
-        let conditions = status.conditions.iter().map(|condition| {
-            json!({"type": condition.kind.as_str(), "status": condition.status, "reason": condition.reason,
+        let measured: Vec<_> = status.current_metrics.iter().flatten().map(displayed).collect();
+        let metrics = conclusion
+            .metrics
+            .iter()
+            .enumerate()
+            .map(|(i, run)| json!({"type": run.kind, "measured": measured.get(i), "proposed": run.proposed}));
+        let conditions = status.conditions.iter().flatten().map(|condition| {
+            json!({"type": condition.type_, "status": condition.status == "True", "reason": condition.reason,
                    "message": condition.message})
         });
         let latest = json!({
             "replicas": current, "desired": status.desired_replicas, "minReplicas": min, "maxReplicas": max,
-            "metrics": conclusion.metrics.iter().enumerate().map(metric).collect::<Vec<_>>(),
-            "conditions": conditions.collect::<Vec<_>>(), "error": conclusion.error,
+            "metrics": metrics.collect::<Vec<_>>(), "conditions": conditions.collect::<Vec<_>>(),
+            "error": conclusion.error,
         });
-        let scaled = conclusion.action != Action::None;
-        let summary = PassSummary {
-            replicas: current,
-            wanted: conclusion.desired_replicas,
-            scaled,
-            why: shortened(&why(status, conclusion)),
-        };
-        self.record(key, latest, summary, shortened(&measured.join(", ")), now);
+        let (wanted, scaled) = (conclusion.desired_replicas, conclusion.action != Action::None);
+        let (why, measured) = (shortened(&why(status, conclusion)), shortened(&measured.join(", ")));
+        let entry = Entry { replicas: current, wanted, scaled, why, measured, ..Entry::default() };
+        self.record(key, latest, entry, now);
     }
 
     /// Records that an object is not acted upon.
     pub(crate) fn refused(&self, key: &Key, why: &str, now: Timestamp) {
-        let summary = PassSummary { replicas: None, wanted: None, scaled: false, why: shortened(why) };
-        self.record(key, json!({"error": why}), summary, "".into(), now);
+        self.record(key, json!({"error": why}), Entry { why: shortened(why), ..Entry::default() }, now);
     }
 
     /// Forgets an object that is deleted, or moved to another process.
@@ -101,23 +94,19 @@ impl Explanations {
         self.0.write().remove(key);
     }
 
-    fn record(&self, key: &Key, latest: Value, summary: PassSummary, measured: Box<str>, now: Timestamp) {
+    fn record(&self, key: &Key, latest: Value, new: Entry, now: Timestamp) {
         let mut all = self.0.write();
         let explained = all.entry(key.clone()).or_default();
         explained.latest = latest;
         match explained.history.back_mut() {
-            Some(last) if last.summary == summary && !summary.scaled => {
-                (last.until, last.passes) = (now, last.passes.saturating_add(1));
+            Some(last) if last.is_like(&new) => {
+                last.lasted_secs = now.as_secs() - last.since;
+                last.passes = last.passes.saturating_add(1);
             }
-            _ => {
-                let entry = Entry { since: now, until: now, passes: 1, summary, measured };
-                explained.bytes += entry.bytes();
-                explained.history.push_back(entry);
-            }
+            _ => explained.history.push_back(Entry { since: now.as_secs(), passes: 1, ..new }),
         }
-        while explained.history.len() > ENTRIES_MAX || explained.bytes > BYTES_MAX {
-            let Some(oldest) = explained.history.pop_front() else { break };
-            explained.bytes -= oldest.bytes();
+        if explained.history.len() > ENTRIES_MAX {
+            explained.history.pop_front();
         }
     }
 
@@ -127,28 +116,20 @@ impl Explanations {
         let explained = all.get(key)?;
         let mut document = explained.latest.clone();
         document[SUBJECT] = json!(key.to_string());
-        document["history"] = explained.history.iter().map(Entry::document).collect();
+        document["history"] = json!(explained.history);
         Some(document)
     }
 }
 
 impl Entry {
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.summary.why.len() + self.measured.len()
-    }
-
-    fn document(&self) -> Value {
-        let PassSummary { replicas, wanted, scaled, why } = &self.summary;
-        json!({
-            "since": self.since.as_secs(), "lastedSecs": self.until.saturating_since(self.since).as_secs(),
-            "passes": self.passes, "replicas": replicas, "wanted": wanted, "scaled": scaled, "why": why,
-            "measured": self.measured,
-        })
+    /// Reports whether a reconcile had the same result, whatever was measured. A change of the scale is never the same.
+    fn is_like(&self, new: &Self) -> bool {
+        !new.scaled && !self.scaled && (self.replicas, self.wanted, &self.why) == (new.replicas, new.wanted, &new.why)
     }
 }
 
 /// Returns the event of a change or the error, or else the reasons of the conditions.
-fn why(status: &Status, conclusion: &Conclusion) -> String {
+fn why(status: &HorizontalPodAutoscalerStatus, conclusion: &Conclusion) -> String {
     if conclusion.action != Action::None {
         let event = conclusion.events.iter().find(|event| event.reason == "SuccessfulRescale");
         return event.map(|event| event.message.clone()).unwrap_or_default();
@@ -156,11 +137,30 @@ fn why(status: &Status, conclusion: &Conclusion) -> String {
     if let Some(error) = &conclusion.error {
         return error.clone();
     }
-    status.conditions.iter().map(|condition| condition.reason.as_str()).collect::<Vec<_>>().join(", ")
+    let reasons = status.conditions.iter().flatten().filter_map(|condition| condition.reason.as_deref());
+    reasons.collect::<Vec<_>>().join(", ")
 }
 
-fn shortened(text: &str) -> Box<str> {
-    text.chars().take(TEXT_MAX).collect::<String>().into()
+/// Formats a measurement for users: `cpu 45% 90m a pod`.
+fn displayed(status: &MetricStatus) -> String {
+    let MetricStatus { resource, container_resource, pods, object, external, .. } = status;
+    let resource = resource.as_ref().map(|source| (source.name.clone(), &source.current));
+    let of_container = |source: &ContainerResourceMetricStatus| format!("{}/{}", source.container, source.name);
+    let container = container_resource.as_ref().map(|source| (of_container(source), &source.current));
+    let pods = pods.as_ref().map(|source| (source.metric.name.clone(), &source.current));
+    let object = object.as_ref().map(|source| (source.metric.name.clone(), &source.current));
+    let external = external.as_ref().map(|source| (source.metric.name.clone(), &source.current));
+    let Some((mut text, current)) = resource.or(container).or(pods).or(object).or(external) else {
+        return "failed".to_owned();
+    };
+    text.extend(current.average_utilization.map(|percent| format!(" {percent}%")));
+    text.extend(current.value.as_ref().map(|value| format!(" {}", value.0)));
+    text.extend(current.average_value.as_ref().map(|average| format!(" {} a pod", average.0)));
+    text
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(TEXT_MAX).collect()
 }
 
 /// Returns the page with explanations: `GET /explain/NAMESPACE/NAME`.

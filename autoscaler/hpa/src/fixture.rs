@@ -1,8 +1,5 @@
-//! Mock API server that records its requests, and fixed pods. For tests.
+//! Mock API server that records its requests. For tests.
 
-use super::sources::PodSource;
-use common::labels::Selector;
-use hpa_core::pod::Pod;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -29,16 +26,12 @@ impl Mock {
     /// Adds a response to `METHOD PATH?QUERY`. The last response is repeated forever; requests without a response get a
     /// plain 404.
     pub fn on(&self, line: &str, code: u16, body: Value) -> &Self {
-        self.answer_next(line, (code, None, body))
+        self.with(line, code, None, body)
     }
 
-    /// Adds a response with a header.
-    pub fn with(&self, line: &str, code: u16, header: Header, body: Value) -> &Self {
-        self.answer_next(line, (code, Some(header), body))
-    }
-
-    fn answer_next(&self, line: &str, answer: Answer) -> &Self {
-        self.answers.lock().entry(line.to_owned()).or_default().push_back(answer);
+    /// Adds a response, possibly with a header.
+    pub fn with(&self, line: &str, code: u16, header: Option<Header>, body: Value) -> &Self {
+        self.answers.lock().entry(line.to_owned()).or_default().push_back((code, header, body));
         self
     }
 
@@ -102,15 +95,6 @@ fn without_timeout(path: &str) -> &str {
     match path.rfind("timeout=") {
         Some(at) if path.ends_with("ms") && path[at..].find('&').is_none() => path[..at].trim_end_matches(['?', '&']),
         _ => path,
-    }
-}
-
-/// Fixed pods of one namespace.
-pub struct Pods(pub Result<Vec<Pod>, String>);
-
-impl PodSource for Pods {
-    fn select(&self, _: &str, selector: &Selector) -> Result<Vec<Pod>, String> {
-        Ok(self.0.clone()?.into_iter().filter(|pod| selector.matches(&pod.labels)).collect())
     }
 }
 

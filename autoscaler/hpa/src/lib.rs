@@ -41,12 +41,10 @@
 //! bookkeeping; decisions, writes and texts are upstream's.
 
 pub mod delegate;
-pub mod evaluate;
 pub mod explain;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod native;
-pub mod object;
 pub mod options;
 pub mod pods;
 pub mod run;

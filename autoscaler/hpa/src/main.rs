@@ -12,7 +12,7 @@ use common_runtime::api_server;
 use common_runtime::environment::{self, Mode};
 use common_runtime::shutdown::signal_token;
 use common_runtime::telemetry::{Format, init_logs};
-use hpa::options::{Flags, HpaMode};
+use hpa::options::{ControllerOptions, HpaMode};
 use hpa::run::{HpaOptions, run};
 use kube::config::KubeConfigOptions;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ struct Arguments {
     #[arg(long, value_enum)]
     hpa: Option<HpaMode>,
     #[command(flatten)]
-    controller: Flags,
+    controller: ControllerOptions,
 }
 
 #[tokio::main]
@@ -49,7 +49,7 @@ async fn main() -> anyhow::Result<()> {
     let mut options = HpaOptions::from_env(mode, environment::process)?;
     options.process.logs = Some(logs);
     options.alone = disable_ha;
-    options.controller = controller.into();
+    options.controller = controller;
     let selected = KubeConfigOptions { cluster, ..KubeConfigOptions::default() };
     let mut config = api_server::config(kubeconfig.as_deref(), &selected).await?;
     if let Some(server) = server {

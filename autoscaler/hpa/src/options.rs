@@ -15,69 +15,53 @@ pub enum HpaMode {
     Delegate,
 }
 
-/// Flags of the controller.
-#[derive(Args, Clone, Debug)]
-pub struct Flags {
+/// Options of the controller, and its flags.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct ControllerOptions {
     /// Number of concurrently evaluated HorizontalPodAutoscalers.
     #[arg(long = "concurrent-horizontal-pod-autoscaler-syncs", default_value = "5")]
-    concurrent_syncs: NonZeroUsize,
+    pub concurrent_syncs: NonZeroUsize,
     /// Interval between two evaluations of one HorizontalPodAutoscaler.
     #[arg(long = "horizontal-pod-autoscaler-sync-period", default_value = "15s", value_parser = sync_period)]
-    sync_period: Duration,
+    pub sync_period: Duration,
     /// Time for which recommendations hold back a scale-down, unless the object sets one.
     #[arg(long = "horizontal-pod-autoscaler-downscale-stabilization", default_value = "5m", value_parser = duration)]
-    downscale_stabilization: Duration,
+    pub downscale_stabilization: Duration,
     /// Share of its target by which a metric may differ without an effect.
     #[arg(long = "horizontal-pod-autoscaler-tolerance", default_value = "0.1", value_parser = tolerance)]
-    tolerance: f64,
+    pub tolerance: f64,
     /// Time after its start during which a pod's cpu counts only if the pod is ready.
     #[arg(long = "horizontal-pod-autoscaler-cpu-initialization-period", default_value = "5m", value_parser = duration)]
-    cpu_initialization_period: Duration,
+    pub cpu_initialization_period: Duration,
     /// Time after its start during which a pod that became unready counts as never ready.
     #[arg(long = "horizontal-pod-autoscaler-initial-readiness-delay", default_value = "30s", value_parser = duration)]
-    initial_readiness_delay: Duration,
+    pub initial_readiness_delay: Duration,
     /// Feature gates `HPAScaleToZero=true|false` and `HPAConfigurableTolerance=true|false`, separated by commas.
     #[arg(long = "feature-gates", default_value = "", value_parser = gates)]
-    gates: Gates,
-}
-
-/// Options of the controller.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ControllerOptions {
-    /// Number of concurrent evaluations.
-    pub concurrent_syncs: usize,
-    /// Interval between two evaluations of one object.
-    pub sync_period: Duration,
-    /// Options of the rules.
-    pub rules: Rules,
-    /// Feature gates.
     pub gates: Gates,
 }
 
 impl Default for ControllerOptions {
     fn default() -> Self {
-        let (rules, gates) = (Rules::default(), Gates::default());
-        Self { concurrent_syncs: 5, sync_period: Duration::from_secs(15), rules, gates }
-    }
-}
-
-impl From<Flags> for ControllerOptions {
-    fn from(flags: Flags) -> Self {
-        let Flags {
-            concurrent_syncs,
-            sync_period,
+        let Rules { tolerance, downscale_stabilization, cpu_initialization_period, initial_readiness_delay } =
+            Rules::default();
+        Self {
+            concurrent_syncs: NonZeroUsize::new(5).unwrap_or(NonZeroUsize::MIN),
+            sync_period: Duration::from_secs(15),
             downscale_stabilization,
             tolerance,
             cpu_initialization_period,
             initial_readiness_delay,
-            gates,
-        } = flags;
-        Self {
-            concurrent_syncs: concurrent_syncs.get(),
-            sync_period,
-            rules: Rules { tolerance, downscale_stabilization, cpu_initialization_period, initial_readiness_delay },
-            gates,
+            gates: Gates::default(),
         }
+    }
+}
+
+impl ControllerOptions {
+    /// Returns the options of the rules.
+    pub(crate) fn rules(&self) -> Rules {
+        let Self { tolerance, downscale_stabilization, cpu_initialization_period, initial_readiness_delay, .. } = *self;
+        Rules { tolerance, downscale_stabilization, cpu_initialization_period, initial_readiness_delay }
     }
 }
 
@@ -104,11 +88,7 @@ fn gates(text: &str) -> Result<Gates, String> {
     let mut gates = Gates::default();
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} must be GATE=true or GATE=false"))?;
-        let value = match value {
-            "true" => true,
-            "false" => false,
-            _ => return Err(format!("{pair:?}: {value:?} must be true or false")),
-        };
+        let value = value.parse().map_err(|_| format!("{pair:?}: {value:?} must be true or false"))?;
         match name {
             "HPAScaleToZero" => gates.scale_to_zero = value,
             "HPAConfigurableTolerance" => gates.configurable_tolerance = value,
@@ -126,12 +106,12 @@ mod tests {
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
-        flags: Flags,
+        options: ControllerOptions,
     }
 
     fn read(args: &[&str]) -> Result<ControllerOptions, String> {
         let all = ["x"].iter().chain(args);
-        Cli::try_parse_from(all).map(|cli| cli.flags.into()).map_err(|error| error.to_string())
+        Cli::try_parse_from(all).map(|cli| cli.options).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -149,8 +129,8 @@ mod tests {
             "--feature-gates=HPAScaleToZero=true,HPAConfigurableTolerance=false",
         ])
         .expect("valid");
-        assert_eq!((options.concurrent_syncs, options.sync_period), (2, Duration::from_secs(60)));
-        assert_eq!((options.rules.downscale_stabilization, options.rules.tolerance), (Duration::ZERO, 0.0));
+        assert_eq!((options.concurrent_syncs.get(), options.sync_period), (2, Duration::from_secs(60)));
+        assert_eq!((options.downscale_stabilization, options.tolerance), (Duration::ZERO, 0.0));
         assert!(options.gates.scale_to_zero && !options.gates.configurable_tolerance);
         for (bad, said) in [
             ("--concurrent-horizontal-pod-autoscaler-syncs=0", "zero"),

@@ -1,57 +1,18 @@
-//! Cache of the cluster's pods: a watch of all pods, trimmed on arrival.
-//!
-//! The cache keeps labels, phase, times, readiness and requests of each pod, which is some hundred bytes. Selectors are
-//! evaluated within one namespace.
+//! Pods in the form of the rules: labels, phase, times, readiness and requests, which is some hundred bytes for each.
 
-use super::sources::PodSource;
 use common::labels::Selector;
-use common::time::Timestamp;
 use common_controller::Store;
 use hpa_core::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
-use hpa_core::quantity::Quantity;
+use hpa_core::quantity;
+use hpa_core::status::timestamp;
 use k8s_openapi::api::core::v1::{self as core, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::runtime::watcher;
-use kube::{Api, Client};
 use std::collections::BTreeMap;
-use tokio_util::sync::CancellationToken;
 
-/// Cache of all pods.
-pub struct PodCache(Store<Pod>);
-
-impl Default for PodCache {
-    fn default() -> Self {
-        Self(Store::new(|_, _, _| {}))
-    }
-}
-
-impl PodCache {
-    /// Watches pods until `shutdown`.
-    pub async fn follow(&self, client: Client, shutdown: CancellationToken) {
-        tokio::select! {
-            () = self.0.follow(Api::<core::Pod>::all(client), watcher::Config::default(), |pod| trimmed(&pod)) => {}
-            () = shutdown.cancelled() => {}
-        }
-    }
-
-    /// Waits until all pods have been listed once.
-    pub async fn synced(&self) {
-        self.0.synced().await;
-    }
-
-    /// Adds one pod as the watch would.
-    #[cfg(test)]
-    pub(crate) fn put(&self, pod: &core::Pod) {
-        self.0.apply(&common_controller::key_of(pod), "1", Some(trimmed(pod)));
-    }
-}
-
-impl PodSource for PodCache {
-    fn select(&self, namespace: &str, selector: &Selector) -> Result<Vec<Pod>, String> {
-        let pods = self.0.within(namespace);
-        Ok(pods.iter().filter(|pod| selector.matches(&pod.labels)).map(|pod| Pod::clone(pod)).collect())
-    }
+/// Returns the pods of `namespace` that `selector` matches.
+pub(super) fn select(pods: &Store<Pod>, namespace: &str, selector: &Selector) -> Vec<Pod> {
+    let pods = pods.within(namespace);
+    pods.iter().filter(|pod| selector.matches(&pod.labels)).map(|pod| Pod::clone(pod)).collect()
 }
 
 /// Converts a pod to the form of the rules.
@@ -88,19 +49,11 @@ pub fn trimmed(pod: &core::Pod) -> Pod {
         deleting: pod.metadata.deletion_timestamp.is_some(),
         start_time: status.and_then(|status| status.start_time.as_ref()).map(timestamp),
         ready,
-        containers: spec.map(|spec| spec.containers.iter().map(container).collect()).unwrap_or_default(),
-        init_containers: spec
-            .and_then(|spec| spec.init_containers.as_ref())
-            .map(|containers| containers.iter().map(init).collect())
-            .unwrap_or_default(),
+        containers: spec.into_iter().flat_map(|spec| &spec.containers).map(container).collect(),
+        init_containers: spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten()).map(init).collect(),
         requests: requests(spec.and_then(|spec| spec.resources.as_ref())),
         overhead: spec.and_then(|spec| spec.overhead.as_ref()).map(amounts).unwrap_or_default(),
     }
-}
-
-/// Converts a time of the API.
-pub(super) fn timestamp(time: &Time) -> Timestamp {
-    Timestamp::from_nanos(i64::try_from(time.0.as_nanosecond()).unwrap_or(i64::MAX))
 }
 
 fn requests(resources: Option<&ResourceRequirements>) -> Resources {
@@ -109,15 +62,14 @@ fn requests(resources: Option<&ResourceRequirements>) -> Resources {
 
 /// Parses amounts, which the API server has validated.
 fn amounts(written: &BTreeMap<String, Written>) -> Resources {
-    let amount = |(resource, quantity): (&String, &Written)| {
-        Some((resource.clone(), quantity.0.parse::<Quantity>().ok()?.milli()))
-    };
+    let amount = |(resource, amount): (&String, &Written)| Some((resource.clone(), quantity::milli(amount).ok()?));
     written.iter().filter_map(amount).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::time::Timestamp;
     use serde_json::json;
 
     fn pod(namespace: &str, name: &str, app: &str) -> core::Pod {
@@ -157,14 +109,14 @@ mod tests {
 
     #[test]
     fn a_selector_finds_pods_of_its_namespace_alone() {
-        let cache = PodCache::default();
+        let cache = Store::new(|_, _, _| {});
         for (namespace, name, app) in [("a", "z", "web"), ("b", "x", "web"), ("b", "y", "db"), ("ba", "x", "web")] {
-            cache.put(&pod(namespace, name, app));
+            let pod = pod(namespace, name, app);
+            cache.apply(&common_controller::key_of(&pod), "1", Some(trimmed(&pod)));
         }
         let selector = Selector::parse("app=web").expect("a selector");
         let names = |namespace| -> Vec<String> {
-            let pods = cache.select(namespace, &selector).expect("known");
-            pods.into_iter().map(|pod| pod.name).collect()
+            select(&cache, namespace, &selector).into_iter().map(|pod| pod.name).collect()
         };
         assert_eq!(names("b"), ["x"]);
         assert_eq!(names("c"), [""; 0]);

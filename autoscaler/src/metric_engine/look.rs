@@ -11,7 +11,7 @@ use common::RevisionKey as Key;
 use common_controller::Priority;
 use common_runtime::failure_log::FailureLog;
 use hpa::pods::trimmed;
-use hpa::sources::{PATIENCE, readings};
+use hpa::sources::PATIENCE;
 use hpa_core::combine::combine;
 use hpa_core::measure::Scene;
 use hpa_core::options::{Gates, Options};
@@ -58,7 +58,7 @@ impl Look {
     async fn look(&self) -> Measured {
         let (pods, answers) = tokio::join!(
             timeout(PATIENCE, self.pods()),
-            readings(&*self.sources.metrics, self.key.namespace(), &self.requests)
+            self.sources.metrics.readings(self.key.namespace(), &self.requests)
         );
         let pods = match pods {
             Ok(Ok(pods)) => pods,

@@ -23,8 +23,8 @@ use autoscaler_core::engine::plan::{PERIOD, Plan};
 use common::RevisionKey as Key;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
-use hpa::sources::{Mapper, MetricSource, RestMetrics};
-use hpa_core::spec::Behavior;
+use hpa::sources::{Mapper, RestMetrics};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerBehavior as Behavior;
 use kube::Client;
 use look::Look;
 use parking_lot::Mutex;
@@ -41,7 +41,7 @@ pub(crate) struct Engine {
 #[derive(Clone)]
 struct Sources {
     client: Client,
-    metrics: Arc<dyn MetricSource>,
+    metrics: Arc<RestMetrics>,
     /// Index of pods, which knows the selected pods of other workloads.
     pods: Arc<dyn Pods>,
     clock: Clock,
@@ -71,7 +71,7 @@ struct Looking {
 }
 
 /// Subject of an evaluation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Subject {
     /// Metrics and scaling behavior.
     pub(crate) plan: Arc<Plan>,

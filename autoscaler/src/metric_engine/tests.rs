@@ -3,9 +3,8 @@
 use super::*;
 use crate::pods::{PodIndex, PodState};
 use crate::scale::{Chain, PodOwner, PodSet};
-use autoscaler_core::engine::plan::{Written, plan};
+use autoscaler_core::engine::plan::plan;
 use autoscaler_core::pod_counts::{CountedPod, Phase};
-use common::field::FieldErrors;
 use common::scaling::Bounds;
 use common::time::Timestamp;
 use hpa::fixture::Mock;
@@ -21,11 +20,8 @@ fn subject(cpu: &str) -> Subject {
     let cpu = json!([{"type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": cpu}}}]);
     let behavior = json!({"scaleUp": {}, "scaleDown": {"stabilizationWindowSeconds": 0}});
-    let written = Written {
-        metrics: Some(serde_json::from_value(cpu).expect("metrics")),
-        behavior: Some(serde_json::from_value(behavior).expect("a behavior")),
-    };
-    let plan = plan(written, FieldErrors::new()).expect("valid").expect("a plan");
+    let metrics = serde_json::from_value(cpu).expect("metrics");
+    let plan = plan(metrics, serde_json::from_value(behavior).expect("a behavior")).expect("valid").expect("a plan");
     Subject { plan: Arc::new(plan), selector: "app=hello".into() }
 }
 

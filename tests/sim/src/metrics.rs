@@ -10,7 +10,7 @@ use crate::simulation::Simulation;
 use crate::summary::Without;
 use autoscaler_core::engine::blend::{Blend, Input};
 use autoscaler_core::engine::{Answer, Measured};
-use hpa_core::spec::{Behavior, ScalingRules};
+use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerBehavior as Behavior};
 use rand::Rng;
 use rand::RngExt;
 use std::time::Duration;
@@ -37,8 +37,10 @@ pub(crate) struct Looks {
 
 impl Metric {
     pub(crate) fn new(rng: &mut impl Rng) -> Self {
-        let down =
-            ScalingRules { stabilization_window_seconds: Some(rng.random_range(0..=10)), ..ScalingRules::default() };
+        let down = HPAScalingRules {
+            stabilization_window_seconds: Some(rng.random_range(0..=10)),
+            ..HPAScalingRules::default()
+        };
         Self {
             period: Duration::from_secs(rng.random_range(1..=8)),
             behavior: rng.random_bool(0.7).then_some(Behavior { scale_up: None, scale_down: Some(down) }),

@@ -33,7 +33,7 @@ use hpa_core::behavior::{self, Rules};
 use hpa_core::combine::{Combined, Outcome};
 use hpa_core::decision::{Demand, Limit, Stabilization};
 use hpa_core::memory::Memory;
-use hpa_core::spec::Behavior;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerBehavior as Behavior;
 
 /// Time for which the highest recommendation holds if a behavior does not specify it; the default of Kubernetes.
 pub const DOWNSCALE_STABILIZATION: Duration = Duration::from_secs(300);

@@ -6,15 +6,15 @@
 
 use common::field::FieldErrors;
 use hpa_core::defaults;
-use hpa_core::spec::{Behavior, MetricSpec};
 use hpa_core::validate::{self, Rule, Violation};
+use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerBehavior as Behavior, MetricSpec};
 use std::time::Duration;
 
 /// Time between two measurements of the metrics; the default of Kubernetes.
 pub const PERIOD: Duration = Duration::from_secs(15);
 
 /// Validated metrics and behavior.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Metrics to measure; empty if only a behavior was requested.
     pub metrics: Vec<MetricSpec>,
@@ -22,32 +22,21 @@ pub struct Plan {
     pub behavior: Option<Behavior>,
 }
 
-/// Metrics and behavior as written in the object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Written {
-    /// `spec.metrics`; `None` if absent or unreadable.
-    pub metrics: Option<Vec<MetricSpec>>,
-    /// `spec.behavior`; `None` if absent or unreadable.
-    pub behavior: Option<Behavior>,
-}
-
 /// Validates the requested metrics and behavior. Returns `None` if there are none, so that the load alone scales the
-/// workload. `errors` contains the fields that could not be read.
+/// workload.
 ///
 /// # Errors
-/// These errors and every violation, with the path within the object.
-pub fn plan(written: Written, mut errors: FieldErrors) -> Result<Option<Plan>, FieldErrors> {
-    let Written { metrics, mut behavior } = written;
-    if let Some(metrics) = &metrics {
-        refuse(validate::metrics("spec.metrics", metrics), &mut errors);
-    }
+/// Returns every violation, with the path within the object.
+pub fn plan(metrics: Vec<MetricSpec>, mut behavior: Option<Behavior>) -> Result<Option<Plan>, FieldErrors> {
+    let mut errors = FieldErrors::new();
+    refuse(validate::metrics("spec.metrics", &metrics), &mut errors);
     if let Some(behavior) = &mut behavior {
         defaults::fill_behavior(behavior);
         refuse(validate::behavior("spec.behavior", behavior), &mut errors);
     }
     errors.into_result()?;
-    let asked = metrics.is_some() || behavior.is_some();
-    Ok(asked.then(|| Plan { metrics: metrics.unwrap_or_default(), behavior }))
+    let is_requested = !metrics.is_empty() || behavior.is_some();
+    Ok(is_requested.then_some(Plan { metrics, behavior }))
 }
 
 fn refuse(violations: Vec<Violation>, errors: &mut FieldErrors) {
@@ -68,10 +57,9 @@ mod tests {
 
     /// Plans `metrics` and `behavior` given as JSON; an empty text means absent.
     fn of(metrics: &str, behavior: &str) -> Result<Option<Plan>, FieldErrors> {
-        let read = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        let metrics = read(metrics).map(|text| serde_json::from_str(&text).expect("metrics"));
-        let behavior = read(behavior).map(|text| serde_json::from_str(&text).expect("a behavior"));
-        plan(Written { metrics, behavior }, FieldErrors::new())
+        let metrics = if metrics.is_empty() { Vec::new() } else { serde_json::from_str(metrics).expect("metrics") };
+        let behavior = (!behavior.is_empty()).then(|| serde_json::from_str(behavior).expect("a behavior"));
+        plan(metrics, behavior)
     }
 
     #[test]
@@ -106,10 +94,8 @@ mod tests {
 
     #[test]
     fn all_violations_are_found_at_once() {
-        let mut unread = FieldErrors::new();
-        unread.push("cannot be read", "spec.metrics", "");
-        let behavior = serde_json::from_str(r#"{"scaleUp": {"tolerance": -1}}"#).expect("a behavior");
-        let errors = plan(Written { metrics: None, behavior: Some(behavior) }, unread).expect_err("wrong everywhere");
+        let errors =
+            of(r#"[{"type": "Resource"}]"#, r#"{"scaleUp": {"tolerance": "-1"}}"#).expect_err("wrong everywhere");
         for path in ["spec.metrics", "spec.behavior"] {
             assert!(errors.iter().any(|error| error.path.starts_with(path)), "{errors}");
         }

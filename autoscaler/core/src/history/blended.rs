@@ -49,9 +49,9 @@ fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error
 }
 
 fn stabilization<S: Serializer>(what: &Stabilization, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(what.reason())
+    serializer.serialize_str(what.texts().0)
 }
 
 fn limit<S: Serializer>(what: &Limit, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(what.reason())
+    serializer.serialize_str(what.texts().0)
 }

@@ -36,7 +36,7 @@ use common::time::Timestamp;
 
 use super::decision::{Decision, Demand, Limit, Stabilization};
 use super::memory::{Memory, Recommendation};
-use super::spec::{Behavior, ScalingRules};
+use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
 
 /// Replicas that may be reached at once without a behavior, however few are running.
 const FREE_REPLICAS: i32 = 4;
@@ -64,56 +64,25 @@ pub fn scale_up_limit_without(current: i32) -> i32 {
     current.saturating_mul(2).max(FREE_REPLICAS)
 }
 
-/// Behavior in the form of the rules, with all defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Behavior with all defaults.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     /// Rules of scale-ups.
-    pub up: Direction,
+    up: HPAScalingRules,
     /// Rules of scale-downs.
-    pub down: Direction,
-}
-
-/// One direction of a behavior.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Direction {
-    /// Age up to which recommendations count.
-    pub window: Duration,
-    select: Select,
-    policies: Vec<Policy>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Select {
-    Largest,
-    Smallest,
-    Disabled,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Policy {
-    change: Change,
-    period: Duration,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
-    Pods(i32),
-    Percent(i32),
-    /// Change of an unknown type.
-    Unknown,
+    down: HPAScalingRules,
 }
 
 impl Rules {
-    /// Converts a behavior, with or without defaults. An unset scale-down window becomes `downscale_stabilization` in
-    /// whole seconds.
-    pub fn of(behavior: &Behavior, downscale_stabilization: Duration) -> Self {
+    /// Fills in the defaults of a behavior. An unset scale-down window becomes `downscale_stabilization` in whole
+    /// seconds.
+    pub fn of(behavior: &HorizontalPodAutoscalerBehavior, downscale_stabilization: Duration) -> Self {
         let mut behavior = behavior.clone();
         super::defaults::fill_behavior(&mut behavior);
-        let direction = |rules: Option<ScalingRules>, window| Direction::of(&rules.unwrap_or_default(), window);
-        Self {
-            up: direction(behavior.scale_up, Duration::ZERO),
-            down: direction(behavior.scale_down, Duration::from_secs(downscale_stabilization.as_secs())),
-        }
+        let mut down = behavior.scale_down.unwrap_or_default();
+        let window = i32::try_from(downscale_stabilization.as_secs()).unwrap_or(i32::MAX);
+        down.stabilization_window_seconds.get_or_insert(window);
+        Self { up: behavior.scale_up.unwrap_or_default(), down }
     }
 
     /// Decides, and records the proposal.
@@ -131,7 +100,7 @@ impl Rules {
     }
 
     fn stabilize(&self, memory: &mut Memory, demand: &Demand, now: Timestamp) -> i32 {
-        let (up_cutoff, down_cutoff) = (now - self.up.window, now - self.down.window);
+        let (up_cutoff, down_cutoff) = (now - window(&self.up), now - window(&self.down));
         let (mut up, mut down) = (demand.proposed, demand.proposed);
         for recommendation in &memory.recommendations {
             if recommendation.at > up_cutoff {
@@ -166,84 +135,71 @@ impl Rules {
 
     /// Returns the most replicas that the policies allow now; it may be less than the current replicas.
     pub fn scale_up_limit(&self, memory: &Memory, current: i32, now: Timestamp) -> i32 {
-        let grown = |start: i32, change| match change {
-            Change::Pods(pods) => Some(start.wrapping_add(pods)),
-            Change::Percent(percent) => Some((f64::from(start) * (1.0 + f64::from(percent) / 100.0)).ceil() as i32),
-            Change::Unknown => None,
+        let grown = |start: i32, policy: &HPAScalingPolicy| match policy.type_.as_str() {
+            "Pods" => Some(start.wrapping_add(policy.value)),
+            "Percent" => Some((f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as i32),
+            _ => None,
         };
-        let allowed = self.up.allowed(memory, current, now, grown);
-        match self.up.select {
-            Select::Disabled => current,
-            Select::Smallest => allowed.fold(i32::MAX, i32::min),
-            Select::Largest => allowed.fold(i32::MIN, i32::max),
+        let allowed = allowed(&self.up, memory, current, now, grown);
+        match self.up.select_policy.as_deref() {
+            Some("Disabled") => current,
+            Some("Min") => allowed.fold(i32::MAX, i32::min),
+            _ => allowed.fold(i32::MIN, i32::max),
         }
     }
 
     /// Returns the fewest replicas that the policies allow now; it may be more than the current replicas, or negative.
     pub fn scale_down_limit(&self, memory: &Memory, current: i32, now: Timestamp) -> i32 {
-        let shrunk = |start: i32, change| match change {
-            Change::Pods(pods) => Some(start.wrapping_sub(pods)),
-            Change::Percent(percent) => Some((f64::from(start) * (1.0 - f64::from(percent) / 100.0)) as i32),
-            Change::Unknown => None,
+        let shrunk = |start: i32, policy: &HPAScalingPolicy| match policy.type_.as_str() {
+            "Pods" => Some(start.wrapping_sub(policy.value)),
+            "Percent" => Some((f64::from(start) * (1.0 - f64::from(policy.value) / 100.0)) as i32),
+            _ => None,
         };
-        let allowed = self.down.allowed(memory, current, now, shrunk);
-        match self.down.select {
-            Select::Disabled => current,
-            Select::Smallest => allowed.fold(i32::MIN, i32::max),
-            Select::Largest => allowed.fold(i32::MAX, i32::min),
+        let allowed = allowed(&self.down, memory, current, now, shrunk);
+        match self.down.select_policy.as_deref() {
+            Some("Disabled") => current,
+            Some("Min") => allowed.fold(i32::MIN, i32::max),
+            _ => allowed.fold(i32::MAX, i32::min),
         }
     }
 }
 
-impl Direction {
-    fn of(rules: &ScalingRules, window: Duration) -> Self {
-        let seconds = |seconds: i32| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        let policies = rules.policies.iter().flatten().map(|policy| Policy {
-            change: match policy.kind.as_str() {
-                "Pods" => Change::Pods(policy.value),
-                "Percent" => Change::Percent(policy.value),
-                _ => Change::Unknown,
-            },
-            period: seconds(policy.period_seconds),
-        });
-        Self {
-            window: rules.stabilization_window_seconds.map_or(window, seconds),
-            select: match rules.select_policy.as_deref() {
-                Some("Disabled") => Select::Disabled,
-                Some("Min") => Select::Smallest,
-                _ => Select::Largest,
-            },
-            policies: policies.collect(),
-        }
-    }
+/// Returns the replicas that each policy allows.
+fn allowed<'a>(
+    rules: &'a HPAScalingRules,
+    memory: &'a Memory,
+    current: i32,
+    now: Timestamp,
+    changed: impl Fn(i32, &HPAScalingPolicy) -> Option<i32> + 'a,
+) -> impl Iterator<Item = i32> + 'a {
+    rules.policies.iter().flatten().scan(0, move |previous, policy| {
+        let (added, removed) = memory.changes(now, period(policy));
+        let start = current.wrapping_sub(added).wrapping_add(removed);
+        *previous = changed(start, policy).unwrap_or(*previous);
+        Some(*previous)
+    })
+}
 
-    /// Returns the longest period of a policy; older changes have no effect.
-    pub fn longest_period(&self) -> Duration {
-        self.policies.iter().map(|policy| policy.period).max().unwrap_or_default()
-    }
+/// Returns the age up to which recommendations count.
+fn window(rules: &HPAScalingRules) -> Duration {
+    seconds(rules.stabilization_window_seconds.unwrap_or(0))
+}
 
-    /// Returns the replicas that each policy allows.
-    fn allowed<'a>(
-        &'a self,
-        memory: &'a Memory,
-        current: i32,
-        now: Timestamp,
-        changed: impl Fn(i32, Change) -> Option<i32> + 'a,
-    ) -> impl Iterator<Item = i32> + 'a {
-        self.policies.iter().scan(0, move |previous, policy| {
-            let (added, removed) = memory.changes(now, policy.period);
-            let start = current.wrapping_sub(added).wrapping_add(removed);
-            *previous = changed(start, policy.change).unwrap_or(*previous);
-            Some(*previous)
-        })
-    }
+fn period(policy: &HPAScalingPolicy) -> Duration {
+    seconds(policy.period_seconds)
+}
+
+fn seconds(seconds: i32) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 /// Records a change of the scale if there is a behavior to use it.
 pub fn remember(memory: &mut Memory, rules: Option<&Rules>, from: i32, to: i32, at: Timestamp) {
     if let Some(rules) = rules {
         let direction = if to > from { &rules.up } else { &rules.down };
-        memory.scaled(from, to, at, direction.longest_period());
+        // Older changes have no effect.
+        let longest_period = direction.policies.iter().flatten().map(period).max().unwrap_or_default();
+        memory.scaled(from, to, at, longest_period);
     }
 }
 

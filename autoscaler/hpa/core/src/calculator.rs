@@ -20,13 +20,13 @@
 //! Step 1 does not check the direction: four replicas of which one exists, at twice its target, become two. If `ratio`
 //! is exactly 1, missing pods are left out. Values of unknown pods count in plain averages and in step 2.
 
-use std::collections::BTreeMap;
-
-use super::error::CalculationError;
 use super::groups::{Groups, Judge};
 use super::pod::{self, Pod};
 use super::tolerance::Tolerances;
 use super::usage::{self, Sample, Samples};
+
+/// Error text if there are no pods.
+pub(super) const NO_PODS: &str = "no pods returned by selector while calculating replica count";
 
 /// Inputs of a calculation.
 #[derive(Clone, Copy, Debug)]
@@ -69,18 +69,16 @@ pub fn utilization(
     samples: Samples<'_>,
     (container, resource): (Option<&str>, &str),
     target_percent: i32,
-) -> Result<UtilizationAnswer, CalculationError> {
-    let (groups, mut samples) = prepare(situation, judge, samples)?;
+) -> Result<UtilizationAnswer, String> {
+    let (groups, samples) = prepare(situation, judge, samples)?;
     let requests = pod::requests(situation.pods, container, resource)?;
     let first = usage::utilization(&samples, &requests, target_percent)?;
-    let answer = |replicas| UtilizationAnswer { replicas, percent: first.percent, average: first.average };
-    let Some(doubts) = Doubts::of(&groups, first.ratio) else {
-        return Ok(answer(situation.trusting(first.ratio, groups.ready)));
-    };
     let busy = i64::from(target_percent.max(100));
-    doubts.dispel(&groups, &mut samples, |pod| request_share(&requests, pod, busy));
-    let second = usage::utilization(&samples, &requests, target_percent)?;
-    Ok(answer(situation.cautious(first.ratio, second.ratio, samples.len())))
+    let busy = |pod: &str| requests.get(pod).map_or(0, |request| request.wrapping_mul(busy) / 100);
+    let ratio =
+        |samples: &Samples<'_>| usage::utilization(samples, &requests, target_percent).map(|second| second.ratio);
+    let replicas = situation.replicas(&groups, samples, busy, ratio)?;
+    Ok(UtilizationAnswer { replicas, percent: first.percent, average: first.average })
 }
 
 /// Returns the replicas that bring the average value of a pod to `target`.
@@ -92,17 +90,12 @@ pub fn average(
     judge: &Judge<'_>,
     samples: Samples<'_>,
     target: i64,
-) -> Result<ValueAnswer, CalculationError> {
-    let (groups, mut samples) = prepare(situation, judge, samples)?;
+) -> Result<ValueAnswer, String> {
+    let (groups, samples) = prepare(situation, judge, samples)?;
     let value = usage::average(&samples);
-    let ratio = value as f64 / target as f64;
-    let answer = |replicas| ValueAnswer { replicas, value };
-    let Some(doubts) = Doubts::of(&groups, ratio) else {
-        return Ok(answer(situation.trusting(ratio, groups.ready)));
-    };
-    doubts.dispel(&groups, &mut samples, |_| target);
-    let second = usage::average(&samples) as f64 / target as f64;
-    Ok(answer(situation.cautious(ratio, second, samples.len())))
+    let ratio = |samples: &Samples<'_>| Ok(usage::average(samples) as f64 / target as f64);
+    let replicas = situation.replicas(&groups, samples, |_| target, ratio)?;
+    Ok(ValueAnswer { replicas, value })
 }
 
 /// Groups the pods, and drops the values that do not count.
@@ -110,69 +103,47 @@ fn prepare<'a, 's>(
     situation: &Situation<'a>,
     judge: &Judge<'_>,
     mut samples: Samples<'s>,
-) -> Result<(Groups<'a>, Samples<'s>), CalculationError>
+) -> Result<(Groups<'a>, Samples<'s>), String>
 where
     'a: 's,
 {
     if situation.pods.is_empty() {
-        return Err(CalculationError::NoPods);
+        return Err(NO_PODS.to_owned());
     }
     let groups = judge.group(situation.pods, &samples);
     samples.retain(|pod, _| !groups.ignored.contains(*pod) && !groups.unready.contains(*pod));
     if samples.is_empty() {
-        return Err(CalculationError::NoUsableMetrics);
+        return Err("did not receive metrics for targeted pods (pods might be unready)".to_owned());
     }
     Ok((groups, samples))
 }
 
-fn request_share(requests: &BTreeMap<&str, i64>, pod: &str, percent: i64) -> i64 {
-    requests.get(pod).map_or(0, |request| request.wrapping_mul(percent) / 100)
-}
-
-/// Assumptions about pods without a usable value.
-struct Doubts {
-    /// Missing pods are busy (true), idle (false), or left out.
-    missing: Option<bool>,
-    /// Set if unready pods count as idle.
-    unready: bool,
-}
-
-impl Doubts {
-    fn of(groups: &Groups<'_>, ratio: f64) -> Option<Self> {
-        let unready = !groups.unready.is_empty() && ratio > 1.0;
-        if !unready && groups.missing.is_empty() {
-            return None;
-        }
-        let missing = if ratio < 1.0 {
-            Some(true)
-        } else if ratio > 1.0 {
-            Some(false)
-        } else {
-            None
-        };
-        Some(Self { missing, unready })
-    }
-
-    /// Adds the assumed values to the samples.
-    fn dispel<'s, 'a: 's>(&self, groups: &Groups<'a>, samples: &mut Samples<'s>, busy: impl Fn(&str) -> i64) {
-        let sample = |value| Sample { value, ..Sample::default() };
-        if let Some(is_busy) = self.missing {
-            samples.extend(groups.missing.iter().map(|pod| (*pod, sample(if is_busy { busy(pod) } else { 0 }))));
-        }
-        if self.unready {
-            samples.extend(groups.unready.iter().map(|pod| (*pod, sample(0))));
-        }
-    }
-}
-
 impl Situation<'_> {
-    /// Returns the replicas if no assumption was needed.
-    fn trusting(&self, ratio: f64, ready: usize) -> i32 {
-        if self.tolerances.admits(ratio) { self.current } else { times(ratio, ready) }
+    /// Returns the replicas for samples whose ratio `ratio` computes. A busy pod without a sample counts with `busy`.
+    fn replicas<'s, 'a: 's>(
+        &self,
+        groups: &Groups<'a>,
+        mut samples: Samples<'s>,
+        busy: impl Fn(&str) -> i64,
+        ratio: impl Fn(&Samples<'_>) -> Result<f64, String>,
+    ) -> Result<i32, String> {
+        let first = ratio(&samples)?;
+        let unready_are_idle = !groups.unready.is_empty() && first > 1.0;
+        if groups.missing.is_empty() && !unready_are_idle {
+            let holds = self.tolerances.admits(first);
+            return Ok(if holds { self.current } else { times(first, groups.ready) });
+        }
+        let assumed = |value| Sample { value, ..Sample::default() };
+        if first < 1.0 {
+            samples.extend(groups.missing.iter().map(|pod| (*pod, assumed(busy(pod)))));
+        } else if first > 1.0 {
+            samples.extend(groups.missing.iter().chain(&groups.unready).map(|pod| (*pod, assumed(0))));
+        }
+        Ok(self.conservative(first, ratio(&samples)?, samples.len()))
     }
 
     /// Returns the replicas if assumptions changed the ratio from `first` to `second`.
-    fn cautious(&self, first: f64, second: f64, pods: usize) -> i32 {
+    fn conservative(&self, first: f64, second: f64, pods: usize) -> i32 {
         let flipped = (first < 1.0 && second > 1.0) || (first > 1.0 && second < 1.0);
         if flipped || self.tolerances.admits(second) {
             return self.current;

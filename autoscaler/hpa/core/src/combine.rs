@@ -6,11 +6,10 @@
 
 use super::measure::{Failure, Proposal, Scene, measure};
 use super::request::Reading;
-use super::spec::MetricSpec;
-use super::status::MetricStatus;
+use k8s_openapi::api::autoscaling::v2::{MetricSpec, MetricStatus};
 
 /// Combined result of a spec's metrics.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Combined {
     /// Winning proposal, if there is one.
     pub outcome: Outcome,
@@ -60,7 +59,7 @@ pub fn combine(scene: &Scene<'_>, metrics: &[MetricSpec], readings: &[Reading]) 
                 }
             }
             Err(failure) => {
-                statuses.push(MetricStatus::Failed);
+                statuses.push(MetricStatus::default());
                 proposals.push(None);
                 failures.push(failure);
             }
@@ -96,7 +95,8 @@ mod tests {
             metric
         };
         let metrics: Vec<_> = (0..totals.len()).map(metric).collect();
-        let reading = |total: &Option<i64>| Reading::External(total.map(|total| vec![total]).ok_or("down".into()));
+        let reading =
+            |total: &Option<i64>| total.map_or(Reading::Failed("down".into()), |total| Reading::External(vec![total]));
         combine(&scene, &metrics, &totals.iter().map(reading).collect::<Vec<_>>())
     }
 

@@ -32,23 +32,18 @@ pub enum Stabilization {
 }
 
 impl Stabilization {
-    /// Returns the condition's reason.
-    pub fn reason(self) -> &'static str {
+    /// Returns the condition's reason and message.
+    pub fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::Ready => "ReadyForNewScale",
-            Self::Up => "ScaleUpStabilized",
-            Self::Down => "ScaleDownStabilized",
-        }
-    }
-
-    /// Returns the condition's message.
-    pub fn message(self) -> &'static str {
-        match self {
-            Self::Ready => "recommended size matches current size",
-            Self::Up => "recent recommendations were lower than current one, applying the lowest recent recommendation",
-            Self::Down => {
-                "recent recommendations were higher than current one, applying the highest recent recommendation"
-            }
+            Self::Ready => ("ReadyForNewScale", "recommended size matches current size"),
+            Self::Up => (
+                "ScaleUpStabilized",
+                "recent recommendations were lower than current one, applying the lowest recent recommendation",
+            ),
+            Self::Down => (
+                "ScaleDownStabilized",
+                "recent recommendations were higher than current one, applying the highest recent recommendation",
+            ),
         }
     }
 }
@@ -69,25 +64,18 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Returns the condition's reason.
-    pub fn reason(self) -> &'static str {
+    /// Returns the condition's reason and message.
+    pub fn texts(self) -> (&'static str, &'static str) {
         match self {
-            Self::WithinRange => "DesiredWithinRange",
-            Self::TooFew => "TooFewReplicas",
-            Self::TooMany => "TooManyReplicas",
-            Self::ScaleUp => "ScaleUpLimit",
-            Self::ScaleDown => "ScaleDownLimit",
-        }
-    }
-
-    /// Returns the condition's message.
-    pub fn message(self) -> &'static str {
-        match self {
-            Self::WithinRange => "the desired count is within the acceptable range",
-            Self::TooFew => "the desired replica count is less than the minimum replica count",
-            Self::TooMany => "the desired replica count is more than the maximum replica count",
-            Self::ScaleUp => "the desired replica count is increasing faster than the maximum scale rate",
-            Self::ScaleDown => "the desired replica count is decreasing faster than the maximum scale rate",
+            Self::WithinRange => ("DesiredWithinRange", "the desired count is within the acceptable range"),
+            Self::TooFew => ("TooFewReplicas", "the desired replica count is less than the minimum replica count"),
+            Self::TooMany => ("TooManyReplicas", "the desired replica count is more than the maximum replica count"),
+            Self::ScaleUp => {
+                ("ScaleUpLimit", "the desired replica count is increasing faster than the maximum scale rate")
+            }
+            Self::ScaleDown => {
+                ("ScaleDownLimit", "the desired replica count is decreasing faster than the maximum scale rate")
+            }
         }
     }
 }
@@ -125,7 +113,7 @@ mod tests {
                 "recent recommendations were higher than current one, applying the highest recent recommendation",
             ),
         ] {
-            assert_eq!((what.reason(), what.message()), (reason, message));
+            assert_eq!(what.texts(), (reason, message));
         }
         for (limit, reason, message) in [
             (Limit::WithinRange, "DesiredWithinRange", "the desired count is within the acceptable range"),
@@ -142,7 +130,7 @@ mod tests {
                 "the desired replica count is decreasing faster than the maximum scale rate",
             ),
         ] {
-            assert_eq!((limit.reason(), limit.message()), (reason, message));
+            assert_eq!(limit.texts(), (reason, message));
         }
     }
 }

@@ -25,10 +25,8 @@
 pub mod behavior;
 pub mod calculator;
 pub mod combine;
-pub mod condition;
 pub mod decision;
 pub mod defaults;
-pub mod error;
 pub mod groups;
 pub mod measure;
 pub mod memory;

@@ -5,18 +5,21 @@
 //! metric" for an object's average is upstream's.
 
 use common::time::Timestamp;
+use k8s_openapi::api::autoscaling::v2::{
+    ContainerResourceMetricStatus, ExternalMetricSource, ExternalMetricStatus, MetricIdentifier, MetricSpec,
+    MetricStatus, MetricTarget, MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricSource,
+    PodsMetricStatus, ResourceMetricStatus,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::calculator::{self, Situation};
-use super::error::{CalculationError, FetchError};
 use super::groups::Judge;
 use super::options::Options;
 use super::pod::Pod;
 use super::request::Reading;
-use super::spec::{ExternalSource, Metric, MetricSpec, MetricTarget, ObjectSource, PodsSource, Source};
-use super::status::{Current, MetricStatus};
+use super::spec::{Source, selector, selector_text};
 use super::tolerance::Tolerances;
-use super::{totals, usage};
-use common::labels::LabelSelector;
+use super::{quantity, status, totals, usage};
 
 /// Inputs shared by all metrics of a spec.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +41,7 @@ pub struct Scene<'a> {
 }
 
 /// Proposal of one metric.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
     /// Proposed replicas; may be negative.
     pub replicas: i32,
@@ -64,41 +67,43 @@ pub struct Failure {
 /// # Errors
 /// Returns a failure if the metric is malformed or its API failed.
 pub fn measure(scene: &Scene<'_>, metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure> {
-    match metric.source() {
+    let (replicas, name, status) = match Source::from(metric) {
         Source::Resource(source) => {
-            let (name, target) = (source.name.as_str(), &source.target);
-            let outer = |inner: &str| format!("failed to get {name} resource metric value: {inner}");
-            let (replicas, current, title) = scene
-                .resource((None, name), target, reading)
-                .map_err(|inner| Failure::new("FailedGetResourceMetric", inner, outer))?;
-            let status = MetricStatus::Resource { name: name.to_owned(), current };
-            Ok(Proposal { replicas, name: title, status })
+            let outer = format!("failed to get {} resource metric value: ", source.name);
+            let (replicas, title, current) = scene
+                .resource((None, &source.name), &source.target, reading)
+                .map_err(|inner| Failure::new("FailedGetResourceMetric", &outer, inner))?;
+            let resource = Some(ResourceMetricStatus { name: source.name.clone(), current });
+            (replicas, title, MetricStatus { resource, ..MetricStatus::default() })
         }
         Source::ContainerResource(source) => {
-            let (name, container, target) = (source.name.as_str(), source.container.as_str(), &source.target);
-            let outer = |inner: &str| format!("failed to get {container} container metric value: {inner}");
-            let (replicas, current, title) = scene
-                .resource((Some(container), name), target, reading)
-                .map_err(|inner| Failure::new("FailedGetContainerResourceMetric", inner, outer))?;
-            let (name, container) = (name.to_owned(), container.to_owned());
-            Ok(Proposal { replicas, name: title, status: MetricStatus::ContainerResource { name, container, current } })
+            let outer = format!("failed to get {} container metric value: ", source.container);
+            let (replicas, title, current) = scene
+                .resource((Some(&source.container), &source.name), &source.target, reading)
+                .map_err(|inner| Failure::new("FailedGetContainerResourceMetric", &outer, inner))?;
+            let (name, container) = (source.name.clone(), source.container.clone());
+            let container_resource = Some(ContainerResourceMetricStatus { name, container, current });
+            (replicas, title, MetricStatus { container_resource, ..MetricStatus::default() })
         }
-        Source::Pods(source) => scene.pods(source, reading).map_err(|inner| {
-            Failure::new("FailedGetPodsMetric", inner, |inner| format!("failed to get pods metric value: {inner}"))
-        }),
-        Source::Object(source) => scene.object(source, reading),
-        Source::External(source) => scene.external(source, reading),
+        Source::Pods(source) => scene
+            .pods(source, reading)
+            .map_err(|inner| Failure::new("FailedGetPodsMetric", "failed to get pods metric value: ", inner))?,
+        Source::Object(source) => scene.object(source, reading)?,
+        Source::External(source) => scene.external(source, reading)?,
         Source::Unknown => {
-            let inner = format!("unknown metric source type {:?}", metric.kind);
-            Err(Failure { reason: "InvalidMetricSourceType", outer: inner.clone(), inner })
+            let inner = format!("unknown metric source type {:?}", metric.type_);
+            return Err(Failure { reason: "InvalidMetricSourceType", outer: inner.clone(), inner });
         }
-    }
+    };
+    Ok(Proposal { replicas, name, status: MetricStatus { type_: metric.type_.clone(), ..status } })
 }
 
+/// Proposed replicas, name of the metric, and its measurement.
+type Measured<T> = (i32, String, T);
+
 impl Failure {
-    fn new(reason: &'static str, inner: String, outer: impl FnOnce(&str) -> String) -> Self {
-        let outer = outer(&inner);
-        Self { reason, inner, outer }
+    fn new(reason: &'static str, prefix: &str, inner: String) -> Self {
+        Self { reason, outer: format!("{prefix}{inner}"), inner }
     }
 }
 
@@ -116,16 +121,17 @@ impl Scene<'_> {
         (container, resource): (Option<&str>, &str),
         target: &MetricTarget,
         reading: &Reading,
-    ) -> Result<(i32, Current, String), String> {
+    ) -> Result<Measured<MetricValueStatus>, String> {
         let samples = || match reading.usage() {
             Ok(usages) => Ok(usage::of_resource(usages, container, resource)),
-            Err(why) => Err(CalculationError::NoResourceMetrics { resource: resource.to_owned(), why }),
+            Err(why) => Err(format!("unable to get metrics for resource {resource}: {why}")),
         };
         let (situation, judge) = (self.situation(), self.judge(resource == "cpu"));
-        if let Some(target) = target.average_value {
-            let answer = samples().and_then(|samples| calculator::average(&situation, &judge, samples, target.milli()));
+        if let Some(target) = milli(&target.average_value)? {
+            let answer = samples().and_then(|samples| calculator::average(&situation, &judge, samples, target));
             let answer = answer.map_err(|e| format!("failed to get {resource} usage: {e}"))?;
-            return Ok((answer.replicas, Current::average(answer.value), format!("{resource} resource")));
+            let current = status::average(answer.value, Some(resource));
+            return Ok((answer.replicas, format!("{resource} resource"), current));
         }
         let Some(percent) = target.average_utilization else {
             let why = "neither an average utilization target nor an average value (usage) target was set";
@@ -136,109 +142,100 @@ impl Scene<'_> {
             .and_then(|samples| calculator::utilization(&situation, &judge, samples, measured, percent))
             .map_err(|e| format!("failed to get {resource} utilization: {e}"))?;
         let kind = if container.is_some() { "container resource" } else { "resource" };
-        let current = Current { average_utilization: Some(answer.percent), ..Current::average(answer.average) };
-        Ok((answer.replicas, current, format!("{resource} {kind} utilization (percentage of request)")))
+        let average = status::average(answer.average, Some(resource));
+        let current = MetricValueStatus { average_utilization: Some(answer.percent), ..average };
+        Ok((answer.replicas, format!("{resource} {kind} utilization (percentage of request)"), current))
     }
 
-    fn pods(&self, source: &PodsSource, reading: &Reading) -> Result<Proposal, String> {
+    fn pods(&self, source: &PodsMetricSource, reading: &Reading) -> Result<Measured<MetricStatus>, String> {
         let metric = &source.metric;
-        check(metric)?;
+        selector_text(metric)?;
         // Validation requires this target; upstream panics without it.
-        let target =
-            source.target.average_value.ok_or("invalid pods metric source: no average value target was set")?;
-        let fail = |why: FetchError| CalculationError::NoPodsMetric { metric: metric.name.clone(), why };
-        let answer = match reading.pods() {
-            Ok(values) => {
-                calculator::average(&self.situation(), &self.judge(false), usage::of_pods(values), target.milli())
-            }
-            Err(why) => Err(fail(why)),
-        };
-        let answer = answer.map_err(|e| e.to_string())?;
-        let status = MetricStatus::Pods { metric: metric.clone(), current: Current::average(answer.value) };
-        Ok(Proposal { replicas: answer.replicas, name: format!("pods metric {}", metric.name), status })
+        let target = milli(&source.target.average_value)?
+            .ok_or("invalid pods metric source: no average value target was set")?;
+        let values = reading.pods().map_err(|why| format!("unable to get metric {}: {why}", metric.name))?;
+        let answer = calculator::average(&self.situation(), &self.judge(false), usage::of_pods(values), target)?;
+        let pods = Some(PodsMetricStatus { metric: metric.clone(), current: status::average(answer.value, None) });
+        let status = MetricStatus { pods, ..MetricStatus::default() };
+        Ok((answer.replicas, format!("pods metric {}", metric.name), status))
     }
 
-    fn object(&self, source: &ObjectSource, reading: &Reading) -> Result<Proposal, Failure> {
+    fn object(&self, source: &ObjectMetricSource, reading: &Reading) -> Result<Measured<MetricStatus>, Failure> {
         let (metric, object, target) = (&source.metric, &source.described_object, &source.target);
         let fail = |inner: String, middle: &str| {
-            Failure::new("FailedGetObjectMetric", inner, |inner| {
-                format!("failed to get object metric value: {middle}{inner}")
-            })
+            Failure::new("FailedGetObjectMetric", &format!("failed to get object metric value: {middle}"), inner)
         };
-        check(metric).map_err(|e| fail(e, ""))?;
+        selector_text(metric).map_err(|e| fail(e, ""))?;
         let value = || {
-            reading.object().map_err(|why| CalculationError::NoObjectMetric {
-                metric: metric.name.clone(),
-                object: format!("{} on {} {}", object.kind, self.namespace, object.name),
-                why,
-            })
+            // Upstream prints object and error in this order.
+            let described = format!("{} on {} {}", object.kind, self.namespace, object.name);
+            reading.object().map_err(|why| format!("unable to get metric {}: {described}/{why}", metric.name))
         };
-        let (answer, current, name) = match (target.kind.as_str(), target.value, target.average_value) {
-            ("Value", Some(target), _) => {
-                let answer = value().and_then(|value| totals::value(&self.situation(), value, target.milli()));
-                let answer = answer.map_err(|e| fail(e.to_string(), ""))?;
-                (answer, Current::total(answer.value), format!("{} metric {}", object.kind, metric.name))
+        let amount = |written| milli(written).map_err(|e| fail(e, ""));
+        let targets = (amount(&target.value)?, amount(&target.average_value)?);
+        let (answer, current, name) = match (target.type_.as_str(), targets) {
+            ("Value", (Some(target), _)) => {
+                let answer = value().and_then(|value| totals::value(&self.situation(), value, target));
+                let answer = answer.map_err(|e| fail(e, ""))?;
+                (answer, status::total(answer.value), format!("{} metric {}", object.kind, metric.name))
             }
-            ("AverageValue", _, Some(target)) => {
-                let value = value()
-                    .map_err(|e| fail(e.to_string(), &format!("failed to get {} object metric: ", metric.name)))?;
-                let answer = totals::average_value(self.tolerances, self.status_replicas, value, target.milli());
-                (answer, Current::average(answer.value), external_name(metric))
+            ("AverageValue", (_, Some(target))) => {
+                let value = value().map_err(|e| fail(e, &format!("failed to get {} object metric: ", metric.name)))?;
+                let answer = totals::average_value(self.tolerances, self.status_replicas, value, target);
+                (answer, status::average(answer.value, None), external_name(metric))
             }
             _ => {
                 let why = "invalid object metric source: neither a value target nor an average value target was set";
                 return Err(fail(why.into(), ""));
             }
         };
-        let status = MetricStatus::Object { metric: metric.clone(), described_object: object.clone(), current };
-        Ok(Proposal { replicas: answer.replicas, name, status })
+        let object = ObjectMetricStatus { metric: metric.clone(), described_object: object.clone(), current };
+        Ok((answer.replicas, name, MetricStatus { object: Some(object), ..MetricStatus::default() }))
     }
 
-    fn external(&self, source: &ExternalSource, reading: &Reading) -> Result<Proposal, Failure> {
+    fn external(&self, source: &ExternalMetricSource, reading: &Reading) -> Result<Measured<MetricStatus>, Failure> {
         let (metric, target) = (&source.metric, &source.target);
         let name = metric.name.as_str();
         let fail = |inner: String, middle: &str| {
-            Failure::new("FailedGetExternalMetric", inner, |inner| {
-                format!("failed to get {name} external metric value: {middle}{inner}")
-            })
+            let prefix = format!("failed to get {name} external metric value: {middle}");
+            Failure::new("FailedGetExternalMetric", &prefix, inner)
         };
         let values = || {
-            check(metric).map_err(CalculationError::Selector)?;
-            reading.external().map_err(|why| CalculationError::NoExternalMetric {
-                metric: format!("{}/{name}/{}", self.namespace, printed(metric)),
-                why,
-            })
+            selector_text(metric)?;
+            let failed =
+                |why| format!("unable to get external metric {}/{name}/{}: {why}", self.namespace, printed(metric));
+            reading.external().map_err(failed)
         };
-        let (answer, current) = if let Some(target) = target.average_value {
-            let values =
-                values().map_err(|e| fail(e.to_string(), &format!("failed to get {name} external metric: ")))?;
-            let answer = totals::average_of(self.tolerances, self.status_replicas, values, target.milli());
-            (answer, Current::average(answer.value))
-        } else if let Some(target) = target.value {
+        let amount = |written| milli(written).map_err(|e| fail(e, ""));
+        let (answer, current) = if let Some(target) = amount(&target.average_value)? {
+            let values = values().map_err(|e| fail(e, &format!("failed to get {name} external metric: ")))?;
+            let answer = totals::average_of(self.tolerances, self.status_replicas, values, target);
+            (answer, status::average(answer.value, None))
+        } else if let Some(target) = amount(&target.value)? {
             let answer = values()
-                .and_then(|values| totals::value(&self.situation(), totals::sum(values), target.milli()))
-                .map_err(|e| fail(e.to_string(), &format!("failed to get external metric {name}: ")))?;
-            (answer, Current::total(answer.value))
+                .and_then(|values| totals::value(&self.situation(), totals::sum(values), target))
+                .map_err(|e| fail(e, &format!("failed to get external metric {name}: ")))?;
+            (answer, status::total(answer.value))
         } else {
             let why = "invalid external metric source: neither a value target nor an average value target was set";
             return Err(fail(why.into(), ""));
         };
-        let status = MetricStatus::External { metric: metric.clone(), current };
-        Ok(Proposal { replicas: answer.replicas, name: external_name(metric), status })
+        let external = Some(ExternalMetricStatus { metric: metric.clone(), current });
+        Ok((answer.replicas, external_name(metric), MetricStatus { external, ..MetricStatus::default() }))
     }
 }
 
-fn external_name(metric: &Metric) -> String {
+/// Returns a target in thousandths. The API server rejects one that is no quantity.
+fn milli(written: &Option<Quantity>) -> Result<Option<i64>, String> {
+    written.as_ref().map(quantity::milli).transpose().map_err(|e| e.to_string())
+}
+
+fn external_name(metric: &MetricIdentifier) -> String {
     format!("external metric {}({})", metric.name, printed(metric))
 }
 
-fn printed(metric: &Metric) -> String {
-    metric.selector.as_ref().map_or_else(|| "nil".to_owned(), ToString::to_string)
-}
-
-/// Checks that the metric's selector can be sent to the API.
-fn check(metric: &Metric) -> Result<(), String> {
-    metric.selector.as_ref().map_or(Ok(String::new()), LabelSelector::text).map(drop)
+fn printed(metric: &MetricIdentifier) -> String {
+    selector(metric).map_or_else(|| "nil".to_owned(), |selector| selector.to_string())
 }
 
 #[cfg(test)]

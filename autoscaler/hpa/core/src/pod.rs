@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 
 use common::time::Timestamp;
 
-use super::error::CalculationError;
 use common::labels::Labels;
 
 /// Amounts of resources in thousandths: 250 is 250m of cpu, one byte is 1000.
@@ -102,35 +101,32 @@ impl Pod {
     ///
     /// # Errors
     /// Returns an error if a counted container or the pod has no request, or no container has this name.
-    pub fn request(&self, container: Option<&str>, resource: &str) -> Result<i64, CalculationError> {
+    pub fn request(&self, container: Option<&str>, resource: &str) -> Result<i64, String> {
         match container {
             None if self.requests.keys().any(|name| counts_for_pods(name)) => self.whole_request(resource),
             _ => self.sum_of_containers(container, resource),
         }
     }
 
-    fn sum_of_containers(&self, only: Option<&str>, resource: &str) -> Result<i64, CalculationError> {
+    fn sum_of_containers(&self, only: Option<&str>, resource: &str) -> Result<i64, String> {
         let sidecars = self.init_containers.iter().filter(|init| init.restarts).map(|init| &init.container);
         let mut counted =
             self.containers.iter().chain(sidecars).filter(|c| only.is_none_or(|name| c.name == name)).peekable();
         if let (Some(name), None) = (only, counted.peek()) {
-            return Err(CalculationError::NoContainer { container: name.to_owned(), pod: self.name.clone() });
+            return Err(format!("container {name} not found in Pod {}", self.name));
         }
         counted.try_fold(0_i64, |sum, container| {
-            let missing = || CalculationError::NoRequest {
-                resource: resource.to_owned(),
-                container: container.name.clone(),
-                pod: self.name.clone(),
-            };
+            let (name, pod) = (&container.name, &self.name);
+            let missing = || format!("missing request for {resource} in container {name} of Pod {pod}");
             container.requests.get(resource).map(|request| sum.wrapping_add(*request)).ok_or_else(missing)
         })
     }
 
-    fn whole_request(&self, resource: &str) -> Result<i64, CalculationError> {
+    fn whole_request(&self, resource: &str) -> Result<i64, String> {
         let own = self.requests.get(resource).copied().filter(|_| counts_for_pods(resource));
         let overhead = self.overhead.get(resource).copied();
         let sum = [own.or_else(|| self.reserved(resource)), overhead].into_iter().flatten().reduce(i64::wrapping_add);
-        sum.ok_or_else(|| CalculationError::NoPodRequest { resource: resource.to_owned(), pod: self.name.clone() })
+        sum.ok_or_else(|| format!("missing pod-level request for {resource} in Pod {}", self.name))
     }
 
     /// Returns the amount that the scheduler reserves for the containers, if one of them requests the resource.
@@ -169,7 +165,7 @@ pub fn requests<'a>(
     pods: &[&'a Pod],
     container: Option<&str>,
     resource: &str,
-) -> Result<BTreeMap<&'a str, i64>, CalculationError> {
+) -> Result<BTreeMap<&'a str, i64>, String> {
     pods.iter().map(|pod| Ok((pod.name.as_str(), pod.request(container, resource)?))).collect()
 }
 
@@ -204,7 +200,7 @@ mod tests {
             (pod(&both, Some(800)), Some("c1"), Ok(100)),
             (pod(&both, None), Some("other"), Err("container other not found in Pod p")),
         ] {
-            let got = pod.request(container, "cpu").map_err(|e| e.to_string());
+            let got = pod.request(container, "cpu");
             assert_eq!(got, wanted.map_err(str::to_owned), "{pod:?} {container:?}");
         }
     }
@@ -230,7 +226,7 @@ mod tests {
         assert_eq!(pod.request(None, "cpu"), Ok(350), "setup runs beside the sidecar");
         pod.overhead = [("cpu".to_owned(), 7)].into();
         assert_eq!(pod.request(None, "cpu"), Ok(357));
-        let error = pod.request(None, "hugepages-2Mi").map_err(|e| e.to_string());
+        let error = pod.request(None, "hugepages-2Mi");
         assert_eq!(error, Err("missing pod-level request for hugepages-2Mi in Pod p".into()));
         pod.requests = [("example.com/gpu".to_owned(), 1)].into();
         assert!(pod.request(None, "cpu").is_err(), "a resource that pods cannot request changes nothing");

@@ -10,12 +10,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 
 /// Number of billionths in one.
 const ONE: i128 = 1_000_000_000;
 /// Largest whole number of a quantity; larger numbers are capped.
 const LARGEST: i128 = i64::MAX as i128;
+/// Suffixes of powers of 1000, from the billionth.
+const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+/// Suffixes of powers of 1024, from one.
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// Notation of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,21 +93,20 @@ impl fmt::Display for Quantity {
             return f.write_str("0");
         }
         if self.format == Format::Binary && self.nanos % ONE == 0 && (self.nanos / ONE).abs() >= 1024 {
-            return reduce(f, self.nanos / ONE, 1024, &["", "Ki", "Mi", "Gi", "Ti", "Pi"], "Ei");
+            return reduce(f, self.nanos / ONE, 1024, &BINARY);
         }
-        reduce(f, self.nanos, 1000, &["n", "u", "m", "", "k", "M", "G", "T", "P"], "E")
+        reduce(f, self.nanos, 1000, &DECIMAL)
     }
 }
 
-/// Writes `value` with the first suffix at which it is no longer divisible.
-fn reduce(f: &mut fmt::Formatter<'_>, mut value: i128, base: i128, suffixes: &[&str], last: &str) -> fmt::Result {
-    for suffix in suffixes {
-        if value % base != 0 {
-            return write!(f, "{value}{suffix}");
-        }
+/// Writes `value` with the largest suffix that leaves it whole.
+fn reduce(f: &mut fmt::Formatter<'_>, mut value: i128, base: i128, suffixes: &[&str]) -> fmt::Result {
+    let mut place = 0;
+    while value % base == 0 && place + 1 < suffixes.len() {
         value /= base;
+        place += 1;
     }
-    write!(f, "{value}{last}")
+    write!(f, "{value}{}", suffixes[place])
 }
 
 impl FromStr for Quantity {
@@ -114,37 +117,17 @@ impl FromStr for Quantity {
     }
 }
 
-impl<'de> Deserialize<'de> for Quantity {
-    /// Accepts the forms of the API: a text, or a bare number.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
+/// Returns an amount of the API in thousandths.
+///
+/// # Errors
+/// Returns an error if the text is not a quantity.
+pub fn milli(written: &Written) -> Result<i64, NotAQuantity> {
+    written.0.parse().map(Quantity::milli)
+}
 
-        impl Visitor<'_> for Either {
-            type Value = Quantity;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a quantity such as 250m or 1.5Gi")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Quantity, E> {
-                text.parse().map_err(E::custom)
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Quantity, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Quantity, E> {
-                self.visit_str(&number.to_string())
-            }
-
-            fn visit_f64<E: Error>(self, number: f64) -> Result<Quantity, E> {
-                self.visit_str(&number.to_string())
-            }
-        }
-
-        deserializer.deserialize_any(Either)
-    }
+/// Returns thousandths as an amount of the API.
+pub fn written(milli: i64, format: Format) -> Written {
+    Written(Quantity::from_milli(milli, format).to_string())
 }
 
 fn read(text: &str) -> Option<Quantity> {
@@ -169,27 +152,14 @@ fn read(text: &str) -> Option<Quantity> {
 
 /// Returns the factor, power of ten and format of a suffix.
 fn scale(suffix: &str) -> Option<(i128, i32, Format)> {
-    let binary = |rank: u32| Some((1_i128 << (10 * rank), 0, Format::Binary));
-    let decimal = |power: i32| Some((1, power, Format::Decimal));
-    match suffix {
-        "n" => decimal(-9),
-        "u" => decimal(-6),
-        "m" => decimal(-3),
-        "" => decimal(0),
-        "k" => decimal(3),
-        "M" => decimal(6),
-        "G" => decimal(9),
-        "T" => decimal(12),
-        "P" => decimal(15),
-        "E" => decimal(18),
-        "Ki" => binary(1),
-        "Mi" => binary(2),
-        "Gi" => binary(3),
-        "Ti" => binary(4),
-        "Pi" => binary(5),
-        "Ei" => binary(6),
-        _ => decimal(suffix.strip_prefix(['e', 'E'])?.parse().ok()?),
+    let place = |suffixes: &[&str]| suffixes.iter().position(|other| *other == suffix);
+    if let Some(place) = place(&DECIMAL) {
+        return Some((1, 3 * i32::try_from(place).ok()? - 9, Format::Decimal));
     }
+    if let Some(place) = place(&BINARY) {
+        return Some((1 << (10 * place), 0, Format::Binary));
+    }
+    Some((1, suffix.strip_prefix(['e', 'E'])?.parse().ok()?, Format::Decimal))
 }
 
 /// Returns `digits * multiplier * 10^power`, rounded up, saturating.
@@ -343,18 +313,6 @@ mod tests {
             assert_eq!(text.parse::<Quantity>().map(Quantity::milli), Ok(milli), "{text}");
         }
         assert!("1e2147483648".parse::<Quantity>().is_err());
-    }
-
-    #[test]
-    fn the_api_takes_texts_and_numbers() {
-        for (json, milli) in [("\"250m\"", 250), ("2", 2000), ("-1", -1000), ("0.5", 500), ("1e3", 1_000_000)] {
-            assert_eq!(serde_json::from_str(json).map(Quantity::milli).ok(), Some(milli), "{json}");
-        }
-        for json in ["\"x\"", "true", "null", "{}"] {
-            assert!(serde_json::from_str::<Quantity>(json).is_err(), "{json}");
-        }
-        let error = serde_json::from_str::<Quantity>("true").expect_err("no quantity").to_string();
-        assert!(error.contains("expected a quantity such as 250m or 1.5Gi"), "{error}");
     }
 
     proptest::proptest! {

@@ -21,13 +21,6 @@ impl Selectors {
         new
     }
 
-    /// Clears the selector of a known autoscaler until it selects again.
-    pub fn clear(&mut self, namespace: &str, name: &str) {
-        if let Some(place) = self.0.get_mut(namespace).and_then(|names| names.get_mut(name)) {
-            *place = None;
-        }
-    }
-
     /// Forgets an autoscaler. Returns whether it was known.
     pub fn remove(&mut self, namespace: &str, name: &str) -> bool {
         let Some(names) = self.0.get_mut(namespace) else { return false };
@@ -38,10 +31,10 @@ impl Selectors {
         known
     }
 
-    /// Sets the selector of an autoscaler, if it is known.
-    pub fn put(&mut self, namespace: &str, name: &str, selector: Selector) {
+    /// Sets the selector of an autoscaler, if it is known; `None`: it selects nothing until it is set again.
+    pub fn put(&mut self, namespace: &str, name: &str, selector: Option<Selector>) {
         if let Some(place) = self.0.get_mut(namespace).and_then(|names| names.get_mut(name)) {
-            *place = Some(selector);
+            *place = selector;
         }
     }
 
@@ -63,7 +56,7 @@ mod tests {
         let mut selectors = Selectors::default();
         let web: Labels = [("app".to_owned(), "web".to_owned())].into();
         let pods = BTreeSet::from([&web]);
-        let selector = |text| Selector::parse(text).expect(text);
+        let selector = |text| Some(Selector::parse(text).expect(text));
         selectors.put("shop", "unknown", selector("app=web"));
         for name in ["b", "a", "quiet", "other"] {
             assert!(selectors.register("shop", name));
@@ -77,8 +70,8 @@ mod tests {
         assert!(selectors.selecting("shop", &BTreeSet::new()).is_empty(), "it takes a pod");
         assert!(selectors.remove("shop", "b") && !selectors.remove("shop", "b"));
         assert_eq!(selectors.selecting("shop", &pods), ["a"]);
-        selectors.clear("shop", "a");
-        selectors.clear("shop", "b");
+        selectors.put("shop", "a", None);
+        selectors.put("shop", "b", None);
         assert!(selectors.selecting("shop", &pods).is_empty(), "as if it had not looked");
         assert!(!selectors.register("shop", "a") && selectors.register("shop", "b"), "it stays known or unknown");
     }

@@ -3,121 +3,76 @@
 //! A reconcile that has read the scale rebuilds the status. A reconcile that could not read it changes only one
 //! condition. The status is written only if it differs from the stored one. A failed metric leaves an empty entry in
 //! its place.
+//!
+//! Conditions keep the order in which they were first set. The time of a condition changes only with its status; reason
+//! and message are always the latest.
 
 use common::time::Timestamp;
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscalerCondition as Condition, HorizontalPodAutoscalerStatus, MetricValueStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff;
 
-use super::condition::Condition;
-use super::quantity::{Format, Quantity};
-use super::spec::ObjectReference;
-use serde::{Deserialize, Serialize};
+use super::quantity::{Format, written};
 
-/// Status to write.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// `spec.replicas` of the scale.
-    pub current_replicas: i32,
-    /// Desired replicas.
-    pub desired_replicas: i32,
-    /// Time of this controller's last change of the scale.
-    pub last_scale_time: Option<Timestamp>,
-    /// Status of each metric in the spec, in order; empty if the metrics were not evaluated.
-    pub current_metrics: Vec<MetricStatus>,
-    /// Conditions, in the order in which they were first set.
-    pub conditions: Vec<Condition>,
-    /// Never set by this controller. A value set by another client is removed when the status is rebuilt.
-    pub observed_generation: Option<i64>,
-}
+/// Condition: the scale can be read and written.
+pub const ABLE_TO_SCALE: &str = "AbleToScale";
+/// Condition: metrics are available, and scaling is not disabled.
+pub const SCALING_ACTIVE: &str = "ScalingActive";
+/// Condition: a limit changed the recommendation.
+pub const SCALING_LIMITED: &str = "ScalingLimited";
+/// Condition: this controller, and no other writer, scaled to zero.
+pub const SCALED_TO_ZERO: &str = "ScaledToZero";
 
-/// Measurement of a metric. Its serialized form is the API's field for its type.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum MetricStatus {
-    /// The metric failed.
-    Failed,
-    /// A resource of the pods.
-    Resource {
-        /// Resource name, such as `cpu`.
-        name: String,
-        /// Measured value.
-        current: Current,
-    },
-    /// A resource of one container of the pods.
-    ContainerResource {
-        /// Resource name, such as `cpu`.
-        name: String,
-        /// Name of the container.
-        container: String,
-        /// Measured value.
-        current: Current,
-    },
-    /// A custom metric of the pods.
-    Pods {
-        /// Identifier of the metric.
-        metric: super::spec::Metric,
-        /// Measured value.
-        current: Current,
-    },
-    /// A custom metric of an object.
-    Object {
-        /// Identifier of the metric.
-        metric: super::spec::Metric,
-        /// Described object.
-        described_object: ObjectReference,
-        /// Measured value.
-        current: Current,
-    },
-    /// An external metric.
-    External {
-        /// Identifier of the metric.
-        metric: super::spec::Metric,
-        /// Measured value.
-        current: Current,
-    },
-}
-
-/// Measured value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Current {
-    /// Total, in thousandths.
-    #[serde(with = "amount", skip_serializing_if = "Option::is_none")]
-    pub value: Option<i64>,
-    /// Average per pod, in thousandths.
-    #[serde(with = "amount", skip_serializing_if = "Option::is_none")]
-    pub average_value: Option<i64>,
-    /// Percentage of the requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub average_utilization: Option<i32>,
-}
-
-impl Current {
-    /// Returns a measured total.
-    pub fn total(value: i64) -> Self {
-        Self { value: Some(value), ..Self::default() }
+/// Sets a condition, in its present place or at the end of the list.
+pub fn set(
+    status: &mut HorizontalPodAutoscalerStatus,
+    kind: &str,
+    is_true: bool,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) {
+    let list = status.conditions.get_or_insert_default();
+    let place = list.iter().position(|condition| condition.type_ == kind).unwrap_or_else(|| {
+        list.push(Condition { type_: kind.to_owned(), ..Condition::default() });
+        list.len() - 1
+    });
+    let (condition, status) = (&mut list[place], if is_true { "True" } else { "False" });
+    if condition.status != status {
+        status.clone_into(&mut condition.status);
+        condition.last_transition_time = Some(time(now));
     }
-
-    /// Returns a measured average.
-    pub fn average(value: i64) -> Self {
-        Self { average_value: Some(value), ..Self::default() }
-    }
+    condition.reason = Some(reason.to_owned());
+    condition.message = Some(message);
 }
 
-/// Serializes thousandths as a quantity.
-mod amount {
-    use super::{Deserialize, Quantity, Serialize, quantity};
-
-    pub(super) fn serialize<S: serde::Serializer>(milli: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
-        milli.map(|milli| quantity(None, milli).to_string()).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-        Ok(Option::<Quantity>::deserialize(deserializer)?.map(Quantity::milli))
-    }
+/// Reports whether a condition of this type is True.
+pub fn is_true(status: &HorizontalPodAutoscalerStatus, kind: &str) -> bool {
+    status.conditions.iter().flatten().any(|condition| condition.type_ == kind && condition.status == "True")
 }
 
-/// Returns a measured amount as a quantity: memory in powers of 1024, other resources in powers of 1000.
-pub fn quantity(resource: Option<&str>, milli: i64) -> Quantity {
-    Quantity::from_milli(milli, if resource == Some("memory") { Format::Binary } else { Format::Decimal })
+/// Converts to a time of the API.
+pub fn time(at: Timestamp) -> Time {
+    // Every number of nanoseconds in 64 bits is a time.
+    Time(jiff::Timestamp::from_nanosecond(at.as_nanos().into()).unwrap_or_default())
+}
+
+/// Converts from a time of the API.
+pub fn timestamp(time: &Time) -> Timestamp {
+    Timestamp::from_nanos(i64::try_from(time.0.as_nanosecond()).unwrap_or(i64::MAX))
+}
+
+/// Returns a measured total in thousandths.
+pub fn total(value: i64) -> MetricValueStatus {
+    MetricValueStatus { value: Some(written(value, Format::Decimal)), ..MetricValueStatus::default() }
+}
+
+/// Returns a measured average in thousandths: memory in powers of 1024, other resources in powers of 1000.
+pub fn average(value: i64, resource: Option<&str>) -> MetricValueStatus {
+    let format = if resource == Some("memory") { Format::Binary } else { Format::Decimal };
+    MetricValueStatus { average_value: Some(written(value, format)), ..MetricValueStatus::default() }
 }
 
 /// Event about the autoscaler.
@@ -148,17 +103,44 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_time_moves_with_the_status_alone() {
+        let (early, late) = (Timestamp::from_secs(1), Timestamp::from_secs(2));
+        let mut status = HorizontalPodAutoscalerStatus::default();
+        let mut change = |kind, is_true, reason: &str, now| {
+            set(&mut status, kind, is_true, reason, reason.to_lowercase(), now);
+            status.clone()
+        };
+        change(ABLE_TO_SCALE, true, "A", early);
+        change(SCALING_ACTIVE, true, "B", early);
+        let list = change(ABLE_TO_SCALE, true, "C", late).conditions.expect("conditions");
+        assert_eq!((list[0].reason.as_deref(), list[0].message.as_deref()), (Some("C"), Some("c")));
+        assert_eq!(list[0].last_transition_time, Some(time(early)));
+        let status = change(ABLE_TO_SCALE, false, "D", late);
+        let list = status.conditions.as_deref().expect("conditions");
+        assert_eq!((list.len(), &list[0].last_transition_time), (2, &Some(time(late))));
+        assert!(!is_true(&status, ABLE_TO_SCALE) && is_true(&status, SCALING_ACTIVE));
+    }
+
+    #[test]
+    fn a_time_is_converted_both_ways() {
+        for nanos in [0, 1_700_000_000_123_456_789, -5, i64::MAX, i64::MIN] {
+            assert_eq!(timestamp(&time(Timestamp::from_nanos(nanos))).as_nanos(), nanos);
+        }
+    }
+
+    #[test]
     fn amounts_are_written_as_the_reference_says() {
         for (resource, milli, text) in [
             (Some("memory"), 1000, "1"),
             (Some("memory"), 1_000_000, "1k"),
+            (Some("memory"), 134_217_728_000, "128Mi"),
             (Some("cpu"), 100, "100m"),
             (Some("cpu"), 500, "500m"),
             (Some("cpu"), 1, "1m"),
             (Some("example.com/gpu"), 1000, "1"),
             (None, 20_000_000, "20k"),
         ] {
-            assert_eq!(quantity(resource, milli).to_string(), text, "{resource:?}");
+            assert_eq!(average(milli, resource).average_value.map(|value| value.0).as_deref(), Some(text));
         }
     }
 }

@@ -6,7 +6,8 @@
 //! tolerance.
 
 use super::options::{Gates, Options};
-use super::spec::{Behavior, ScalingRules};
+use super::quantity::Quantity;
+use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerBehavior};
 
 /// Tolerances as shares of the target.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,13 +20,16 @@ pub struct Tolerances {
 
 impl Tolerances {
     /// Returns the tolerances of an autoscaler with this behavior.
-    pub fn of(behavior: Option<&Behavior>, options: &Options, gates: Gates) -> Self {
-        let own =
-            |rules: Option<&ScalingRules>| rules.and_then(|r| r.tolerance).filter(|_| gates.configurable_tolerance);
-        let or_global = |own: Option<super::quantity::Quantity>| own.map_or(options.tolerance, |t| t.approximate());
+    pub fn of(behavior: Option<&HorizontalPodAutoscalerBehavior>, options: &Options, gates: Gates) -> Self {
+        let behavior = behavior.filter(|_| gates.configurable_tolerance);
+        let own = |rules: Option<&HPAScalingRules>| {
+            let written = rules.and_then(|rules| rules.tolerance.as_ref());
+            let own = written.and_then(|written| written.0.parse().ok()).map(Quantity::approximate);
+            own.unwrap_or(options.tolerance)
+        };
         Self {
-            up: or_global(own(behavior.and_then(|b| b.scale_up.as_ref()))),
-            down: or_global(own(behavior.and_then(|b| b.scale_down.as_ref()))),
+            up: own(behavior.and_then(|behavior| behavior.scale_up.as_ref())),
+            down: own(behavior.and_then(|behavior| behavior.scale_down.as_ref())),
         }
     }
 
@@ -59,8 +63,9 @@ mod tests {
 
     #[test]
     fn a_behavior_replaces_the_global_tolerance_in_its_direction_if_the_gate_is_on() {
-        let rules = ScalingRules { tolerance: "50m".parse().ok(), ..ScalingRules::default() };
-        let behavior = Behavior { scale_up: Some(rules), scale_down: None };
+        let tolerance = Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity("50m".into()));
+        let rules = HPAScalingRules { tolerance, ..HPAScalingRules::default() };
+        let behavior = HorizontalPodAutoscalerBehavior { scale_up: Some(rules), scale_down: None };
         let of = |configurable_tolerance| {
             let gates = Gates { configurable_tolerance, ..Gates::default() };
             Tolerances::of(Some(&behavior), &Options::default(), gates)

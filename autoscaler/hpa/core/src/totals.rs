@@ -19,8 +19,7 @@
 //! - If the number of replicas is 0, the value that upstream reports depends on the processor. Here it is the integer
 //!   nearest to an infinity, or 0 for 0 / 0.
 
-use super::calculator::{Situation, ValueAnswer, times};
-use super::error::CalculationError;
+use super::calculator::{NO_PODS, Situation, ValueAnswer, times};
 use super::tolerance::Tolerances;
 
 /// Floating-point form of the largest integer, which is one more than that integer.
@@ -30,14 +29,14 @@ const LARGEST: f64 = i64::MAX as f64;
 ///
 /// # Errors
 /// Returns an error if there are no pods, and the result depends on them.
-pub fn value(situation: &Situation<'_>, value: i64, target: i64) -> Result<ValueAnswer, CalculationError> {
+pub fn value(situation: &Situation<'_>, value: i64, target: i64) -> Result<ValueAnswer, String> {
     let ratio = value as f64 / target as f64;
     let replicas = if situation.current == 0 {
         times(ratio, 1)
     } else if situation.tolerances.admits(ratio) {
         situation.current
     } else if situation.pods.is_empty() {
-        return Err(CalculationError::NoPodsToCount);
+        return Err(format!("unable to calculate ready pods: {NO_PODS}"));
     } else {
         times(ratio, situation.pods.iter().filter(|pod| pod.is_ready()).count())
     };
@@ -55,14 +54,11 @@ pub fn average_value(tolerances: Tolerances, replicas: i32, value: i64, target: 
 
 /// Returns the sum of external values for a target of type Value.
 pub fn sum(values: &[i64]) -> i64 {
-    let mut sum = 0_i64;
-    for value in values {
-        if *value > 0 && sum > i64::MAX - value {
-            return i64::MAX;
-        }
-        sum = sum.wrapping_add(*value);
-    }
-    sum
+    let add = |sum: i64, value: &i64| {
+        let fits = *value <= 0 || sum <= i64::MAX - value;
+        fits.then_some(sum.wrapping_add(*value))
+    };
+    values.iter().try_fold(0, add).unwrap_or(i64::MAX)
 }
 
 /// Returns the [`average_value`] of external values.
@@ -74,14 +70,8 @@ pub fn average_of(tolerances: Tolerances, replicas: i32, values: &[i64], target:
 
 /// Returns the sum of external values for a target of type AverageValue.
 fn sum_for_average(values: &[i64]) -> i64 {
-    let mut sum = 0_i64;
-    for value in values {
-        sum = sum.wrapping_add(*value);
-        if sum < 0 {
-            return i64::MAX;
-        }
-    }
-    sum
+    let add = |sum: i64, value: &i64| Some(sum.wrapping_add(*value)).filter(|sum| *sum >= 0);
+    values.iter().try_fold(0, add).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use common::time::Timestamp;
 
-use super::error::CalculationError;
 use super::pod::Resources;
 
 /// Usage of a pod according to the resource metrics API.
@@ -73,11 +72,6 @@ pub fn of_pods(values: &[PodValue]) -> Samples<'_> {
     values.iter().map(|v| (v.pod.as_str(), sample(v))).collect()
 }
 
-/// Returns the time of the first measurement, which is used as the time of a proposal.
-pub fn measured_at(usages: &[PodUsage]) -> Option<Timestamp> {
-    usages.first().map(|usage| usage.timestamp)
-}
-
 /// Usage relative to the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Utilization {
@@ -97,7 +91,7 @@ pub fn utilization(
     samples: &Samples<'_>,
     requests: &BTreeMap<&str, i64>,
     target_percent: i32,
-) -> Result<Utilization, CalculationError> {
+) -> Result<Utilization, String> {
     let known = samples.iter().filter_map(|(pod, sample)| Some((sample.value, *requests.get(pod)?)));
     let (mut used, mut requested, mut pods) = (0_i64, 0_i64, 0_i64);
     for (value, request) in known {
@@ -106,7 +100,7 @@ pub fn utilization(
         pods += 1;
     }
     if requested == 0 {
-        return Err(CalculationError::NoKnownPods);
+        return Err("no metrics returned matched known pods".to_owned());
     }
     let percent = used.wrapping_mul(100).wrapping_div(requested) as i32; // The conversion wraps.
     Ok(Utilization { ratio: f64::from(percent) / f64::from(target_percent), percent, average: used.wrapping_div(pods) })
@@ -132,14 +126,10 @@ mod tests {
         let requests = BTreeMap::from([("a", 100), ("b", 100), ("none", 500)]);
         assert_eq!(utilization(&samples(&[("a", 50), ("b", 76)]), &requests, 50), Ok(wanted));
         assert_eq!(utilization(&samples(&[("a", 50), ("b", 76), ("stale", 900)]), &requests, 50), Ok(wanted));
-        assert_eq!(utilization(&samples(&[("stale", 1)]), &requests, 50), Err(CalculationError::NoKnownPods));
-    }
-
-    #[test]
-    fn a_proposal_goes_by_the_time_of_the_first() {
-        let at = |secs| PodUsage { timestamp: Timestamp::from_secs(secs), ..PodUsage::default() };
-        assert_eq!(measured_at(&[at(7), at(9)]), Some(Timestamp::from_secs(7)));
-        assert_eq!(measured_at(&[]), None);
+        assert_eq!(
+            utilization(&samples(&[("stale", 1)]), &requests, 50),
+            Err("no metrics returned matched known pods".to_owned())
+        );
     }
 
     #[test]

@@ -29,7 +29,6 @@ use common_controller::objects::controller;
 use common_controller::{Leadership, Priority, Recorder, Store, WorkQueue, Workers, Writer};
 use common_runtime::clock::Clock;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, Resource};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -58,69 +57,52 @@ pub struct Wiring {
 
 /// State shared by all reconciles.
 struct Context {
-    client: Client,
+    wiring: Wiring,
     autoscalers: Arc<Store<PodAutoscaler>>,
     horizontals: Arc<Store<HorizontalPodAutoscaler>>,
     serverless: Arc<Store<ServerlessService>>,
     queue: WorkQueue<Key>,
     recorder: Recorder,
-    leadership: Arc<dyn Leadership>,
-    config: watch::Receiver<Arc<AutoscalerConfig>>,
-    clock: Clock,
 }
 
 impl Context {
     fn new(wiring: Wiring) -> Self {
-        let Wiring { client, workers: _, leadership, listed: _, config, clock } = wiring;
         let queue: WorkQueue<Key> = WorkQueue::new();
         let (own, owners, others) = (queue.clone(), queue.clone(), queue.clone());
-        let horizontals = Store::new(move |key: &Key, old, new| wake(&owners, key, meta(old, new)));
-        let serverless = Store::new(move |key: &Key, old, new| wake(&others, key, meta(old, new)));
+        let horizontals = Store::new(move |key: &Key, old, new| wake(&owners, key, old, new));
+        let serverless = Store::new(move |key: &Key, old, new| wake(&others, key, old, new));
         Self {
             autoscalers: Arc::new(Store::new(move |key: &Key, _, _| own.add(key.clone(), Priority::Normal))),
             horizontals: Arc::new(horizontals),
             serverless: Arc::new(serverless),
             // Not tied to shutdown, because reconciles in flight still record events. It ends after all reconciles,
             // once all events are written, and at the latest with the process.
-            recorder: Recorder::start(client.clone(), CancellationToken::new()),
-            client,
+            recorder: Recorder::start(wiring.client.clone(), CancellationToken::new()),
             queue,
-            leadership,
-            config,
-            clock,
+            wiring,
         }
     }
 
     fn writer(&self) -> Writer<'_> {
-        Writer { client: &self.client, leadership: &*self.leadership, pacing: None }
+        Writer { client: &self.wiring.client, leadership: &*self.wiring.leadership, pacing: None }
     }
-
-    fn sweep(&self) {
-        for key in self.autoscalers.keys() {
-            self.queue.add(key, Priority::Slow);
-        }
-    }
-}
-
-fn meta<'a, K: Resource>(old: Option<&'a Arc<K>>, new: Option<&'a Arc<K>>) -> Option<&'a ObjectMeta> {
-    new.or(old).map(|object| object.meta())
 }
 
 /// Queues the PodAutoscaler that controls an object.
-fn wake(queue: &WorkQueue<Key>, key: &Key, meta: Option<&ObjectMeta>) {
-    let owner = meta.and_then(controller).filter(|owner| owner.kind == "PodAutoscaler");
-    if let Some(owner) = owner {
+fn wake<K: Resource>(queue: &WorkQueue<Key>, key: &Key, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
+    let owner = new.or(old).and_then(|object| controller(object.meta()));
+    if let Some(owner) = owner.filter(|owner| owner.kind == "PodAutoscaler") {
         queue.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
     }
 }
 
 /// Runs until `shutdown`, and then until all reconciles in flight have ended.
 pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
-    let (workers, listed) = (wiring.workers, wiring.listed.clone());
     let cx = Arc::new(Context::new(wiring));
-    cx.autoscalers.spawn(Api::all(cx.client.clone()), &shutdown);
-    cx.horizontals.spawn(Api::all(cx.client.clone()), &shutdown);
-    cx.serverless.spawn(Api::all(cx.client.clone()), &shutdown);
+    let client = &cx.wiring.client;
+    cx.autoscalers.spawn(Api::all(client.clone()), &shutdown);
+    cx.horizontals.spawn(Api::all(client.clone()), &shutdown);
+    cx.serverless.spawn(Api::all(client.clone()), &shutdown);
     let synced = async {
         cx.autoscalers.synced().await;
         cx.horizontals.synced().await;
@@ -130,10 +112,10 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
         () = synced => {}
         () = shutdown.cancelled() => return,
     }
-    listed.cancel();
+    cx.wiring.listed.cancel();
     let mut tasks = JoinSet::new();
     tasks.spawn(sweep(cx.clone(), shutdown.clone()));
-    for _ in 0..workers {
+    for _ in 0..cx.wiring.workers {
         let (workers, of) = (Workers { kind: "PodAutoscaler", queue: cx.queue.clone(), only: None }, cx.clone());
         let pass = move |key, _| {
             let cx = of.clone();
@@ -146,18 +128,15 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
 
 /// Queues all objects when configuration or leadership change.
 async fn sweep(cx: Arc<Context>, shutdown: CancellationToken) {
-    let (mut config, mut leadership) = (cx.config.clone(), cx.leadership.changes());
+    let (mut config, mut leadership) = (cx.wiring.config.clone(), cx.wiring.leadership.changes());
     loop {
-        let changed = async {
-            tokio::select! {
-                Ok(()) = config.changed() => {}
-                Ok(()) = leadership.changed() => {}
-                else => std::future::pending().await, // Neither can change any more.
-            }
-        };
         tokio::select! {
-            () = changed => cx.sweep(),
+            Ok(()) = config.changed() => {}
+            Ok(()) = leadership.changed() => {}
             () = shutdown.cancelled() => return,
+        }
+        for key in cx.autoscalers.keys() {
+            cx.queue.add(key, Priority::Slow);
         }
     }
 }

@@ -24,11 +24,11 @@ const SKS_NOT_READY: &str = "SKS Services are not ready yet";
 /// Returns the error that ended the reconcile.
 pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), WriteError> {
     let Some(object) = cx.autoscalers.get(key).filter(|object| is_ours(object)) else { return Ok(()) };
-    if !cx.leadership.owns(key) {
+    if !cx.wiring.leadership.owns(key) {
         return Ok(());
     }
     let mut defaulted = PodAutoscaler::clone(&object);
-    defaulted.set_defaults(&cx.config.borrow().pod_autoscaler_class);
+    defaulted.set_defaults(&cx.wiring.config.borrow().pod_autoscaler_class);
     let run = async |status, now| {
         let mut pass = Pass { cx, key, now, object: &defaulted, status };
         let outcome = pass.run().await;
@@ -36,7 +36,7 @@ pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<(), WriteError>
     };
     let (writer, recorder) = (cx.writer(), &cx.recorder);
     let statuses = Written { writer, store: &cx.autoscalers, recorder, component: COMPONENT };
-    Passes { statuses: &statuses, clock: &cx.clock }.over(&object, run).await
+    Passes { statuses: &statuses, clock: &cx.wiring.clock }.over(&object, run).await
 }
 
 /// Reports whether the object has this class and is not being deleted.
@@ -80,14 +80,14 @@ impl Pass<'_> {
 
     /// Returns the replicas at which the target counts as initialized.
     fn first_scale(&self) -> i32 {
-        let (config, annotations) = (self.cx.config.borrow(), self.object.annotations());
+        let (config, annotations) = (self.cx.wiring.config.borrow(), self.object.annotations());
         let bounds = annotations::bounds(annotations, &config, self.object.is_reachable());
         bounds.min.max(annotations::initial_scale(annotations, &config))
     }
 
     async fn ensure_horizontal(&mut self) -> Result<Arc<HorizontalPodAutoscaler>, WriteError> {
         let (cx, key) = (self.cx, self.key);
-        let want = objects::horizontal(self.object, &cx.config.borrow());
+        let want = objects::horizontal(self.object, &cx.wiring.config.borrow());
         let Some(have) = cx.horizontals.get(key) else {
             let doing = "failed to create HPA";
             let create = async |api: BoundedApi| api.create(&want).await.map_err(WriteError::api(doing));
@@ -111,8 +111,7 @@ impl Pass<'_> {
         Ok(have)
     }
 
-    fn offer(&self, mut object: HorizontalPodAutoscaler) -> Arc<HorizontalPodAutoscaler> {
-        object.metadata.managed_fields = None;
+    fn offer(&self, object: HorizontalPodAutoscaler) -> Arc<HorizontalPodAutoscaler> {
         self.cx.horizontals.offer_object(&object);
         Arc::new(object)
     }

@@ -3,32 +3,35 @@
 use super::*;
 use common_runtime::admin::get;
 use common_runtime::telemetry::Metrics;
-use hpa_core::condition::{Condition, ConditionType};
 use hpa_core::reconcile::{ErrorLabel, MetricRun};
-use hpa_core::status::{Current, Event, MetricStatus};
+use hpa_core::status::{self, Event};
+use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerCondition, MetricValueStatus, ResourceMetricStatus};
+use serde_json::from_value;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const NOW: Timestamp = Timestamp::from_secs(1_785_542_400);
 
-fn status(usage: i64) -> Status {
-    let current = Current { average_utilization: Some(90), ..Current::average(usage) };
-    let condition = |kind, reason: &str| Condition {
-        kind,
-        status: Some(true),
-        reason: reason.into(),
-        message: "m".into(),
-        last_transition: None,
+fn status(usage: i64) -> HorizontalPodAutoscalerStatus {
+    let average = status::average(usage, Some("cpu"));
+    let current = MetricValueStatus { average_utilization: Some(90), ..average };
+    let resource = Some(ResourceMetricStatus { name: "cpu".into(), current });
+    let condition = |kind: &str, reason: &str| HorizontalPodAutoscalerCondition {
+        type_: kind.into(),
+        status: "True".into(),
+        reason: Some(reason.into()),
+        message: Some("m".into()),
+        last_transition_time: None,
     };
-    Status {
-        current_replicas: 2,
+    HorizontalPodAutoscalerStatus {
+        current_replicas: Some(2),
         desired_replicas: 4,
-        current_metrics: vec![MetricStatus::Resource { name: "cpu".into(), current }],
-        conditions: vec![
-            condition(ConditionType::AbleToScale, "ReadyForNewScale"),
-            condition(ConditionType::ScalingActive, "ValidMetricFound"),
-        ],
-        ..Status::default()
+        current_metrics: Some(vec![MetricStatus { type_: "Resource".into(), resource, ..MetricStatus::default() }]),
+        conditions: Some(vec![
+            condition(status::ABLE_TO_SCALE, "ReadyForNewScale"),
+            condition(status::SCALING_ACTIVE, "ValidMetricFound"),
+        ]),
+        ..HorizontalPodAutoscalerStatus::default()
     }
 }
 
@@ -89,16 +92,44 @@ fn what_is_kept_is_bounded() {
     for n in 0..200 {
         explanations.refused(&key, &n.to_string(), NOW);
     }
-    let kept = |explanations: &Explanations| {
-        let all = explanations.0.read();
-        (all[&key].history.len(), all[&key].bytes, all[&key].history.back().map(|last| last.summary.why.clone()))
-    };
-    let (entries, bytes, last) = kept(&explanations);
-    assert!(entries <= ENTRIES_MAX && entries > 20 && bytes <= BYTES_MAX, "{entries} {bytes}");
-    assert_eq!(last.as_deref(), Some("199"), "the oldest go");
-    for n in 0..50 {
-        explanations.refused(&key, &format!("{n}{}", "é".repeat(1000)), NOW);
+    explanations.refused(&key, &"é".repeat(1000), NOW);
+    let all = explanations.0.read();
+    let history = &all[&key].history;
+    assert_eq!((history.len(), history.front().map(|first| first.why.as_str())), (ENTRIES_MAX, Some("181")));
+    assert_eq!(history.back().map(|last| last.why.chars().count()), Some(TEXT_MAX));
+}
+
+#[test]
+fn each_measurement_is_displayed() {
+    for (status, text) in [
+        (
+            json!({"type": "Resource", "resource": {
+                "name": "memory", "current": {"averageValue": "128Mi", "averageUtilization": 50},
+            }}),
+            "memory 50% 128Mi a pod",
+        ),
+        (json!({"type": ""}), "failed"),
+        (
+            json!({"type": "ContainerResource", "containerResource": {
+                "name": "cpu", "container": "app", "current": {"averageValue": "250m"},
+            }}),
+            "app/cpu 250m a pod",
+        ),
+        (
+            json!({"type": "Pods", "pods": {"metric": {"name": "qps"}, "current": {"averageValue": "20k"}}}),
+            "qps 20k a pod",
+        ),
+        (
+            json!({"type": "Object", "object": {
+                "metric": {"name": "hits"}, "describedObject": {"kind": "Service", "name": "web"}, "current": {"value": "7"},
+            }}),
+            "hits 7",
+        ),
+        (
+            json!({"type": "External", "external": {"metric": {"name": "q"}, "current": {"value": "-1500m"}}}),
+            "q -1500m",
+        ),
+    ] {
+        assert_eq!(displayed(&from_value(status).expect("a status")), text);
     }
-    let (entries, bytes, _) = kept(&explanations);
-    assert!(entries >= 1 && bytes <= BYTES_MAX, "{entries} {bytes}");
 }

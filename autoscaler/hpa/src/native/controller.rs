@@ -3,48 +3,36 @@
 use super::Wiring;
 use super::foreign_manager::{ForeignManager, MANAGER};
 use super::series::Series;
-use crate::evaluate::{Rules, evaluate};
-use crate::explain::Explanations;
-use crate::object;
-use crate::options::ControllerOptions;
-use crate::pods::PodCache;
-use crate::sources::{Mapper, RestMetrics, RestScales, ScaleObject, ScaleSource, Sources};
+use crate::pods::trimmed;
+use crate::sources::{Mapper, RestMetrics, RestScales};
 use common::RevisionKey as Key;
-use common_controller::Leadership;
-use common_controller::{
-    BoundedApi, Priority, Recorder, Severity, Store, WRITE_TIMEOUT, WorkQueue, WriteError, Writer,
-};
-use common_runtime::clock::Clock;
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use common_controller::{BoundedApi, Priority, Recorder, Severity, Store, WorkQueue, WriteError, Writer};
 use hpa_core::memory::Memory;
-use hpa_core::reconcile::{Autoscaler, Conclusion, ScaleError, WriteResult};
+use hpa_core::pod::Pod;
+use hpa_core::reconcile::{Autoscaler, Conclusion};
 use hpa_core::selectors::Selectors;
-use hpa_core::spec::{ObjectReference, Spec};
-use hpa_core::status::Status;
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use hpa_core::spec::min_replicas;
+use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus};
+use k8s_openapi::api::core::v1 as core;
+use kube::Api;
 use kube::Resource;
 use kube::api::PostParams;
 use kube::core::request::Request;
 use kube::runtime::watcher;
-use kube::{Api, Client};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Component name in events, as in upstream's controller.
 const COMPONENT: &str = "horizontal-pod-autoscaler";
-/// Maximum number of repetitions of a throttled write, as in upstream's client.
-const REPEATS: u32 = 10;
 
 /// Cached object.
 pub(super) struct CachedObject {
-    /// Object without its managed fields.
-    pub(super) object: HorizontalPodAutoscaler,
-    spec: Result<Spec, String>,
-    status: Status,
+    /// Object without its managed fields and its status.
+    object: HorizontalPodAutoscaler,
+    status: HorizontalPodAutoscalerStatus,
     foreign: Option<ForeignManager>,
 }
 
@@ -52,9 +40,9 @@ impl CachedObject {
     pub(super) fn new(mut object: HorizontalPodAutoscaler) -> Self {
         let foreign = ForeignManager::of(&object.metadata);
         object.metadata.managed_fields = None;
-        let spec = object::spec(&object.spec);
-        let status = object.status.as_ref().map(object::status).unwrap_or_default();
-        Self { object, spec, status, foreign }
+        let mut status = object.status.take().unwrap_or_default();
+        status.current_replicas.get_or_insert(0); // The API server omits 0.
+        Self { object, status, foreign }
     }
 
     fn uid(&self) -> &str {
@@ -71,55 +59,55 @@ struct Remembered {
 
 /// State shared by the workers.
 pub(super) struct Controller {
-    pub(super) options: ControllerOptions,
+    pub(super) wiring: Wiring,
     pub(super) queue: WorkQueue<Key>,
     pub(super) series: Series,
     pub(super) objects: Store<CachedObject>,
-    pub(super) pods: PodCache,
-    client: Client,
-    metrics: RestMetrics,
-    scales: RestScales,
-    selectors: Arc<Mutex<Selectors>>,
+    pub(super) pods: Store<Pod>,
+    pub(super) metrics: RestMetrics,
+    pub(super) scales: RestScales,
+    pub(super) selectors: Arc<Mutex<Selectors>>,
     remembered: Mutex<HashMap<Key, Remembered>>,
     /// Objects that another manager blocks, once this was reported.
     refused: Mutex<HashSet<Key>>,
     recorder: Recorder,
-    pub(super) leadership: Arc<dyn Leadership>,
-    explanations: Arc<Explanations>,
-    clock: Clock,
 }
 
 impl Controller {
     pub(super) fn new(wiring: Wiring) -> Self {
-        let Wiring { client, options, leadership, listed: _, metrics, explanations, clock } = wiring;
-        let (queue, series) = (WorkQueue::new(), Series::new(&metrics));
+        let Wiring { client, explanations, .. } = &wiring;
+        let (queue, series, period) = (WorkQueue::new(), Series::new(&wiring.metrics), wiring.options.sync_period);
         let selectors = Arc::<Mutex<Selectors>>::default();
-        let handler = WatchHandler {
-            queue: queue.clone(),
-            series: series.clone(),
-            selectors: selectors.clone(),
-            explanations: explanations.clone(),
-            options: options.clone(),
+        let objects = {
+            let (queue, series): (WorkQueue<Key>, Series) = (queue.clone(), series.clone());
+            let (selectors, explanations) = (selectors.clone(), explanations.clone());
+            Store::new(move |key: &Key, _, new| {
+                let mut selectors = selectors.lock();
+                if new.is_some() && selectors.register(key.namespace(), key.name()) {
+                    series.appeared();
+                } else if new.is_none() && selectors.remove(key.namespace(), key.name()) {
+                    series.gone(key);
+                    explanations.forget(key);
+                }
+                // The next reconcile drops the state of a deleted object.
+                queue.add_after(key.clone(), period);
+            })
         };
         let mapper = Arc::new(Mapper::new(client.clone()));
         Self {
-            objects: Store::new(move |key, _, new| handler.changed(key, new.is_some())),
-            pods: PodCache::default(),
-            metrics: RestMetrics::new(client.clone(), mapper.clone(), options.sync_period),
+            objects,
+            pods: Store::new(|_, _, _| {}),
+            metrics: RestMetrics::new(client.clone(), mapper.clone(), period),
             scales: RestScales::new(client.clone(), mapper),
             // Not tied to shutdown, because reconciles in flight still record events. It ends after the controller,
             // once all events are written, and at the latest with the process.
             recorder: Recorder::start(client.clone(), CancellationToken::new()),
             remembered: Mutex::default(),
             refused: Mutex::default(),
-            options,
             queue,
             series,
-            client,
             selectors,
-            leadership,
-            explanations,
-            clock,
+            wiring,
         }
     }
 
@@ -127,12 +115,12 @@ impl Controller {
     /// `shutdown`.
     pub(super) async fn follow(self: &Arc<Self>, shutdown: &CancellationToken) -> bool {
         let (this, until) = (self.clone(), shutdown.clone());
-        tokio::spawn(async move { this.pods.follow(this.client.clone(), until).await });
-        let (this, until) = (self.clone(), shutdown.clone());
         tokio::spawn(async move {
-            let all: Api<HorizontalPodAutoscaler> = Api::all(this.client.clone());
+            let objects: Api<HorizontalPodAutoscaler> = Api::all(this.wiring.client.clone());
+            let pods: Api<core::Pod> = Api::all(this.wiring.client.clone());
             tokio::select! {
-                () = this.objects.follow(all, watcher::Config::default(), CachedObject::new) => {}
+                () = this.objects.follow(objects, watcher::Config::default(), CachedObject::new) => {}
+                () = this.pods.follow(pods, watcher::Config::default(), |pod| trimmed(&pod)) => {}
                 () = until.cancelled() => {}
             }
         });
@@ -153,7 +141,7 @@ impl Controller {
             self.give_up(key);
             return false;
         };
-        if !self.leadership.owns(key) {
+        if !self.wiring.leadership.owns(key) {
             self.give_up(key);
         } else if self.is_kept_away(key, &held) {
             self.start_afresh(key);
@@ -166,7 +154,7 @@ impl Controller {
     /// Queues every object that this process does not lead, at once, so that the state of earlier reconciles is given
     /// up. An object that it now leads waits for its period, as after each reconcile.
     pub(super) fn look_at_lost(&self) {
-        for key in self.objects.keys().into_iter().filter(|key| !self.leadership.owns(key)) {
+        for key in self.objects.keys().into_iter().filter(|key| !self.wiring.leadership.owns(key)) {
             self.queue.add(key, Priority::Slow);
         }
     }
@@ -176,7 +164,7 @@ impl Controller {
         self.start_afresh(key);
         self.refused.lock().remove(key);
         self.series.ended(key);
-        self.explanations.forget(key);
+        self.wiring.explanations.forget(key);
     }
 
     /// Resets an object, so that the next reconcile begins like a new leader's: the scale it finds is the first
@@ -184,28 +172,18 @@ impl Controller {
     /// The selector may have changed as well.
     fn start_afresh(&self, key: &Key) {
         self.remembered.lock().remove(key);
-        self.selectors.lock().clear(key.namespace(), key.name());
+        self.selectors.lock().put(key.namespace(), key.name(), None);
     }
 
     async fn pass(&self, key: &Key, held: &CachedObject) {
-        let (start, now) = (Instant::now(), self.clock.now());
-        let spec = match &held.spec {
-            Ok(spec) => spec,
-            Err(error) => {
-                tracing::warn!(hpa = %key, %error, "cannot be read; nothing is done about it");
-                self.explanations.refused(key, error, now);
-                return;
-            }
-        };
+        let (start, now) = (Instant::now(), self.wiring.clock.now());
         // The memory is removed during the reconcile; the queue lets no other worker have this key meanwhile.
         let mut remembered =
             self.remembered.lock().remove(key).filter(|known| known.uid == held.uid()).unwrap_or_default();
         held.uid().clone_into(&mut remembered.uid);
-        let scales = GuardedScales { scales: &self.scales, leadership: &*self.leadership, key };
-        let sources = Sources { metrics: &self.metrics, scales: &scales, pods: &self.pods };
-        let rules = Rules { options: &self.options.rules, gates: self.options.gates, selectors: &self.selectors };
-        let autoscaler = Autoscaler { namespace: key.namespace(), name: key.name(), spec, status: &held.status };
-        let outcome = evaluate(autoscaler, rules, &mut remembered.memory, now, sources).await;
+        let (namespace, name, spec) = (key.namespace(), key.name(), &held.object.spec);
+        let autoscaler = Autoscaler { namespace, name, spec, status: &held.status };
+        let outcome = self.evaluate(key, autoscaler, &mut remembered.memory, now).await;
         self.remembered.lock().insert(key.clone(), remembered);
         let status = outcome.finish.status().cloned();
         let written = match &status {
@@ -214,15 +192,20 @@ impl Controller {
         };
         let conclusion = outcome.finish.conclude(written);
         self.record_events(key, held, &conclusion);
-        let bounds = (spec.min(), spec.max_replicas);
+        let bounds = (min_replicas(spec), spec.max_replicas);
         let status = status.as_ref().unwrap_or(&held.status);
-        self.explanations.passed(key, bounds, outcome.current, status, &conclusion, now);
+        self.wiring.explanations.passed(key, bounds, outcome.current, status, &conclusion, now);
         self.series.concluded(key, &conclusion, start.elapsed(), &outcome.measured);
     }
 
-    async fn write_status(&self, key: &Key, held: &CachedObject, status: &Status) -> Result<(), String> {
-        let writer = Writer { client: &self.client, leadership: &*self.leadership, pacing: None };
-        let object = HorizontalPodAutoscaler { status: Some(object::written(status)), ..held.object.clone() };
+    async fn write_status(
+        &self,
+        key: &Key,
+        held: &CachedObject,
+        status: &HorizontalPodAutoscalerStatus,
+    ) -> Result<(), String> {
+        let writer = Writer { client: &self.wiring.client, leadership: &*self.wiring.leadership, pacing: None };
+        let object = HorizontalPodAutoscaler { status: Some(status.clone()), ..held.object.clone() };
         let data = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let requests = Request::new(HorizontalPodAutoscaler::url_path(&(), Some(key.namespace())));
@@ -259,7 +242,7 @@ impl Controller {
 
     /// Reports whether another manager acts on the object, and logs the beginning and the end of that.
     fn is_kept_away(&self, key: &Key, held: &CachedObject) -> bool {
-        let now = self.clock.now();
+        let now = self.wiring.clock.now();
         let alive = held.foreign.as_ref().filter(|foreign| foreign.is_alive(now));
         let Some(foreign) = alive else {
             if self.refused.lock().remove(key) {
@@ -273,78 +256,8 @@ impl Controller {
             tracing::warn!(hpa = %key, manager, "another manager writes its status; nothing is done about it here");
             self.series.foreign(key, true);
         }
-        self.explanations.refused(key, &format!("another manager writes its status: {manager}"), now);
+        self.wiring.explanations.refused(key, &format!("another manager writes its status: {manager}"), now);
         true
-    }
-}
-
-/// Handles added and deleted objects.
-struct WatchHandler {
-    queue: WorkQueue<Key>,
-    series: Series,
-    selectors: Arc<Mutex<Selectors>>,
-    explanations: Arc<Explanations>,
-    options: ControllerOptions,
-}
-
-impl WatchHandler {
-    fn changed(&self, key: &Key, exists: bool) {
-        let mut selectors = self.selectors.lock();
-        if exists && selectors.register(key.namespace(), key.name()) {
-            self.series.appeared();
-        } else if !exists && selectors.remove(key.namespace(), key.name()) {
-            self.series.gone(key);
-            self.explanations.forget(key);
-        }
-        // The next reconcile drops the state of a deleted object.
-        self.queue.add_after(key.clone(), self.options.sync_period);
-    }
-}
-
-/// Scales that are written only while the lease lasts. A throttled write is repeated after the delay that the API
-/// server requests, if that is within the time limit of one write; the lease is checked before each attempt.
-struct GuardedScales<'a> {
-    scales: &'a RestScales,
-    leadership: &'a dyn Leadership,
-    key: &'a Key,
-}
-
-impl ScaleSource for GuardedScales<'_> {
-    fn read<'a>(
-        &'a self,
-        namespace: &'a str,
-        target: &'a ObjectReference,
-    ) -> BoxFuture<'a, Result<ScaleObject, ScaleError>> {
-        self.scales.read(namespace, target)
-    }
-
-    fn again<'a>(&'a self, read: &'a ScaleObject) -> BoxFuture<'a, Result<ScaleObject, String>> {
-        self.scales.again(read)
-    }
-
-    fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult> {
-        async move {
-            let until = Instant::now() + WRITE_TIMEOUT;
-            let mut repeats = 0;
-            loop {
-                let Some(guard) = self.leadership.begin_write(self.key) else {
-                    return WriteResult::Failed(WriteError::LeaseEnds.to_string());
-                };
-                let end = guard.deadline().map_or(until, |deadline| deadline.min(until));
-                let (result, wait) = self.scales.write_within(read, replicas, end - Instant::now()).await;
-                // A failure may be a missing response.
-                match result {
-                    WriteResult::Failed(_) => drop(guard),
-                    WriteResult::Written | WriteResult::Conflict(_) => guard.answered(),
-                }
-                match wait {
-                    Some(wait) if repeats < REPEATS && wait < until - Instant::now() => sleep(wait).await,
-                    _ => return result,
-                }
-                repeats += 1;
-            }
-        }
-        .boxed()
     }
 }
 

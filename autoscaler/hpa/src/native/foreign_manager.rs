@@ -37,7 +37,7 @@ impl ForeignManager {
             entry.subresource.as_deref() == Some("status") && entry.manager.as_deref() != Some(MANAGER)
         });
         let write = theirs.filter_map(|entry| {
-            let at = super::super::pods::timestamp(entry.time.as_ref()?);
+            let at = hpa_core::status::timestamp(entry.time.as_ref()?);
             Some(Self { manager: entry.manager.clone().unwrap_or_default(), at })
         });
         write.max_by_key(|write| write.at)

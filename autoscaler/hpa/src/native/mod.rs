@@ -24,14 +24,14 @@
 //!   `zeroscale_hpa_foreign_manager`, and in the explanation.
 //! - `desired_replicas` and the history end with the object or the lease; the former also if another manager writes the
 //!   status.
-//! - If the API server throttles (429 or 5xx with Retry-After), the write of the scale is repeated as upstream's is,
-//!   but only within 10 s. A read with a delay of more than a second, and the write of the status, wait for the next
-//!   reconcile; upstream repeats these as well.
+//! - If the API server throttles (429 or 5xx with Retry-After), a write waits for the next reconcile, and so does a
+//!   read with a delay of more than a second; upstream repeats them after the delay.
 //! - An event about a failure is not repeated within five minutes while its text is the same; upstream's recorder
 //!   counts equal events.
 //! - A reconcile that panics is counted and repeated after a period. Its worker continues.
 
 mod controller;
+mod evaluate;
 mod foreign_manager;
 mod series;
 #[cfg(test)]
@@ -79,15 +79,14 @@ impl Wiring {
 
 /// Runs until `shutdown`, and then until all reconciles in flight have ended.
 pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
-    let (workers, listed) = (wiring.options.concurrent_syncs, wiring.listed.clone());
     let controller = Arc::new(Controller::new(wiring));
     if !controller.follow(&shutdown).await {
         return;
     }
-    listed.cancel();
+    controller.wiring.listed.cancel();
     let mut tasks = JoinSet::new();
     tasks.spawn(follow_leadership(controller.clone(), shutdown.clone()));
-    for _ in 0..workers {
+    for _ in 0..controller.wiring.options.concurrent_syncs.get() {
         tasks.spawn(work(controller.clone(), shutdown.clone()));
     }
     while tasks.join_next().await.is_some() {}
@@ -95,7 +94,7 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
 
 /// Gives up lost objects when leadership changes.
 async fn follow_leadership(controller: Arc<Controller>, shutdown: CancellationToken) {
-    let mut changes = controller.leadership.changes();
+    let mut changes = controller.wiring.leadership.changes();
     while let Some(Ok(())) = shutdown.run_until_cancelled(changes.changed()).await {
         controller.look_at_lost();
     }
@@ -115,7 +114,7 @@ async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
             true
         });
         if again {
-            controller.queue.add_after(item.key().clone(), controller.options.sync_period);
+            controller.queue.add_after(item.key().clone(), controller.wiring.options.sync_period);
         }
         drop(item);
         tokio::task::yield_now().await; // A reconcile may complete without waiting, so other tasks get a turn here.

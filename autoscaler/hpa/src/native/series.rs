@@ -5,7 +5,7 @@
 
 use common::RevisionKey as Key;
 use common_runtime::telemetry::{self, Metrics, catalog};
-use hpa_core::reconcile::{Action, Conclusion, ErrorLabel};
+use hpa_core::reconcile::Conclusion;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -113,12 +113,12 @@ impl Series {
 
     /// Records a completed reconcile. `measured` are the times taken to read each metric, in order.
     pub(crate) fn concluded(&self, key: &Key, conclusion: &Conclusion, took: Duration, measured: &[Duration]) {
-        let (action, error) = texts(conclusion.action, conclusion.error_label);
+        let (action, error) = (conclusion.action.as_str(), conclusion.error_label.as_str());
         let labels = ReconcileLabels { action, error };
         self.reconciliations.get_or_create(&labels).inc();
         self.reconciliation_seconds.get_or_create(&labels).observe(took.as_secs_f64());
         for (i, run) in conclusion.metrics.iter().enumerate() {
-            let (action, error) = texts(run.action, run.error);
+            let (action, error) = (run.action.as_str(), run.error.as_str());
             let labels = ComputationLabels { action, error, metric_type: run.kind.clone() };
             self.computations.get_or_create(&labels).inc();
             let took = measured.get(i).copied().unwrap_or_default();
@@ -128,8 +128,4 @@ impl Series {
             self.desired.get_or_create(&ObjectLabels::of(key)).set(i64::from(replicas));
         }
     }
-}
-
-fn texts(action: Action, error: ErrorLabel) -> (&'static str, &'static str) {
-    (action.as_str(), error.as_str())
 }

@@ -3,6 +3,7 @@
 use super::controller::CachedObject;
 use super::*;
 use crate::fixture::{Mock, scale, with_apps};
+use crate::pods::trimmed;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_runtime::lease::WriteGuard;
@@ -64,7 +65,10 @@ impl Fixture {
         let (metrics, explanations) = (Metrics::default(), Arc::<Explanations>::default());
         let wiring = Wiring {
             client: mock.client(),
-            options: ControllerOptions { concurrent_syncs: workers, ..ControllerOptions::default() },
+            options: ControllerOptions {
+                concurrent_syncs: workers.try_into().expect("workers"),
+                ..ControllerOptions::default()
+            },
             leadership: lease.clone(),
             listed: CancellationToken::new(),
             metrics: metrics.clone(),
@@ -82,7 +86,8 @@ impl Fixture {
     /// Adds a Deployment with that many ready pods, each using that much of 1000m.
     fn using(&self, usage: &[&str]) -> &Self {
         for i in 0..usage.len() {
-            self.controller.pods.put(&pod(i));
+            let pod = pod(i);
+            self.controller.pods.apply(&common_controller::key_of(&pod), "1", Some(trimmed(&pod)));
         }
         let item = |(i, usage): (usize, &&str)| {
             json!({"metadata": {"name": format!("p{i}")}, "timestamp": "2023-11-14T22:13:20Z", "window": "30s",
@@ -306,42 +311,6 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     assert!(lines(&asked).contains(&USAGE) && !lines(&asked).iter().any(|line| line.starts_with("PUT")), "{asked:?}");
     let told: Vec<_> = asked.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| &body["reason"]).collect();
     assert_eq!(told, ["FailedRescale", "FailedUpdateStatus"]);
-}
-
-/// Goal: a throttled write of the scale is repeated in the same reconcile after the delay that the API server requests,
-/// if that is within the time limit of one write. It is repeated at most ten times, as in upstream's client, and only
-/// while the lease lasts.
-#[tokio::test(start_paused = true)]
-async fn a_throttled_write_of_the_scale_is_repeated_when_the_server_says() {
-    let throttled = |wait: &'static str| {
-        let f = Fixture::new(1);
-        f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(EVENTS, 201, json!({}));
-        f.mock.with(PUT, 429, ("retry-after", wait), json!("not so fast"));
-        f.put(web());
-        f
-    };
-    let puts = |asked: &[(String, Value)]| lines(asked).iter().filter(|line| **line == PUT).count();
-
-    let f = throttled("2");
-    f.mock.on(PUT, 200, scale(4));
-    assert_eq!(puts(&f.after(15).await), 1);
-    assert_eq!(f.after(1).await, [], "it waits");
-    let asked = f.after(1).await;
-    assert_eq!((puts(&asked), reasons(&sent(&asked, STATUS)["status"])[0]), (1, "SucceededRescale"), "{asked:?}");
-
-    for (wait, tries) in [("0", 11), ("10", 1), ("soon", 1)] {
-        let f = throttled(wait);
-        let asked = f.after(16).await;
-        let reason = reasons(&sent(&asked, STATUS)["status"])[0];
-        assert_eq!((puts(&asked), reason), (tries, "FailedUpdateScale"), "{wait}: {asked:?}");
-    }
-
-    let f = throttled("1");
-    f.after(15).await;
-    f.lease.writes.store(false, Ordering::Relaxed);
-    let asked = f.after(1).await;
-    let told = sent(&asked, EVENTS)["message"].as_str().unwrap_or_default();
-    assert!(puts(&asked) == 0 && told.ends_with("the lease may end within two seconds"), "{asked:?}");
 }
 
 /// Goal: recommendations from before a time in which another controller acts on an object do not prevent the first

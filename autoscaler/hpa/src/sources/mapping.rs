@@ -8,7 +8,7 @@
 
 use super::rest::{Rest, qualified, segment};
 use super::wording::Failure;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResource, APIResourceList};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::Client;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -40,8 +40,16 @@ impl Mapping {
     /// namespace thus reaches nothing outside of it; the API server responds with 404.
     pub fn path(&self, namespace: &str, name: &str) -> String {
         let Self { group, version, resource } = self;
-        let base = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        format!("{base}/namespaces/{}/{}/{}", segment(namespace), segment(resource), segment(name))
+        let resource = segment(resource);
+        format!("{}/namespaces/{}/{resource}/{}", base(group, version), segment(namespace), segment(name))
+    }
+}
+
+/// Returns the path of a version of a group.
+fn base(group: &str, version: &str) -> String {
+    match group {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{}/{}", segment(group), segment(version)),
     }
 }
 
@@ -51,22 +59,30 @@ pub struct Mapper {
     groups: Mutex<HashMap<String, Known>>,
 }
 
+/// Discovery of a group, with the time until which it is cached.
+#[derive(Clone)]
 struct Known {
-    group: Arc<Group>,
     until: Instant,
+    /// Kinds with their resources: those of the server's preferred version first, then the others in its order.
+    kinds: Arc<Vec<(String, Mapping)>>,
 }
 
-/// Discovery of a group.
-#[derive(Debug, Default)]
-struct Group {
-    /// Versions with their resources: the server's preferred version first, then the others in its order.
-    versions: Vec<(String, Vec<APIResource>)>,
+impl Known {
+    fn mappings(&self, kind: &str) -> Vec<Mapping> {
+        let mut found: Vec<Mapping> = Vec::new();
+        for (_, mapping) in self.kinds.iter().filter(|(other, _)| other == kind) {
+            if !found.iter().any(|known| known.resource == mapping.resource) {
+                found.push(mapping.clone());
+            }
+        }
+        found
+    }
 }
 
 impl Mapper {
     /// Returns a mapper with an empty cache.
     pub fn new(client: Client) -> Self {
-        Self { rest: Rest::new(client), groups: Mutex::default() }
+        Self { rest: Rest(client), groups: Mutex::default() }
     }
 
     /// Returns the resources of a kind; at least one.
@@ -74,80 +90,52 @@ impl Mapper {
     /// # Errors
     /// Returns upstream's text if the kind is not served, or discovery failed.
     pub async fn mappings(&self, group: &str, kind: &str) -> Result<Vec<Mapping>, String> {
-        if let Some(known) = self.known(group) {
-            let found = known.mappings(group, kind);
-            if !found.is_empty() {
-                return Ok(found);
-            }
+        let known = self.groups.lock().get(group).filter(|known| Instant::now() < known.until).cloned();
+        let mut found = known.map(|known| known.mappings(kind)).unwrap_or_default();
+        if found.is_empty() {
+            let kinds = Arc::new(self.discover(group).await.map_err(|failure| failure.message)?);
+            let fresh = Known { until: Instant::now() + REMEMBERED, kinds };
+            found = fresh.mappings(kind);
+            let mut groups = self.groups.lock();
+            groups.retain(|_, known| Instant::now() < known.until);
+            groups.insert(group.to_owned(), fresh);
         }
-        let asked = self.discover(group).await.map_err(|failure| failure.message)?;
-        let found = asked.mappings(group, kind);
-        let until = Instant::now() + REMEMBERED;
-        self.groups.lock().insert(group.to_owned(), Known { group: Arc::new(asked), until });
         if found.is_empty() { Err(format!("no matches for kind {kind:?} in group {group:?}")) } else { Ok(found) }
     }
 
-    fn known(&self, group: &str) -> Option<Arc<Group>> {
-        let mut groups = self.groups.lock();
-        groups.retain(|_, known| Instant::now() < known.until);
-        groups.get(group).map(|known| known.group.clone())
-    }
-
-    async fn discover(&self, group: &str) -> Result<Group, Failure> {
+    async fn discover(&self, group: &str) -> Result<Vec<(String, Mapping)>, Failure> {
         let versions = if group.is_empty() {
             vec!["v1".to_owned()]
         } else {
             match self.rest.get::<APIGroup>(&format!("/apis/{}", segment(group)), &[], ("", "")).await {
                 Ok(answer) => in_order(answer),
-                Err(failure) if failure.is_absent() => return Ok(Group::default()),
+                Err(failure) if failure.is_absent() => return Ok(Vec::new()),
                 Err(failure) => return Err(failure),
             }
         };
-        let (mut found, mut failed) = (Vec::new(), None);
+        let (mut kinds, mut has_answered, mut failed) = (Vec::new(), false, None);
         for version in versions {
-            let path = if group.is_empty() {
-                format!("/api/{version}")
-            } else {
-                format!("/apis/{}/{}", segment(group), segment(&version))
-            };
-            match self.rest.get::<APIResourceList>(&path, &[], ("", "")).await {
-                Ok(list) => found.push((version, list.resources)),
+            match self.rest.get::<APIResourceList>(&base(group, &version), &[], ("", "")).await {
+                Ok(list) => {
+                    has_answered = true;
+                    kinds.extend(list.resources.into_iter().filter(|r| !r.name.contains('/')).map(|r| {
+                        (r.kind, Mapping { group: group.to_owned(), version: version.clone(), resource: r.name })
+                    }));
+                }
                 Err(failure) => failed = failed.or(Some(failure)),
             }
         }
         // A failed version hides only itself, as long as another one responds.
         match failed {
-            Some(failure) if found.is_empty() => Err(failure),
-            _ => Ok(Group { versions: found }),
+            Some(failure) if !has_answered => Err(failure),
+            _ => Ok(kinds),
         }
     }
 }
 
 /// Returns the versions of a group, the preferred one first.
 fn in_order(group: APIGroup) -> Vec<String> {
-    let mut versions: Vec<String> = group.preferred_version.into_iter().map(|v| v.version).collect();
-    for version in group.versions.into_iter().map(|v| v.version) {
-        if !versions.contains(&version) {
-            versions.push(version);
-        }
-    }
-    versions
-}
-
-impl Group {
-    fn mappings(&self, group: &str, kind: &str) -> Vec<Mapping> {
-        let mut found: Vec<Mapping> = Vec::new();
-        for (version, resources) in &self.versions {
-            for resource in resources.iter().filter(|r| r.kind == kind && !r.name.contains('/')) {
-                if !found.iter().any(|mapping| mapping.resource == resource.name) {
-                    found.push(Mapping {
-                        group: group.to_owned(),
-                        version: version.clone(),
-                        resource: resource.name.clone(),
-                    });
-                }
-            }
-        }
-        found
-    }
+    let APIGroup { mut versions, preferred_version, .. } = group;
+    versions.sort_by_key(|version| Some(version) != preferred_version.as_ref()); // The others keep their order.
+    versions.into_iter().map(|version| version.version).collect()
 }

@@ -11,14 +11,12 @@
 //! Empty selectors are omitted. VERSION is the preferred version of the group if it is supported here (v1beta2,
 //! v1beta1), or else the first supported one that the group lists. It is cached for one sync period.
 
-use super::MetricSource;
 use super::mapping::Mapper;
 use super::rest::{Rest, qualified, segment};
 use super::shapes::{ExternalValue, List, MetricValue, PodMetrics};
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use hpa_core::request::{Reading, Request};
-use hpa_core::spec::ObjectReference;
+use hpa_core::spec::group;
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::Client;
 use parking_lot::Mutex;
@@ -44,7 +42,7 @@ pub struct RestMetrics {
 impl RestMetrics {
     /// Builds a client. `sync_period` is the time for which the version of the custom metrics API is cached.
     pub fn new(client: Client, mapper: Arc<Mapper>, sync_period: Duration) -> Self {
-        Self { rest: Rest::new(client), mapper, remembered: sync_period, custom: Mutex::default() }
+        Self { rest: Rest(client), mapper, remembered: sync_period, custom: Mutex::default() }
     }
 
     async fn usage(&self, namespace: &str, selector: &str) -> Result<Vec<PodMetrics>, String> {
@@ -75,7 +73,7 @@ impl RestMetrics {
     async fn object(
         &self,
         namespace: &str,
-        object: Option<&ObjectReference>,
+        object: Option<&CrossVersionObjectReference>,
         metric: &str,
         metric_selector: &str,
     ) -> Result<Vec<i64>, String> {
@@ -84,7 +82,7 @@ impl RestMetrics {
             None => self.custom(namespace, ("metrics", metric), None, &parameters).await?,
             Some(object) => {
                 // An invalid version counts as the core group, as upstream.
-                let group = object.group().unwrap_or_default();
+                let group = group(object).unwrap_or_default();
                 let mappings = self.mapper.mappings(group, &object.kind).await.map_err(|error| {
                     format!("unable to map kind {} to resource: {error}", qualified(&object.kind, group))
                 })?;
@@ -92,7 +90,7 @@ impl RestMetrics {
                 self.custom(namespace, (&resource, &object.name), Some(metric), &parameters).await?
             }
         };
-        Ok(values.into_iter().map(|value| value.value.milli()).collect())
+        Ok(values.into_iter().map(|value| value.value.0).collect())
     }
 
     async fn external(&self, namespace: &str, metric: &str, selector: &str) -> Result<Vec<i64>, String> {
@@ -100,7 +98,7 @@ impl RestMetrics {
         let asked = format!("{metric}.{EXTERNAL}");
         let answer = self.rest.get::<List<ExternalValue>>(&path, &[("labelSelector", selector)], (&asked, "")).await;
         let values = answer.map_err(|failure| failure.message)?.items;
-        Ok(values.into_iter().map(|value| value.value.milli()).collect())
+        Ok(values.into_iter().map(|value| value.value.0).collect())
     }
 
     async fn custom_version(&self) -> Result<&'static str, String> {
@@ -120,29 +118,29 @@ impl RestMetrics {
         *self.custom.lock() = Some((version, Instant::now() + self.remembered));
         Ok(version)
     }
-}
 
-impl MetricSource for RestMetrics {
-    fn read<'a>(&'a self, namespace: &'a str, request: &'a Request) -> BoxFuture<'a, Reading> {
-        async move {
-            match request {
-                Request::Usage { selector } => {
-                    let answer = self.usage(namespace, selector).await;
-                    Reading::Usage(answer.map(|items| items.into_iter().map(Into::into).collect()))
-                }
-                Request::Pods { metric, selector, metric_selector } => {
-                    let parameters = [("labelSelector", selector.as_str()), ("metricLabelSelector", metric_selector)];
-                    let answer = self.custom(namespace, ("pods", "*"), Some(metric), &parameters).await;
-                    Reading::Pods(answer.map(|items| items.into_iter().map(Into::into).collect()))
-                }
-                Request::Object { object, metric, metric_selector } => {
-                    Reading::Object(self.object(namespace, object.as_ref(), metric, metric_selector).await)
-                }
-                Request::External { metric, metric_selector } => {
-                    Reading::External(self.external(namespace, metric, metric_selector).await)
-                }
+    /// Sends one request about `namespace`. A failure is part of the reading, in upstream's words.
+    pub(super) async fn read(&self, namespace: &str, request: &Request) -> Reading {
+        self.try_read(namespace, request).await.unwrap_or_else(Reading::Failed)
+    }
+
+    async fn try_read(&self, namespace: &str, request: &Request) -> Result<Reading, String> {
+        Ok(match request {
+            Request::Usage { selector } => {
+                let items = self.usage(namespace, selector).await?;
+                Reading::Usage(items.into_iter().map(Into::into).collect())
             }
-        }
-        .boxed()
+            Request::Pods { metric, selector, metric_selector } => {
+                let parameters = [("labelSelector", selector.as_str()), ("metricLabelSelector", metric_selector)];
+                let items = self.custom(namespace, ("pods", "*"), Some(metric), &parameters).await?;
+                Reading::Pods(items.into_iter().map(Into::into).collect())
+            }
+            Request::Object { object, metric, metric_selector } => {
+                Reading::Object(self.object(namespace, object.as_ref(), metric, metric_selector).await?)
+            }
+            Request::External { metric, metric_selector } => {
+                Reading::External(self.external(namespace, metric, metric_selector).await?)
+            }
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Single requests to the API server by path, with JSON bodies and upstream's error texts.
 
 use super::wording::{Asked, Failure, failure};
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{HeaderMap, Method, Request, header};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::client::Body;
@@ -20,15 +20,9 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 
 /// REST client of the API server.
 #[derive(Clone)]
-pub(super) struct Rest {
-    client: Client,
-}
+pub(super) struct Rest(pub(super) Client);
 
 impl Rest {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client }
-    }
-
     /// Sends `GET path` with the parameters that are not empty.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
@@ -72,13 +66,12 @@ impl Rest {
             .body(Body::from(body))
             .map_err(|e| Failure::silent(format!("{uri:?} is no path to ask for: {e}")))?;
         let exchange = async {
-            let response = self.client.send(request).await.map_err(|e| Failure::silent(e.to_string()))?;
+            let response = self.0.send(request).await.map_err(|e| Failure::silent(e.to_string()))?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, ANSWER_MAX).collect().await;
             let body = body.map_err(|e| Failure::silent(format!("the answer could not be read: {e}")))?.to_bytes();
             if !head.status.is_success() {
-                let retry_after = retry_after(head.status, &head.headers);
-                return Err(Failure { retry_after, ..failure(head.status, &media_type(&head.headers), &body, asked) });
+                return Err(failure(head.status, &media_type(&head.headers), &body, asked));
             }
             serde_json::from_slice(&body).map_err(|e| Failure::silent(format!("the answer cannot be understood: {e}")))
         };
@@ -94,14 +87,6 @@ fn media_type(headers: &HeaderMap) -> String {
     let said = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     let said = String::from_utf8_lossy(said);
     said.split(';').next().unwrap_or_default().trim().to_lowercase()
-}
-
-/// Returns the Retry-After delay of a response in whole seconds. As in upstream's client, it counts only after 429 and
-/// 5xx.
-fn retry_after(code: StatusCode, headers: &HeaderMap) -> Option<Duration> {
-    let is_heeded = code == StatusCode::TOO_MANY_REQUESTS || code.is_server_error();
-    let said = headers.get(header::RETRY_AFTER).filter(|_| is_heeded)?;
-    said.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }
 
 /// Encodes a path segment, or the value of a parameter.
@@ -129,23 +114,6 @@ mod tests {
             assert_eq!(media_type(&headers(header::CONTENT_TYPE, said)), media);
         }
         assert_eq!(media_type(&HeaderMap::new()), "");
-    }
-
-    #[test]
-    fn who_is_throttled_is_told_how_long_to_wait() {
-        for (code, said, seconds) in [
-            (429, "1", Some(1)),
-            (503, "30", Some(30)),
-            (429, "0", Some(0)),
-            (429, "-1", None),
-            (429, "Fri, 31 Dec 1999 23:59:59 GMT", None),
-            (403, "1", None),
-        ] {
-            let code = StatusCode::from_u16(code).expect("a status");
-            let wait = retry_after(code, &headers(header::RETRY_AFTER, said));
-            assert_eq!(wait, seconds.map(Duration::from_secs), "{code}: {said}");
-        }
-        assert_eq!(retry_after(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new()), None);
     }
 
     #[test]

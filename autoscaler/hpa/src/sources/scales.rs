@@ -7,14 +7,12 @@
 //! Scales of old servers have their selector as a map of labels, with a text beside it for what a map cannot express;
 //! both forms are parsed.
 
-use super::ScaleSource;
-use super::mapping::{Mapper, Mapping};
-use super::rest::{PATIENCE, Rest};
+use super::mapping::Mapper;
+use super::rest::Rest;
 use super::wording::Failure;
-use futures::FutureExt;
-use futures::future::BoxFuture;
 use hpa_core::reconcile::{Scale, ScaleError, WriteResult};
-use hpa_core::spec::ObjectReference;
+use hpa_core::spec::group;
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use kube::Client;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -32,18 +30,6 @@ pub struct ScaleObject {
     document: Value,
 }
 
-impl ScaleObject {
-    /// Wraps a scale that does not come from the scale subresource.
-    pub fn of(scale: Scale) -> Self {
-        let (path, resource, name) = (String::new(), String::new(), String::new());
-        Self { scale, path, resource, name, document: Value::Null }
-    }
-
-    fn read(path: String, resource: String, name: String, document: Value) -> Self {
-        Self { scale: scale_of(&document), path, resource, name, document }
-    }
-}
-
 /// Client of the scale subresource.
 pub struct RestScales {
     rest: Rest,
@@ -53,66 +39,51 @@ pub struct RestScales {
 impl RestScales {
     /// Returns a client for the kinds that `mapper` finds.
     pub fn new(client: Client, mapper: Arc<Mapper>) -> Self {
-        Self { rest: Rest::new(client), mapper }
+        Self { rest: Rest(client), mapper }
+    }
+
+    /// Reads the scale of a target in `namespace`. Only the group of its API version matters.
+    ///
+    /// # Errors
+    /// Returns upstream's text if the kind is unknown or its scale cannot be read.
+    pub async fn read(&self, namespace: &str, target: &CrossVersionObjectReference) -> Result<ScaleObject, ScaleError> {
+        let group = group(target).map_err(ScaleError::Kind)?;
+        let mappings = self.mapper.mappings(group, &target.kind).await.map_err(ScaleError::Kind)?;
+        let mut first_failure = None;
+        for mapping in &mappings {
+            let path = format!("{}/scale", mapping.path(namespace, &target.name));
+            match self.get(path, mapping.qualified(), target.name.clone()).await {
+                Ok(scale) => return Ok(scale),
+                Err(failure) => drop(first_failure.get_or_insert(failure.message)),
+            }
+        }
+        // Upstream's text without a mapping; the mapper always returns at least one.
+        Err(ScaleError::Read(first_failure.unwrap_or_else(|| "unrecognized resource".to_owned())))
+    }
+
+    /// Reads the same scale again after a conflict.
+    ///
+    /// # Errors
+    /// Returns upstream's text if it cannot be read.
+    pub async fn again(&self, read: &ScaleObject) -> Result<ScaleObject, String> {
+        let ScaleObject { path, resource, name, .. } = read.clone();
+        self.get(path, resource, name).await.map_err(|failure| failure.message)
+    }
+
+    /// Writes the replicas, unless the scale has changed since it was read. Gives up after `within`.
+    pub async fn write(&self, read: &ScaleObject, replicas: i32, within: Duration) -> WriteResult {
+        let mut body = read.document.clone();
+        body["spec"] = json!({"replicas": replicas});
+        match self.rest.put::<Value>(&read.path, &body, within, (&read.resource, &read.name)).await {
+            Ok(_) => WriteResult::Written,
+            Err(Failure { code: Some(409), message }) => WriteResult::Conflict(message),
+            Err(failure) => WriteResult::Failed(failure.message),
+        }
     }
 
     async fn get(&self, path: String, resource: String, name: String) -> Result<ScaleObject, Failure> {
         let document = self.rest.get(&path, &[], (&resource, &name)).await?;
-        Ok(ScaleObject::read(path, resource, name, document))
-    }
-
-    /// Writes the replicas, and gives up after `within`. Also returns the Retry-After delay if the API server
-    /// throttles.
-    pub(crate) async fn write_within(
-        &self,
-        read: &ScaleObject,
-        replicas: i32,
-        within: Duration,
-    ) -> (WriteResult, Option<Duration>) {
-        let mut body = read.document.clone();
-        body["spec"] = json!({"replicas": replicas});
-        match self.rest.put::<Value>(&read.path, &body, within, (&read.resource, &read.name)).await {
-            Ok(_) => (WriteResult::Written, None),
-            Err(Failure { code: Some(409), message, .. }) => (WriteResult::Conflict(message), None),
-            Err(failure) => (WriteResult::Failed(failure.message), failure.retry_after),
-        }
-    }
-
-    async fn of_mapping(&self, mapping: &Mapping, namespace: &str, name: &str) -> Result<ScaleObject, Failure> {
-        let path = format!("{}/scale", mapping.path(namespace, name));
-        self.get(path, mapping.qualified(), name.to_owned()).await
-    }
-}
-
-impl ScaleSource for RestScales {
-    fn read<'a>(
-        &'a self,
-        namespace: &'a str,
-        target: &'a ObjectReference,
-    ) -> BoxFuture<'a, Result<ScaleObject, ScaleError>> {
-        async move {
-            let group = target.group().map_err(ScaleError::Kind)?;
-            let mappings = self.mapper.mappings(group, &target.kind).await.map_err(ScaleError::Kind)?;
-            let mut first_failure = None;
-            for mapping in &mappings {
-                match self.of_mapping(mapping, namespace, &target.name).await {
-                    Ok(scale) => return Ok(scale),
-                    Err(failure) => drop(first_failure.get_or_insert(failure.message)),
-                }
-            }
-            // Upstream's text without a mapping; the mapper always returns at least one.
-            Err(ScaleError::Read(first_failure.unwrap_or_else(|| "unrecognized resource".to_owned())))
-        }
-        .boxed()
-    }
-
-    fn again<'a>(&'a self, read: &'a ScaleObject) -> BoxFuture<'a, Result<ScaleObject, String>> {
-        let ScaleObject { path, resource, name, .. } = read.clone();
-        async move { self.get(path, resource, name).await.map_err(|failure| failure.message) }.boxed()
-    }
-
-    fn write<'a>(&'a self, read: &'a ScaleObject, replicas: i32) -> BoxFuture<'a, WriteResult> {
-        self.write_within(read, replicas, PATIENCE).map(|(result, _)| result).boxed()
+        Ok(ScaleObject { scale: scale_of(&document), path, resource, name, document })
     }
 }
 

@@ -4,13 +4,14 @@
 //! duration in Go's syntax. The custom metrics API has whole seconds, as `windowSeconds` in v1beta2 and `window` in
 //! v1beta1.
 
-use crate::pods::timestamp;
 use common::golang;
 use hpa_core::quantity::Quantity;
+use hpa_core::status::timestamp;
 use hpa_core::usage::{PodUsage, PodValue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ pub(super) struct List<T> {
 pub(super) struct PodMetrics {
     metadata: Named,
     timestamp: Option<Time>,
-    #[serde(default)]
-    window: GoText,
+    #[serde(default, deserialize_with = "go_duration")]
+    window: Duration,
     #[serde(default = "Vec::new", deserialize_with = "null_is_empty")]
     containers: Vec<ContainerMetrics>,
 }
@@ -43,19 +44,19 @@ struct Named {
 struct ContainerMetrics {
     name: String,
     #[serde(default, deserialize_with = "null_is_empty")]
-    usage: BTreeMap<String, Quantity>,
+    usage: BTreeMap<String, Milli>,
 }
 
 impl From<PodMetrics> for PodUsage {
     fn from(metrics: PodMetrics) -> Self {
         let container = |container: ContainerMetrics| {
-            let usage = container.usage.into_iter().map(|(resource, amount)| (resource, amount.milli()));
+            let usage = container.usage.into_iter().map(|(resource, amount)| (resource, amount.0));
             (container.name, usage.collect())
         };
         Self {
             pod: metrics.metadata.name,
             timestamp: metrics.timestamp.as_ref().map(timestamp).unwrap_or_default(),
-            window: metrics.window.0,
+            window: metrics.window,
             containers: metrics.containers.into_iter().map(container).collect(),
         }
     }
@@ -69,7 +70,7 @@ pub(super) struct MetricValue {
     timestamp: Option<Time>,
     #[serde(rename = "windowSeconds", alias = "window")]
     window: Option<i64>,
-    pub(super) value: Quantity,
+    pub(super) value: Milli,
 }
 
 impl From<MetricValue> for PodValue {
@@ -78,7 +79,7 @@ impl From<MetricValue> for PodValue {
             pod: value.described_object.name,
             timestamp: value.timestamp.as_ref().map(timestamp).unwrap_or_default(),
             window: value.window.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
-            value: value.value.milli(),
+            value: value.value.0,
         }
     }
 }
@@ -86,18 +87,26 @@ impl From<MetricValue> for PodValue {
 /// `ExternalMetricValue` of `external.metrics.k8s.io/v1beta1`.
 #[derive(Deserialize)]
 pub(super) struct ExternalValue {
-    pub(super) value: Quantity,
+    pub(super) value: Milli,
 }
 
-/// Duration in Go's syntax.
-#[derive(Default)]
-struct GoText(Duration);
+/// Amount in thousandths. Accepts the forms of the API: a text, or a bare number.
+pub(super) struct Milli(pub(super) i64);
 
-impl<'de> Deserialize<'de> for GoText {
+impl<'de> Deserialize<'de> for Milli {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        golang::parse_duration(&text).map(|duration| Self(duration.to_std())).map_err(D::Error::custom)
+        let text = match Value::deserialize(deserializer)? {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        text.parse().map(|quantity: Quantity| Self(quantity.milli())).map_err(D::Error::custom)
     }
+}
+
+/// Parses a duration in Go's syntax.
+fn go_duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    golang::parse_duration(&text).map(|duration| duration.to_std()).map_err(D::Error::custom)
 }
 
 fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
@@ -131,9 +140,7 @@ mod tests {
 
     #[test]
     fn both_versions_of_a_custom_metric_say_the_same() {
-        let read = |value: serde_json::Value| -> PodValue {
-            serde_json::from_value::<MetricValue>(value).expect("a value").into()
-        };
+        let read = |value: Value| -> PodValue { serde_json::from_value::<MetricValue>(value).expect("a value").into() };
         let object = json!({"kind": "Pod", "namespace": "n", "name": "p", "apiVersion": "/v1"});
         let time = "2023-11-14T22:13:20Z";
         let newer = read(json!({

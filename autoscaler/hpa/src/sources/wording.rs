@@ -7,7 +7,6 @@
 use common::golang::quote;
 use http::StatusCode;
 use serde::Deserialize;
-use std::time::Duration;
 
 /// Maximum quoted length of a response that is not a `Status`.
 const UNSTRUCTURED_MAX: usize = 2048;
@@ -30,14 +29,12 @@ pub(super) struct Failure {
     pub(super) code: Option<u16>,
     /// Message for users.
     pub(super) message: String,
-    /// Retry-After delay of the API server.
-    pub(super) retry_after: Option<Duration>,
 }
 
 impl Failure {
     /// Returns the failure of a request without a response.
     pub(super) fn silent(message: impl Into<String>) -> Self {
-        Self { code: None, message: message.into(), retry_after: None }
+        Self { code: None, message: message.into() }
     }
 
     /// Reports whether the requested object does not exist.
@@ -61,7 +58,7 @@ pub(super) fn failure(code: StatusCode, media: &str, body: &[u8], asked: Asked<'
         Some(status) => status.message,
         None => generic(code, said(media, body), asked),
     };
-    Failure { code: Some(code.as_u16()), message, retry_after: None }
+    Failure { code: Some(code.as_u16()), message }
 }
 
 /// Returns the quoted body of a response that is not a `Status`.

@@ -1,13 +1,11 @@
 //! Translates a ZeroScaler into its target, the protocol of its pods, settings, and a plan for its metrics.
 
 use autoscaler_core::engine::Plan;
-use autoscaler_core::engine::plan::{Written, plan};
+use autoscaler_core::engine::plan::plan;
 use common::backend::Protocol;
 use common::field::FieldErrors;
 use common_api::zeroscaler::Target;
 use common_api::{ObjectReference, ZeroScaler};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 /// Returns the target of a ZeroScaler.
 pub(crate) fn target(object: &ZeroScaler) -> ObjectReference {
@@ -37,27 +35,7 @@ pub(crate) fn protocol(object: &ZeroScaler) -> Protocol {
 /// # Errors
 /// Returns every violation, with the path within the spec.
 pub(crate) fn metrics(object: &ZeroScaler) -> Result<Option<Plan>, FieldErrors> {
-    let (spec, mut errors) = (&object.spec, FieldErrors::new());
-    let metrics = Some(&spec.metrics).filter(|metrics| !metrics.is_empty());
-    let written = Written {
-        metrics: metrics.and_then(|metrics| converted(metrics, "spec.metrics", &mut errors)),
-        behavior: spec.behavior.as_ref().and_then(|b| converted(b, "spec.behavior", &mut errors)),
-    };
-    plan(written, errors)
-}
-
-/// Converts a value to the type of the rules. Adds an error and returns `None` if the rules do not know it.
-fn converted<T: DeserializeOwned>(value: &impl Serialize, at: &str, errors: &mut FieldErrors) -> Option<T> {
-    let value = serde_json::to_value(value).unwrap_or_default();
-    match serde_path_to_error::deserialize(value) {
-        Ok(value) => Some(value),
-        Err(error) => {
-            let path = Some(error.path().to_string()).filter(|path| path != ".").unwrap_or_default();
-            let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
-            errors.push(format!("cannot be read: {}", error.inner()), format!("{at}{dot}{path}"), "");
-            None
-        }
-    }
+    plan(object.spec.metrics.clone(), object.spec.behavior.clone())
 }
 
 #[cfg(test)]

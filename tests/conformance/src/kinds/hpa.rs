@@ -10,8 +10,7 @@ use common::labels::Selector;
 use common::time::Timestamp;
 use hpa_core::groups::Groups;
 use hpa_core::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
-use hpa_core::quantity::{Format, Quantity};
-use hpa_core::spec::MetricTarget;
+use hpa_core::request::Reading;
 use hpa_core::tolerance::Tolerances;
 use hpa_core::usage::{PodUsage, PodValue};
 use serde::de::Error;
@@ -168,31 +167,10 @@ impl From<ValueCase> for PodValue {
     }
 }
 
-/// Converts a list; `null` means that the request fails.
-pub(super) fn answer<C: Into<T>, T>(cases: Option<Vec<C>>) -> Result<Vec<T>, String> {
-    let unavailable = "the server is currently unable to handle the request";
-    cases.map(|list| list.into_iter().map(Into::into).collect()).ok_or_else(|| unavailable.to_owned())
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TargetCase {
-    r#type: String,
-    value: Option<i64>,
-    average_value: Option<i64>,
-    average_utilization: Option<i32>,
-}
-
-impl From<TargetCase> for MetricTarget {
-    fn from(case: TargetCase) -> Self {
-        let quantity = |milli| Quantity::from_milli(milli, Format::Decimal);
-        Self {
-            kind: case.r#type,
-            value: case.value.map(quantity),
-            average_value: case.average_value.map(quantity),
-            average_utilization: case.average_utilization,
-        }
-    }
+/// Converts a list to a response; `null` means that the request fails.
+pub(super) fn answer<C: Into<T>, T>(cases: Option<Vec<C>>, reading: fn(Vec<T>) -> Reading) -> Reading {
+    let unavailable = || Reading::Failed("the server is currently unable to handle the request".to_owned());
+    cases.map_or_else(unavailable, |list| reading(list.into_iter().map(Into::into).collect()))
 }
 
 #[derive(Clone, Copy, Deserialize)]

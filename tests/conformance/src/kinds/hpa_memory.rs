@@ -1,11 +1,9 @@
-//! The controller's memory of one autoscaler, and its behavior, in the format of cases.
+//! The controller's memory of one autoscaler, in the format of cases.
 
 use hpa_core::memory::{Memory, Recommendation, ScaleEvent};
-use hpa_core::quantity::{Format, Quantity};
-use hpa_core::spec::{Behavior, Policy, ScalingRules};
 use serde::Deserialize;
 
-use super::hpa::{Time, nullable};
+use super::hpa::Time;
 use crate::Mismatch;
 use crate::compare::equal;
 
@@ -38,65 +36,4 @@ impl StateCase {
         equal(&format!("{at}.scale_up_events"), &wanted.scale_ups, &got.scale_ups)?;
         equal(&format!("{at}.scale_down_events"), &wanted.scale_downs, &got.scale_downs)
     }
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct BehaviorCase {
-    #[serde(deserialize_with = "nullable")]
-    scale_up: Option<RulesCase>,
-    #[serde(deserialize_with = "nullable")]
-    scale_down: Option<RulesCase>,
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RulesCase {
-    #[serde(deserialize_with = "nullable")]
-    stabilization_window_seconds: Option<i32>,
-    #[serde(deserialize_with = "nullable")]
-    select_policy: Option<String>,
-    #[serde(deserialize_with = "nullable")]
-    policies: Option<Vec<PolicyCase>>,
-    #[serde(deserialize_with = "nullable")]
-    tolerance: Option<i64>,
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PolicyCase {
-    r#type: String,
-    value: i32,
-    period_seconds: i32,
-}
-
-impl From<BehaviorCase> for Behavior {
-    fn from(case: BehaviorCase) -> Self {
-        Self { scale_up: case.scale_up.map(Into::into), scale_down: case.scale_down.map(Into::into) }
-    }
-}
-
-impl From<RulesCase> for ScalingRules {
-    fn from(case: RulesCase) -> Self {
-        let policy = |p: PolicyCase| Policy { kind: p.r#type, value: p.value, period_seconds: p.period_seconds };
-        Self {
-            stabilization_window_seconds: case.stabilization_window_seconds,
-            select_policy: case.select_policy,
-            policies: case.policies.map(|list| list.into_iter().map(policy).collect()),
-            tolerance: case.tolerance.map(|milli| Quantity::from_milli(milli, Format::Decimal)),
-        }
-    }
-}
-
-/// Fills in the defaults of a behavior like the API server, and compares the result.
-pub(super) fn defaulted(
-    behavior: Option<BehaviorCase>,
-    wanted: Option<BehaviorCase>,
-) -> Result<Option<Behavior>, Mismatch> {
-    let mut behavior: Option<Behavior> = behavior.map(Into::into);
-    if let Some(behavior) = &mut behavior {
-        hpa_core::defaults::fill_behavior(behavior);
-    }
-    equal("behavior_defaulted", &wanted.map(Behavior::from), &behavior)?;
-    Ok(behavior)
 }

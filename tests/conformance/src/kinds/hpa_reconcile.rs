@@ -8,8 +8,9 @@ use hpa_core::options::{Gates, Options};
 use hpa_core::reconcile::{Autoscaler, Finish, Scale, ScaleError, Step, WriteResult, start};
 use hpa_core::request::{Reading, Request};
 use hpa_core::selectors::Selectors;
-use hpa_core::spec::ObjectReference;
+use hpa_core::spec::group;
 use hpa_core::validate::validate;
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -126,7 +127,8 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     selectors.register(&namespace, &name);
     for other in &case.other_hpas {
         selectors.register(&namespace, &other.name);
-        selectors.put(&namespace, &other.name, Selector::parse(&other.selector).map_err(Mismatch::Broken)?);
+        let selector = Selector::parse(&other.selector).map_err(Mismatch::Broken)?;
+        selectors.put(&namespace, &other.name, Some(selector));
     }
     let spec = case.hpa.spec()?;
     equal("api_valid", &case.api_valid, &validate(&spec, gates, false).is_empty())?;
@@ -138,7 +140,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
         let mut answers = RecordedAnswers {
             target_known: case.target_known,
             namespace: &namespace,
-            target: &spec.scale_target,
+            target: &spec.scale_target_ref,
             step,
             writes: Vec::new(),
             scaled_to: None,
@@ -171,8 +173,8 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
 
 /// Returns an API server's message for a scale that cannot be read. A reconciliation that fails with the stored message
 /// writes no status.
-fn refusal(target: &ObjectReference, error: &str) -> String {
-    let group = target.group().ok().filter(|group| !group.is_empty()).map(|group| format!(".{group}"));
+fn refusal(target: &CrossVersionObjectReference, error: &str) -> String {
+    let group = group(target).ok().filter(|group| !group.is_empty()).map(|group| format!(".{group}"));
     let resource = format!("{}s{}", target.kind.to_lowercase(), group.unwrap_or_default());
     let why = match error {
         "not_found" => "not found",
@@ -186,7 +188,7 @@ fn refusal(target: &ObjectReference, error: &str) -> String {
 struct RecordedAnswers<'a> {
     target_known: bool,
     namespace: &'a str,
-    target: &'a ObjectReference,
+    target: &'a CrossVersionObjectReference,
     step: StepCase,
     writes: Vec<i32>,
     scaled_to: Option<i32>,
@@ -197,7 +199,7 @@ impl RecordedAnswers<'_> {
         loop {
             step = match step {
                 Step::ReadScale(ask) => ask.answered(self.scale()),
-                Step::SelectPods(ask) => ask.answered(Ok(pods(std::mem::take(&mut self.step.pods))?), selectors),
+                Step::SelectPods(ask) => ask.answered(pods(std::mem::take(&mut self.step.pods))?, selectors),
                 Step::Measure(ask) => {
                     let readings: Vec<_> = ask.requests().into_iter().map(|request| self.read(request)).collect();
                     ask.answered(&readings)
@@ -213,8 +215,7 @@ impl RecordedAnswers<'_> {
 
     fn scale(&self) -> Result<Scale, ScaleError> {
         if !self.target_known {
-            let ObjectReference { kind, .. } = self.target;
-            let group = self.target.group().unwrap_or_default();
+            let (kind, group) = (&self.target.kind, group(self.target).unwrap_or_default());
             return Err(ScaleError::Kind(format!("no matches for kind {kind:?} in group {group:?}")));
         }
         match self.step.scale.clone() {
@@ -228,12 +229,12 @@ impl RecordedAnswers<'_> {
     fn read(&self, request: Option<Request>) -> Reading {
         match request {
             None => Reading::None,
-            Some(Request::Usage { .. }) => Reading::Usage(answer(self.step.resource_metrics.clone())),
+            Some(Request::Usage { .. }) => answer(self.step.resource_metrics.clone(), Reading::Usage),
             Some(Request::Pods { metric, .. }) => {
-                Reading::Pods(answer(self.step.pods_metrics.get(&metric).cloned().flatten()))
+                answer(self.step.pods_metrics.get(&metric).cloned().flatten(), Reading::Pods)
             }
             Some(Request::External { metric, .. }) => {
-                Reading::External(answer(self.step.external_metrics.get(&metric).cloned().flatten()))
+                answer(self.step.external_metrics.get(&metric).cloned().flatten(), Reading::External)
             }
             Some(Request::Object { object, metric, .. }) => {
                 let (resource, name) = match &object {
@@ -243,7 +244,7 @@ impl RecordedAnswers<'_> {
                 };
                 let is_it = |m: &&ObjectMetricCase| m.metric == metric && m.resource == resource && m.name == name;
                 let value = self.step.object_metrics.iter().find(is_it).and_then(|m| m.value);
-                Reading::Object(answer(value.map(|value| vec![value])))
+                answer(value.map(|value| vec![value]), Reading::Object)
             }
         }
     }

@@ -1,123 +1,109 @@
-//! An autoscaler's spec in the format of cases.
+//! An autoscaler's spec in the format of cases: names in snake case, amounts in thousandths, and the source of a metric
+//! beside its type.
 
-use std::collections::BTreeMap;
-
-use common::labels::{Expression, LabelSelector};
-use hpa_core::spec::{
-    ContainerResourceSource, ExternalSource, Metric, MetricSpec, ObjectReference, ObjectSource, PodsSource,
-    ResourceSource, Spec,
+use k8s_openapi::api::autoscaling::v2::{
+    CrossVersionObjectReference, HorizontalPodAutoscalerBehavior, HorizontalPodAutoscalerSpec, MetricTarget,
 };
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
-use super::hpa::{TargetCase, nullable};
-use super::hpa_memory::{BehaviorCase, defaulted};
 use crate::Mismatch;
+use crate::compare::{equal, parse};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HpaCase {
     pub(super) namespace: String,
     pub(super) name: String,
-    scale_target: ReferenceCase,
-    #[serde(deserialize_with = "nullable")]
-    min_replicas: Option<i32>,
+    scale_target: Value,
+    min_replicas: Value,
     max_replicas: i32,
-    metrics: Vec<MetricCase>,
-    #[serde(deserialize_with = "nullable")]
-    behavior: Option<BehaviorCase>,
-    #[serde(deserialize_with = "nullable")]
-    behavior_defaulted: Option<BehaviorCase>,
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReferenceCase {
-    api_version: String,
-    kind: String,
-    name: String,
-}
-
-#[derive(Deserialize)]
-#[serde(tag = "type", deny_unknown_fields)]
-enum MetricCase {
-    Resource { name: String, target: TargetCase },
-    ContainerResource { name: String, container: String, target: TargetCase },
-    Pods { metric: String, selector: Option<SelectorCase>, target: TargetCase },
-    Object { metric: String, selector: Option<SelectorCase>, described_object: ReferenceCase, target: TargetCase },
-    External { metric: String, selector: Option<SelectorCase>, target: TargetCase },
-    Bogus,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SelectorCase {
-    match_labels: BTreeMap<String, String>,
-    match_expressions: Vec<ExpressionCase>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ExpressionCase {
-    key: String,
-    operator: String,
-    values: Vec<String>,
-}
-
-impl From<ReferenceCase> for ObjectReference {
-    fn from(case: ReferenceCase) -> Self {
-        Self { api_version: case.api_version, kind: case.kind, name: case.name }
-    }
-}
-
-impl From<SelectorCase> for LabelSelector {
-    fn from(case: SelectorCase) -> Self {
-        let expression = |e: ExpressionCase| Expression { key: e.key, operator: e.operator, values: e.values };
-        Self {
-            match_labels: case.match_labels,
-            match_expressions: case.match_expressions.into_iter().map(expression).collect(),
-        }
-    }
-}
-
-impl From<MetricCase> for MetricSpec {
-    fn from(case: MetricCase) -> Self {
-        let metric = |name, selector: Option<SelectorCase>| Metric { name, selector: selector.map(Into::into) };
-        let of = |kind: &str| Self { kind: kind.to_owned(), ..Self::default() };
-        match case {
-            MetricCase::Resource { name, target } => {
-                Self { resource: Some(ResourceSource { name, target: target.into() }), ..of("Resource") }
-            }
-            MetricCase::ContainerResource { name, container, target } => {
-                let source = ContainerResourceSource { name, container, target: target.into() };
-                Self { container_resource: Some(source), ..of("ContainerResource") }
-            }
-            MetricCase::Pods { metric: name, selector, target } => {
-                let source = PodsSource { metric: metric(name, selector), target: target.into() };
-                Self { pods: Some(source), ..of("Pods") }
-            }
-            MetricCase::Object { metric: name, selector, described_object, target } => {
-                let (metric, described_object) = (metric(name, selector), described_object.into());
-                let source = ObjectSource { described_object, metric, target: target.into() };
-                Self { object: Some(source), ..of("Object") }
-            }
-            MetricCase::External { metric: name, selector, target } => {
-                let source = ExternalSource { metric: metric(name, selector), target: target.into() };
-                Self { external: Some(source), ..of("External") }
-            }
-            MetricCase::Bogus => of("Bogus"),
-        }
-    }
+    metrics: Vec<Map<String, Value>>,
+    behavior: Value,
+    behavior_defaulted: Value,
 }
 
 impl HpaCase {
     /// Returns the spec, after filling in and comparing the defaults of its behavior.
-    pub(super) fn spec(self) -> Result<Spec, Mismatch> {
-        Ok(Spec {
-            scale_target: self.scale_target.into(),
-            min_replicas: self.min_replicas,
-            max_replicas: self.max_replicas,
-            metrics: self.metrics.into_iter().map(Into::into).collect(),
-            behavior: defaulted(self.behavior, self.behavior_defaulted)?,
-        })
+    pub(super) fn spec(self) -> Result<HorizontalPodAutoscalerSpec, Mismatch> {
+        let spec = json!({
+            "scale_target_ref": self.scale_target, "min_replicas": self.min_replicas,
+            "max_replicas": self.max_replicas, "metrics": self.metrics.into_iter().map(nested).collect::<Vec<_>>(),
+        });
+        let behavior = defaulted(self.behavior, self.behavior_defaulted)?;
+        Ok(HorizontalPodAutoscalerSpec { behavior, ..of_api(spec)? })
     }
+}
+
+/// Fills in the defaults of a behavior like the API server, and compares the result.
+pub(super) fn defaulted(behavior: Value, wanted: Value) -> Result<Option<HorizontalPodAutoscalerBehavior>, Mismatch> {
+    let mut behavior: Option<HorizontalPodAutoscalerBehavior> = of_api(behavior)?;
+    if let Some(behavior) = &mut behavior {
+        hpa_core::defaults::fill_behavior(behavior);
+    }
+    equal("behavior_defaulted", &of_api::<Option<HorizontalPodAutoscalerBehavior>>(wanted)?, &behavior)?;
+    Ok(behavior)
+}
+
+pub(super) fn target(case: Value) -> Result<MetricTarget, Mismatch> {
+    #[derive(Deserialize, Serialize)]
+    struct Targeted {
+        target: MetricTarget,
+    }
+    of_api(json!({"target": case})).map(|Targeted { target }| target)
+}
+
+pub(super) fn reference(case: Value) -> Result<CrossVersionObjectReference, Mismatch> {
+    of_api(case)
+}
+
+/// Moves the source of a metric into the field of its type, which starts with a lowercase letter.
+fn nested(mut metric: Map<String, Value>) -> Value {
+    let kind = metric.remove("type").unwrap_or_default();
+    if metric.is_empty() {
+        return json!({"type": kind});
+    }
+    if let Some(name) = metric.remove("metric") {
+        let selector = metric.remove("selector");
+        metric.insert("metric".into(), json!({"name": name, "selector": selector}));
+    }
+    let mut field = kind.as_str().unwrap_or_default().to_owned();
+    field.get_mut(..1).map(str::make_ascii_lowercase);
+    json!({"type": kind, field: metric})
+}
+
+/// Parses a value of the API, and checks that no part of it is left out.
+fn of_api<T: DeserializeOwned + Serialize>(case: Value) -> Result<T, Mismatch> {
+    let written = api_form(case, false);
+    let read: T = parse(&written)?;
+    let again = serde_json::to_value(&read).map_err(|e| Mismatch::Broken(e.to_string()))?;
+    equal("the case as a value of the API", &written, &again)?;
+    Ok(read)
+}
+
+/// Converts a value to the form of the API: names in camel case, amounts as quantities, and nothing that is null. Names of labels
+/// stay.
+fn api_form(case: Value, in_target: bool) -> Value {
+    let field = |(name, value): (String, Value)| {
+        let value = match (name.as_str(), value) {
+            (_, Value::Null) => return None,
+            ("tolerance", Value::Number(milli)) => json!(format!("{milli}m")),
+            ("value" | "average_value", Value::Number(milli)) if in_target => json!(format!("{milli}m")),
+            ("match_labels", labels) => labels,
+            (name, value) => api_form(value, name == "target"),
+        };
+        Some((camel_case(&name), value))
+    };
+    match case {
+        Value::Object(fields) => Value::Object(fields.into_iter().filter_map(field).collect()),
+        Value::Array(values) => values.into_iter().map(|value| api_form(value, in_target)).collect(),
+        other => other,
+    }
+}
+
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| name + &word[..1].to_uppercase() + &word[1..])
 }

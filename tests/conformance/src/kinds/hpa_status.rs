@@ -1,12 +1,15 @@
 //! An autoscaler's status and events in the format of cases.
 
-use hpa_core::condition::{Condition, ConditionType};
-use hpa_core::spec::{Metric, ObjectReference};
-use hpa_core::status::{Current, Event, MetricStatus, Status};
+use hpa_core::quantity::Quantity;
+use hpa_core::status::{Event, time, timestamp};
+use k8s_openapi::api::autoscaling::v2::{
+    HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
+};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::hpa::{Time, nullable, present};
-use super::hpa_spec::ReferenceCase;
+use super::hpa_spec::reference;
 use crate::Mismatch;
 use crate::compare::equal;
 
@@ -39,7 +42,7 @@ struct MetricCase {
     name: Option<String>,
     container: Option<String>,
     metric: Option<String>,
-    described_object: Option<ReferenceCase>,
+    described_object: Option<Value>,
     value: Option<i64>,
     /// Null accepts any value.
     #[serde(default, deserialize_with = "present")]
@@ -58,102 +61,71 @@ pub(super) struct EventCase {
 
 impl StatusCase {
     /// Converts the status that is stored before the first step.
-    pub(super) fn status(&self) -> Result<Status, Mismatch> {
+    pub(super) fn status(&self) -> Result<HorizontalPodAutoscalerStatus, Mismatch> {
         if !self.current_metrics.is_empty() {
             return Err(Mismatch::Broken("a status to start from that has metrics".into()));
         }
-        let condition = |case: &ConditionCase| Condition {
-            kind: ConditionType::from(case.r#type.as_str()),
-            status: status(&case.status),
-            reason: case.reason.clone(),
-            message: case.message.clone(),
-            last_transition: Some(case.last_transition_time.0),
+        let condition = |case: &ConditionCase| HorizontalPodAutoscalerCondition {
+            type_: case.r#type.clone(),
+            status: case.status.clone(),
+            reason: Some(case.reason.clone()),
+            message: Some(case.message.clone()),
+            last_transition_time: Some(time(case.last_transition_time.0)),
         };
-        Ok(Status {
-            current_replicas: self.current_replicas,
+        Ok(HorizontalPodAutoscalerStatus {
+            current_replicas: Some(self.current_replicas),
             desired_replicas: self.desired_replicas,
-            last_scale_time: self.last_scale_time.map(|time| time.0),
-            current_metrics: Vec::new(),
-            conditions: self.conditions.iter().map(condition).collect(),
+            last_scale_time: self.last_scale_time.map(|at| time(at.0)),
+            current_metrics: None,
+            conditions: Some(self.conditions.iter().map(condition).collect()),
             observed_generation: None,
         })
     }
 
     /// Compares everything except messages.
-    pub(super) fn compare(&self, at: &str, got: &Status) -> Result<(), Mismatch> {
-        equal(&format!("{at}.current_replicas"), &self.current_replicas, &got.current_replicas)?;
+    pub(super) fn compare(&self, at: &str, got: &HorizontalPodAutoscalerStatus) -> Result<(), Mismatch> {
+        equal(&format!("{at}.current_replicas"), &Some(self.current_replicas), &got.current_replicas)?;
         equal(&format!("{at}.desired_replicas"), &self.desired_replicas, &got.desired_replicas)?;
-        equal(&format!("{at}.last_scale_time"), &self.last_scale_time.map(|time| time.0), &got.last_scale_time)?;
-        equal(&format!("{at}.conditions: their number"), &self.conditions.len(), &got.conditions.len())?;
-        for (i, (wanted, got)) in self.conditions.iter().zip(&got.conditions).enumerate() {
+        let last_scale_time = got.last_scale_time.as_ref().map(timestamp).map(Time);
+        equal(&format!("{at}.last_scale_time"), &self.last_scale_time, &last_scale_time)?;
+        let conditions = got.conditions.as_deref().unwrap_or_default();
+        equal(&format!("{at}.conditions: their number"), &self.conditions.len(), &conditions.len())?;
+        for (i, (wanted, got)) in self.conditions.iter().zip(conditions).enumerate() {
             let at = format!("{at}.conditions[{i}]");
-            let wanted = (&*wanted.r#type, &*wanted.status, &*wanted.reason, Some(wanted.last_transition_time.0));
-            let status = got.status.map_or("Unknown", |status| if status { "True" } else { "False" });
-            equal(&at, &wanted, &(got.kind.as_str(), status, got.reason.as_str(), got.last_transition))?;
+            let wanted = (&*wanted.r#type, &*wanted.status, Some(&*wanted.reason), Some(wanted.last_transition_time));
+            let since = got.last_transition_time.as_ref().map(timestamp).map(Time);
+            equal(&at, &wanted, &(&*got.type_, &*got.status, got.reason.as_deref(), since))?;
         }
-        equal(&format!("{at}.current_metrics: their number"), &self.current_metrics.len(), &got.current_metrics.len())?;
-        let metrics = self.current_metrics.iter().zip(&got.current_metrics).enumerate();
-        metrics.into_iter().try_for_each(|(i, (case, got))| case.compare(&format!("{at}.current_metrics[{i}]"), got))
+        let metrics = got.current_metrics.as_deref().unwrap_or_default();
+        equal(&format!("{at}.current_metrics: their number"), &self.current_metrics.len(), &metrics.len())?;
+        let mut metrics = self.current_metrics.iter().zip(metrics).enumerate();
+        metrics.try_for_each(|(i, (case, got))| case.compare(&format!("{at}.current_metrics[{i}]"), got))
     }
 }
 
 impl MetricCase {
     fn compare(&self, at: &str, got: &MetricStatus) -> Result<(), Mismatch> {
-        let shape = Shape::of(got);
-        let wanted = (self.r#type.as_str(), self.name.as_deref(), self.container.as_deref(), self.metric.as_deref());
-        equal(at, &wanted, &(shape.kind, shape.name, shape.container, shape.metric.map(|m| m.name.as_str())))?;
-        let wanted = self.described_object.clone().map(ObjectReference::from);
-        equal(&format!("{at}.described_object"), &wanted.as_ref(), &shape.object)?;
-        equal(&format!("{at}.value"), &self.value, &shape.current.value)?;
-        equal(&format!("{at}.average_utilization"), &self.average_utilization, &shape.current.average_utilization)?;
-        let at = format!("{at}.average_value");
+        let fields = serde_json::to_value(got).map_err(|e| Mismatch::Broken(e.to_string()))?;
+        // The type, and the field that it names. A failed metric has none.
+        let source = fields.as_object().into_iter().flatten().find(|(name, _)| *name != "type").map(|(_, value)| value);
+        let source = source.unwrap_or(&Value::Null);
+        let text = |value: &'_ Value| value.as_str().map(str::to_owned);
+        let wanted = (&self.r#type, &self.name, &self.container, &self.metric);
+        let names = (&got.type_, &text(&source["name"]), &text(&source["container"]), &text(&source["metric"]["name"]));
+        equal(at, &wanted, &names)?;
+        let described = self.described_object.clone().map(reference).transpose()?;
+        let object = got.object.as_ref().map(|object| object.described_object.clone());
+        equal(&format!("{at}.described_object"), &described, &object)?;
+        let current = &source["current"];
+        let milli = |value: &Value| value.as_str().and_then(|text| text.parse().ok()).map(Quantity::milli);
+        let utilization = current["averageUtilization"].as_i64();
+        equal(&format!("{at}.value"), &self.value, &milli(&current["value"]))?;
+        equal(&format!("{at}.average_utilization"), &self.average_utilization.map(i64::from), &utilization)?;
+        let (at, average) = (format!("{at}.average_value"), milli(&current["averageValue"]));
         match self.average_value {
-            Some(None) => equal(&at, &true, &shape.current.average_value.is_some()),
-            wanted => equal(&at, &wanted.flatten(), &shape.current.average_value),
+            Some(None) => equal(&at, &true, &average.is_some()),
+            wanted => equal(&at, &wanted.flatten(), &average),
         }
-    }
-}
-
-#[derive(Default)]
-struct Shape<'a> {
-    kind: &'static str,
-    name: Option<&'a str>,
-    container: Option<&'a str>,
-    metric: Option<&'a Metric>,
-    object: Option<&'a ObjectReference>,
-    current: Current,
-}
-
-impl<'a> Shape<'a> {
-    fn of(status: &'a MetricStatus) -> Self {
-        match status {
-            MetricStatus::Failed => Self::default(),
-            MetricStatus::Resource { name, current } => {
-                Self { kind: "Resource", name: Some(name), current: *current, ..Self::default() }
-            }
-            MetricStatus::ContainerResource { name, container, current } => {
-                let (name, container) = (Some(name.as_str()), Some(container.as_str()));
-                Self { kind: "ContainerResource", name, container, current: *current, ..Self::default() }
-            }
-            MetricStatus::Pods { metric, current } => {
-                Self { kind: "Pods", metric: Some(metric), current: *current, ..Self::default() }
-            }
-            MetricStatus::Object { metric, described_object, current } => {
-                let (metric, object) = (Some(metric), Some(described_object));
-                Self { kind: "Object", metric, object, current: *current, ..Self::default() }
-            }
-            MetricStatus::External { metric, current } => {
-                Self { kind: "External", metric: Some(metric), current: *current, ..Self::default() }
-            }
-        }
-    }
-}
-
-fn status(text: &str) -> Option<bool> {
-    match text {
-        "True" => Some(true),
-        "False" => Some(false),
-        _ => None,
     }
 }
 

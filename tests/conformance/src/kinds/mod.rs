@@ -17,12 +17,10 @@ mod decider;
 mod hpa;
 mod hpa_memory;
 mod hpa_normalize;
-mod hpa_pods;
 mod hpa_reconcile;
-mod hpa_resource;
+mod hpa_replicas;
 mod hpa_spec;
 mod hpa_status;
-mod hpa_total;
 mod max_window;
 mod num_activators;
 mod pipeline;
@@ -47,13 +45,13 @@ pub const KINDS: &[VectorKind] = &[
     VectorKind { name: "capacity", expected: WANT, check: Check::Pure(capacity::check) },
     VectorKind { name: "config", expected: WANT, check: Check::Pure(config::check) },
     VectorKind { name: "decider", expected: WANT, check: Check::Pure(decider::check) },
-    VectorKind { name: "hpa_external", expected: WANT, check: Check::Pure(hpa_total::check_external) },
+    VectorKind { name: "hpa_external", expected: WANT, check: Check::Pure(hpa_replicas::check_external) },
     VectorKind { name: "hpa_normalize", expected: WANT_AND_DEFAULTED, check: Check::Pure(hpa_normalize::check) },
     VectorKind { name: "hpa_normalize_legacy", expected: WANT, check: Check::Pure(hpa_normalize::check_legacy) },
-    VectorKind { name: "hpa_object", expected: WANT, check: Check::Pure(hpa_total::check_object) },
-    VectorKind { name: "hpa_pods", expected: WANT, check: Check::Pure(hpa_pods::check) },
+    VectorKind { name: "hpa_object", expected: WANT, check: Check::Pure(hpa_replicas::check_object) },
+    VectorKind { name: "hpa_pods", expected: WANT, check: Check::Pure(hpa_replicas::check_pods) },
     VectorKind { name: "hpa_reconcile", expected: WANT_AND_ADMISSION, check: Check::Pure(hpa_reconcile::check) },
-    VectorKind { name: "hpa_resource", expected: WANT, check: Check::Pure(hpa_resource::check) },
+    VectorKind { name: "hpa_resource", expected: WANT, check: Check::Pure(hpa_replicas::check_resource) },
     VectorKind { name: "max_window", expected: WANT, check: Check::Pure(max_window::check) },
     VectorKind { name: "num_activators", expected: WANT, check: Check::Pure(num_activators::check) },
     VectorKind { name: "pipeline", expected: WANT, check: Check::Pure(pipeline::check) },

@@ -1,7 +1,8 @@
 //! Tests of the table of the [module](super), row by row, and of properties that hold for any input.
 
 use super::*;
-use hpa_core::spec::{Policy, ScalingRules};
+use hpa_core::defaults::policy;
+use k8s_openapi::api::autoscaling::v2::HPAScalingRules;
 use proptest::prelude::*;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -19,10 +20,9 @@ fn nothing(failed: u16) -> Measured {
 /// Returns a behavior without windows, with these policies for scaling up and down.
 fn behavior(up: &[(&str, i32, i32)], down: &[(&str, i32, i32)]) -> Behavior {
     let rules = |policies: &[(&str, i32, i32)]| {
-        let policies: Vec<_> =
-            policies.iter().map(|(kind, value, period)| Policy::new(kind, *value, *period)).collect();
+        let policies: Vec<_> = policies.iter().map(|(kind, value, period)| policy(kind, *value, *period)).collect();
         let policies = Some(policies).filter(|policies| !policies.is_empty());
-        Some(ScalingRules { stabilization_window_seconds: Some(0), policies, ..ScalingRules::default() })
+        Some(HPAScalingRules { stabilization_window_seconds: Some(0), policies, ..HPAScalingRules::default() })
     };
     Behavior { scale_up: rules(up), scale_down: rules(down) }
 }
@@ -250,7 +250,7 @@ proptest! {
     /// to policies.
     #[test]
     fn policies_hold_over_all_answers(steps in any_steps(), behavior in any_behavior(), start in 1..20_i32) {
-        let policy = |rules: &Option<ScalingRules>| {
+        let policy = |rules: &Option<HPAScalingRules>| {
             let policy = &rules.as_ref().expect("set").policies.as_ref().expect("set")[0];
             (policy.value, u64::try_from(policy.period_seconds).expect("positive"))
         };

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::super::memory::ScaleEvent;
-use super::super::spec::Policy as Spec;
 use super::*;
+use crate::defaults::policy;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
@@ -17,21 +17,22 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// Parses `P4/15 %100/60`: pods or percent in a period.
-fn policies(text: &str) -> Option<Vec<Spec>> {
-    let policy = |word: &str| {
+fn policies(text: &str) -> Option<Vec<HPAScalingPolicy>> {
+    let read = |word: &str| {
         let (amount, period) = word[1..].split_once('/').expect(word);
         let kind = if word.starts_with('P') { "Pods" } else { "Percent" };
-        Spec::new(kind, amount.parse().expect(word), period.parse().expect(word))
+        policy(kind, amount.parse().expect(word), period.parse().expect(word))
     };
-    (!text.is_empty()).then(|| text.split(' ').map(policy).collect())
+    (!text.is_empty()).then(|| text.split(' ').map(read).collect())
 }
 
 fn rules(up: &str, down: &str, windows: (i32, i32), select: Option<&str>) -> Rules {
     let direction = |text, window| {
         let (policies, select_policy) = (policies(text), select.map(str::to_owned));
-        Some(ScalingRules { stabilization_window_seconds: Some(window), select_policy, policies, tolerance: None })
+        Some(HPAScalingRules { stabilization_window_seconds: Some(window), select_policy, policies, tolerance: None })
     };
-    let behavior = Behavior { scale_up: direction(up, windows.0), scale_down: direction(down, windows.1) };
+    let behavior =
+        HorizontalPodAutoscalerBehavior { scale_up: direction(up, windows.0), scale_down: direction(down, windows.1) };
     Rules::of(&behavior, Duration::ZERO)
 }
 
@@ -224,8 +225,8 @@ fn a_percentage_leads_nowhere_from_zero() {
 
 #[test]
 fn a_scale_down_window_that_is_not_set_is_the_controllers_in_whole_seconds() {
-    let rules = Rules::of(&Behavior::default(), Duration::from_millis(1_900));
-    assert_eq!((rules.up.window, rules.down.window), (Duration::ZERO, seconds(1)));
+    let rules = Rules::of(&HorizontalPodAutoscalerBehavior::default(), Duration::from_millis(1_900));
+    assert_eq!((window(&rules.up), window(&rules.down)), (Duration::ZERO, seconds(1)));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::request::{Request, request};
-use crate::spec::ContainerResourceSource;
 use crate::tests::scenario::{NOW, bogus, cpu, external, object, pods_metric, quantity, scenario};
-use common::labels::Expression;
+use k8s_openapi::api::autoscaling::v2::ContainerResourceMetricSource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
 
@@ -42,20 +42,26 @@ fn cpu_value(milli: i64) -> MetricSpec {
 
 fn of_container(metric: MetricSpec) -> MetricSpec {
     let source = metric.resource.expect("a resource metric");
-    let source = ContainerResourceSource { name: source.name, container: "app".into(), target: source.target };
-    MetricSpec { kind: "ContainerResource".into(), container_resource: Some(source), ..MetricSpec::default() }
+    let source = ContainerResourceMetricSource { name: source.name, container: "app".into(), target: source.target };
+    MetricSpec { type_: "ContainerResource".into(), container_resource: Some(source), ..MetricSpec::default() }
 }
 
 fn broken() -> LabelSelector {
-    let expression = Expression { key: "verb".into(), operator: "Near".into(), values: Vec::new() };
-    LabelSelector { match_expressions: vec![expression], ..LabelSelector::default() }
+    let expression = LabelSelectorRequirement { key: "verb".into(), operator: "Near".into(), values: None };
+    LabelSelector { match_expressions: Some(vec![expression]), ..LabelSelector::default() }
 }
 
 #[test]
 fn each_kind_of_metric_proposes_is_called_and_reports() {
-    let value = |milli| Current { value: Some(milli), average_value: None, average_utilization: None };
-    let average = |milli| Current { value: None, average_value: Some(milli), average_utilization: None };
-    let percent = Current { average_value: Some(600), average_utilization: Some(60), value: None };
+    let average = |milli| status::average(milli, None);
+    let percent = || MetricValueStatus { average_utilization: Some(60), ..average(600) };
+    let none = MetricStatus::default;
+    let of_resource = |resource| MetricStatus { type_: "Resource".into(), resource: Some(resource), ..none() };
+    let of_container_resource =
+        |source| MetricStatus { type_: "ContainerResource".into(), container_resource: Some(source), ..none() };
+    let of_pods = |pods| MetricStatus { type_: "Pods".into(), pods: Some(pods), ..none() };
+    let of_object = |object| MetricStatus { type_: "Object".into(), object: Some(object), ..none() };
+    let of_external = |external| MetricStatus { type_: "External".into(), external: Some(external), ..none() };
     let (hits, queue, qps) = (|| metric("hits"), || metric("queue"), || metric("qps"));
     let described_object = || object("Value", 1).object.expect("an object metric").described_object;
     let values = scenario((1, 9), 2, Vec::new());
@@ -66,71 +72,87 @@ fn each_kind_of_metric_proposes_is_called_and_reports() {
         scenario.read(Some(Request::Pods { metric, selector, metric_selector }))
     };
     assert_eq!(values.pods.len(), 2);
-    let one = |total| Reading::Object(Ok(vec![total]));
-    let all = |values: &[i64]| Reading::External(Ok(values.to_vec()));
+    let one = |total| Reading::Object(vec![total]);
+    let all = |values: &[i64]| Reading::External(values.to_vec());
     for (metric, reading, replicas, name, status) in [
         (
             cpu(50),
             usage(),
             3,
             "cpu resource utilization (percentage of request)",
-            MetricStatus::Resource { name: "cpu".into(), current: percent },
+            of_resource(ResourceMetricStatus { name: "cpu".into(), current: percent() }),
         ),
         (
             cpu_value(300),
             usage(),
             4,
             "cpu resource",
-            MetricStatus::Resource { name: "cpu".into(), current: average(600) },
+            of_resource(ResourceMetricStatus { name: "cpu".into(), current: average(600) }),
         ),
         (
             of_container(cpu(50)),
             usage(),
             3,
             "cpu container resource utilization (percentage of request)",
-            MetricStatus::ContainerResource { name: "cpu".into(), container: "app".into(), current: percent },
+            of_container_resource(ContainerResourceMetricStatus {
+                name: "cpu".into(),
+                container: "app".into(),
+                current: percent(),
+            }),
         ),
         (
             of_container(cpu_value(300)),
             usage(),
             4,
             "cpu resource",
-            MetricStatus::ContainerResource { name: "cpu".into(), container: "app".into(), current: average(600) },
+            of_container_resource(ContainerResourceMetricStatus {
+                name: "cpu".into(),
+                container: "app".into(),
+                current: average(600),
+            }),
         ),
         (
             pods_metric(15_000),
             pods(30_000),
             4,
             "pods metric qps",
-            MetricStatus::Pods { metric: qps(), current: average(30_000) },
+            of_pods(PodsMetricStatus { metric: qps(), current: average(30_000) }),
         ),
         (
             object("Value", 10_000),
             one(20_000),
             4,
             "Service metric hits",
-            MetricStatus::Object { metric: hits(), described_object: described_object(), current: value(20_000) },
+            of_object(ObjectMetricStatus {
+                metric: hits(),
+                described_object: described_object(),
+                current: status::total(20_000),
+            }),
         ),
         (
             object("AverageValue", 10_000),
             one(40_000),
             4,
             "external metric hits(nil)",
-            MetricStatus::Object { metric: hits(), described_object: described_object(), current: average(20_000) },
+            of_object(ObjectMetricStatus {
+                metric: hits(),
+                described_object: described_object(),
+                current: average(20_000),
+            }),
         ),
         (
             external(0, 10_000),
             all(&[30_000, 10_000]),
             4,
             "external metric queue(nil)",
-            MetricStatus::External { metric: queue(), current: average(20_000) },
+            of_external(ExternalMetricStatus { metric: queue(), current: average(20_000) }),
         ),
         (
             external(10_000, 0),
             all(&[15_000, 5_000]),
             4,
             "external metric queue(nil)",
-            MetricStatus::External { metric: queue(), current: value(20_000) },
+            of_external(ExternalMetricStatus { metric: queue(), current: status::total(20_000) }),
         ),
     ] {
         let expected = Proposal { replicas, name: name.into(), status };
@@ -138,7 +160,7 @@ fn each_kind_of_metric_proposes_is_called_and_reports() {
     }
 }
 
-fn metric(name: &str) -> Metric {
+fn metric(name: &str) -> MetricIdentifier {
     crate::tests::scenario::metric(name)
 }
 
@@ -147,8 +169,8 @@ fn a_metric_with_a_selector_is_called_by_it() {
     let mut metric = external(10_000, 0);
     let source = metric.external.as_mut().expect("an external metric");
     let labels = [("verb".to_owned(), "GET".to_owned())].into();
-    source.metric.selector = Some(LabelSelector { match_labels: labels, ..LabelSelector::default() });
-    let name = measured(&metric, &Reading::External(Ok(vec![1]))).expect("measured").name;
+    source.metric.selector = Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() });
+    let name = measured(&metric, &Reading::External(vec![1])).expect("measured").name;
     let printed = "&LabelSelector{MatchLabels:map[string]string{verb: GET,},MatchExpressions:\
                    []LabelSelectorRequirement{},}";
     assert_eq!(name, format!("external metric queue({printed})"));
@@ -161,9 +183,9 @@ fn a_broken_selector_fails_its_metric() {
     pods.pods.as_mut().expect("set").metric.selector = Some(broken());
     object.object.as_mut().expect("set").metric.selector = Some(broken());
     external.external.as_mut().expect("set").metric.selector = Some(broken());
-    let (one, all) = (Reading::Object(Ok(vec![1])), Reading::External(Ok(vec![1])));
+    let (one, all) = (Reading::Object(vec![1]), Reading::External(vec![1]));
     for (metric, reading, reason, outer) in [
-        (pods, Reading::Pods(Ok(Vec::new())), "FailedGetPodsMetric", "failed to get pods metric value: "),
+        (pods, Reading::Pods(Vec::new()), "FailedGetPodsMetric", "failed to get pods metric value: "),
         (object, one, "FailedGetObjectMetric", "failed to get object metric value: "),
         (external, all, "FailedGetExternalMetric", "failed to get queue external metric value: "),
     ] {

@@ -1,28 +1,23 @@
 //! End of a reconcile: the status to write, the events, and the metrics.
 
 use super::Pass;
-use crate::status::{Event, Status};
+use crate::status::Event;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerStatus;
 
 /// Decided reconcile. Write [`Finish::status`] if there is one, then [conclude](Finish::conclude).
 #[derive(Debug)]
 pub struct Finish {
     name: String,
     /// Status to write; `None`: the stored status is up to date.
-    status: Option<Status>,
-    events: Vec<Event>,
+    status: Option<HorizontalPodAutoscalerStatus>,
+    /// Result of the reconcile if the status can be written.
+    conclusion: Conclusion,
     /// Event that follows the write of the status.
     last_event: Option<Event>,
-    error: Option<String>,
-    /// Set if a failed write of the status replaces the error of the reconcile.
-    complete: bool,
-    spec_error: bool,
-    action: Action,
-    desired: Option<i32>,
-    runs: Vec<MetricRun>,
 }
 
 /// Result of a reconcile.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conclusion {
     /// Events, in order.
     pub events: Vec<Event>,
@@ -107,67 +102,48 @@ pub struct MetricRun {
 }
 
 impl Finish {
-    /// Ends a completed reconcile that wants `desired` replicas.
-    pub(super) fn done(pass: Pass<'_>, desired: i32, partial_error: Option<String>) -> Self {
-        Self { error: partial_error, complete: true, desired: Some(desired), ..Self::of(pass) }
+    /// Ends a completed reconcile that wants `desired` replicas, and has made this change.
+    pub(super) fn done(pass: Pass<'_>, desired: i32, action: Action, partial_error: Option<String>) -> Self {
+        let error_label = if partial_error.is_some() { ErrorLabel::Internal } else { ErrorLabel::None };
+        let desired_replicas = Some(desired);
+        let conclusion =
+            Conclusion { error: partial_error, error_label, desired_replicas, action, ..Conclusion::default() };
+        Self::of(pass, conclusion, None)
     }
 
     /// Ends a reconcile that failed.
-    pub(super) fn failed(pass: Pass<'_>, error: String, last_event: Option<Event>) -> Self {
-        Self { error: Some(error), last_event, ..Self::of(pass) }
+    pub(super) fn failed(pass: Pass<'_>, error: String, error_label: ErrorLabel, last_event: Option<Event>) -> Self {
+        let conclusion = Conclusion { error: Some(error), error_label, ..Conclusion::default() };
+        Self::of(pass, conclusion, last_event)
     }
 
-    fn of(pass: Pass<'_>) -> Self {
+    fn of(pass: Pass<'_>, conclusion: Conclusion, last_event: Option<Event>) -> Self {
         let changed = pass.status != *pass.autoscaler.status;
         Self {
             name: pass.autoscaler.name.to_owned(),
             status: changed.then_some(pass.status),
-            events: pass.events,
-            last_event: None,
-            error: None,
-            complete: false,
-            spec_error: false,
-            action: Action::None,
-            desired: None,
-            runs: pass.runs,
+            conclusion: Conclusion { events: pass.events, metrics: pass.runs, ..conclusion },
+            last_event,
         }
-    }
-
-    pub(super) fn with_action(self, action: Action) -> Self {
-        Self { action, ..self }
-    }
-
-    pub(super) fn with_spec_error(self) -> Self {
-        Self { spec_error: true, ..self }
     }
 
     /// Returns the status to write, or `None` if it did not change.
-    pub fn status(&self) -> Option<&Status> {
+    pub fn status(&self) -> Option<&HorizontalPodAutoscalerStatus> {
         self.status.as_ref()
     }
 
-    /// Ends the reconcile with the result of the status write. The result is ignored if there was no status to write.
+    /// Ends the reconcile with the result of the status write. The result is ignored if there was no status to write. A
+    /// failed write replaces the error of a completed reconcile.
     pub fn conclude(self, written: Result<(), String>) -> Conclusion {
-        let Self { mut events, mut error, .. } = self;
+        let mut conclusion = self.conclusion;
         if let (Err(e), Some(_)) = (written, &self.status) {
-            events.push(Event::warning("FailedUpdateStatus", e.clone()));
-            if self.complete {
-                error = Some(format!("failed to update status for {}: {e}", self.name));
+            conclusion.events.push(Event::warning("FailedUpdateStatus", e.clone()));
+            if conclusion.desired_replicas.is_some() {
+                conclusion.error = Some(format!("failed to update status for {}: {e}", self.name));
+                conclusion.error_label = ErrorLabel::Internal;
             }
         }
-        events.extend(self.last_event);
-        let error_label = match &error {
-            None => ErrorLabel::None,
-            Some(_) if self.spec_error => ErrorLabel::Spec,
-            Some(_) => ErrorLabel::Internal,
-        };
-        Conclusion {
-            events,
-            error,
-            action: self.action,
-            error_label,
-            desired_replicas: self.desired,
-            metrics: self.runs,
-        }
+        conclusion.events.extend(self.last_event);
+        conclusion
     }
 }

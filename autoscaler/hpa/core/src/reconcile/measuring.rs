@@ -4,17 +4,17 @@ use super::writing::{self, Plan};
 use super::{Action, ErrorLabel, Finish, MetricRun, Pass, Scale, Step};
 use crate::behavior;
 use crate::combine::{Combined, Outcome, combine};
-use crate::condition::ConditionType;
 use crate::decision::Demand;
 use crate::measure::Scene;
 use crate::pod::Pod;
 use crate::request::{self, Reading, Request};
 use crate::selectors::Selectors;
-use crate::status::{Event, MetricStatus};
+use crate::spec;
+use crate::status::{ABLE_TO_SCALE, Event, SCALING_ACTIVE, SCALING_LIMITED};
 use crate::tolerance::Tolerances;
 use common::labels::{Labels, Selector};
+use k8s_openapi::api::autoscaling::v2::MetricStatus;
 use std::collections::BTreeSet;
-use std::ops::DerefMut;
 
 /// Step: list the pods that [`SelectPods::selector`] matches in the autoscaler's namespace.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ fn unselected<'a>(
     message: &str,
 ) -> Step<'a> {
     pass.events.push(Event::warning(event, error.to_owned()));
-    pass.set(ConditionType::ScalingActive, false, reason, message);
+    pass.set(SCALING_ACTIVE, false, reason, message);
     Step::Finish(unmeasured(pass, scale, error, Vec::new()))
 }
 
@@ -67,7 +67,12 @@ fn unmeasured(mut pass: Pass<'_>, scale: &Scale, error: &str, metrics: Vec<Metri
     let reference = pass.reference();
     let returned =
         format!("failed to compute desired number of replicas based on listed metrics for {reference}: {error}");
-    Finish::failed(pass, returned, Some(Event::warning("FailedComputeMetricsReplicas", error.to_owned())))
+    Finish::failed(
+        pass,
+        returned,
+        ErrorLabel::Internal,
+        Some(Event::warning("FailedComputeMetricsReplicas", error.to_owned())),
+    )
 }
 
 impl<'a> SelectPods<'a> {
@@ -77,34 +82,14 @@ impl<'a> SelectPods<'a> {
     }
 
     /// Continues with the pods of the namespace; pods that are not selected are ignored.
-    pub fn answered(self, pods: Result<Vec<Pod>, String>, selectors: &mut Selectors) -> Step<'a> {
-        self.answered_locking(pods, move || selectors)
-    }
-
-    /// Continues like `answered` if the selectors are shared: `lock` acquires them after all work on the pods alone,
-    /// and they are released before this function returns.
-    pub fn answered_locking<L: DerefMut<Target = Selectors>>(
-        self,
-        pods: Result<Vec<Pod>, String>,
-        lock: impl FnOnce() -> L,
-    ) -> Step<'a> {
+    pub fn answered(self, mut pods: Vec<Pod>, selectors: &mut Selectors) -> Step<'a> {
         let Self { pass, scale, selector } = self;
         let (namespace, name) = (pass.autoscaler.namespace, pass.autoscaler.name);
-        let pods = pods.map(|mut pods| {
-            pods.retain(|pod| selector.matches(&pod.labels));
-            pods
-        });
-        let rivals: Vec<String> = {
-            let label_sets: BTreeSet<&Labels> = pods.iter().flatten().map(|pod| &pod.labels).collect();
-            let mut selectors = lock();
-            selectors.put(namespace, name, selector);
-            let rivals = selectors.selecting(namespace, &label_sets).into_iter();
-            rivals.map(|name| format!("{namespace}/{name}")).collect()
-        };
-        let pods = match pods {
-            Ok(pods) => pods,
-            Err(e) => return Step::Finish(unmeasured(pass, &scale, &e, Vec::new())),
-        };
+        pods.retain(|pod| selector.matches(&pod.labels));
+        selectors.put(namespace, name, Some(selector));
+        let label_sets: BTreeSet<&Labels> = pods.iter().map(|pod| &pod.labels).collect();
+        let rivals = selectors.selecting(namespace, &label_sets).into_iter();
+        let rivals: Vec<String> = rivals.map(|name| format!("{namespace}/{name}")).collect();
         if rivals.len() > 1 {
             let (selector, rivals) = (&scale.selector, rivals.join(" "));
             let e = format!("pods by selector {selector} are controlled by multiple HPAs: [{rivals}]");
@@ -117,7 +102,7 @@ impl<'a> SelectPods<'a> {
 impl<'a> Measure<'a> {
     /// Returns the request for each metric, in order; `None` if a request is useless.
     pub fn requests(&self) -> Vec<Option<Request>> {
-        let metrics = &self.pass.autoscaler.spec.metrics;
+        let metrics = spec::metrics(self.pass.autoscaler.spec);
         metrics.iter().map(|metric| request::request(metric, &self.scale.selector)).collect()
     }
 
@@ -133,14 +118,14 @@ impl<'a> Measure<'a> {
         let (proposed, metric) = match combined.outcome {
             Outcome::Proposed { replicas, metric } => {
                 let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
-                pass.set(ConditionType::ScalingActive, true, "ValidMetricFound", message);
+                pass.set(SCALING_ACTIVE, true, "ValidMetricFound", message);
                 (replicas.max(0), metric)
             }
             Outcome::NoMetrics => (0, String::new()),
             Outcome::Failed => {
                 if let Some(first) = combined.failures.first() {
                     let message = format!("the HPA was unable to compute the replica count: {}", first.inner);
-                    pass.set(ConditionType::ScalingActive, false, first.reason, message);
+                    pass.set(SCALING_ACTIVE, false, first.reason, message);
                 }
                 return Step::Finish(unmeasured(pass, &scale, &error.unwrap_or_default(), combined.statuses));
             }
@@ -154,8 +139,9 @@ impl<'a> Measure<'a> {
             String::new()
         };
         let mut desired = normalize(&mut pass, current, proposed);
-        if current == 0 && desired < spec.min() {
-            desired = spec.min();
+        let min = spec::min_replicas(spec);
+        if current == 0 && desired < min {
+            desired = min;
             if reason.is_empty() {
                 reason = "Current number of replicas below Spec.MinReplicas".into();
             }
@@ -177,29 +163,30 @@ fn measured(pass: &Pass<'_>, scale: &Scale, pods: &[Pod], readings: &[Reading]) 
         status_replicas: scale.status_replicas,
         pods: &pods,
     };
-    combine(&scene, &spec.metrics, readings)
+    combine(&scene, spec::metrics(spec), readings)
 }
 
 /// Applies stabilization and limits, and sets the conditions about them.
 fn normalize(pass: &mut Pass<'_>, current: i32, proposed: i32) -> i32 {
     let spec = pass.autoscaler.spec;
-    let demand = Demand { current, proposed, min: spec.min(), max: spec.max_replicas };
+    let demand = Demand { current, proposed, min: spec::min_replicas(spec), max: spec.max_replicas };
     let decision = match pass.rules() {
         Some(rules) => rules.decide(pass.memory, &demand, pass.now),
         None => behavior::decide_without(pass.memory, &demand, pass.options.downscale_stabilization, pass.now),
     };
-    let (stabilization, limit) = (decision.stabilization, decision.limit);
-    pass.set(ConditionType::AbleToScale, true, stabilization.reason(), stabilization.message());
-    pass.set(ConditionType::ScalingLimited, decision.is_limited(), limit.reason(), limit.message());
+    let (reason, message) = decision.stabilization.texts();
+    pass.set(ABLE_TO_SCALE, true, reason, message);
+    let (reason, message) = decision.limit.texts();
+    pass.set(SCALING_LIMITED, decision.is_limited(), reason, message);
     decision.replicas
 }
 
 /// Returns the counts for the controller's own metrics. The direction of a proposal is relative to the replicas in the
 /// stored status.
 fn runs(pass: &Pass<'_>, combined: &Combined) -> Vec<MetricRun> {
-    let before = pass.autoscaler.status.current_replicas;
+    let before = pass.autoscaler.status.current_replicas.unwrap_or(0);
     let mut failures = combined.failures.iter();
-    let metrics = pass.autoscaler.spec.metrics.iter().zip(&combined.proposals);
+    let metrics = spec::metrics(pass.autoscaler.spec).iter().zip(&combined.proposals);
     metrics
         .map(|(metric, proposal)| {
             let (action, error) = match proposal {
@@ -209,7 +196,7 @@ fn runs(pass: &Pass<'_>, combined: &Combined) -> Vec<MetricRun> {
                 }
                 None => (Action::None, ErrorLabel::Internal),
             };
-            MetricRun { kind: metric.kind.clone(), proposed: *proposal, action, error }
+            MetricRun { kind: metric.type_.clone(), proposed: *proposal, action, error }
         })
         .collect()
 }

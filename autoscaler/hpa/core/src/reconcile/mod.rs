@@ -43,11 +43,10 @@ pub use reading::{ReadScale, Scale, ScaleError};
 pub use writing::{WriteResult, WriteScale};
 
 use super::behavior::Rules;
-use super::condition::{self, ConditionType};
 use super::memory::Memory;
 use super::options::{Gates, Options};
-use super::spec::Spec;
-use super::status::{Event, MetricStatus, Status};
+use super::status::{self, Event, SCALED_TO_ZERO};
+use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus, MetricStatus};
 
 /// Autoscaler as stored.
 #[derive(Clone, Copy, Debug)]
@@ -57,9 +56,9 @@ pub struct Autoscaler<'a> {
     /// Name of the autoscaler.
     pub name: &'a str,
     /// Spec with defaults.
-    pub spec: &'a Spec,
+    pub spec: &'a HorizontalPodAutoscalerSpec,
     /// Last written status.
-    pub status: &'a Status,
+    pub status: &'a HorizontalPodAutoscalerStatus,
 }
 
 /// Next step of a reconcile.
@@ -99,19 +98,19 @@ struct Pass<'a> {
     memory: &'a mut Memory,
     now: Timestamp,
     /// Status to write.
-    status: Status,
+    status: HorizontalPodAutoscalerStatus,
     events: Vec<Event>,
     runs: Vec<MetricRun>,
 }
 
 impl Pass<'_> {
-    fn set(&mut self, kind: ConditionType, status: bool, reason: &str, message: impl Into<String>) {
-        condition::set(&mut self.status.conditions, kind, status, reason, message.into(), self.now);
+    fn set(&mut self, kind: &str, is_true: bool, reason: &str, message: impl Into<String>) {
+        status::set(&mut self.status, kind, is_true, reason, message.into(), self.now);
     }
 
     /// Returns the target for error texts.
     fn reference(&self) -> String {
-        let target = &self.autoscaler.spec.scale_target;
+        let target = &self.autoscaler.spec.scale_target_ref;
         format!("{}/{}/{}", target.kind, self.autoscaler.namespace, target.name)
     }
 
@@ -122,19 +121,21 @@ impl Pass<'_> {
 
     /// Reports whether this controller scaled to zero, according to the stored status.
     fn is_ours_at_zero(&self) -> bool {
-        self.gates.scale_to_zero && condition::is_true(&self.autoscaler.status.conditions, &ConditionType::ScaledToZero)
+        self.gates.scale_to_zero && status::is_true(self.autoscaler.status, SCALED_TO_ZERO)
     }
 
     /// Removes the ScaledToZero condition.
     fn forget_zero(&mut self) {
-        self.status.conditions.retain(|condition| condition.kind != ConditionType::ScaledToZero);
+        if let Some(list) = &mut self.status.conditions {
+            list.retain(|condition| condition.type_ != SCALED_TO_ZERO);
+        }
     }
 
     /// Sets the numbers of a rebuilt status.
     fn report(&mut self, current: i32, desired: i32, metrics: Vec<MetricStatus>) {
-        self.status.current_replicas = current;
+        self.status.current_replicas = Some(current);
         self.status.desired_replicas = desired;
-        self.status.current_metrics = metrics;
+        self.status.current_metrics = Some(metrics).filter(|metrics| !metrics.is_empty());
         self.status.observed_generation = None;
     }
 }

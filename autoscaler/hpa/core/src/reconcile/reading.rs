@@ -2,10 +2,10 @@
 
 use super::measuring;
 use super::writing::{self, Plan};
-use super::{Finish, Pass, Step};
-use crate::condition::ConditionType;
-use crate::spec::ObjectReference;
-use crate::status::Event;
+use super::{Action, ErrorLabel, Finish, Pass, Step};
+use crate::spec::{group, has_pod_independent_metric, min_replicas};
+use crate::status::{ABLE_TO_SCALE, Event, SCALING_ACTIVE};
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 
 /// Scale of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,20 +32,19 @@ pub enum ScaleError {
 pub struct ReadScale<'a>(Pass<'a>);
 
 pub(super) fn begin(pass: Pass<'_>) -> Step<'_> {
-    match pass.autoscaler.spec.scale_target.group() {
+    match group(&pass.autoscaler.spec.scale_target_ref) {
         Ok(_) => Step::ReadScale(ReadScale(pass)),
         Err(e) => {
             let error = format!("invalid API version in scale target reference: {e}");
-            let finish = unreadable(pass, &e, error);
-            Step::Finish(finish.with_spec_error())
+            unreadable(pass, &e, error, ErrorLabel::Spec)
         }
     }
 }
 
 impl<'a> ReadScale<'a> {
     /// Returns the object to scale. Only the group of its API version matters.
-    pub fn target(&self) -> &'a ObjectReference {
-        &self.0.autoscaler.spec.scale_target
+    pub fn target(&self) -> &'a CrossVersionObjectReference {
+        &self.0.autoscaler.spec.scale_target_ref
     }
 
     /// Continues with the scale.
@@ -55,18 +54,18 @@ impl<'a> ReadScale<'a> {
             Ok(scale) => scale,
             Err(ScaleError::Kind(e)) => {
                 let error = format!("unable to determine resource for scale target reference: {e}");
-                return Step::Finish(unreadable(pass, &e, error));
+                return unreadable(pass, &e, error, ErrorLabel::Internal);
             }
             Err(ScaleError::Read(e)) => {
                 let error = format!("failed to query scale subresource for {}: {e}", pass.reference());
-                return Step::Finish(unreadable(pass, &e, error));
+                return unreadable(pass, &e, error, ErrorLabel::Internal);
             }
         };
         let message = "the HPA controller was able to get the target's current scale";
-        pass.set(ConditionType::AbleToScale, true, "SucceededGetScale", message);
+        pass.set(ABLE_TO_SCALE, true, "SucceededGetScale", message);
         let current = scale.spec_replicas;
         pass.memory.seed(current, pass.now);
-        let (min, max) = (pass.autoscaler.spec.min(), pass.autoscaler.spec.max_replicas);
+        let (min, max) = (min_replicas(pass.autoscaler.spec), pass.autoscaler.spec.max_replicas);
         let jump = |desired, reason: &str| Plan { current, desired, reason: reason.to_owned(), ..Plan::default() };
         if current == 0 {
             if is_wakeable(&pass, min) { measuring::select(pass, scale) } else { Step::Finish(disabled(pass)) }
@@ -81,23 +80,23 @@ impl<'a> ReadScale<'a> {
 }
 
 fn is_wakeable(pass: &Pass<'_>, min: i32) -> bool {
-    pass.is_ours_at_zero() && (min != 0 || pass.autoscaler.spec.has_pod_independent_metric())
+    pass.is_ours_at_zero() && (min != 0 || has_pod_independent_metric(pass.autoscaler.spec))
 }
 
 fn disabled(mut pass: Pass<'_>) -> Finish {
     let message = "scaling is disabled since the replica count of the target is zero";
-    pass.set(ConditionType::ScalingActive, false, "ScalingDisabled", message);
+    pass.set(SCALING_ACTIVE, false, "ScalingDisabled", message);
     if !pass.gates.scale_to_zero {
         pass.forget_zero();
     }
     pass.report(0, 0, Vec::new());
-    Finish::done(pass, 0, None)
+    Finish::done(pass, 0, Action::None, None)
 }
 
 /// Ends the reconcile with only the condition changed in the status.
-fn unreadable(mut pass: Pass<'_>, why: &str, error: String) -> Finish {
+fn unreadable<'a>(mut pass: Pass<'a>, why: &str, error: String, label: ErrorLabel) -> Step<'a> {
     pass.events.push(Event::warning("FailedGetScale", why.to_owned()));
     let message = format!("the HPA controller was unable to get the target's current scale: {why}");
-    pass.set(ConditionType::AbleToScale, false, "FailedGetScale", message);
-    Finish::failed(pass, error, None)
+    pass.set(ABLE_TO_SCALE, false, "FailedGetScale", message);
+    Step::Finish(Finish::failed(pass, error, label, None))
 }

@@ -4,10 +4,12 @@ mod cases;
 
 use super::*;
 use crate::behavior::Rules;
+use crate::defaults::policy;
 use crate::memory::Recommendation;
 use crate::selectors::Selectors;
-use crate::spec::{MetricSpec, Policy, ScalingRules};
 use crate::tests::scenario::{NOW, Scenario, bogus, cpu, external, object, pods_metric, scenario};
+use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, MetricSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";
@@ -51,7 +53,7 @@ fn metrics_scale_down_unless_the_past_disagrees() {
     let mut fresh = scenario((2, 6), 5, vec![cpu(50)]).using(&low);
     fresh.memory = Memory::default();
     expect(fresh, 5, "+ScaleDownStabilized +ValidMetricFound -DesiredWithinRange", "none,none");
-    let up = ScalingRules { stabilization_window_seconds: Some(30), ..ScalingRules::default() };
+    let up = HPAScalingRules { stabilization_window_seconds: Some(30), ..HPAScalingRules::default() };
     expect(scenario((2, 6), 5, vec![cpu(50)]).using(&low).behaving(Some(up), None), 3, OK, "scale_down,none");
     expect(scenario((2, 6), 5, vec![object("Value", 20_000)]).total(12_000), 3, OK, "scale_down,none");
     expect(scenario((2, 6), 5, vec![object("AverageValue", 20_000)]).total(60_000), 3, OK, "scale_down,none");
@@ -71,7 +73,8 @@ fn within_tolerance_the_scale_holds() {
         scenario.pods = vec![('r', 1010, 900), ('r', 1030, 1000), ('r', 1020, 1100)];
         scenario
     };
-    let tolerating = |text: &str| ScalingRules { tolerance: text.parse().ok(), ..ScalingRules::default() };
+    let tolerating =
+        |text: &str| HPAScalingRules { tolerance: Some(Quantity(text.into())), ..HPAScalingRules::default() };
     expect(busy(), 3, HELD, "none,none");
     expect(busy().behaving(Some(tolerating("0.01")), None), 4, OK, "scale_up,none");
     let mut closed = busy().behaving(Some(tolerating("0.01")), None);
@@ -110,8 +113,8 @@ fn bounds_are_kept_with_and_without_metrics() {
 #[test]
 fn policies_limit_growth() {
     let limited = |max, reason: &str| {
-        let policies = Some(vec![Policy::new("Percent", 700, 60)]);
-        let up = ScalingRules { policies, ..ScalingRules::default() };
+        let policies = Some(vec![policy("Percent", 700, 60)]);
+        let up = HPAScalingRules { policies, ..HPAScalingRules::default() };
         let mut scenario = scenario((1, max), 3, vec![cpu(10)]).behaving(Some(up), None);
         scenario.pods = vec![('r', 1000, 100), ('r', 2000, 100), ('r', 3000, 100)];
         (scenario, format!("+SucceededRescale +ValidMetricFound +{reason}"))
@@ -185,7 +188,7 @@ fn how_each_metric_went_is_counted() {
     let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
     let Step::ReadScale(ask) = start(autoscaler, &options, scenario.gates, &mut memory, NOW) else { panic!("scale") };
     let Step::SelectPods(ask) = ask.answered(scenario.scale.clone()) else { panic!("pods") };
-    let Step::Measure(ask) = ask.answered(Ok(scenario.objects()), &mut selectors) else { panic!("metrics") };
+    let Step::Measure(ask) = ask.answered(scenario.objects(), &mut selectors) else { panic!("metrics") };
     let readings: Vec<_> = ask.requests().into_iter().map(|request| scenario.read(request)).collect();
     let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };
     let Step::Finish(finish) = ask.answered(WriteResult::Written) else { panic!("the end") };
@@ -228,7 +231,7 @@ fn a_scale_that_cannot_be_read_changes_its_condition_alone() {
         assert_eq!((seen.events, seen.error), (vec!["FailedGetScale: down".to_owned()], "internal"));
     }
     let mut malformed = scenario((1, 100), 3, vec![cpu(30)]);
-    malformed.spec.scale_target.api_version = "a/b/c".into();
+    malformed.spec.scale_target_ref.api_version = Some("a/b/c".into());
     let seen = malformed.pass();
     assert_eq!((seen.conditions.join(" ").as_str(), seen.error), ("-FailedGetScale", "spec"));
 }
@@ -277,7 +280,7 @@ fn a_pass_that_ends_as_the_one_before_writes_no_status() {
         ("asleep, with the gate", scenario((3, 5), 0, vec![cpu(90)]).with_gate(), 0),
         ("no scale", with(busy(), &|s| s.scale = Err(ScaleError::Read("not found".into()))), 1),
         ("no such kind", with(busy(), &|s| s.scale = Err(ScaleError::Kind("no matches".into()))), 1),
-        ("malformed version", with(busy(), &|s| s.spec.scale_target.api_version = "a/b/c".into()), 1),
+        ("malformed version", with(busy(), &|s| s.spec.scale_target_ref.api_version = Some("a/b/c".into())), 1),
         ("no selector", with(busy(), &selector("")), 2),
         ("unreadable selector", with(busy(), &selector("cheddar cheese")), 2),
         ("ambiguous selector", with(busy(), &|s| s.rival = Some("app=web")), 2),
@@ -293,7 +296,8 @@ fn a_pass_that_ends_as_the_one_before_writes_no_status() {
         for turn in 1..4 {
             scenario.now = NOW + std::time::Duration::from_secs(15 * turn);
             let seen = scenario.pass();
-            let moves = scenario.status.conditions.iter().any(|condition| condition.reason == "FailedUpdateScale");
+            let moves =
+                scenario.status.conditions.iter().flatten().any(|c| c.reason.as_deref() == Some("FailedUpdateScale"));
             assert_eq!(seen.written, moves, "{case}: {seen:?}");
             assert_eq!(seen.events.len(), events, "{case}: {:?}", seen.events);
         }
@@ -303,17 +307,21 @@ fn a_pass_that_ends_as_the_one_before_writes_no_status() {
 /// Goal: a status is written for any difference, a message included. Times change only with the status of a condition.
 #[test]
 fn a_pass_that_ends_otherwise_writes_its_status() {
+    let since = |scenario: &Scenario| {
+        let time = scenario.status.conditions.as_ref().and_then(|list| list[0].last_transition_time.as_ref());
+        status::timestamp(time.expect("a time"))
+    };
     let mut scenario = scenario((2, 6), 3, vec![cpu(30)]).using(&[300, 300, 300]);
     scenario.scale = Err(ScaleError::Read("not found".into()));
     assert!(scenario.pass().written);
-    let since = scenario.status.conditions[0].last_transition;
+    let first = since(&scenario);
     scenario.now = NOW + std::time::Duration::from_secs(15);
     scenario.scale = Err(ScaleError::Read("forbidden".into()));
     assert!(scenario.pass().written, "another message");
-    assert_eq!((since, scenario.status.conditions[0].last_transition), (Some(NOW), Some(NOW)));
+    assert_eq!((first, since(&scenario)), (NOW, NOW));
     scenario.scale = Ok(Scale { spec_replicas: 3, status_replicas: 3, selector: "app=web".into() });
     assert!(scenario.pass().written, "it can be read again");
-    assert_eq!(scenario.status.conditions[0].last_transition, Some(scenario.now));
+    assert_eq!(since(&scenario), scenario.now);
     assert!(!scenario.pass().written);
     scenario.pods[0].1 = 310;
     assert!(scenario.pass().written, "another measurement");
@@ -382,7 +390,7 @@ fn a_pass_asks_for_its_own_and_names_it() {
         Step::ReadScale(ask) => ask,
         other => panic!("{other:?}"),
     };
-    let reference = format!("{}/shop/{}", spec.scale_target.kind, spec.scale_target.name);
+    let reference = format!("{}/shop/{}", spec.scale_target_ref.kind, spec.scale_target_ref.name);
     assert!(reference.len() > "/shop/".len());
 
     let Step::Finish(finish) = begin(&mut memory).answered(Err(ScaleError::Read("down".into()))) else { panic!("end") };
@@ -392,10 +400,10 @@ fn a_pass_asks_for_its_own_and_names_it() {
     assert!(conclusion.events.iter().any(|event| event.reason == "FailedUpdateStatus"), "{:?}", conclusion.events);
 
     let ask = begin(&mut other);
-    assert_eq!(ask.target(), &spec.scale_target);
+    assert_eq!(ask.target(), &spec.scale_target_ref);
     let Step::SelectPods(ask) = ask.answered(scenario.scale.clone()) else { panic!("pods") };
     assert_eq!(ask.selector(), &common::labels::Selector::parse("app=web").expect("readable"));
-    let Step::Measure(ask) = ask.answered(Ok(scenario.objects()), &mut selectors) else { panic!("metrics") };
+    let Step::Measure(ask) = ask.answered(scenario.objects(), &mut selectors) else { panic!("metrics") };
     let readings: Vec<_> = ask.requests().into_iter().map(|request| scenario.read(request)).collect();
     let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };
     assert_eq!((ask.replicas(), ask.attempt()), (5, 1));
@@ -439,8 +447,8 @@ fn zero_is_left_only_by_who_put_the_target_there() {
 /// Goal: `minReplicas` lifts a waking target even if a limit would hold it.
 #[test]
 fn waking_goes_to_the_minimum_at_once() {
-    let policies = Some(vec![Policy::new("Percent", 100, 60)]);
-    let up = ScalingRules { policies, ..ScalingRules::default() };
+    let policies = Some(vec![policy("Percent", 100, 60)]);
+    let up = HPAScalingRules { policies, ..HPAScalingRules::default() };
     let mut scenario = scenario((2, 5), 0, vec![object("Value", 1_000)]).total(9_000).with_gate().marked();
     scenario = scenario.behaving(Some(up), None);
     let rules = scenario.spec.behavior.as_ref().map(|b| Rules::of(b, std::time::Duration::ZERO));

@@ -1,9 +1,10 @@
 //! Last step: writes the scale, with up to five attempts if other clients write it too.
 
-use super::{Action, Finish, Pass, Step};
+use super::{Action, ErrorLabel, Finish, Pass, Step};
 use crate::behavior;
-use crate::condition::ConditionType;
-use crate::status::{Event, MetricStatus};
+use crate::spec::{has_pod_independent_metric, min_replicas};
+use crate::status::{self, ABLE_TO_SCALE, Event, SCALED_TO_ZERO};
+use k8s_openapi::api::autoscaling::v2::MetricStatus;
 
 /// Maximum number of attempts of a write with conflicts.
 const ATTEMPTS: u32 = 5;
@@ -49,7 +50,7 @@ pub(super) fn carry_out(mut pass: Pass<'_>, plan: Plan) -> Step<'_> {
         return Step::WriteScale(WriteScale { pass, plan, attempt: 1 });
     }
     pass.report(current, current, plan.metrics);
-    Step::Finish(Finish::done(pass, current, plan.partial_error))
+    Step::Finish(Finish::done(pass, current, Action::None, plan.partial_error))
 }
 
 impl<'a> WriteScale<'a> {
@@ -83,24 +84,24 @@ fn unwritten(mut pass: Pass<'_>, plan: Plan, why: &str) -> Finish {
     let Plan { current, desired, reason, metrics, .. } = plan;
     pass.events.push(Event::warning("FailedRescale", format!("New size: {desired}; reason: {reason}; error: {why}")));
     let message = format!("the HPA controller was unable to update the target scale: {why}");
-    pass.set(ConditionType::AbleToScale, false, "FailedUpdateScale", message);
+    pass.set(ABLE_TO_SCALE, false, "FailedUpdateScale", message);
     let before = pass.status.desired_replicas;
     pass.report(current, before, metrics);
     let error = format!("failed to rescale {}: {why}", pass.reference());
-    Finish::failed(pass, error, None)
+    Finish::failed(pass, error, ErrorLabel::Internal, None)
 }
 
 fn written(mut pass: Pass<'_>, plan: Plan) -> Finish {
     let Plan { current, desired, reason, metrics, partial_error } = plan;
     let message = format!("the HPA controller was able to update the target scale to {desired}");
-    pass.set(ConditionType::AbleToScale, true, "SucceededRescale", message);
+    pass.set(ABLE_TO_SCALE, true, "SucceededRescale", message);
     pass.events.push(Event::normal("SuccessfulRescale", format!("New size: {desired}; reason: {reason}")));
     let rules = pass.rules();
     behavior::remember(pass.memory, rules.as_ref(), current, desired, pass.now);
     mark_zero(&mut pass, current, desired);
     pass.report(current, desired, metrics);
-    pass.status.last_scale_time = Some(pass.now);
-    Finish::done(pass, desired, partial_error).with_action(Action::between(current, desired))
+    pass.status.last_scale_time = Some(status::time(pass.now));
+    Finish::done(pass, desired, Action::between(current, desired), partial_error)
 }
 
 /// Sets the condition that records whether this controller scaled to zero.
@@ -108,11 +109,11 @@ fn mark_zero(pass: &mut Pass<'_>, current: i32, desired: i32) {
     let spec = pass.autoscaler.spec;
     if !pass.gates.scale_to_zero {
         pass.forget_zero();
-    } else if current > 0 && desired == 0 && spec.min() == 0 && spec.has_pod_independent_metric() {
+    } else if current > 0 && desired == 0 && min_replicas(spec) == 0 && has_pod_independent_metric(spec) {
         let message = "the HPA controller scaled the workload to zero";
-        pass.set(ConditionType::ScaledToZero, true, "ScaledToZero", message);
+        pass.set(SCALED_TO_ZERO, true, "ScaledToZero", message);
     } else {
         let message = "the HPA controller did not scale the workload to zero";
-        pass.set(ConditionType::ScaledToZero, false, "NotScaledToZero", message);
+        pass.set(SCALED_TO_ZERO, false, "NotScaledToZero", message);
     }
 }

@@ -2,72 +2,74 @@
 
 use common::time::Timestamp;
 
-use crate::condition::{Condition, ConditionType};
 use crate::defaults;
 use crate::memory::{Memory, Recommendation};
 use crate::options::{Gates, Options};
 use crate::pod::{Container, Phase, Pod, Readiness};
-use crate::quantity::{Format, Quantity};
+use crate::quantity::{self, Format};
 use crate::reconcile::{Autoscaler, Scale, ScaleError, Step, WriteResult, start};
 use crate::request::{Reading, Request};
 use crate::selectors::Selectors;
-use crate::spec::{
-    Behavior, ExternalSource, Metric, MetricSpec, MetricTarget, ObjectReference, ObjectSource, PodsSource,
-    ResourceSource, ScalingRules, Spec,
-};
-use crate::status::Status;
+use crate::status::{SCALED_TO_ZERO, time};
 use crate::usage::{PodUsage, PodValue};
 use common::labels::Selector;
+use k8s_openapi::api::autoscaling::v2::{
+    CrossVersionObjectReference, ExternalMetricSource, HPAScalingRules, HorizontalPodAutoscalerBehavior,
+    HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus, MetricIdentifier,
+    MetricSpec, MetricTarget, ObjectMetricSource, PodsMetricSource, ResourceMetricSource,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
 pub(crate) fn quantity(milli: i64) -> Option<Quantity> {
-    Some(Quantity::from_milli(milli, Format::Decimal))
+    Some(quantity::written(milli, Format::Decimal))
 }
 
-pub(crate) fn metric(name: &str) -> Metric {
-    Metric { name: name.into(), selector: None }
+pub(crate) fn metric(name: &str) -> MetricIdentifier {
+    MetricIdentifier { name: name.into(), selector: None }
 }
 
 pub(crate) fn cpu(percent: i32) -> MetricSpec {
     let target = MetricTarget { average_utilization: Some(percent), ..MetricTarget::default() };
-    let resource = Some(ResourceSource { name: "cpu".into(), target });
-    MetricSpec { kind: "Resource".into(), resource, ..MetricSpec::default() }
+    let resource = Some(ResourceMetricSource { name: "cpu".into(), target });
+    MetricSpec { type_: "Resource".into(), resource, ..MetricSpec::default() }
 }
 
 pub(crate) fn pods_metric(milli: i64) -> MetricSpec {
     let target = MetricTarget { average_value: quantity(milli), ..MetricTarget::default() };
-    let pods = Some(PodsSource { metric: metric("qps"), target });
-    MetricSpec { kind: "Pods".into(), pods, ..MetricSpec::default() }
+    let pods = Some(PodsMetricSource { metric: metric("qps"), target });
+    MetricSpec { type_: "Pods".into(), pods, ..MetricSpec::default() }
 }
 
 pub(crate) fn object(kind: &str, milli: i64) -> MetricSpec {
     let target = MetricTarget {
-        kind: kind.into(),
+        type_: kind.into(),
         value: quantity(milli),
         average_value: quantity(milli),
         ..MetricTarget::default()
     };
-    let described_object = ObjectReference { api_version: "v1".into(), kind: "Service".into(), name: "web".into() };
-    let object = Some(ObjectSource { described_object, metric: metric("hits"), target });
-    MetricSpec { kind: "Object".into(), object, ..MetricSpec::default() }
+    let described_object =
+        CrossVersionObjectReference { api_version: Some("v1".into()), kind: "Service".into(), name: "web".into() };
+    let object = Some(ObjectMetricSource { described_object, metric: metric("hits"), target });
+    MetricSpec { type_: "Object".into(), object, ..MetricSpec::default() }
 }
 
 pub(crate) fn external(value: i64, average: i64) -> MetricSpec {
     let of = |milli| if milli > 0 { quantity(milli) } else { None };
     let target = MetricTarget { value: of(value), average_value: of(average), ..MetricTarget::default() };
-    let external = Some(ExternalSource { metric: metric("queue"), target });
-    MetricSpec { kind: "External".into(), external, ..MetricSpec::default() }
+    let external = Some(ExternalMetricSource { metric: metric("queue"), target });
+    MetricSpec { type_: "External".into(), external, ..MetricSpec::default() }
 }
 
 pub(crate) fn bogus() -> MetricSpec {
-    MetricSpec { kind: "Bogus".into(), ..MetricSpec::default() }
+    MetricSpec { type_: "Bogus".into(), ..MetricSpec::default() }
 }
 
 /// Cluster with one autoscaler, and the result of its reconcile.
 pub(crate) struct Scenario {
-    pub(crate) spec: Spec,
-    pub(crate) status: Status,
+    pub(crate) spec: HorizontalPodAutoscalerSpec,
+    pub(crate) status: HorizontalPodAutoscalerStatus,
     pub(crate) gates: Gates,
     pub(crate) memory: Memory,
     pub(crate) now: Timestamp,
@@ -96,12 +98,26 @@ pub(crate) struct Seen {
 
 /// Returns an autoscaler with an empty memory, as the tables assume by default.
 pub(crate) fn scenario((min, max): (i32, i32), current: i32, metrics: Vec<MetricSpec>) -> Scenario {
-    let target = ObjectReference { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() };
-    let spec = Spec { scale_target: target, min_replicas: Some(min), max_replicas: max, metrics, behavior: None };
+    let target = CrossVersionObjectReference {
+        api_version: Some("apps/v1".into()),
+        kind: "Deployment".into(),
+        name: "web".into(),
+    };
+    let spec = HorizontalPodAutoscalerSpec {
+        scale_target_ref: target,
+        min_replicas: Some(min),
+        max_replicas: max,
+        metrics: Some(metrics),
+        behavior: None,
+    };
     let old = Recommendation { replicas: 0, at: NOW - std::time::Duration::from_secs(9_000) };
     Scenario {
         spec,
-        status: Status { current_replicas: current, desired_replicas: current, ..Status::default() },
+        status: HorizontalPodAutoscalerStatus {
+            current_replicas: Some(current),
+            desired_replicas: current,
+            ..HorizontalPodAutoscalerStatus::default()
+        },
         gates: Gates::default(),
         memory: Memory { recommendations: vec![old], ..Memory::default() },
         now: NOW,
@@ -125,8 +141,8 @@ impl Scenario {
         self
     }
 
-    pub(crate) fn behaving(mut self, up: Option<ScalingRules>, down: Option<ScalingRules>) -> Self {
-        let mut behavior = Behavior { scale_up: up, scale_down: down };
+    pub(crate) fn behaving(mut self, up: Option<HPAScalingRules>, down: Option<HPAScalingRules>) -> Self {
+        let mut behavior = HorizontalPodAutoscalerBehavior { scale_up: up, scale_down: down };
         defaults::fill_behavior(&mut behavior);
         self.spec.behavior = Some(behavior);
         self
@@ -139,14 +155,12 @@ impl Scenario {
 
     /// Sets the stored status to a scaling to zero by this controller.
     pub(crate) fn marked(mut self) -> Self {
-        let (reason, message) = ("ScaledToZero".to_owned(), String::new());
-        let kind = ConditionType::ScaledToZero;
-        self.status.conditions.push(Condition {
-            kind,
-            status: Some(true),
-            reason,
-            message,
-            last_transition: Some(NOW),
+        self.status.conditions.get_or_insert_default().push(HorizontalPodAutoscalerCondition {
+            type_: SCALED_TO_ZERO.to_owned(),
+            status: "True".to_owned(),
+            reason: Some("ScaledToZero".to_owned()),
+            last_transition_time: Some(time(NOW)),
+            ..HorizontalPodAutoscalerCondition::default()
         });
         self
     }
@@ -177,18 +191,19 @@ impl Scenario {
             containers: vec![("app".to_owned(), [("cpu".to_owned(), *usage)].into())],
         };
         let value = |(i, value): (usize, &i64)| PodValue { pod: format!("p{i}"), value: *value, ..PodValue::default() };
-        match request {
-            None => Reading::None,
-            Some(Request::Usage { .. }) => Reading::Usage(match &self.values {
-                Ok(_) => Ok(self.pods.iter().enumerate().filter(|(_, pod)| pod.1 >= 0).map(usage).collect()),
-                Err(e) => Err(e.clone()),
+        let total = |of: fn(Vec<i64>) -> Reading| self.total.clone().map(|total| of(vec![total]));
+        let reading = match request {
+            None => Ok(Reading::None),
+            Some(Request::Usage { .. }) => self.values.as_ref().map_err(String::clone).map(|_| {
+                Reading::Usage(self.pods.iter().enumerate().filter(|(_, pod)| pod.1 >= 0).map(usage).collect())
             }),
             Some(Request::Pods { .. }) => {
-                Reading::Pods(self.values.clone().map(|values| values.iter().enumerate().map(value).collect()))
+                self.values.clone().map(|values| Reading::Pods(values.iter().enumerate().map(value).collect()))
             }
-            Some(Request::Object { .. }) => Reading::Object(self.total.clone().map(|total| vec![total])),
-            Some(Request::External { .. }) => Reading::External(self.total.clone().map(|total| vec![total])),
-        }
+            Some(Request::Object { .. }) => total(Reading::Object),
+            Some(Request::External { .. }) => total(Reading::External),
+        };
+        reading.unwrap_or_else(Reading::Failed)
     }
 
     /// Runs one reconcile and stores its status.
@@ -197,7 +212,7 @@ impl Scenario {
         selectors.register("shop", "web");
         if let Some(rival) = self.rival {
             selectors.register("shop", "rival");
-            selectors.put("shop", "rival", Selector::parse(rival).expect(rival));
+            selectors.put("shop", "rival", Selector::parse(rival).ok());
         }
         let (spec, status, options, mut memory) =
             (self.spec.clone(), self.status.clone(), Options::default(), std::mem::take(&mut self.memory));
@@ -207,7 +222,7 @@ impl Scenario {
         let finish = loop {
             step = match step {
                 Step::ReadScale(ask) => ask.answered(self.scale.clone()),
-                Step::SelectPods(ask) => ask.answered(Ok(self.objects()), &mut selectors),
+                Step::SelectPods(ask) => ask.answered(self.objects(), &mut selectors),
                 Step::Measure(ask) => {
                     let readings: Vec<_> = ask.requests().into_iter().map(|request| self.read(request)).collect();
                     ask.answered(&readings)
@@ -225,13 +240,13 @@ impl Scenario {
         self.memory = memory;
         let is_written = written.is_some();
         self.status = written.unwrap_or(status);
-        let shown = |c: &Condition| {
-            let status = if c.status == Some(true) { '+' } else { '-' };
-            format!("{status}{}", c.reason)
+        let shown = |c: &HorizontalPodAutoscalerCondition| {
+            let status = if c.status == "True" { '+' } else { '-' };
+            format!("{status}{}", c.reason.as_deref().unwrap_or_default())
         };
         Seen {
             desired: self.status.desired_replicas,
-            conditions: self.status.conditions.iter().map(shown).collect(),
+            conditions: self.status.conditions.iter().flatten().map(shown).collect(),
             action: conclusion.action.as_str(),
             error: conclusion.error_label.as_str(),
             events: conclusion.events.into_iter().map(|e| format!("{}: {}", e.reason, e.message)).collect(),

@@ -94,7 +94,10 @@ fn a_sum_stops_at_the_largest_integer() {
 #[test]
 fn without_pods_only_a_held_or_sleeping_target_has_an_answer() {
     let at = |current, total| value(&Situation { current, tolerances: EVEN, pods: &[] }, total, 1000);
-    assert_eq!(at(3, 5000), Err(CalculationError::NoPodsToCount));
+    assert_eq!(
+        at(3, 5000),
+        Err("unable to calculate ready pods: no pods returned by selector while calculating replica count".to_owned())
+    );
     assert_eq!(at(3, 1050).map(|a| a.replicas), Ok(3));
     assert_eq!(at(0, 5000).map(|a| a.replicas), Ok(5));
 }

@@ -1,12 +1,13 @@
 //! Validates `spec.behavior`: windows of at most an hour, periods of at most half an hour.
 
 use super::Violations;
-use crate::spec::{Behavior, Policy, ScalingRules};
+use crate::quantity::Quantity;
+use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
 
 const LONGEST_WINDOW: i32 = 3600;
 const LONGEST_PERIOD: i32 = 1800;
 
-pub(super) fn validate(found: &mut Violations, path: &str, behavior: &Behavior) {
+pub(super) fn validate(found: &mut Violations, path: &str, behavior: &HorizontalPodAutoscalerBehavior) {
     for (name, rules) in [("scaleUp", &behavior.scale_up), ("scaleDown", &behavior.scale_down)] {
         if let Some(rules) = rules {
             direction(found, &format!("{path}.{name}"), rules);
@@ -14,7 +15,7 @@ pub(super) fn validate(found: &mut Violations, path: &str, behavior: &Behavior) 
     }
 }
 
-fn direction(found: &mut Violations, path: &str, rules: &ScalingRules) {
+fn direction(found: &mut Violations, path: &str, rules: &HPAScalingRules) {
     if let Some(window) = rules.stabilization_window_seconds {
         let path = format!("{path}.stabilizationWindowSeconds");
         if window < 0 {
@@ -34,15 +35,19 @@ fn direction(found: &mut Violations, path: &str, rules: &ScalingRules) {
     for (i, one) in policies.iter().enumerate() {
         policy(found, &format!("{path}.policies[{i}]"), one);
     }
-    if let Some(tolerance) = rules.tolerance.filter(|tolerance| tolerance.is_negative()) {
-        let path = format!("{path}.tolerance");
-        found.invalid(&path, tolerance.to_string().as_str(), "must be greater than or equal to 0");
+    if let Some(tolerance) = &rules.tolerance {
+        found.quantity(
+            &format!("{path}.tolerance"),
+            tolerance,
+            Quantity::is_negative,
+            "must be greater than or equal to 0",
+        );
     }
 }
 
-fn policy(found: &mut Violations, path: &str, policy: &Policy) {
-    if !["Percent", "Pods"].contains(&policy.kind.as_str()) {
-        found.unsupported(&format!("{path}.type"), &policy.kind, &["Percent", "Pods"]);
+fn policy(found: &mut Violations, path: &str, policy: &HPAScalingPolicy) {
+    if !["Percent", "Pods"].contains(&policy.type_.as_str()) {
+        found.unsupported(&format!("{path}.type"), &policy.type_, &["Percent", "Pods"]);
     }
     if policy.value <= 0 {
         found.invalid(&format!("{path}.value"), policy.value, "must be greater than zero");

@@ -1,18 +1,11 @@
 //! Validates `spec.metrics`.
 
-use super::{Core, Violations, reference, segment};
-use crate::spec::{Metric, MetricSpec, MetricTarget, Spec};
+use super::{Violations, reference, segment};
+use crate::quantity;
+use k8s_openapi::api::autoscaling::v2::{MetricIdentifier, MetricSpec, MetricTarget};
 
 const TYPES: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
 const TARGET_TYPES: [&str; 3] = ["Utilization", "Value", "AverageValue"];
-
-pub(super) fn validate(found: &mut Violations, path: &str, spec: &Spec) {
-    if spec.min_replicas == Some(0) && !spec.has_pod_independent_metric() {
-        let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
-        found.forbidden(path, detail);
-    }
-    each(found, path, &spec.metrics);
-}
 
 pub(super) fn each(found: &mut Violations, path: &str, metrics: &[MetricSpec]) {
     for (i, metric) in metrics.iter().enumerate() {
@@ -21,26 +14,20 @@ pub(super) fn each(found: &mut Violations, path: &str, metrics: &[MetricSpec]) {
 }
 
 fn one(found: &mut Violations, path: &str, metric: &MetricSpec) {
-    if metric.kind.is_empty() {
+    if metric.type_.is_empty() {
         found.required(&format!("{path}.type"), "must specify a metric source type");
     }
-    if !TYPES.contains(&metric.kind.as_str()) {
-        found.unsupported(&format!("{path}.type"), &metric.kind, &TYPES);
+    if !TYPES.contains(&metric.type_.as_str()) {
+        found.unsupported(&format!("{path}.type"), &metric.type_, &TYPES);
     }
     let present = first_source(found, path, metric);
-    let expected = match metric.kind.as_str() {
-        "Object" => "object",
-        "Pods" => "pods",
-        "Resource" => "resource",
-        "External" => "external",
-        "ContainerResource" => "containerResource",
-        other => {
-            // Upstream reports this twice.
-            found.unsupported(&format!("{path}.type"), other, &TYPES);
-            ""
-        }
-    };
-    if !expected.is_empty() && !present.contains(&expected) {
+    let mut expected = metric.type_.clone();
+    expected.get_mut(..1).map(str::make_ascii_lowercase);
+    if !TYPES.contains(&metric.type_.as_str()) {
+        found.unsupported(&format!("{path}.type"), &metric.type_, &TYPES); // Upstream reports this twice.
+        expected.clear();
+    }
+    if !expected.is_empty() && !present.contains(&expected.as_str()) {
         found.required(&format!("{path}.{expected}"), "must populate information for the given metric source");
     }
     if present.len() != 1 {
@@ -59,7 +46,7 @@ fn first_source(found: &mut Violations, path: &str, metric: &MetricSpec) -> Vec<
     };
     if let Some(source) = metric.object.as_ref().filter(|_| is_first("object")) {
         let path = format!("{path}.object");
-        reference(found, &format!("{path}.describedObject"), &source.described_object, Core::Anything);
+        reference(found, &format!("{path}.describedObject"), &source.described_object);
         identifier(found, &path, &source.metric);
         target(found, &path, &source.target);
         if source.target.value.is_none() && source.target.average_value.is_none() {
@@ -86,7 +73,8 @@ fn first_source(found: &mut Violations, path: &str, metric: &MetricSpec) -> Vec<
         let path = format!("{path}.pods");
         identifier(found, &path, &source.metric);
         target(found, &path, &source.target);
-        if source.target.average_value.is_none_or(|value| !value.is_positive()) {
+        if source.target.average_value.as_ref().is_none_or(|value| quantity::milli(value).is_ok_and(|milli| milli <= 0))
+        {
             found.required(&format!("{path}.target.averageValue"), "must specify a positive target averageValue");
         }
     }
@@ -108,22 +96,22 @@ fn first_source(found: &mut Violations, path: &str, metric: &MetricSpec) -> Vec<
     present
 }
 
-fn identifier(found: &mut Violations, path: &str, metric: &Metric) {
+fn identifier(found: &mut Violations, path: &str, metric: &MetricIdentifier) {
     segment(found, &format!("{path}.metric.name"), &metric.name, "must specify a metric name");
 }
 
 fn target(found: &mut Violations, path: &str, target: &MetricTarget) {
     let path = format!("{path}.target");
-    let kind = target.kind.as_str();
+    let kind = target.type_.as_str();
     if kind.is_empty() {
         found.required(&format!("{path}.type"), "must specify a metric target type");
     }
     if !TARGET_TYPES.contains(&kind) {
         found.invalid(&format!("{path}.type"), kind, "must be either Utilization, Value, or AverageValue");
     }
-    for (name, value) in [("value", target.value), ("averageValue", target.average_value)] {
-        if let Some(value) = value.filter(|value| !value.is_positive()) {
-            found.invalid(&format!("{path}.{name}"), value.to_string().as_str(), "must be positive");
+    for (name, value) in [("value", &target.value), ("averageValue", &target.average_value)] {
+        if let Some(value) = value {
+            found.quantity(&format!("{path}.{name}"), value, |value| !value.is_positive(), "must be positive");
         }
     }
     if let Some(percent) = target.average_utilization.filter(|percent| *percent < 1) {
@@ -133,7 +121,7 @@ fn target(found: &mut Violations, path: &str, target: &MetricTarget) {
 
 /// Validates the target of a resource: exactly one of its two fields must be set.
 fn share(found: &mut Violations, path: &str, target: &MetricTarget) {
-    match (target.average_utilization, target.average_value) {
+    match (target.average_utilization, &target.average_value) {
         (None, None) => {
             let detail = "must set either a target raw value or a target utilization";
             found.required(&format!("{path}.target.averageUtilization"), detail);

@@ -18,14 +18,17 @@ mod violation;
 pub use violation::{Rule, Violation};
 
 use super::options::Gates;
-use super::spec::{Behavior, MetricSpec, ObjectReference, Spec};
+use super::spec::{self, group};
+use k8s_openapi::api::autoscaling::v2::{
+    CrossVersionObjectReference, HorizontalPodAutoscalerBehavior, HorizontalPodAutoscalerSpec, MetricSpec,
+};
 use violation::Violations;
 
 /// Returns every violation of a spec in upstream's order; empty if the spec is valid.
 ///
 /// `stored_min_was_zero`: the object is updated and its stored `minReplicas` is 0, which may then stay 0 without the
 /// gate.
-pub fn validate(spec: &Spec, gates: Gates, stored_min_was_zero: bool) -> Vec<Violation> {
+pub fn validate(spec: &HorizontalPodAutoscalerSpec, gates: Gates, stored_min_was_zero: bool) -> Vec<Violation> {
     let mut found = Violations::default();
     let least = i32::from(!gates.scale_to_zero && !stored_min_was_zero);
     if let Some(min) = spec.min_replicas.filter(|min| *min < least) {
@@ -39,46 +42,46 @@ pub fn validate(spec: &Spec, gates: Gates, stored_min_was_zero: bool) -> Vec<Vio
     if spec.min_replicas.is_some_and(|min| spec.max_replicas < min) {
         found.invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to `minReplicas`");
     }
-    reference(&mut found, "spec.scaleTargetRef", &spec.scale_target, Core::OnlyReplicationController);
-    metrics::validate(&mut found, "spec.metrics", spec);
+    let target = &spec.scale_target_ref;
+    reference(&mut found, "spec.scaleTargetRef", target);
+    if group(target) == Ok("") && target.kind != "ReplicationController" {
+        found.invalid("spec.scaleTargetRef.apiVersion", version(target), "apiVersion must specify API group");
+    }
+    if spec.min_replicas == Some(0) && !spec::has_pod_independent_metric(spec) {
+        let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
+        found.forbidden("spec.metrics", detail);
+    }
+    metrics::each(&mut found, "spec.metrics", spec::metrics(spec));
     if let Some(behavior) = &spec.behavior {
         behavior::validate(&mut found, "spec.behavior", behavior);
     }
-    found.into_inner()
+    found.0
 }
 
 /// Returns every violation of a separate list of metrics, with `path` instead of `spec.metrics`.
 pub fn metrics(path: &str, metrics: &[MetricSpec]) -> Vec<Violation> {
     let mut found = Violations::default();
     metrics::each(&mut found, path, metrics);
-    found.into_inner()
+    found.0
 }
 
 /// Returns every violation of a separate behavior, with `path` instead of `spec.behavior`.
-pub fn behavior(path: &str, behavior: &Behavior) -> Vec<Violation> {
+pub fn behavior(path: &str, behavior: &HorizontalPodAutoscalerBehavior) -> Vec<Violation> {
     let mut found = Violations::default();
     behavior::validate(&mut found, path, behavior);
-    found.into_inner()
+    found.0
 }
 
-/// Kinds that may be in the core group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Core {
-    Anything,
-    OnlyReplicationController,
-}
-
-fn reference(found: &mut Violations, path: &str, reference: &ObjectReference, core: Core) {
+fn reference(found: &mut Violations, path: &str, reference: &CrossVersionObjectReference) {
     segment(found, &format!("{path}.kind"), &reference.kind, "");
     segment(found, &format!("{path}.name"), &reference.name, "");
-    let path = format!("{path}.apiVersion");
-    match reference.group() {
-        Err(e) => found.invalid(&path, reference.api_version.as_str(), e),
-        Ok("") if core == Core::OnlyReplicationController && reference.kind != "ReplicationController" => {
-            found.invalid(&path, reference.api_version.as_str(), "apiVersion must specify API group");
-        }
-        Ok(_) => {}
+    if let Err(e) = group(reference) {
+        found.invalid(&format!("{path}.apiVersion"), version(reference), e);
     }
+}
+
+fn version(reference: &CrossVersionObjectReference) -> &str {
+    reference.api_version.as_deref().unwrap_or_default()
 }
 
 /// Validates a name that becomes part of a path.

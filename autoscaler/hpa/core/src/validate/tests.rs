@@ -2,37 +2,42 @@
 
 use super::*;
 use crate::defaults;
-use crate::quantity::Quantity;
-use crate::spec::{
-    Behavior, ContainerResourceSource, ExternalSource, Metric, MetricSpec, MetricTarget, ObjectSource, PodsSource,
-    Policy, ResourceSource, ScalingRules,
+use crate::defaults::policy as limit;
+use k8s_openapi::api::autoscaling::v2::{
+    ContainerResourceMetricSource, ExternalMetricSource, HPAScalingRules, MetricIdentifier, MetricTarget,
+    ObjectMetricSource, PodsMetricSource, ResourceMetricSource,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-fn good() -> Spec {
-    let mut spec = Spec { scale_target: reference("apps/v1", "Deployment", "web"), max_replicas: 5, ..Spec::default() };
+fn good() -> HorizontalPodAutoscalerSpec {
+    let mut spec = HorizontalPodAutoscalerSpec {
+        scale_target_ref: reference("apps/v1", "Deployment", "web"),
+        max_replicas: 5,
+        ..HorizontalPodAutoscalerSpec::default()
+    };
     defaults::fill(&mut spec);
     spec
 }
 
-fn reference(api_version: &str, kind: &str, name: &str) -> ObjectReference {
-    ObjectReference { api_version: api_version.into(), kind: kind.into(), name: name.into() }
+fn reference(api_version: &str, kind: &str, name: &str) -> CrossVersionObjectReference {
+    CrossVersionObjectReference { api_version: Some(api_version.into()), kind: kind.into(), name: name.into() }
 }
 
 fn quantity(text: &str) -> Option<Quantity> {
-    Some(text.parse().expect(text))
+    Some(Quantity(text.into()))
 }
 
 fn target(kind: &str, value: &str, average_value: &str, average_utilization: Option<i32>) -> MetricTarget {
     let of = |text: &str| if text.is_empty() { None } else { quantity(text) };
-    MetricTarget { kind: kind.into(), value: of(value), average_value: of(average_value), average_utilization }
+    MetricTarget { type_: kind.into(), value: of(value), average_value: of(average_value), average_utilization }
 }
 
-fn metric(name: &str) -> Metric {
-    Metric { name: name.into(), selector: None }
+fn metric(name: &str) -> MetricIdentifier {
+    MetricIdentifier { name: name.into(), selector: None }
 }
 
 /// Returns the violations of a valid spec after `change`.
-fn said(gates: Gates, change: impl FnOnce(&mut Spec)) -> Vec<String> {
+fn said(gates: Gates, change: impl FnOnce(&mut HorizontalPodAutoscalerSpec)) -> Vec<String> {
     let mut spec = good();
     change(&mut spec);
     validate(&spec, gates, false).iter().map(ToString::to_string).collect()
@@ -40,14 +45,17 @@ fn said(gates: Gates, change: impl FnOnce(&mut Spec)) -> Vec<String> {
 
 /// Returns the violations of a metric, without its path.
 fn of_metric(metric: MetricSpec) -> Vec<String> {
-    let said = said(Gates::default(), |spec| spec.metrics = vec![metric]);
+    let said = said(Gates::default(), |spec| spec.metrics = Some(vec![metric]));
     said.into_iter().map(|text| text.replacen("spec.metrics[0].", "", 1)).collect()
 }
 
 #[test]
 fn a_good_spec_is_accepted() {
     assert_eq!(said(Gates::default(), |_| {}), [""; 0]);
-    assert_eq!(said(Gates::default(), |spec| spec.behavior = Some(Behavior::default())), [""; 0]);
+    assert_eq!(
+        said(Gates::default(), |spec| spec.behavior = Some(HorizontalPodAutoscalerBehavior::default())),
+        [""; 0]
+    );
 }
 
 #[test]
@@ -73,12 +81,16 @@ fn bounds_must_be_in_order() {
 
 #[test]
 fn zero_replicas_need_the_gate_or_a_stored_zero_and_a_metric_without_pods() {
-    let zero = |spec: &mut Spec| spec.min_replicas = Some(0);
-    let external = |spec: &mut Spec| {
+    let zero = |spec: &mut HorizontalPodAutoscalerSpec| spec.min_replicas = Some(0);
+    let external = |spec: &mut HorizontalPodAutoscalerSpec| {
         zero(spec);
         let target = target("Value", "1", "", None);
-        let external = Some(ExternalSource { metric: metric("queue"), target });
-        spec.metrics.push(MetricSpec { kind: "External".into(), external, ..MetricSpec::default() });
+        let external = Some(ExternalMetricSource { metric: metric("queue"), target });
+        spec.metrics.get_or_insert_default().push(MetricSpec {
+            type_: "External".into(),
+            external,
+            ..MetricSpec::default()
+        });
     };
     let below = "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1";
     let pods = "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas";
@@ -94,7 +106,7 @@ fn zero_replicas_need_the_gate_or_a_stored_zero_and_a_metric_without_pods() {
 
 #[test]
 fn a_target_is_named_by_group_kind_and_name() {
-    let of = |reference: ObjectReference| said(Gates::default(), |spec| spec.scale_target = reference);
+    let of = |reference: CrossVersionObjectReference| said(Gates::default(), |spec| spec.scale_target_ref = reference);
     let path = "spec.scaleTargetRef";
     for (target, wanted) in [
         (
@@ -122,11 +134,11 @@ fn a_target_is_named_by_group_kind_and_name() {
 fn a_metric_has_a_type_and_the_source_of_that_type_alone() {
     let supported = r#"supported values: "ContainerResource", "External", "Object", "Pods", "Resource""#;
     let unknown = |value: &str| format!("type: Unsupported value: {value:?}: {supported}");
-    let resource = ResourceSource { name: "cpu".into(), target: target("Utilization", "", "", Some(50)) };
-    let pods = PodsSource { metric: metric("qps"), target: target("AverageValue", "", "1", None) };
-    let of = |kind: &str, resource: Option<&ResourceSource>, pods: Option<&PodsSource>| {
+    let resource = ResourceMetricSource { name: "cpu".into(), target: target("Utilization", "", "", Some(50)) };
+    let pods = PodsMetricSource { metric: metric("qps"), target: target("AverageValue", "", "1", None) };
+    let of = |kind: &str, resource: Option<&ResourceMetricSource>, pods: Option<&PodsMetricSource>| {
         let (resource, pods) = (resource.cloned(), pods.cloned());
-        of_metric(MetricSpec { kind: kind.into(), resource, pods, ..MetricSpec::default() })
+        of_metric(MetricSpec { type_: kind.into(), resource, pods, ..MetricSpec::default() })
     };
     assert_eq!(of("Resource", Some(&resource), None), [""; 0]);
     assert_eq!(
@@ -138,15 +150,15 @@ fn a_metric_has_a_type_and_the_source_of_that_type_alone() {
     assert_eq!(of("Pods", Some(&resource), None), [absent]);
     let surplus = "pods: Forbidden: must populate the given metric source only";
     assert_eq!(of("Resource", Some(&resource), Some(&pods)), [surplus]);
-    let bad = ResourceSource::default();
+    let bad = ResourceMetricSource::default();
     assert_eq!(of("Resource", Some(&bad), Some(&pods)), [surplus], "only the first source is looked into");
 }
 
 #[test]
 fn a_resource_has_a_name_and_one_target() {
     let of = |name: &str, target: MetricTarget| {
-        let resource = Some(ResourceSource { name: name.into(), target });
-        of_metric(MetricSpec { kind: "Resource".into(), resource, ..MetricSpec::default() })
+        let resource = Some(ResourceMetricSource { name: name.into(), target });
+        of_metric(MetricSpec { type_: "Resource".into(), resource, ..MetricSpec::default() })
     };
     let path = "resource.target";
     for (name, target, wanted) in [
@@ -162,6 +174,14 @@ fn a_resource_has_a_name_and_one_target() {
             format!("{path}.type: Invalid value: \"Many\": must be either Utilization, Value, or AverageValue"),
         ),
         ("cpu", target("Value", "", "0", None), format!("{path}.averageValue: Invalid value: \"0\": must be positive")),
+        (
+            "cpu",
+            target("Value", "many", "1", None),
+            format!(
+                "{path}.value: Invalid value: \"many\": {}",
+                "many".parse::<crate::quantity::Quantity>().expect_err("no quantity")
+            ),
+        ),
         ("cpu", target("Value", "-1m", "1", None), format!("{path}.value: Invalid value: \"-1m\": must be positive")),
         (
             "cpu",
@@ -191,8 +211,8 @@ fn a_container_resource_is_one_that_containers_can_request() {
     let of = |name: &str, container: &str| {
         let (name, container) = (name.to_owned(), container.to_owned());
         let target = target("Utilization", "", "", Some(50));
-        let container_resource = Some(ContainerResourceSource { name, container, target });
-        of_metric(MetricSpec { kind: "ContainerResource".into(), container_resource, ..MetricSpec::default() })
+        let container_resource = Some(ContainerResourceMetricSource { name, container, target });
+        of_metric(MetricSpec { type_: "ContainerResource".into(), container_resource, ..MetricSpec::default() })
     };
     for (name, container, wanted) in [
         ("cpu", "app", ""),
@@ -218,16 +238,16 @@ fn a_container_resource_is_one_that_containers_can_request() {
 fn metrics_of_pods_objects_and_the_outside_have_a_name_and_their_targets() {
     let name = "metric.name: Required value: must specify a metric name";
     let pods = |name: &str, target| {
-        let pods = Some(PodsSource { metric: metric(name), target });
-        of_metric(MetricSpec { kind: "Pods".into(), pods, ..MetricSpec::default() })
+        let pods = Some(PodsMetricSource { metric: metric(name), target });
+        of_metric(MetricSpec { type_: "Pods".into(), pods, ..MetricSpec::default() })
     };
     assert_eq!(pods("", target("AverageValue", "", "1", None)), [format!("pods.{name}")]);
     let average = "pods.target.averageValue: Required value: must specify a positive target averageValue";
     assert_eq!(pods("qps", target("AverageValue", "1", "", None)), [average]);
 
     let object = |described_object, name: &str, target| {
-        let object = Some(ObjectSource { described_object, metric: metric(name), target });
-        of_metric(MetricSpec { kind: "Object".into(), object, ..MetricSpec::default() })
+        let object = Some(ObjectMetricSource { described_object, metric: metric(name), target });
+        of_metric(MetricSpec { type_: "Object".into(), object, ..MetricSpec::default() })
     };
     let service = reference("v1", "Service", "web");
     assert_eq!(object(service.clone(), "hits", target("Value", "1", "1", None)), [""; 0], "both are allowed");
@@ -238,8 +258,8 @@ fn metrics_of_pods_objects_and_the_outside_have_a_name_and_their_targets() {
     assert_eq!(object(reference("", "", "web"), "hits", target("Value", "1", "", None)), [kind], "no group is needed");
 
     let external = |target| {
-        let external = Some(ExternalSource { metric: metric("lag"), target });
-        of_metric(MetricSpec { kind: "External".into(), external, ..MetricSpec::default() })
+        let external = Some(ExternalMetricSource { metric: metric("lag"), target });
+        of_metric(MetricSpec { type_: "External".into(), external, ..MetricSpec::default() })
     };
     let neither =
         "external.target.averageValue: Required value: must set either a target value for metric or a per-pod target";
@@ -250,15 +270,14 @@ fn metrics_of_pods_objects_and_the_outside_have_a_name_and_their_targets() {
 
 #[test]
 fn a_behavior_keeps_to_its_ranges() {
-    let of = |rules: ScalingRules| {
-        let behavior = Behavior { scale_up: None, scale_down: Some(rules) };
+    let of = |rules: HPAScalingRules| {
+        let behavior = HorizontalPodAutoscalerBehavior { scale_up: None, scale_down: Some(rules) };
         let said = said(Gates::default(), |spec| spec.behavior = Some(behavior));
         said.into_iter().map(|text| text.replacen("spec.behavior.scaleDown.", "", 1)).collect::<Vec<_>>()
     };
-    let rules = || ScalingRules { policies: Some(vec![Policy::new("Percent", 1000, 1800)]), ..ScalingRules::default() };
-    let window = |seconds| ScalingRules { stabilization_window_seconds: Some(seconds), ..rules() };
-    let policy =
-        |kind, value, period| ScalingRules { policies: Some(vec![Policy::new(kind, value, period)]), ..rules() };
+    let rules = || HPAScalingRules { policies: Some(vec![limit("Percent", 1000, 1800)]), ..HPAScalingRules::default() };
+    let window = |seconds| HPAScalingRules { stabilization_window_seconds: Some(seconds), ..rules() };
+    let policy = |kind, value, period| HPAScalingRules { policies: Some(vec![limit(kind, value, period)]), ..rules() };
     let window_path = "stabilizationWindowSeconds: Invalid value";
     let period_path = "policies[0].periodSeconds: Invalid value";
     for (rules, wanted) in [
@@ -267,11 +286,11 @@ fn a_behavior_keeps_to_its_ranges() {
         (window(-1), format!("{window_path}: -1: must be greater than or equal to zero")),
         (window(3601), format!("{window_path}: 3601: must be less than or equal to 3600")),
         (
-            ScalingRules { select_policy: Some("Any".into()), ..rules() },
+            HPAScalingRules { select_policy: Some("Any".into()), ..rules() },
             r#"selectPolicy: Unsupported value: "Any": supported values: "Disabled", "Max", "Min""#.into(),
         ),
         (
-            ScalingRules { policies: Some(Vec::new()), ..rules() },
+            HPAScalingRules { policies: Some(Vec::new()), ..rules() },
             "policies: Required value: must specify at least one Policy".into(),
         ),
         (
@@ -282,10 +301,10 @@ fn a_behavior_keeps_to_its_ranges() {
         (policy("Pods", 1, 0), format!("{period_path}: 0: must be greater than zero")),
         (policy("Pods", 1, 1801), format!("{period_path}: 1801: must be less than or equal to 1800")),
         (
-            ScalingRules { tolerance: quantity("-0.1"), ..rules() },
+            HPAScalingRules { tolerance: quantity("-0.1"), ..rules() },
             "tolerance: Invalid value: \"-100m\": must be greater than or equal to 0".into(),
         ),
-        (ScalingRules { tolerance: quantity("7"), ..rules() }, String::new()),
+        (HPAScalingRules { tolerance: quantity("7"), ..rules() }, String::new()),
     ] {
         assert_eq!(of(rules).join("; "), wanted);
     }

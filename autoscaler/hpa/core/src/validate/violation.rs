@@ -1,5 +1,7 @@
 //! Violation of a rule in the wording of the API server: `PATH: KIND: VALUE: DETAIL`.
 
+use crate::quantity::Quantity;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use std::fmt;
 
 /// Violation of a rule.
@@ -39,26 +41,9 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Formats a value for a violation.
-pub(super) trait Printed {
-    fn printed(self) -> String;
-}
-
-impl Printed for i32 {
-    fn printed(self) -> String {
-        self.to_string()
-    }
-}
-
-impl Printed for &str {
-    fn printed(self) -> String {
-        format!("{self:?}")
-    }
-}
-
 /// List of violations found so far.
 #[derive(Debug, Default)]
-pub(super) struct Violations(Vec<Violation>);
+pub(super) struct Violations(pub(super) Vec<Violation>);
 
 impl Violations {
     pub(super) fn required(&mut self, path: &str, detail: impl Into<String>) {
@@ -69,18 +54,29 @@ impl Violations {
         self.push(path, Rule::Forbidden, detail.into());
     }
 
-    pub(super) fn invalid(&mut self, path: &str, value: impl Printed, detail: impl Into<String>) {
-        self.push(path, Rule::Invalid(value.printed()), detail.into());
+    pub(super) fn invalid(&mut self, path: &str, value: impl fmt::Debug, detail: impl Into<String>) {
+        self.push(path, Rule::Invalid(format!("{value:?}")), detail.into());
+    }
+
+    /// Adds a violation if `is_wrong` holds for an amount, or if the amount is no quantity.
+    pub(super) fn quantity(
+        &mut self,
+        path: &str,
+        written: &Written,
+        is_wrong: impl FnOnce(Quantity) -> bool,
+        detail: &str,
+    ) {
+        match written.0.parse::<Quantity>() {
+            Ok(quantity) if is_wrong(quantity) => self.invalid(path, quantity.to_string().as_str(), detail),
+            Ok(_) => {}
+            Err(error) => self.invalid(path, written.0.as_str(), error.to_string()),
+        }
     }
 
     pub(super) fn unsupported(&mut self, path: &str, value: &str, supported: &[&str]) {
         let supported: Vec<_> = supported.iter().map(|name| format!("{name:?}")).collect();
         let detail = format!("supported values: {}", supported.join(", "));
         self.push(path, Rule::Unsupported(format!("{value:?}")), detail);
-    }
-
-    pub(super) fn into_inner(self) -> Vec<Violation> {
-        self.0
     }
 
     fn push(&mut self, path: &str, rule: Rule, detail: String) {

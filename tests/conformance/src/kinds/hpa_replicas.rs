@@ -1,0 +1,239 @@
+//! `hpa_resource`, `hpa_pods`, `hpa_object` and `hpa_external`: replicas for one metric, with the intermediate steps.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hpa_core::calculator::{self, Situation};
+use hpa_core::groups::Judge;
+use hpa_core::options::Options;
+use hpa_core::pod::{self, Pod};
+use hpa_core::quantity::milli;
+use hpa_core::request::Reading;
+use hpa_core::{totals, usage};
+use k8s_openapi::api::autoscaling::v2::MetricTarget;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::hpa::{
+    GroupsCase, PodCase, Time, ToleranceCase, UsageCase, ValueCase, answer, nullable, pods, present, reported, selected,
+};
+use super::hpa_spec::target;
+use crate::Mismatch;
+use crate::compare::{equal, parse};
+
+/// Fields of all four kinds.
+#[derive(Deserialize)]
+struct Case {
+    at: Time,
+    target: Value,
+    /// Absent for totals with an AverageValue target.
+    #[serde(default)]
+    current_replicas: i32,
+    #[serde(default)]
+    pods: Vec<PodCase>,
+    /// Only for totals with an AverageValue target.
+    #[serde(default)]
+    status_replicas: i32,
+    tolerance: ToleranceCase,
+    want: Want,
+}
+
+#[derive(Deserialize)]
+struct ResourceCase {
+    resource: String,
+    container: String,
+    cpu_initialization_period_seconds: u64,
+    initial_readiness_delay_seconds: u64,
+    #[serde(deserialize_with = "nullable")]
+    pod_metrics: Option<Vec<UsageCase>>,
+}
+
+#[derive(Deserialize)]
+struct PodsCase {
+    #[serde(deserialize_with = "nullable")]
+    metrics: Option<Vec<ValueCase>>,
+}
+
+#[derive(Deserialize)]
+struct ObjectCase {
+    #[serde(deserialize_with = "nullable")]
+    value: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct ExternalCase {
+    #[serde(deserialize_with = "nullable")]
+    values: Option<Vec<i64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Want {
+    error: bool,
+    #[serde(rename = "note")]
+    _note: Option<String>,
+    replicas: Option<i32>,
+    utilization: Option<i32>,
+    #[serde(default, deserialize_with = "present")]
+    usage: Option<Option<i64>>,
+    timestamp: Option<Time>,
+    metric_values: Option<BTreeMap<String, i64>>,
+    groups: Option<GroupsCase>,
+    requests: Option<BTreeMap<String, i64>>,
+}
+
+/// Result of a calculation, in the parts that `want` names.
+#[derive(Default)]
+struct Got {
+    replicas: i32,
+    utilization: Option<i32>,
+    usage: i64,
+    timestamp: Option<Time>,
+}
+
+/// A case with its parts in the form of the rules.
+struct Prepared {
+    at: Time,
+    target: MetricTarget,
+    current_replicas: i32,
+    status_replicas: i32,
+    tolerance: ToleranceCase,
+    want: Want,
+}
+
+impl Prepared {
+    fn situation<'a>(&self, pods: &'a [&'a Pod]) -> Situation<'a> {
+        Situation { current: self.current_replicas, tolerances: self.tolerance.into(), pods }
+    }
+
+    /// Compares the result; `None` is an error.
+    fn compare(self, got: Option<Got>) -> Result<(), Mismatch> {
+        equal("want.error", &self.want.error, &got.is_none())?;
+        let Some(got) = got else { return Ok(()) };
+        equal("want.replicas", &self.want.replicas, &Some(got.replicas))?;
+        equal("want.utilization", &self.want.utilization, &got.utilization)?;
+        equal("want.timestamp", &self.want.timestamp, &got.timestamp)?;
+        reported("want.usage", self.want.usage, got.usage)
+    }
+}
+
+fn prepared(case: &Value) -> Result<(Prepared, Vec<Pod>), Mismatch> {
+    let Case { at, target: written, current_replicas, pods: cases, status_replicas, tolerance, want } = parse(case)?;
+    let target = target(written)?;
+    Ok((Prepared { at, target, current_replicas, status_replicas, tolerance, want }, pods(cases)?))
+}
+
+/// Returns an amount of the target in thousandths.
+fn amount(written: &Option<k8s_openapi::apimachinery::pkg::api::resource::Quantity>) -> Option<i64> {
+    written.as_ref().and_then(|written| milli(written).ok())
+}
+
+/// Runs one case of `hpa_resource`.
+pub(super) fn check_resource(case: &Value) -> Result<(), Mismatch> {
+    let (mut prepared, pods) = prepared(case)?;
+    let (case, pods): (ResourceCase, _) = (parse(case)?, selected(&pods)?);
+    let (resource, container) = (case.resource.as_str(), Some(case.container.as_str()).filter(|c| !c.is_empty()));
+    let options = Options {
+        cpu_initialization_period: Duration::from_secs(case.cpu_initialization_period_seconds),
+        initial_readiness_delay: Duration::from_secs(case.initial_readiness_delay_seconds),
+        ..Options::default()
+    };
+    let judge = Judge { now: prepared.at.0, options: &options, cpu: resource == "cpu" };
+
+    let requests = pod::requests(&pods, container, resource).ok();
+    let requests: Option<BTreeMap<_, _>> =
+        requests.map(|map| map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect());
+    equal("want.requests", &prepared.want.requests, &requests)?;
+
+    let reading = answer(case.pod_metrics, Reading::Usage);
+    let Ok(usages) = reading.usage() else {
+        equal("want.metric_values", &prepared.want.metric_values, &None)?;
+        equal("want.groups", &prepared.want.groups.is_some(), &false)?;
+        return prepared.compare(None);
+    };
+    let samples = usage::of_resource(usages, container, resource);
+    let values = samples.iter().map(|(pod, sample)| ((*pod).to_owned(), sample.value)).collect();
+    equal("want.metric_values", &prepared.want.metric_values, &Some(values))?;
+    let groups = prepared.want.groups.take().ok_or_else(|| Mismatch::Broken("want.groups is missing".into()))?;
+    groups.compare(&judge.group(&pods, &samples))?;
+
+    let (situation, timestamp) = (prepared.situation(&pods), usages.first().map(|first| Time(first.timestamp)));
+    let got = match (amount(&prepared.target.average_value), prepared.target.average_utilization) {
+        (Some(target), _) => calculator::average(&situation, &judge, samples, target).map(|answer| Got {
+            replicas: answer.replicas,
+            usage: answer.value,
+            ..Got::default()
+        }),
+        (None, Some(percent)) => {
+            let answer = calculator::utilization(&situation, &judge, samples, (container, resource), percent);
+            answer.map(|answer| Got {
+                replicas: answer.replicas,
+                utilization: Some(answer.percent),
+                usage: answer.average,
+                ..Got::default()
+            })
+        }
+        (None, None) => return Err(Mismatch::Broken("the target says nothing".into())),
+    };
+    prepared.compare(got.ok().map(|got| Got { timestamp, ..got }))
+}
+
+/// Runs one case of `hpa_pods`.
+pub(super) fn check_pods(case: &Value) -> Result<(), Mismatch> {
+    let (mut prepared, pods) = prepared(case)?;
+    let (case, pods): (PodsCase, _) = (parse(case)?, selected(&pods)?);
+    let options = Options::default();
+    let judge = Judge { now: prepared.at.0, options: &options, cpu: false };
+    let target = amount(&prepared.target.average_value);
+    let target = target.ok_or_else(|| Mismatch::Broken("the target has no average value".into()))?;
+
+    let reading = answer(case.metrics, Reading::Pods);
+    let Ok(values) = reading.pods() else {
+        equal("want.groups", &prepared.want.groups.is_some(), &false)?;
+        return prepared.compare(None);
+    };
+    let samples = usage::of_pods(values);
+    if let Some(groups) = prepared.want.groups.take() {
+        groups.compare(&judge.group(&pods, &samples))?;
+    }
+    let got = calculator::average(&prepared.situation(&pods), &judge, samples, target);
+    let timestamp = values.first().map(|first| Time(first.timestamp));
+    let got = got.map(|answer| Got { replicas: answer.replicas, usage: answer.value, timestamp, ..Got::default() });
+    prepared.compare(got.ok())
+}
+
+/// Runs one case of `hpa_object`.
+pub(super) fn check_object(case: &Value) -> Result<(), Mismatch> {
+    let value = parse::<ObjectCase>(case)?.value.map(|value| vec![value]);
+    let value = answer(value, Reading::Object).object().ok();
+    check_total(case, value, |prepared, target| {
+        Some(totals::average_value(prepared.tolerance.into(), prepared.status_replicas, value?, target))
+    })
+}
+
+/// Runs one case of `hpa_external`.
+pub(super) fn check_external(case: &Value) -> Result<(), Mismatch> {
+    let reading = answer(parse::<ExternalCase>(case)?.values, Reading::External);
+    let values = reading.external().ok();
+    check_total(case, values.map(totals::sum), |prepared, target| {
+        Some(totals::average_of(prepared.tolerance.into(), prepared.status_replicas, values?, target))
+    })
+}
+
+/// Runs one case with the total, if there is one, and the calculation for a target of type AverageValue.
+fn check_total(
+    case: &Value,
+    total: Option<i64>,
+    average: impl FnOnce(&Prepared, i64) -> Option<calculator::ValueAnswer>,
+) -> Result<(), Mismatch> {
+    let (prepared, pods) = prepared(case)?;
+    let (pods, target) = (selected(&pods)?, &prepared.target);
+    let answer = match (target.type_.as_str(), amount(&target.value), amount(&target.average_value)) {
+        ("Value", Some(target), _) => {
+            total.and_then(|value| totals::value(&prepared.situation(&pods), value, target).ok())
+        }
+        ("AverageValue", _, Some(target)) => average(&prepared, target),
+        _ => return Err(Mismatch::Broken("the target says nothing".into())),
+    };
+    prepared.compare(answer.map(|answer| Got { replicas: answer.replicas, usage: answer.value, ..Got::default() }))
+}
