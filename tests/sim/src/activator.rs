@@ -181,7 +181,7 @@ impl Simulation {
         let front = &activator.fronts[revision];
         let entered = front.stats.enter();
         let phase = Phase::Waiting(Box::pin(front.throttler.acquire()), Arc::new(Woken(AtomicBool::new(true))));
-        let request = Request { revision, since: self.now, lasts, phase, _in_flight: entered.in_flight };
+        let request = Request { revision, since: self.time.now, lasts, phase, _in_flight: entered.in_flight };
         let signal = if entered.first { front.stats.signal() } else { None };
         activator.requests.insert(id, request);
         if let Some(signal) = signal {
@@ -285,7 +285,7 @@ impl Simulation {
     /// Opens a connection if there is none and an autoscaler is up.
     fn connect(&mut self, index: usize) {
         let activator = &self.activators[index];
-        let dead = activator.mute_since.is_some_and(|since| self.now >= since + DEAD_AFTER);
+        let dead = activator.mute_since.is_some_and(|since| self.time.now >= since + DEAD_AFTER);
         let gone = activator.socket.is_none_or(|autoscaler| self.autoscalers[autoscaler].process.down);
         if !dead && !gone {
             return;
@@ -302,7 +302,7 @@ impl Simulation {
         self.connect(index);
         let Some(autoscaler) = self.activators[index].socket else { return false };
         if self.links.stats_cut(index) {
-            self.activators[index].mute_since.get_or_insert(self.now);
+            self.activators[index].mute_since.get_or_insert(self.time.now);
             return true;
         }
         let (copies, latest) =
@@ -330,7 +330,7 @@ impl Simulation {
                 }
                 Endpoint::Pod(pod) if self.pods.contains_key(&pod) => {
                     self.direct.insert(id, revision);
-                    self.at(lasts, Event::Finish(id));
+                    self.time.at(lasts, Event::Finish(id));
                     return;
                 }
                 Endpoint::Activator(_) | Endpoint::Pod(_) => {} // Connection refused: the client tries another address.

@@ -87,15 +87,15 @@ impl Autoscaler {
         let buckets = simulation.plan.buckets;
         Self {
             process: Process::default(),
-            election: Election::new(identity.clone(), buckets, TIMING, true, simulation.instant()),
+            election: Election::new(identity.clone(), buckets, TIMING, true, simulation.time.instant()),
             identity,
             cache: Objects::default(),
-            wheel: Wheel::new(simulation.instant()),
+            wheel: Wheel::new(simulation.time.instant()),
             loops: BTreeMap::new(),
             heard: vec![None; simulation.plan.activators],
             works: BTreeMap::new(),
             rounds: BTreeMap::new(),
-            write_queue: WriteQueue::new(TokenBucket::new(simulation.plan.rate, simulation.instant())),
+            write_queue: WriteQueue::new(TokenBucket::new(simulation.plan.rate, simulation.time.instant())),
             conflicts: BTreeMap::new(),
             leaving: BTreeMap::new(),
             ownerless: Vec::new(),
@@ -146,7 +146,7 @@ impl Simulation {
     }
 
     fn notice(&mut self, index: usize, id: Id) {
-        let now = self.instant();
+        let now = self.time.instant();
         let stored = self.store.get(id).cloned();
         let autoscaler = &mut self.autoscalers[index];
         if let Id::Lease(bucket) = id {
@@ -175,7 +175,7 @@ impl Simulation {
 
     fn turn(&mut self, index: usize) {
         self.autoscalers[index].turn_at = None;
-        let (now, mut due) = (self.instant(), Vec::new());
+        let (now, mut due) = (self.time.instant(), Vec::new());
         self.autoscalers[index].wheel.due(now, &mut due);
         for revision in due {
             self.evaluate(index, revision, Cause::Tick);
@@ -186,18 +186,19 @@ impl Simulation {
     /// Schedules the next turn of the wheel.
     fn wind(&mut self, index: usize) {
         let autoscaler = &mut self.autoscalers[index];
-        let next = autoscaler.wheel.next_due(self.epoch + self.now);
-        let Some(at) = next.map(|at| at.saturating_duration_since(self.epoch).max(self.now)) else { return };
+        let next = autoscaler.wheel.next_due(self.time.epoch + self.time.now);
+        let Some(at) = next.map(|at| at.saturating_duration_since(self.time.epoch).max(self.time.now)) else { return };
         if autoscaler.turn_at.is_none_or(|known| at < known) {
             autoscaler.turn_at = Some(at);
-            self.tell(Who::Autoscaler(index), at - self.now, Local::Turn);
+            self.tell(Who::Autoscaler(index), at - self.time.now, Local::Turn);
         }
     }
 
     fn attested(&self, index: usize) -> bool {
         let autoscaler = &self.autoscalers[index];
         let ready = autoscaler.cache.ready_activators();
-        let fresh = |activator: &usize| autoscaler.heard[*activator].is_some_and(|at| self.now <= at + ATTESTED_WITHIN);
+        let fresh =
+            |activator: &usize| autoscaler.heard[*activator].is_some_and(|at| self.time.now <= at + ATTESTED_WITHIN);
         self.without == Some(Without::Attestation) || (!ready.is_empty() && ready.iter().all(fresh))
     }
 
@@ -221,7 +222,7 @@ impl Simulation {
             self.judge_decision(index, revision, before, recommendation);
         }
         if inform {
-            self.say(|| format!("autoscaler {index} decides for revision {revision} by {cause:?}: {decision:?}"));
+            self.time.say(|| format!("autoscaler {index} decides for revision {revision} by {cause:?}: {decision:?}"));
             self.ask_urgently(index, revision);
         }
     }
@@ -253,7 +254,7 @@ impl Simulation {
             aggregation: spec.aggregation,
             scraped: plan.scraped,
         });
-        self.say(|| format!("autoscaler {index} takes up revision {revision}: {initial:?}"));
+        self.time.say(|| format!("autoscaler {index} takes up revision {revision}: {initial:?}"));
         let looks = Looks::default();
         let state =
             Loop { decider, status, warm_in, unheard: false, activators_in_path: false, replicas, metrics, looks };
@@ -271,11 +272,11 @@ impl Simulation {
         autoscaler.rounds.remove(&revision);
         autoscaler.conflicts.remove(&revision);
         if autoscaler.loops.remove(&revision).is_some() {
-            self.say(|| format!("autoscaler {index} drops revision {revision}"));
+            self.time.say(|| format!("autoscaler {index} drops revision {revision}"));
         }
     }
 
     pub(crate) fn timestamp(&self) -> Timestamp {
-        Timestamp::from_secs(1_700_000_000) + self.now
+        Timestamp::from_secs(1_700_000_000) + self.time.now
     }
 }

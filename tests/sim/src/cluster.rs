@@ -26,7 +26,7 @@ impl Simulation {
         let version = self.store_version;
         self.store.put(id, version, object);
         if !matches!(id, Id::Lease(_)) {
-            self.say(|| self.describe(id));
+            self.time.say(|| self.describe(id));
         }
         for index in 0..self.autoscalers.len() {
             self.notify(Who::Autoscaler(index), id);
@@ -37,7 +37,7 @@ impl Simulation {
         match id {
             Id::Target(revision) => {
                 let delay = Duration::from_millis(self.rng.random_range(5..200));
-                self.at(delay, Event::Deploy(revision));
+                self.time.at(delay, Event::Deploy(revision));
                 self.rouse_rival(revision);
             }
             Id::Public(revision) => self.publish(revision),
@@ -69,16 +69,16 @@ impl Simulation {
     /// learned of yet is overtaken by the next one: propagation carries the newest state, not its history.
     pub(crate) fn publish(&mut self, revision: usize) {
         let lag = Duration::from_millis(self.links.entries_lag().map_or(20, |seconds| seconds * 1000));
-        let from = self.now + lag;
+        let from = self.time.now + lag;
         let changes = &mut self.changes[revision];
-        changes.retain(|change| change.from <= self.now);
+        changes.retain(|change| change.from <= self.time.now);
         let from = changes.last().map_or(from, |last| from.max(last.from + Duration::from_millis(ENTRIES_APART)));
         let version = self.store.version(Id::Public(revision));
         changes.push(Change { from, version });
         for entry in 0..self.entries.len() {
             let apart = Duration::from_millis(self.rng.random_range(0..ENTRIES_APART));
             let endpoints = self.store.public(revision).to_vec();
-            self.at(from + apart - self.now, Event::Switch { entry, revision, version, endpoints });
+            self.time.at(from + apart - self.time.now, Event::Switch { entry, revision, version, endpoints });
         }
     }
 
@@ -92,14 +92,14 @@ impl Simulation {
             let pod = self.next_pod;
             self.pods.insert(pod, SimulatedPod { revision, ready: false, leaving: false });
             let start_up = self.plan.revisions[revision].start_up.mul_f64(self.rng.random_range(0.7..1.5));
-            self.at(start_up, Event::PodReady(pod));
+            self.time.at(start_up, Event::PodReady(pod));
         }
         for pod in mine.into_iter().skip(wanted) {
             if let Some(pod) = self.pods.get_mut(&pod) {
                 pod.leaving = true;
             }
             let linger = LINGER.mul_f64(self.rng.random_range(1.0..2.0));
-            self.at(linger, Event::PodGone(pod));
+            self.time.at(linger, Event::PodGone(pod));
         }
         self.publish_pods(revision);
     }

@@ -21,16 +21,16 @@ impl Simulation {
         for _ in 0..requests {
             let at = Duration::from_millis(self.rng.random_range(0..=stretch));
             let lasts = Duration::from_millis(self.rng.random_range(lasts.clone()));
-            self.at(at, Event::Arrive { revision, lasts });
+            self.time.at(at, Event::Arrive { revision, lasts });
         }
-        self.at(Duration::from_millis(stretch), Event::Traffic(revision));
+        self.time.at(Duration::from_millis(stretch), Event::Traffic(revision));
     }
 
     /// Makes another writer notice a change of replicas a moment later.
     pub(crate) fn rouse_rival(&mut self, revision: usize) {
         if self.links.rival(revision).is_some_and(|wanted| self.store.target(revision) != Some(wanted)) {
             let delay = Duration::from_millis(self.rng.random_range(10..800));
-            self.at(delay, Event::Undo(revision));
+            self.time.at(delay, Event::Undo(revision));
         }
     }
 
@@ -40,17 +40,17 @@ impl Simulation {
             return;
         };
         self.summary.undone += 1;
-        self.say(|| format!("somebody else scales revision {revision} to {wanted}"));
+        self.time.say(|| format!("somebody else scales revision {revision} to {wanted}"));
         self.put(Id::Target(revision), Object::Target(wanted));
     }
 
     pub(crate) fn begin(&mut self, index: usize) {
         let planned = self.plan.faults[index];
-        self.say(|| format!("FAULT {:?} for {:?}", planned.fault, planned.lasts));
+        self.time.say(|| format!("FAULT {:?} for {:?}", planned.fault, planned.lasts));
         if let Fault::CutMetrics(autoscaler) = planned.fault
             && !self.links.metrics_cut(autoscaler)
         {
-            self.metrics_cut_at[autoscaler] = Some(self.now);
+            self.metrics_cut_at[autoscaler] = Some(self.time.now);
         }
         self.links.begin(planned.fault);
         match planned.fault {
@@ -73,12 +73,12 @@ impl Simulation {
             }
             _ => {}
         }
-        self.at(planned.lasts, Event::End(index));
+        self.time.at(planned.lasts, Event::End(index));
     }
 
     pub(crate) fn end(&mut self, index: usize) {
         let fault = self.plan.faults[index].fault;
-        self.say(|| format!("fault {fault:?} ends"));
+        self.time.say(|| format!("fault {fault:?} ends"));
         self.links.end(fault);
         match fault {
             Fault::PauseAutoscaler(index) => self.resume(Who::Autoscaler(index)),
@@ -90,7 +90,7 @@ impl Simulation {
                 self.activators[index].process.down = false;
                 self.start_activator(index);
                 let life = self.activators[index].process.life;
-                self.at(Duration::from_secs(1), Event::ActivatorReady(index, life));
+                self.time.at(Duration::from_secs(1), Event::ActivatorReady(index, life));
             }
             Fault::CutApi(index) | Fault::LoseAnswers(index) => self.relist(Who::Autoscaler(index)),
             Fault::StopApi => {
@@ -103,7 +103,7 @@ impl Simulation {
 
     /// Delivers the waiting events to the resumed process, in order.
     pub(crate) fn resume(&mut self, who: Who) {
-        let now = self.now;
+        let now = self.time.now;
         let process = self.process(who);
         process.paused = false;
         process.resumed = now;

@@ -31,14 +31,14 @@ impl Simulation {
     /// Checks when a write reaches the API server: at most one writer, bounds, and no scale to zero during traffic.
     pub(crate) fn judge_write(&mut self, by: usize, revision: usize, object: &Object) {
         let bucket = self.plan.revisions[revision].bucket;
-        let now = self.instant();
+        let now = self.time.instant();
         let mut others = (0..self.autoscalers.len()).filter(|other| *other != by);
         let holds = |other: &usize| {
             let other = &self.autoscalers[*other];
             !other.process.down && other.election.held_until(bucket).is_some_and(|until| now < until)
         };
         if let Some(other) = others.find(holds) {
-            self.break_rule(format!(
+            self.time.break_rule(format!(
                 "at most one writer: autoscaler {by} writes {object:?} for revision {revision} while {other} holds bucket {bucket}"
             ));
         }
@@ -46,15 +46,15 @@ impl Simulation {
         let Revision { bounds, spec, .. } = &self.plan.revisions[revision];
         let (bounds, stable_window) = (*bounds, spec.stable_window);
         if *to < bounds.min || bounds.max.is_some_and(|max| *to > max) || *to < 0 {
-            self.break_rule(format!(
+            self.time.break_rule(format!(
                 "desired within bounds: revision {revision} is scaled to {to}, outside {bounds:?}"
             ));
         }
         let since = self.traffic_since[revision];
         if *to == 0
-            && let Some(since) = since.filter(|since| self.now > *since + stable_window + SLACK)
+            && let Some(since) = since.filter(|since| self.time.now > *since + stable_window + SLACK)
         {
-            self.break_rule(format!(
+            self.time.break_rule(format!(
                 "missing data is never zero load: revision {revision} is put to sleep with requests going on since {since:?}"
             ));
         }
@@ -66,21 +66,21 @@ impl Simulation {
         let most = (spec.max_scale_up_rate * f64::from(now.inputs.ready.max(1))).ceil() as i32;
         let held = matches!(now.rule, Rule::PanicFloor | Rule::ScaleDownDelay);
         if now.desired < 0 || (!held && now.desired > most.max(spec.activation_scale)) {
-            self.break_rule(format!("desired within bounds: revision {revision} is to have {now:?}"));
+            self.time.break_rule(format!("desired within bounds: revision {revision} is to have {now:?}"));
         }
         let proxied = self.store.path(revision).is_some_and(|path| path.mode == PathMode::Proxy);
         if before.is_none_or(|before| now.desired >= before) || !proxied || !self.may_write(by, revision) {
             return;
         }
         for index in self.store.ready_activators().to_vec() {
-            let settled = self.ready_since[index].is_some_and(|since| self.now > since + SETTLED);
+            let settled = self.ready_since[index].is_some_and(|since| self.time.now > since + SETTLED);
             let heard = self.autoscalers[by].heard[index];
             let busy = self.activators[index]
                 .requests
                 .values()
-                .any(|request| request.revision == revision && self.now > request.since + UNHEARD);
-            if settled && busy && heard.is_none_or(|at| self.now > at + UNHEARD) {
-                self.break_rule(format!(
+                .any(|request| request.revision == revision && self.time.now > request.since + UNHEARD);
+            if settled && busy && heard.is_none_or(|at| self.time.now > at + UNHEARD) {
+                self.time.break_rule(format!(
                     "missing data is never zero load: autoscaler {by} wants {} instead of {before:?} for revision \
                      {revision}, last heard activator {index} at {heard:?}, and it carries requests",
                     now.desired
@@ -96,9 +96,9 @@ impl Simulation {
         let failing = self.links.metrics_cut(by).then_some(self.metrics_cut_at[by]).flatten();
         // A paused process has made no measurements meanwhile.
         let resumed = self.autoscalers[by].process.resumed;
-        let noticed = failing.is_some_and(|since| self.now > since.max(resumed) + metric.period + NOTICED);
+        let noticed = failing.is_some_and(|since| self.time.now > since.max(resumed) + metric.period + NOTICED);
         if to < current && noticed && !by_command {
-            self.break_rule(format!(
+            self.time.break_rule(format!(
                 "doubt takes nothing away: autoscaler {by} wants {to} instead of {current} for revision {revision}, \
                  whose metric has failed since {failing:?}"
             ));
@@ -109,16 +109,18 @@ impl Simulation {
     /// the one before. Pods for which requests may wait are requested every second ([`REASSERT`]).
     pub(crate) fn judge_repetition(&mut self, by: usize, revision: usize, to: i32) {
         let life = self.autoscalers[by].process.life;
-        let before = self.asked.insert((by, life, revision), (to, 0, self.now));
-        let Some((_, times, at)) = before.filter(|(last, _, at)| *last == to && self.now < *at + PEACE) else { return };
-        self.asked.insert((by, life, revision), (to, times + 1, self.now));
+        let before = self.asked.insert((by, life, revision), (to, 0, self.time.now));
+        let Some((_, times, at)) = before.filter(|(last, _, at)| *last == to && self.time.now < *at + PEACE) else {
+            return;
+        };
+        self.asked.insert((by, life, revision), (to, times + 1, self.time.now));
         let pause =
             (times >= FREE).then(|| if to > 0 { REASSERT } else { PAUSE.saturating_mul(1 << (times - FREE).min(6)) });
-        if let Some(pause) = pause.filter(|pause| self.now < at + *pause) {
-            self.break_rule(format!(
+        if let Some(pause) = pause.filter(|pause| self.time.now < at + *pause) {
+            self.time.break_rule(format!(
                 "a contested scale waits: autoscaler {by} asks for {to} pods of revision {revision} for the {times}. time \
                  again, {:?} after the last and not {pause:?}",
-                self.now - at
+                self.time.now - at
             ));
         }
     }
@@ -133,7 +135,7 @@ impl Simulation {
             Some((entry, revisions.position(|(revision, endpoints)| dead(endpoints) && !self.is_outpaced(revision))?))
         });
         if let Some((entry, revision)) = lost {
-            self.break_rule(format!(
+            self.time.break_rule(format!(
                 "the last pod leaves after the activator is in the path: entry {entry} leads revision {revision} to pods that are gone"
             ));
         }
@@ -143,7 +145,7 @@ impl Simulation {
     fn is_outpaced(&self, revision: usize) -> bool {
         let stays = |pod: &SimulatedPod| pod.revision == revision && pod.ready && !pod.leaving;
         let metric = self.plan.revisions[revision].metric.is_some();
-        let learns = |change: &Change| self.now < change.from + Duration::from_millis(ENTRIES_APART);
+        let learns = |change: &Change| self.time.now < change.from + Duration::from_millis(ENTRIES_APART);
         metric && self.changes[revision].last().is_some_and(learns) && self.pods.values().any(stays)
     }
 
@@ -167,7 +169,7 @@ impl Simulation {
             let limit = self.plan.revisions[revision].concurrency > 0;
             if waited.1 > PATIENCE && (asleep || !limit) {
                 let what = if asleep { "a patch" } else { "a pod" };
-                self.break_rule(format!(
+                self.time.break_rule(format!(
                     "every poke leads to a patch: a request for revision {revision} has waited {PATIENCE:?} for {what}"
                 ));
             }
@@ -190,7 +192,7 @@ impl Simulation {
 
     /// Returns true if another writer changes the replicas, or did until recently: a stated reason.
     fn is_rivalled(&self, revision: usize) -> bool {
-        let now = self.instant();
+        let now = self.time.instant();
         let waits = |autoscaler: &Autoscaler| {
             let conflict = autoscaler.conflicts.get(&revision).copied().unwrap_or_default();
             (0..=i32::from(u8::MAX)).any(|to| matches!(conflict.attempt(to, false, now), Attempt::After(_)))
@@ -206,15 +208,7 @@ impl Simulation {
             let busy = (scraped && self.direct.values().any(|of| *of == revision))
                 || self.activators.iter().any(|activator| activator.load(revision).0 > 0);
             let since = &mut self.traffic_since[revision];
-            *since = if busy { since.or(Some(self.now)) } else { None };
-        }
-    }
-
-    /// Records the first violated invariant.
-    pub(crate) fn break_rule(&mut self, what: String) {
-        if self.broken.is_none() {
-            self.say(|| format!("BROKEN {what}"));
-            self.broken = Some((self.now, what));
+            *since = if busy { since.or(Some(self.time.now)) } else { None };
         }
     }
 

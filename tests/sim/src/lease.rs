@@ -27,7 +27,7 @@ pub(crate) enum LeaseAnswer {
 impl Simulation {
     /// Writes what is due, publishes changes, and schedules the next call.
     pub(crate) fn elect(&mut self, index: usize) {
-        let now = self.instant();
+        let now = self.time.instant();
         let ops = self.autoscalers[index].election.due(now);
         for (lease, op) in ops {
             match &op {
@@ -42,21 +42,21 @@ impl Simulation {
         let view = |lease| (election.holder(lease).map(str::to_owned), election.held_until(lease).is_some());
         let views: Vec<_> = (0..autoscaler.published.len()).map(view).collect();
         let changed = views != autoscaler.published;
-        let wake = autoscaler.election.wake(now).map(|at| at.saturating_duration_since(self.epoch));
+        let wake = autoscaler.election.wake(now).map(|at| at.saturating_duration_since(self.time.epoch));
         if let Some(at) = wake.filter(|at| autoscaler.elect_at.is_none_or(|known| *at < known)) {
-            let at = at.max(self.now + Duration::from_millis(1));
+            let at = at.max(self.time.now + Duration::from_millis(1));
             autoscaler.elect_at = Some(at);
-            self.tell(Who::Autoscaler(index), at - self.now, Local::Elect);
+            self.tell(Who::Autoscaler(index), at - self.time.now, Local::Elect);
         }
         if changed {
-            self.say(|| format!("autoscaler {index} sees leases {views:?}"));
+            self.time.say(|| format!("autoscaler {index} sees leases {views:?}"));
             self.autoscalers[index].published = views;
             for revision in 0..self.plan.revisions.len() {
                 self.ask(index, (Controller::Autoscaler, revision));
                 self.ask(index, (Controller::Serverless, revision));
             }
             let waiting = std::mem::take(&mut self.autoscalers[index].ownerless);
-            let now = self.now;
+            let now = self.time.now;
             for (_, message, came) in waiting.into_iter().filter(|(until, ..)| now < *until) {
                 self.route(index, vec![message], came.as_ref());
             }
@@ -64,14 +64,14 @@ impl Simulation {
     }
 
     pub(crate) fn write_lease(&mut self, index: usize, lease: usize, op: Op) {
-        let sent = self.now;
+        let sent = self.time.now;
         if self.links.api_request_lost(index) {
             let answer = LeaseAnswer::Failed;
             return self.tell(Who::Autoscaler(index), LEASE_TIMEOUT, Local::LeaseAnswer { lease, sent, answer });
         }
         let delay = self.api_delay() + self.api_work(self.links.api_slow()).min(LEASE_TIMEOUT);
         let life = self.autoscalers[index].process.life;
-        self.at(delay, Event::WriteLease { by: index, life, lease, op, sent });
+        self.time.at(delay, Event::WriteLease { by: index, life, lease, op, sent });
     }
 
     /// Handles a write of a lease that has reached the API server.
@@ -106,14 +106,14 @@ impl Simulation {
             return;
         }
         let delay = self.api_delay();
-        let patience = (sent + LEASE_TIMEOUT).saturating_sub(self.now);
+        let patience = (sent + LEASE_TIMEOUT).saturating_sub(self.time.now);
         let lost = self.links.api_answer_lost(by) || delay > patience;
         let (answer, delay) = if lost { (LeaseAnswer::Failed, patience) } else { (answer, delay) };
         self.tell(Who::Autoscaler(by), delay, Local::LeaseAnswer { lease, sent, answer });
     }
 
     pub(crate) fn settle_lease(&mut self, index: usize, lease: usize, sent: Duration, answer: LeaseAnswer) {
-        let (now, sent) = (self.instant(), self.epoch + sent);
+        let (now, sent) = (self.time.instant(), self.time.epoch + sent);
         let election = &mut self.autoscalers[index].election;
         match answer {
             LeaseAnswer::Written(record) => election.written(lease, record, sent, now, &mut self.rng),
@@ -127,7 +127,7 @@ impl Simulation {
 
     /// Releases all leases at a graceful exit, except those with pending writes.
     pub(crate) fn release_leases(&mut self, index: usize) {
-        let now = self.instant();
+        let now = self.time.instant();
         let ops = self.autoscalers[index].election.release(now);
         for (lease, op) in ops {
             self.hand_over(index, lease, op);
@@ -155,6 +155,6 @@ impl Simulation {
             return autoscaler.election.holder(bucket) == Some(&autoscaler.identity);
         }
         !autoscaler.process.down
-            && autoscaler.election.held_until(bucket).is_some_and(|until| self.instant() + margin < until)
+            && autoscaler.election.held_until(bucket).is_some_and(|until| self.time.instant() + margin < until)
     }
 }

@@ -71,6 +71,7 @@ mod reconcile;
 mod simulation;
 mod stats;
 mod summary;
+mod timeline;
 mod write_queue;
 mod writers;
 
@@ -109,7 +110,7 @@ impl std::error::Error for Broken {}
 pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Broken> {
     let mut simulation = simulation::Simulation::new(seed, without, verbose);
     simulation.run();
-    match simulation.broken {
+    match simulation.time.broken {
         Some((at, what)) => Err(Broken { seed, at, what, options: "" }),
         None => Ok(simulation.summary),
     }

@@ -44,7 +44,7 @@ impl Simulation {
         let desired = answer.as_ref().map_or(state.status.desired, |answer| answer.desired);
         let probe = match autoscaler.rounds.get(&revision) {
             Some(Round::Running { failed: true, .. }) => ProbeResult::NotInPath,
-            Some(Round::Proven(at)) if self.now < *at + PROBE_HOLDS => ProbeResult::InPath,
+            Some(Round::Proven(at)) if self.time.now < *at + PROBE_HOLDS => ProbeResult::InPath,
             _ => ProbeResult::NotAsked,
         };
         let outcome = scale_to_zero::decide(&scale_to_zero::Input {
@@ -101,7 +101,7 @@ impl Simulation {
             let object = Object::Status(next);
             steps.push_back(Step { id: Id::Status(revision), base: Some(versions[0]), object });
         }
-        self.say(|| format!("autoscaler {index} looks at revision {revision}: {outcome:?}, {mode:?}, {active:?}"));
+        self.time.say(|| format!("autoscaler {index} looks at revision {revision}: {outcome:?}, {mode:?}, {active:?}"));
         self.explain(outcome.reason);
         if outcome.probe != ProbeNeed::None {
             self.start_round(index, revision);
@@ -116,7 +116,7 @@ impl Simulation {
     fn is_contested(&mut self, index: usize, revision: usize, current: i32, to: i32) -> bool {
         let is_awaited = current == 0 && to > 0;
         let conflict = self.autoscalers[index].conflicts.get(&revision).copied().unwrap_or_default();
-        match conflict.attempt(to, is_awaited, self.instant()) {
+        match conflict.attempt(to, is_awaited, self.time.instant()) {
             scale_conflict::Attempt::After(left) if self.without != Some(Without::Contest) => {
                 self.summary.contested += 1;
                 self.ask_after(index, (Controller::Autoscaler, revision), left);
@@ -142,7 +142,7 @@ impl Simulation {
             mode => mode == PathMode::Proxy,
         };
         // Do not route requests back to pods that are being removed.
-        let leaving = self.autoscalers[index].leaving.get(&revision).is_some_and(|until| self.now < *until)
+        let leaving = self.autoscalers[index].leaving.get(&revision).is_some_and(|until| self.time.now < *until)
             || cache.target(revision) == Some(0);
         if !through && path.mode == PathMode::Proxy && !pods.is_empty() && leaving {
             self.summary.not_led_back += 1;

@@ -22,7 +22,7 @@ pub(crate) enum Round {
 
 impl Simulation {
     pub(crate) fn start_round(&mut self, index: usize, revision: usize) {
-        let until = self.now + ROUND;
+        let until = self.time.now + ROUND;
         let rounds = &mut self.autoscalers[index].rounds;
         if !matches!(rounds.get(&revision), Some(Round::Running { .. })) {
             rounds.insert(revision, Round::Running { failed: false, until });
@@ -38,9 +38,9 @@ impl Simulation {
         let endpoint = (!endpoints.is_empty()).then(|| endpoints[self.rng.random_range(0..endpoints.len())]);
         let proven =
             matches!(endpoint, Some(Endpoint::Activator(activator)) if self.activators[activator].process.runs());
-        self.say(|| format!("autoscaler {index} probes revision {revision} at entry {entry}: {endpoint:?}"));
-        let over = proven || self.now >= until;
-        let now = self.now;
+        self.time.say(|| format!("autoscaler {index} probes revision {revision} at entry {entry}: {endpoint:?}"));
+        let over = proven || self.time.now >= until;
+        let now = self.time.now;
         let rounds = &mut self.autoscalers[index].rounds;
         if proven {
             rounds.insert(revision, Round::Proven(now));

@@ -77,7 +77,7 @@ impl Simulation {
 
     /// Requests a reconciliation after a delay; the earliest request counts.
     pub(crate) fn ask_after(&mut self, index: usize, key: (Controller, usize), delay: Duration) {
-        let at = self.now + delay;
+        let at = self.time.now + delay;
         let work = self.autoscalers[index].works.entry(key).or_default();
         if work.timer.is_none_or(|known| at < known) {
             work.timer = Some(at);
@@ -88,7 +88,7 @@ impl Simulation {
     pub(crate) fn timer(&mut self, index: usize, controller: Controller, revision: usize) {
         let key = (controller, revision);
         let work = self.autoscalers[index].works.entry(key).or_default();
-        if work.timer.is_some_and(|at| at <= self.now) {
+        if work.timer.is_some_and(|at| at <= self.time.now) {
             work.timer = None;
             self.ask(index, key);
         }
@@ -149,13 +149,14 @@ impl Simulation {
             self.autoscalers[index].leaving.insert(key.1, passage.deadline + CANCEL_MARGIN);
         }
         if self.links.api_request_lost(index) {
-            let delay = Duration::from_millis(self.rng.random_range(5..3000)).min(passage.deadline - self.now);
+            let delay = Duration::from_millis(self.rng.random_range(5..3000)).min(passage.deadline - self.time.now);
             let answer = Answer::Lost;
             let answer = Local::Answer { controller: key.0, revision: key.1, answer };
             return self.tell(Who::Autoscaler(index), delay, answer);
         }
         let life = self.autoscalers[index].process.life;
-        self.at(passage.delay, Event::Write { by: index, life, passage, controller: key.0, revision: key.1, step });
+        self.time
+            .at(passage.delay, Event::Write { by: index, life, passage, controller: key.0, revision: key.1, step });
     }
 
     /// Handles a write that has reached the API server.
@@ -170,7 +171,7 @@ impl Simulation {
             self.judge_write(by, revision, &object);
             if let Object::Target(to) = object {
                 self.summary.patches += 1;
-                self.say(|| format!("autoscaler {by} scales revision {revision} to {to}"));
+                self.time.say(|| format!("autoscaler {by} scales revision {revision} to {to}"));
             }
             let version = self.put(id, object.clone());
             Answer::Written(id, version, object)
@@ -179,7 +180,7 @@ impl Simulation {
             return;
         }
         let delay = self.api_delay();
-        let patience = passage.deadline.saturating_sub(self.now);
+        let patience = passage.deadline.saturating_sub(self.time.now);
         let lost = self.links.api_answer_lost(by) || matches!(answer, Answer::Lost) || delay > patience;
         let (answer, delay) = if lost { (Answer::Lost, patience) } else { (answer, delay) };
         self.tell(Who::Autoscaler(by), delay, Local::Answer { controller, revision, answer });
@@ -210,7 +211,7 @@ impl Simulation {
 
     /// Handles a change of replicas that the API server has accepted.
     fn scaled(&mut self, index: usize, revision: usize, to: i32) {
-        let now = self.instant();
+        let now = self.time.instant();
         self.judge_repetition(index, revision, to);
         let autoscaler = &mut self.autoscalers[index];
         autoscaler.conflicts.entry(revision).or_default().written(to, now);
@@ -227,7 +228,7 @@ impl Simulation {
         let Some(until) = self.autoscalers[index].leaving.get(&revision).copied() else { return };
         let key = (Controller::Serverless, revision);
         if lost {
-            self.ask_after(index, key, until.saturating_sub(self.now));
+            self.ask_after(index, key, until.saturating_sub(self.time.now));
         } else {
             self.autoscalers[index].leaving.remove(&revision);
             self.ask(index, key);
@@ -235,7 +236,7 @@ impl Simulation {
     }
 
     fn fail(&mut self, index: usize, key: (Controller, usize), why: &str) {
-        self.say(|| format!("autoscaler {index} gives up a pass over {key:?}: {why}"));
+        self.time.say(|| format!("autoscaler {index} gives up a pass over {key:?}: {why}"));
         let work = self.autoscalers[index].works.entry(key).or_default();
         work.running = None;
         work.failures += 1;

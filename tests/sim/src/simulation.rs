@@ -12,13 +12,14 @@ use crate::model::{Endpoint, Id, Object, Objects, Path, Status};
 use crate::plan::{END, Plan};
 use crate::process::{Process, Who};
 use crate::summary::{Summary, Without};
+use crate::timeline::Timeline;
 use autoscaler_core::path_mode::PathMode;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Interval between two checks of waiting requests.
 const LOOK: Duration = Duration::from_millis(500);
@@ -45,16 +46,12 @@ pub(crate) struct SimulatedPod {
 }
 
 pub(crate) struct Simulation {
-    pub(crate) now: Duration,
-    pub(crate) epoch: Instant,
+    pub(crate) time: Timeline<Event>,
     /// Time for the accounting of activators.
     pub(crate) clock: Arc<AtomicI64>,
     pub(crate) rng: StdRng,
     pub(crate) plan: Plan,
     pub(crate) without: Option<Without>,
-    verbose: bool,
-    queue: BTreeMap<(Duration, u64), Event>,
-    made: u64,
     pub(crate) store: Objects,
     pub(crate) store_version: u64,
     pub(crate) links: Links,
@@ -79,12 +76,6 @@ pub(crate) struct Simulation {
     /// Time for which requests have waited without faults: for a patch (true) or a pod (false).
     pub(crate) waited: Vec<(bool, Duration)>,
     pub(crate) summary: Summary,
-    pub(crate) broken: Option<(Duration, String)>,
-}
-
-#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-fn origin() -> Instant {
-    Instant::now()
 }
 
 impl Simulation {
@@ -95,16 +86,12 @@ impl Simulation {
         let clock = Arc::new(AtomicI64::new(0));
         let entry = || Entry { endpoints: vec![Vec::new(); count] };
         let mut simulation = Self {
-            now: Duration::ZERO,
-            epoch: origin(),
+            time: Timeline::new(verbose),
             activators: (0..plan.activators).map(|index| Activator::new(index, &plan.revisions, &clock)).collect(),
             autoscalers: Vec::new(),
             clock,
             rng,
             without,
-            verbose,
-            queue: BTreeMap::new(),
-            made: 0,
             store: Objects::default(),
             store_version: 0,
             links: Links::default(),
@@ -120,7 +107,6 @@ impl Simulation {
             asked: BTreeMap::new(),
             waited: vec![(false, Duration::ZERO); count],
             summary: Summary::default(),
-            broken: None,
             plan,
         };
         simulation.set_up();
@@ -129,7 +115,7 @@ impl Simulation {
 
     /// Sets up a cluster in which everything was just created, with the activators in every path.
     fn set_up(&mut self) {
-        self.say(|| format!("{:#?}", self.plan));
+        self.time.say(|| format!("{:#?}", self.plan));
         let activators: Vec<usize> = (0..self.plan.activators).collect();
         let proxied: Vec<Endpoint> = activators.iter().copied().map(Endpoint::Activator).collect();
         self.put(Id::Activators, Object::Ready(activators));
@@ -144,25 +130,21 @@ impl Simulation {
             for entry in &mut self.entries {
                 entry.endpoints[revision].clone_from(&proxied);
             }
-            self.at(Duration::from_millis(500), Event::Traffic(revision));
+            self.time.at(Duration::from_millis(500), Event::Traffic(revision));
         }
         (0..self.plan.autoscalers).for_each(|index| self.start_autoscaler(index));
         (0..self.plan.activators).for_each(|index| self.start_activator(index));
         for index in 0..self.plan.faults.len() {
             let at = self.plan.faults[index].at;
-            self.at(at, Event::Begin(index));
+            self.time.at(at, Event::Begin(index));
         }
-        self.at(LOOK, Event::Look);
+        self.time.at(LOOK, Event::Look);
     }
 
     /// Runs to the end, or to the first violated invariant.
     pub(crate) fn run(&mut self) {
-        while let Some(((at, _), event)) = self.queue.pop_first()
-            && at <= END
-            && self.broken.is_none()
-        {
-            self.now = at;
-            self.clock.store(i64::try_from(at.as_nanos()).unwrap_or(i64::MAX), Ordering::Relaxed);
+        while let Some(event) = self.time.next(END) {
+            self.clock.store(i64::try_from(self.time.now.as_nanos()).unwrap_or(i64::MAX), Ordering::Relaxed);
             self.summary.events += 1;
             self.happen(event);
             self.judge_entries();
@@ -182,24 +164,24 @@ impl Simulation {
                 if let Some(found) = self.pods.get_mut(&pod).filter(|found| !found.leaving) {
                     found.ready = true;
                     let revision = found.revision;
-                    self.say(|| format!("pod {pod} of revision {revision} is ready"));
+                    self.time.say(|| format!("pod {pod} of revision {revision} is ready"));
                     self.publish_pods(revision);
                 }
             }
             Event::PodGone(pod) => {
-                self.say(|| format!("pod {pod} is gone"));
+                self.time.say(|| format!("pod {pod} is gone"));
                 self.pods.remove(&pod);
             }
             Event::Switch { entry, revision, version, endpoints } => {
                 if !self.changes[revision].iter().any(|change| change.version == version) {
                     return; // Overtaken by a newer change.
                 }
-                self.say(|| format!("entry {entry} leads revision {revision} to {endpoints:?}"));
+                self.time.say(|| format!("entry {entry} leads revision {revision} to {endpoints:?}"));
                 self.entries[entry].endpoints[revision] = endpoints;
             }
             Event::ActivatorReady(index, life) => {
                 if self.activators[index].process.life == life {
-                    self.ready_since[index] = Some(self.now);
+                    self.ready_since[index] = Some(self.time.now);
                     self.publish_activators();
                 }
             }
@@ -217,7 +199,7 @@ impl Simulation {
             Event::End(index) => self.end(index),
             Event::Look => {
                 self.judge_waits(LOOK);
-                self.at(LOOK, Event::Look);
+                self.time.at(LOOK, Event::Look);
             }
         }
     }
@@ -255,29 +237,13 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn at(&mut self, delay: Duration, event: Event) {
-        self.made += 1;
-        self.queue.insert((self.now + delay, self.made), event);
-    }
-
     /// Delivers an event to a process after `delay`, if it is still in the same life.
     pub(crate) fn tell(&mut self, who: Who, delay: Duration, what: Local) {
         let life = self.process(who).life;
-        self.at(delay, Event::To(who, life, what));
-    }
-
-    pub(crate) fn instant(&self) -> Instant {
-        self.epoch + self.now
+        self.time.at(delay, Event::To(who, life, what));
     }
 
     pub(crate) fn report_served(&mut self) {
         self.summary.served += 1;
-    }
-
-    /// Prints a line of the trace.
-    pub(crate) fn say(&self, what: impl FnOnce() -> String) {
-        if self.verbose {
-            println!("{:>9.3}  {}", self.now.as_secs_f64(), what());
-        }
     }
 }

@@ -44,7 +44,7 @@ impl Simulation {
                     link.push(WireStatMessage { stat: Some(stat), ..message });
                 }
                 Route::Hold => {
-                    let until = self.now + KEEP;
+                    let until = self.time.now + KEEP;
                     let message = WireStatMessage { stat: Some(stat), ..message };
                     self.autoscalers[index].ownerless.push((until, message, came.cloned()));
                 }
@@ -62,7 +62,7 @@ impl Simulation {
     fn attestation(&mut self, index: usize, message: &WireStatMessage, forwarded: bool, onward: &mut Onward) {
         let from = self.activators.iter().position(|activator| activator.name == message.name);
         let (Some(from), true) = (from, message.namespace == SYSTEM) else { return };
-        self.autoscalers[index].heard[from] = Some(self.now);
+        self.autoscalers[index].heard[from] = Some(self.time.now);
         let is_settled = (0..self.plan.buckets).all(|bucket| !matches!(self.owner_of(index, bucket), Owner::Nobody));
         if forwarded || !is_settled {
             return;
@@ -90,7 +90,7 @@ impl Simulation {
         if self.owns_bucket(index, bucket) {
             return Owner::Us;
         }
-        let (election, now) = (&self.autoscalers[index].election, self.instant());
+        let (election, now) = (&self.autoscalers[index].election, self.time.instant());
         let is_believed = election.believed_until(bucket).is_some_and(|until| now < until);
         let holder = election.holder(bucket).filter(|_| is_believed);
         let known = |holder: &str| self.autoscalers.iter().position(|other| other.identity == holder);
@@ -106,7 +106,7 @@ impl Simulation {
         }
         if state.status.wakes(stat.average_concurrent_requests, state.replicas == Some(0)) {
             self.summary.pokes += 1;
-            self.say(|| format!("autoscaler {index} is poked for revision {revision}"));
+            self.time.say(|| format!("autoscaler {index} is poked for revision {revision}"));
             self.evaluate(index, revision, Cause::Poke);
         }
     }

@@ -73,7 +73,7 @@ impl Simulation {
 
     /// Serves the writes in order as long as there are tokens.
     fn serve_writes(&mut self, index: usize) {
-        let now = self.instant();
+        let now = self.time.instant();
         loop {
             let queue = &mut self.autoscalers[index].write_queue;
             let Some((&(class, count), &whose)) = queue.waiting.first_key_value() else { return };
@@ -88,10 +88,10 @@ impl Simulation {
         self.summary.writes_waited += 1;
         let queue = &mut self.autoscalers[index].write_queue;
         let Some((&(class, _), _)) = queue.waiting.first_key_value() else { return };
-        let at = self.now + queue.bucket.ready_at(class).saturating_duration_since(now);
+        let at = self.time.now + queue.bucket.ready_at(class).saturating_duration_since(now);
         if queue.retry_at.is_none_or(|known| at < known) {
             queue.retry_at = Some(at);
-            self.tell(Who::Autoscaler(index), at - self.now, Local::Tokens);
+            self.tell(Who::Autoscaler(index), at - self.time.now, Local::Tokens);
         }
     }
 }

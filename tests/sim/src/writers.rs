@@ -47,7 +47,7 @@ impl Simulation {
             return None;
         }
         let bucket = self.plan.revisions[revision].bucket;
-        let left = self.autoscalers[index].election.held_until(bucket).map(|until| until - self.instant());
+        let left = self.autoscalers[index].election.held_until(bucket).map(|until| until - self.time.instant());
         let within = match left {
             Some(left) if self.without.is_none_or(|without| !matches!(without, Without::Guard | Without::Lease)) => {
                 (left - CANCEL_MARGIN).min(WRITE_TIMEOUT)
@@ -58,7 +58,7 @@ impl Simulation {
         self.autoscalers[index].writers[bucket].under_way += 1;
         let transit = Duration::from_millis(self.rng.random_range(1..=TRANSIT));
         let busy = self.api_work(self.links.writes_slow());
-        Some(Passage { deadline: self.now + within, delay: transit + busy, too_late: busy > within })
+        Some(Passage { deadline: self.time.now + within, delay: transit + busy, too_late: busy > within })
     }
 
     /// Returns the processing time of the API server.
@@ -93,7 +93,7 @@ impl Simulation {
         writers.waits += 1;
         let wait = writers.waits;
         self.summary.waits += 1;
-        self.say(|| format!("autoscaler {index} waits for writes before it gives bucket {bucket} away"));
+        self.time.say(|| format!("autoscaler {index} waits for writes before it gives bucket {bucket} away"));
         self.tell(Who::Autoscaler(index), IDLE_TIMEOUT, Local::IdleTimeout { bucket, wait });
     }
 
@@ -101,7 +101,7 @@ impl Simulation {
     pub(crate) fn idle_timeout(&mut self, index: usize, bucket: usize, wait: u32) {
         let writers = &mut self.autoscalers[index].writers[bucket];
         if writers.waits == wait && writers.waiting.take().is_some() {
-            let sent = self.now;
+            let sent = self.time.now;
             self.settle_lease(index, bucket, sent, LeaseAnswer::Failed);
         }
     }

@@ -17,23 +17,23 @@ impl World {
         }
         let life = self.activators[index].life + 1;
         self.activators[index] = Activator { up: true, ..self.process(index, life) };
-        self.say(|| format!("START {index}"));
-        self.at(Duration::ZERO, Event::Tick(index, life));
+        self.time.say(|| format!("START {index}"));
+        self.time.at(Duration::ZERO, Event::Tick(index, life));
         (0..self.activators.len()).for_each(|at| self.hurry(at));
         let ready = Duration::from_millis(self.rng.random_range(50..400));
-        self.at(ready, Event::List(index, true));
+        self.time.at(ready, Event::List(index, true));
     }
 
     /// Ends the process and its requests.
     pub(super) fn kill(&mut self, index: usize) {
-        self.say(|| format!("KILL {index}"));
+        self.time.say(|| format!("KILL {index}"));
         self.activators[index].up = false;
         self.activators[index].life += 1;
         let sessions = std::mem::take(&mut self.activators[index].sessions);
         for (other, session) in sessions {
             if !self.is_cut(index, other) {
                 let delay = self.way_delay();
-                self.at(delay, Event::Closed { at: other, with: index, session });
+                self.time.at(delay, Event::Closed { at: other, with: index, session });
             }
         }
         let of_it: Vec<_> = self.requests.iter().map(|(request, client)| (*request, client.home, client.at)).collect();
@@ -44,18 +44,18 @@ impl World {
                 self.summary.gone += 1;
             } else if home == index {
                 let delay = self.way_delay(); // The client's disconnect reaches the activator that runs the request.
-                self.at(delay, Event::Leave(request));
+                self.time.at(delay, Event::Leave(request));
             } else if at == Some(index) {
                 let delay = self.way_delay(); // Nothing of the request was sent to a pod, so it is relayed again.
-                self.at(delay, Event::Again(request));
+                self.time.at(delay, Event::Again(request));
             }
         }
         self.activators[index].waiting.clear();
     }
 
     pub(super) fn tick(&mut self, index: usize) {
-        let (life, now) = (self.activators[index].life, self.instant());
-        self.at(TICK, Event::Tick(index, life));
+        let (life, now) = (self.activators[index].life, self.time.instant());
+        self.time.at(TICK, Event::Tick(index, life));
         self.activators[index].ticks += 1;
         for other in (0..self.activators.len()).filter(|other| *other != index) {
             let cut = self.is_cut(index, other);
@@ -63,7 +63,7 @@ impl World {
                 if self.activators[index].peers.is_silent(&name(other), now) {
                     self.close(index, other);
                     if !cut {
-                        self.at(Duration::ZERO, Event::Closed { at: other, with: index, session });
+                        self.time.at(Duration::ZERO, Event::Closed { at: other, with: index, session });
                     }
                 } else if self.activators[index].ticks.is_multiple_of(BEAT_TICKS) {
                     let beat = self.activators[index].peers.beat(&name(other), now);
@@ -78,7 +78,7 @@ impl World {
 
     /// Passes an event to an activator and executes the outputs.
     pub(super) fn feed(&mut self, index: usize, input: Input) {
-        let now = self.instant();
+        let now = self.time.instant();
         let activator = &mut self.activators[index];
         let outputs = activator.holding.handle(input, &activator.peers, &activator.throttler, now);
         for output in outputs {
@@ -87,7 +87,7 @@ impl World {
                 Output::Cut(_) if self.without == Some(Without::Stop) => {}
                 Output::Cut(lots) => {
                     for request in self.activators[index].throttler.within(lots) {
-                        self.say(|| format!("{index} cuts {request}"));
+                        self.time.say(|| format!("{index} cuts {request}"));
                         self.summary.cut += 1;
                         self.release(request);
                     }

@@ -41,7 +41,7 @@ impl World {
             let fault = self.fault();
             let at = self.rng.random_range(1500..TROUBLE.as_millis() as u64 - 6_000);
             last = last.max(at);
-            self.at(Duration::from_millis(at), Event::Fault(fault));
+            self.time.at(Duration::from_millis(at), Event::Fault(fault));
         }
         self.peace_since = TROUBLE + TO_PEACE;
     }
@@ -65,22 +65,24 @@ impl World {
     }
 
     pub(super) fn begin(&mut self, fault: Fault) {
-        self.say(|| format!("FAULT {fault:?}"));
+        self.time.say(|| format!("FAULT {fault:?}"));
         self.summary.faults += 1;
         let mut lasts = Duration::from_millis(self.rng.random_range(50..5000));
         let late = Duration::from_millis(self.rng.random_range(100..3000));
         match fault {
             Fault::Crash(index) if self.activators[index].up => {
                 self.kill(index);
-                self.at(late, Event::Missed(index));
+                self.time.at(late, Event::Missed(index));
             }
-            Fault::Roll(index) | Fault::Unready(index) => self.at(Duration::ZERO, Event::List(index, false)),
+            Fault::Roll(index) | Fault::Unready(index) => self.time.at(Duration::ZERO, Event::List(index, false)),
             Fault::Cut(one, other) if one != other => self.cut(one, other),
             Fault::Isolate(index) => {
                 (0..self.activators.len()).filter(|other| *other != index).for_each(|other| self.cut(index, other));
-                self.at(late, Event::List(index, false));
+                self.time.at(late, Event::List(index, false));
             }
-            Fault::Stall(index) if self.is_in_touch(index) => self.activators[index].stalled_until = self.now + lasts,
+            Fault::Stall(index) if self.is_in_touch(index) => {
+                self.activators[index].stalled_until = self.time.now + lasts
+            }
             Fault::Slow => self.way = Duration::from_millis(40),
             Fault::AddPod => self.add_unproven_pod(),
             Fault::RemovePod(nth) => {
@@ -94,24 +96,24 @@ impl World {
             }
             Fault::Crash(_) | Fault::Cut(..) | Fault::Stall(_) => return,
         }
-        self.at(lasts, Event::End(fault));
+        self.time.at(lasts, Event::End(fault));
     }
 
     pub(super) fn end(&mut self, fault: &Fault) {
-        self.say(|| format!("END {fault:?}"));
+        self.time.say(|| format!("END {fault:?}"));
         match *fault {
-            Fault::Crash(index) => self.at(Duration::ZERO, Event::Start(index)),
+            Fault::Crash(index) => self.time.at(Duration::ZERO, Event::Start(index)),
             Fault::Roll(index) => {
                 if self.activators[index].up {
                     self.kill(index);
                 }
-                self.at(Duration::from_millis(300), Event::Start(index));
+                self.time.at(Duration::from_millis(300), Event::Start(index));
             }
-            Fault::Unready(index) => self.at(Duration::ZERO, Event::List(index, true)),
+            Fault::Unready(index) => self.time.at(Duration::ZERO, Event::List(index, true)),
             Fault::Cut(one, other) => self.mend(one, other),
             Fault::Isolate(index) => {
                 (0..self.activators.len()).filter(|other| *other != index).for_each(|other| self.mend(index, other));
-                self.at(Duration::from_secs(3), Event::List(index, true));
+                self.time.at(Duration::from_secs(3), Event::List(index, true));
             }
             Fault::Slow => self.way = super::WAY_MAX,
             Fault::RemovePod(nth) => self.list_pod(nth, true),
@@ -131,7 +133,7 @@ impl World {
         for index in 0..self.activators.len() {
             self.activators[index].failed.insert(at.clone());
             let proof = PROOF_MAX.mul_f64(self.rng.random_range(0.0..1.0));
-            self.at(proof, Event::Proven(index, at.clone()));
+            self.time.at(proof, Event::Proven(index, at.clone()));
         }
     }
 

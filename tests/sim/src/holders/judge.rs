@@ -24,13 +24,13 @@ impl World {
             *known = now.or(*known);
         }
         if let Some(double) = double {
-            self.break_rule(double);
+            self.time.break_rule(double);
         }
     }
 
     /// Checks that without faults no request waits beside an idle slot. Applies to runs with a single holder.
     pub(super) fn judge_waiting(&mut self) {
-        if self.now < self.peace_since || self.now > ARRIVALS || self.slots_per_holder < 1000 {
+        if self.time.now < self.peace_since || self.time.now > ARRIVALS || self.slots_per_holder < 1000 {
             return;
         }
         let waiting = self.requests.values().filter(|client| client.on.is_none());
@@ -39,8 +39,8 @@ impl World {
             pod.slots.iter().filter_map(move |slot| slot.err().map(|since| (since, at.as_str().to_owned())))
         });
         let Some((idle_since, pod)) = idle.min() else { return };
-        if self.now.saturating_sub(since.max(idle_since).max(self.peace_since)) > IDLE_MAX {
-            self.break_rule(format!(
+        if self.time.now.saturating_sub(since.max(idle_since).max(self.peace_since)) > IDLE_MAX {
+            self.time.break_rule(format!(
                 "no request waits beside an idle slot: one of {index} since {since:?}, {pod} idle since {idle_since:?}"
             ));
         }
@@ -49,7 +49,7 @@ impl World {
     /// Checks that in the end all slots are free, and the listed activators hold all lots.
     pub(super) fn judge_rest(&mut self) {
         if let Some(request) = self.requests.keys().next() {
-            return self.break_rule(format!("in the end every slot has come back: {request} is left"));
+            return self.time.break_rule(format!("in the end every slot has come back: {request} is left"));
         }
         let mut all = Lots::NONE;
         for index in self.listed.clone() {
@@ -59,19 +59,11 @@ impl World {
             all = all.and(held);
             if !taken.is_empty() || open {
                 let what = format!("in the end every slot has come back: {index} holds {held:?}, {taken:?} is taken");
-                return self.break_rule(what);
+                return self.time.break_rule(what);
             }
         }
         if all != Lots::ALL {
-            self.break_rule(format!("in the end every slot has come back: {all:?} are held"));
-        }
-    }
-
-    /// Records the first violated invariant.
-    pub(super) fn break_rule(&mut self, what: String) {
-        if self.broken.is_none() {
-            self.say(|| format!("BROKEN {what}"));
-            self.broken = Some((self.now, what));
+            self.time.break_rule(format!("in the end every slot has come back: {all:?} are held"));
         }
     }
 }

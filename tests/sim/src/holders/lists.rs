@@ -17,11 +17,11 @@ impl World {
         let (life, version, members) = (self.activators[at].life, self.version, self.listed.clone());
         let pods = self.pods.iter().filter(|(_, pod)| pod.listed).map(|(at, _)| at.clone()).collect();
         let lag = LIST_LAG.mul_f64(self.rng.random_range(0.0..1.0));
-        let stalled = self.activators[at].stalled_until.saturating_sub(self.now);
+        let stalled = self.activators[at].stalled_until.saturating_sub(self.time.now);
         let stalled = if self.is_in_touch(at) { stalled } else { Duration::ZERO };
-        self.at(lag + stalled, Event::Members { at, life, version, members });
+        self.time.at(lag + stalled, Event::Members { at, life, version, members });
         let lag = LIST_LAG.mul_f64(self.rng.random_range(0.0..1.0));
-        self.at(lag, Event::Pods { at, life, version, pods });
+        self.time.at(lag, Event::Pods { at, life, version, pods });
     }
 
     /// Returns true if the activator cannot reach some other one.

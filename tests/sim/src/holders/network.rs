@@ -17,7 +17,7 @@ impl World {
         self.sessions += 1;
         self.close(other, one);
         for (at, with) in [(one, other), (other, one)] {
-            let now = self.instant();
+            let now = self.time.instant();
             self.activators[at].sessions.insert(with, self.sessions);
             self.activators[at].peers.connected(&name(with), now);
             let beat = self.activators[at].peers.beat(&name(with), now);
@@ -47,7 +47,7 @@ impl World {
             (Some(Without::Return), Message::Running(_)) => return,
             (_, message) => message,
         };
-        self.say(|| format!("{from} → {to}: {message:?}"));
+        self.time.say(|| format!("{from} → {to}: {message:?}"));
         self.send(from, to, Wire::Holder(message));
     }
 
@@ -55,19 +55,19 @@ impl World {
         let Some(session) = self.activators[from].sessions.get(&to).copied() else { return };
         self.wires.entry((from, to)).or_default().push_back((session, wire));
         let delay = self.way_delay();
-        self.at(delay, Event::Deliver(from, to));
+        self.time.at(delay, Event::Deliver(from, to));
     }
 
     pub(super) fn deliver(&mut self, from: usize, to: usize) {
         if self.is_cut(from, to) {
-            return self.at(Duration::from_millis(10), Event::Deliver(from, to));
+            return self.time.at(Duration::from_millis(10), Event::Deliver(from, to));
         }
         let Some((session, wire)) = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return };
         let present = self.activators[to].sessions.get(&from);
         if present != Some(&session) {
             return;
         }
-        let now = self.instant();
+        let now = self.time.instant();
         match wire {
             Wire::Beat(beat) => self.activators[to].peers.received(&name(from), beat, now),
             Wire::Holder(message) => {

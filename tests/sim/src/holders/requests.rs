@@ -18,20 +18,20 @@ impl World {
             true => self.gap,
             false => self.gap.mul_f64(-self.rng.random_range(f64::MIN_POSITIVE..1.0).ln()),
         };
-        if self.now + gap < self.arrivals_end {
-            self.at(gap, Event::Arrive(index));
+        if self.time.now + gap < self.arrivals_end {
+            self.time.at(gap, Event::Arrive(index));
         }
         if !self.activators[index].up {
             return;
         }
         self.next_request += 1;
         let request = self.next_request;
-        self.arrivals.push(self.now);
-        let client = Client { home: index, at: Some(index), since: self.now, on: None };
+        self.arrivals.push(self.time.now);
+        let client = Client { home: index, at: Some(index), since: self.time.now, on: None };
         self.requests.insert(request, client);
         if self.rough && self.rng.random_bool(0.03) {
             let patience = Duration::from_millis(self.rng.random_range(0..200));
-            self.at(patience, Event::Leave(request));
+            self.time.at(patience, Event::Leave(request));
         }
         self.activators[index].waiting.push_back(request);
         self.overflow(index);
@@ -93,7 +93,7 @@ impl World {
         self.summary.relayed += 1;
         *self.activators[from].relayed.entry(to).or_default() += 1;
         let delay = self.way_delay();
-        self.at(delay, Event::Come(request, to));
+        self.time.at(delay, Event::Come(request, to));
     }
 
     fn send_back(&mut self, request: Request, home: usize) {
@@ -101,8 +101,8 @@ impl World {
             client.at = None;
         }
         let delay = self.way_delay();
-        self.at(delay + AGAIN, Event::Again(request));
-        self.say(|| format!("{request} goes back to {home}"));
+        self.time.at(delay + AGAIN, Event::Again(request));
+        self.time.say(|| format!("{request} goes back to {home}"));
         self.summary.sent_back += 1;
     }
 
@@ -142,12 +142,12 @@ impl World {
 
     /// Starts a request on a pod.
     fn occupy(&mut self, request: Request, index: usize, at: &Destination) {
-        let (now, limit) = (self.now, self.limit);
+        let (now, limit) = (self.time.now, self.limit);
         let Some(client) = self.requests.get_mut(&request) else { return };
         client.on = Some(at.clone());
         let (home, wait) = (client.home, now.saturating_sub(client.since));
         self.waits.push((home, wait));
-        self.say(|| format!("{index} runs {request} on {at}", at = at.as_str()));
+        self.time.say(|| format!("{index} runs {request} on {at}", at = at.as_str()));
         self.activators[index].throttler.begin(request, at.clone());
         let Some(pod) = self.pods.get_mut(at) else { return };
         pod.served += 1;
@@ -156,19 +156,21 @@ impl World {
             Some(slot) => *slot = Ok(request),
             None => {
                 let at = at.as_str();
-                return self.break_rule(format!("no pod above its limit: {at} runs {limit} and {request} of {index}"));
+                return self
+                    .time
+                    .break_rule(format!("no pod above its limit: {at} runs {limit} and {request} of {index}"));
             }
         }
         let long = self.rough && self.rng.random_bool(LONG);
         let work = if long { Duration::from_millis(self.rng.random_range(500..4000)) } else { self.work };
-        self.at(work, Event::Finish(request));
+        self.time.at(work, Event::Finish(request));
     }
 
     /// Removes a request from its pod, or from waiting.
     pub(super) fn vacate(&mut self, request: Request) -> Option<Client> {
         let client = self.requests.remove(&request)?;
         if let Some(pod) = client.on.as_ref().and_then(|at| self.pods.get_mut(at)) {
-            let now = self.now;
+            let now = self.time.now;
             pod.slots.iter_mut().filter(|slot| **slot == Ok(request)).for_each(|slot| *slot = Err(now));
         }
         if client.at != Some(client.home) {

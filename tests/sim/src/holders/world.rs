@@ -4,25 +4,22 @@ use super::faults::Fault;
 use super::requests::LONG;
 use super::throttler::Throttler;
 use super::{ARRIVALS, END, Summary, WAY_MAX, Without};
+use crate::timeline::Timeline;
 use activator_core::Destination;
 use activator_core::holders::lots::LOTS;
 use activator_core::holders::{Beat, Holding, Input, Message, Peer, Peers};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Number of a request.
 pub(super) type Request = u64;
 
 pub(super) struct World {
-    pub(super) now: Duration,
-    pub(super) epoch: Instant,
+    pub(super) time: Timeline<Event>,
     pub(super) rng: StdRng,
     pub(super) without: Option<Without>,
-    pub(super) verbose: bool,
-    pub(super) queue: BTreeMap<(Duration, u64), Event>,
-    pub(super) made: u64,
     pub(super) limit: u32,
     pub(super) slots_per_holder: u64,
     pub(super) activators: Vec<Activator>,
@@ -56,7 +53,6 @@ pub(super) struct World {
     /// Last holder of each lot.
     pub(super) holders: [Option<usize>; LOTS],
     pub(super) summary: Summary,
-    pub(super) broken: Option<(Duration, String)>,
 }
 
 pub(super) struct Activator {
@@ -139,11 +135,6 @@ pub(super) enum Event {
     Missed(usize),
 }
 
-#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-fn origin() -> Instant {
-    Instant::now()
-}
-
 pub(super) fn name(index: usize) -> Peer {
     Peer::from(format!("10.1.0.{}", index + 1).as_str())
 }
@@ -171,14 +162,9 @@ impl World {
     /// Creates a cluster without activators and pods.
     pub(super) fn bare(seed: u64, without: Option<Without>, verbose: bool) -> Self {
         Self {
-            now: Duration::ZERO,
-            // Later than the origin, so that earlier instants exist.
-            epoch: origin() + Duration::from_secs(3600),
+            time: Timeline::new(verbose),
             rng: StdRng::seed_from_u64(seed),
             without,
-            verbose,
-            queue: BTreeMap::new(),
-            made: 0,
             limit: 1,
             slots_per_holder: activator_core::holders::lots::SLOTS_PER_HOLDER,
             activators: Vec::new(),
@@ -202,7 +188,6 @@ impl World {
             arrivals: Vec::new(),
             holders: [None; LOTS],
             summary: Summary::default(),
-            broken: None,
         }
     }
 
@@ -210,20 +195,20 @@ impl World {
     pub(super) fn populate(&mut self, activators: usize, pods: u32) {
         for index in 0..activators {
             self.activators.push(self.process(index, 0));
-            self.at(Duration::ZERO, Event::Start(index));
+            self.time.at(Duration::ZERO, Event::Start(index));
             let phase = self.gap.mul_f64((index as f64 + self.rng.random_range(0.0..1.0)) / activators as f64);
-            self.at(self.arrivals_begin + phase, Event::Arrive(index));
+            self.time.at(self.arrivals_begin + phase, Event::Arrive(index));
         }
         (0..pods).for_each(|_| _ = self.add_pod());
     }
 
     /// Creates a process that is not up yet and has no state.
     pub(super) fn process(&self, index: usize, life: u32) -> Activator {
-        let mut peers = Peers::new(self.instant());
+        let mut peers = Peers::new(self.time.instant());
         if self.without == Some(Without::Second) {
             peers = peers.with_dead_after(Duration::from_millis(1));
         }
-        let holding = Holding::new(name(index), "ns/app", u64::from(life) << 32, None, self.instant());
+        let holding = Holding::new(name(index), "ns/app", u64::from(life) << 32, None, self.time.instant());
         Activator {
             up: false,
             life,
@@ -243,7 +228,7 @@ impl World {
 
     pub(super) fn add_pod(&mut self) -> Destination {
         let [high, low] = u16::try_from(self.pods.len() + 1).unwrap_or_default().to_be_bytes();
-        let slots = vec![Err(self.now); self.limit as usize];
+        let slots = vec![Err(self.time.now); self.limit as usize];
         let at: Destination = std::net::SocketAddr::from(([10, 0, high, low], 8012)).into();
         let new = TruePod { listed: true, slots, served: 0 };
         self.pods.entry(at.clone()).or_insert(new).listed = true;
@@ -252,16 +237,12 @@ impl World {
     }
 
     pub(super) fn run(&mut self) {
-        while let Some(((at, _), event)) = self.queue.pop_first()
-            && at <= END.max(self.arrivals_end)
-            && self.broken.is_none()
-        {
-            self.now = at;
+        while let Some(event) = self.time.next(END.max(self.arrivals_end)) {
             self.summary.events += 1;
             self.happen(event);
             self.judge_holders();
         }
-        if self.broken.is_none() {
+        if self.time.broken.is_none() {
             self.judge_rest();
         }
     }
@@ -296,7 +277,7 @@ impl World {
                     self.activators[at].seen.0 = version;
                     // An activator that has no session and is not listed gains nothing from an empty list.
                     self.activators[at].members = members.clone();
-                    self.say(|| format!("{at} lists {members:?}"));
+                    self.time.say(|| format!("{at} lists {members:?}"));
                     let deaf = self.without == Some(Without::Stop) && !members.contains(&at) && self.is_cut_off(at);
                     if !deaf {
                         self.feed(at, Input::Members(members.into_iter().map(name).collect()));
@@ -332,21 +313,6 @@ impl World {
                     self.publish();
                 }
             }
-        }
-    }
-
-    pub(super) fn at(&mut self, delay: Duration, event: Event) {
-        self.made += 1;
-        self.queue.insert((self.now + delay, self.made), event);
-    }
-
-    pub(super) fn instant(&self) -> Instant {
-        self.epoch + self.now
-    }
-
-    pub(super) fn say(&self, what: impl FnOnce() -> String) {
-        if self.verbose {
-            println!("{:>9.4}  {}", self.now.as_secs_f64(), what());
         }
     }
 }

@@ -1,20 +1,16 @@
 //! Counts writes of leases without faults.
 
+use crate::timeline::origin;
 use common::election::{Election, Op, Record, Timing};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time by which every autoscaler has a share.
 const SETTLED: Duration = Duration::from_secs(60);
 /// Duration of the count.
 const COUNTED: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(50);
-
-#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-fn origin() -> Instant {
-    Instant::now()
-}
 
 /// Returns the writes per second of this many autoscalers with as many leases, and the maximum number of leases of one
 /// autoscaler. The API server responds at once.

@@ -1,6 +1,7 @@
 //! Counts the writes of slices when one activator shuts down gracefully, returns, and dies.
 
 use super::{Size, address, key, need};
+use crate::timeline::origin;
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Port, Urgency, answers, may_wait_for_successor, serves, urgency};
 use autoscaler_core::ports::{Activator, Answer, Listed, PROOF_HOLDS, Proofs, Serving};
@@ -26,11 +27,6 @@ pub struct Changes {
     pub writes: usize,
     /// Maximum number of activators that a workload lacked at any moment, not counting those that ended themselves.
     pub lacked: usize,
-}
-
-#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-fn origin() -> Instant {
-    Instant::now()
 }
 
 /// Returns this many ready activators.

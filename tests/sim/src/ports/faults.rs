@@ -63,12 +63,12 @@ impl World {
     pub(super) fn plan_faults(&mut self) {
         for workload in 0..WORKLOADS {
             let at = Duration::from_millis(self.rng.random_range(1000..20_000));
-            self.at(at, Event::Fault(Fault::Birth { workload, restored: false }));
+            self.time.at(at, Event::Fault(Fault::Birth { workload, restored: false }));
         }
         for _ in 0..self.rng.random_range(80..240) {
             let fault = self.fault();
             let at = Duration::from_millis(self.rng.random_range(5_000..TROUBLE.as_millis() as u64 - 905_000));
-            self.at(at, Event::Fault(fault));
+            self.time.at(at, Event::Fault(fault));
         }
     }
 
@@ -101,7 +101,7 @@ impl World {
     }
 
     pub(super) fn begin(&mut self, fault: Fault) {
-        self.say(|| format!("FAULT {fault:?}"));
+        self.time.say(|| format!("FAULT {fault:?}"));
         let mut lasts = Duration::from_millis(self.rng.random_range(500..60_000));
         match fault {
             Fault::Birth { workload, restored } => self.give_birth(workload, restored),
@@ -127,10 +127,10 @@ impl World {
             Fault::EditRange => self.edit_range(),
             Fault::CrashOwner(index) => self.owners[index].die(),
             Fault::PauseOwner(index) => self.owners[index].paused = true,
-            Fault::StallOwner(index) => self.owners[index].stalled_until = self.now + lasts,
+            Fault::StallOwner(index) => self.owners[index].stalled_until = self.time.now + lasts,
             Fault::BlindOwner(index) => {
                 lasts = Duration::from_secs(self.rng.random_range(60..200));
-                self.owners[index].blind_until = self.now + lasts;
+                self.owners[index].blind_until = self.time.now + lasts;
             }
             Fault::CutOwner(index) => {
                 lasts = Duration::from_secs(self.rng.random_range(1..900));
@@ -154,20 +154,20 @@ impl World {
                 self.proxies[index].terminating = true;
                 let life = self.proxies[index].life;
                 let drains = Duration::from_millis(self.rng.random_range(20_000..40_000));
-                self.at(drains, Event::ToProxy(index, life, ToProxy::Exit));
+                self.time.at(drains, Event::ToProxy(index, life, ToProxy::Exit));
                 self.publish_soon();
             }
             Fault::PauseProxy(index) => {
                 lasts /= 3;
                 self.proxies[index].paused = true;
             }
-            Fault::StallProxy(index) => self.proxies[index].stalled_until = self.now + lasts,
+            Fault::StallProxy(index) => self.proxies[index].stalled_until = self.time.now + lasts,
             Fault::Take(index, number) if !self.proxies[index].sockets.contains(&number) => {
                 self.proxies[index].foreign.insert(number);
             }
             Fault::RollProxy(_) | Fault::Take(..) => {}
         }
-        self.at(lasts, Event::End(fault));
+        self.time.at(lasts, Event::End(fault));
     }
 
     pub(super) fn end(&mut self, fault: Fault) {
@@ -178,7 +178,7 @@ impl World {
                 owner.paused = false;
                 let life = owner.life;
                 for what in std::mem::take(&mut owner.backlog) {
-                    self.at(Duration::ZERO, Event::ToOwner(index, life, what));
+                    self.time.at(Duration::ZERO, Event::ToOwner(index, life, what));
                 }
             }
             Fault::CutOwner(index) => self.owners[index].cut = false,
@@ -194,7 +194,7 @@ impl World {
                 proxy.paused = false;
                 let life = proxy.life;
                 for what in std::mem::take(&mut proxy.backlog) {
-                    self.at(Duration::ZERO, Event::ToProxy(index, life, what));
+                    self.time.at(Duration::ZERO, Event::ToProxy(index, life, what));
                 }
             }
             Fault::Take(index, number) => _ = self.proxies[index].foreign.remove(&number),
@@ -212,7 +212,7 @@ impl World {
             let index = up[self.rng.random_range(0..up.len())];
             self.owners[index].owns.insert(bucket);
         }
-        self.at(Duration::from_secs(5), Event::Balance);
+        self.time.at(Duration::from_secs(5), Event::Balance);
     }
 
     pub(super) fn scaler(&self, workload: usize) -> Option<Scaler> {
@@ -242,7 +242,7 @@ impl World {
     /// that yet.
     pub(super) fn collect_soon(&mut self, workload: usize, uid: Arc<str>) {
         let delay = Duration::from_millis(self.rng.random_range(500..30_000));
-        self.at(delay, Event::Fault(Fault::Collect(workload, uid)));
+        self.time.at(delay, Event::Fault(Fault::Collect(workload, uid)));
     }
 
     fn edit_ports(&mut self, workload: usize) {

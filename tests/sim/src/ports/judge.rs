@@ -46,11 +46,11 @@ impl World {
             slices.ports.values().flatten().find(wrong).map(|listed| (workload, *listed, slices.uid.clone()))
         });
         if let Some(double) = doubles.pop() {
-            self.break_rule(double);
+            self.time.break_rule(double);
         }
         if let Some((workload, listed, uid)) = closed {
             let why = self.closed(&listed, &uid).unwrap_or_default();
-            self.break_rule(format!("no slice leads to a closed port: {listed:?} of workload {workload}: {why}"));
+            self.time.break_rule(format!("no slice leads to a closed port: {listed:?} of workload {workload}: {why}"));
         }
     }
 
@@ -84,7 +84,7 @@ impl World {
         }
         let (listed, uid) = (from[self.rng.random_range(0..from.len())], uid.clone());
         if let Some(why) = self.closed(&listed, &uid) {
-            return self.break_rule(format!(
+            return self.time.break_rule(format!(
                 "no slice leads to a closed port: a client of workload {uid} comes to {listed:?} by node {node}: {why}"
             ));
         }
@@ -120,22 +120,14 @@ impl World {
                     && listed.iter().all(|listed| listed.number == *number && listed.ready)
             };
             if scaler.deleting || held.len() != names.len() || !names.iter().all(is_right) {
-                return self.break_rule(format!(
+                return self.time.break_rule(format!(
                     "in peace it comes to rest: {scaler:?} of {range} has {held:?} and {slices:?}"
                 ));
             }
         }
         let left = ledger.iter().find(|(_, entry)| entry.state == State::Held && !live.contains(&entry.uid));
         if let Some((number, entry)) = left {
-            self.break_rule(format!("in peace it comes to rest: {number} is left as {entry}"));
-        }
-    }
-
-    /// Records the first violated invariant.
-    pub(super) fn break_rule(&mut self, what: String) {
-        if self.broken.is_none() {
-            self.say(|| format!("BROKEN {what}"));
-            self.broken = Some((self.now, what));
+            self.time.break_rule(format!("in peace it comes to rest: {number} is left as {entry}"));
         }
     }
 }

@@ -112,7 +112,7 @@ pub struct Summary {
 pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Broken> {
     let mut world = world::World::new(seed, without, verbose);
     world.run();
-    match world.broken {
+    match world.time.broken {
         Some((at, what)) => Err(Broken { seed, at, what, options: " --simulation ports" }),
         None => Ok(world.summary),
     }

@@ -68,8 +68,8 @@ impl World {
             self.owners.push(fresh)
         }
         let delay = Duration::from_millis(self.rng.random_range(50..1000));
-        self.at(delay, Event::ToOwner(index, life, ToOwner::Listed));
-        self.at(delay, Event::ToOwner(index, life, ToOwner::Tick));
+        self.time.at(delay, Event::ToOwner(index, life, ToOwner::Listed));
+        self.time.at(delay, Event::ToOwner(index, life, ToOwner::Tick));
     }
 
     pub(super) fn owner(&mut self, index: usize, what: ToOwner) {
@@ -90,7 +90,7 @@ impl World {
                 }
             }
             ToOwner::Tick => {
-                self.at(Duration::from_secs(1), Event::ToOwner(index, life, ToOwner::Tick));
+                self.time.at(Duration::from_secs(1), Event::ToOwner(index, life, ToOwner::Tick));
                 self.ask_owner(index);
             }
             ToOwner::Pass => {
@@ -124,13 +124,13 @@ impl World {
         if !std::mem::replace(&mut owner.is_asked, true) {
             let life = owner.life;
             let delay = Duration::from_millis(self.rng.random_range(1..20));
-            self.at(delay, Event::ToOwner(index, life, ToOwner::Pass));
+            self.time.at(delay, Event::ToOwner(index, life, ToOwner::Pass));
         }
     }
 
     /// Reconciles all workloads that this process owns.
     fn look(&mut self, index: usize) {
-        let (at, now) = (self.now, self.instant(self.now));
+        let (at, now) = (self.time.now, self.instant(self.time.now));
         let mut owner = std::mem::take(&mut self.owners[index]);
         owner.writing.retain(|_, since| at < *since + WRITE_TIMEOUT);
         let others = self.owners.iter().any(|other| !other.down && !other.owns.is_disjoint(&owner.owns));
@@ -179,11 +179,11 @@ impl World {
         let life = owner.life;
         for (address, number) in ask {
             let before = owner.probed.get(&(address, number)).copied();
-            if before.is_none_or(|before| self.now >= before + PROBE_PERIOD) {
-                owner.probed.insert((address, number), self.now);
+            if before.is_none_or(|before| self.time.now >= before + PROBE_PERIOD) {
+                owner.probed.insert((address, number), self.time.now);
                 let delay = Duration::from_millis(self.rng.random_range(1..200));
                 let address = proxy_at(address);
-                self.at(delay, Event::Probe { by: index, life, address, number, sent: self.now });
+                self.time.at(delay, Event::Probe { by: index, life, address, number, sent: self.time.now });
             }
         }
         self.owners[index] = owner;
@@ -202,7 +202,7 @@ impl World {
 
     /// Returns the number of activators that a workload needs, which changes over time.
     pub(super) fn need(&self, workload: usize) -> Option<NonZeroUsize> {
-        NonZeroUsize::new((self.now.as_secs() / NEED_LASTS + workload as u64) as usize % NEEDS)
+        NonZeroUsize::new((self.time.now.as_secs() / NEED_LASTS + workload as u64) as usize % NEEDS)
     }
 
     fn planned(&self, index: usize, owner: &Owner, mut ledger: Ledger) -> (Vec<(usize, Scaler)>, Plan) {
@@ -268,7 +268,7 @@ impl World {
         for Activator { address, .. } in activators {
             if let Some(number) = port.number {
                 let listening = Listening { instance: String::new(), uid: port.uid.to_owned(), is_held: true };
-                owner.proofs.record(*address, number, Answer::Ours(listening), self.instant(self.now));
+                owner.proofs.record(*address, number, Answer::Ours(listening), self.instant(self.time.now));
             }
         }
     }
@@ -294,9 +294,9 @@ impl World {
         if owner.writing.contains_key(&id) {
             return;
         }
-        owner.writing.insert(id, self.now);
+        owner.writing.insert(id, self.time.now);
         let life = owner.life;
-        self.at(delay, Event::Write { by: index, life, id, base, object, lines });
+        self.time.at(delay, Event::Write { by: index, life, id, base, object, lines });
     }
 }
 

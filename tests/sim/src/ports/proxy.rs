@@ -66,7 +66,7 @@ impl World {
         (proxy.down, proxy.gone, proxy.ahead) = (false, false, ahead);
         let life = proxy.life;
         let delay = Duration::from_millis(self.rng.random_range(50..3000));
-        self.at(delay, Event::ToProxy(index, life, ToProxy::Listed));
+        self.time.at(delay, Event::ToProxy(index, life, ToProxy::Listed));
         self.publish_soon();
     }
 
@@ -78,7 +78,7 @@ impl World {
                 proxy.view.clone_from(&self.objects);
                 proxy.is_listed = true;
                 let delay = Duration::from_millis(self.rng.random_range(10..2000));
-                self.at(delay, Event::ToProxy(index, life, ToProxy::Bind));
+                self.time.at(delay, Event::ToProxy(index, life, ToProxy::Bind));
             }
             ToProxy::Notify(id) => {
                 let stored = self.objects.get(&id).cloned();
@@ -93,15 +93,15 @@ impl World {
                 self.proxies[index].is_bound = true;
                 self.listen(index);
                 let delay = Duration::from_millis(self.rng.random_range(100..2000));
-                self.at(delay, Event::ToProxy(index, life, ToProxy::Ready));
-                self.at(delay, Event::ToProxy(index, life, ToProxy::Retry));
+                self.time.at(delay, Event::ToProxy(index, life, ToProxy::Ready));
+                self.time.at(delay, Event::ToProxy(index, life, ToProxy::Retry));
             }
             ToProxy::Retry => {
                 for number in std::mem::take(&mut self.proxies[index].failed) {
                     self.bind(index, number);
                 }
                 self.listen(index);
-                self.at(Duration::from_secs(1), Event::ToProxy(index, life, ToProxy::Retry));
+                self.time.at(Duration::from_secs(1), Event::ToProxy(index, life, ToProxy::Retry));
             }
             ToProxy::Ready => {
                 self.proxies[index].ready = true;
@@ -112,7 +112,7 @@ impl World {
                 self.proxies[index].gone = true;
                 self.publish_soon();
                 let delay = Duration::from_millis(self.rng.random_range(500..30_000));
-                self.at(delay, Event::End(Fault::RollProxy(index)));
+                self.time.at(delay, Event::End(Fault::RollProxy(index)));
             }
         }
     }
@@ -141,7 +141,7 @@ impl World {
                     let proxy = &mut self.proxies[index];
                     proxy.sockets.remove(&number);
                     proxy.failed.remove(&number);
-                    self.say(|| format!("activator {index} leaves {number}"));
+                    self.time.say(|| format!("activator {index} leaves {number}"));
                 }
                 // The listeners already contain the new name.
                 Action::Rename(_) => {}
@@ -157,7 +157,7 @@ impl World {
             proxy.sockets.insert(number);
             proxy.had.insert(number);
         }
-        self.say(|| format!("activator {index} listens on {number}: {:?}", self.proxies[index].serves(number)));
+        self.time.say(|| format!("activator {index} listens on {number}: {:?}", self.proxies[index].serves(number)));
     }
 
     /// Returns the result of a probe.
@@ -176,7 +176,7 @@ impl World {
 
     pub(super) fn publish_soon(&mut self) {
         let delay = Duration::from_millis(self.rng.random_range(100..3000));
-        self.at(delay, Event::Publish);
+        self.time.at(delay, Event::Publish);
     }
 
     /// Updates the activators' Service.

@@ -4,6 +4,7 @@ use super::model::{Event, Id, Object, Objects, ToOwner, ToProxy, address, apply}
 use super::owner::Owner;
 use super::proxy::Proxy;
 use super::{END, Summary, Without};
+use crate::timeline::Timeline;
 use autoscaler_core::ports::{Answer, Change};
 use common::ports::ledger::Block;
 use common::time::Timestamp;
@@ -22,13 +23,9 @@ const NODES_LAG: u64 = 20;
 const WRITE_SLOW: u64 = 9_000;
 
 pub(super) struct World {
-    pub(super) now: Duration,
-    pub(super) epoch: Instant,
+    pub(super) time: Timeline<Event>,
     pub(super) rng: StdRng,
     pub(super) without: Option<Without>,
-    verbose: bool,
-    queue: BTreeMap<(Duration, u64), Event>,
-    made: u64,
     version: u64,
     pub(super) objects: Objects,
     pub(super) owners: Vec<Owner>,
@@ -42,12 +39,6 @@ pub(super) struct World {
     pub(super) backups: VecDeque<(usize, BTreeMap<String, u16>)>,
     pub(super) births: u64,
     pub(super) summary: Summary,
-    pub(super) broken: Option<(Duration, String)>,
-}
-
-#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-fn origin() -> Instant {
-    Instant::now()
 }
 
 impl World {
@@ -55,13 +46,9 @@ impl World {
         let mut rng = StdRng::seed_from_u64(seed);
         let (owners, proxies) = (rng.random_range(1..=3), rng.random_range(1..=3));
         let mut world = Self {
-            now: Duration::ZERO,
-            epoch: origin(),
+            time: Timeline::new(verbose),
             rng,
             without,
-            verbose,
-            queue: BTreeMap::new(),
-            made: 0,
             version: 0,
             objects: Objects::new(),
             owners: Vec::new(),
@@ -72,28 +59,23 @@ impl World {
             backups: VecDeque::new(),
             births: 0,
             summary: Summary::default(),
-            broken: None,
         };
         world.edit_range();
         world.put(Id::Activators, Object::Activators(Vec::new()));
         (0..owners).for_each(|index| world.start_owner(index));
         (0..proxies).for_each(|index| world.start_proxy(index));
         world.plan_faults();
-        world.at(Duration::ZERO, Event::Balance);
-        world.at(Duration::from_secs(1), Event::Connect);
+        world.time.at(Duration::ZERO, Event::Balance);
+        world.time.at(Duration::from_secs(1), Event::Connect);
         world
     }
 
     pub(super) fn run(&mut self) {
-        while let Some(((at, _), event)) = self.queue.pop_first()
-            && at <= END
-            && self.broken.is_none()
-        {
-            self.now = at;
+        while let Some(event) = self.time.next(END) {
             self.summary.events += 1;
             self.happen(event);
         }
-        if self.broken.is_none() {
+        if self.time.broken.is_none() {
             self.judge_rest();
         }
     }
@@ -124,7 +106,7 @@ impl World {
                     self.summary.probes += 1;
                     let delay = Duration::from_millis(self.rng.random_range(1..400));
                     let what = ToOwner::Probed { address: address(to), number, answer, sent };
-                    self.at(delay, Event::ToOwner(by, life, what));
+                    self.time.at(delay, Event::ToOwner(by, life, what));
                 }
             }
             Event::Learn { node, workload, version, object } => {
@@ -136,7 +118,7 @@ impl World {
             Event::Connect => {
                 self.connect();
                 let pause = Duration::from_millis(self.rng.random_range(10..1000));
-                self.at(pause, Event::Connect);
+                self.time.at(pause, Event::Connect);
             }
             Event::Publish => self.publish(),
             Event::Balance => self.balance(),
@@ -189,7 +171,7 @@ impl World {
     fn answer(&mut self, by: usize, life: u32, what: ToOwner) {
         if !(self.lossy && self.rng.random_bool(0.3)) {
             let delay = Duration::from_millis(self.rng.random_range(1..40));
-            self.at(delay, Event::ToOwner(by, life, what));
+            self.time.at(delay, Event::ToOwner(by, life, what));
         }
     }
 
@@ -197,14 +179,14 @@ impl World {
     pub(super) fn put(&mut self, id: Id, object: Object) -> u64 {
         self.version += 1;
         let version = self.version;
-        self.say(|| format!("{id:?} = {object:?}"));
+        self.time.say(|| format!("{id:?} = {object:?}"));
         self.objects.insert(id, (version, object.clone()));
         (0..self.owners.len()).for_each(|index| self.notify_owner(index, id));
         (0..self.proxies.len()).for_each(|index| self.notify_proxy(index, id));
         if let Id::Slices(workload) = id {
             for node in 0..self.nodes.len() {
                 let lag = Duration::from_millis(self.rng.random_range(10..NODES_LAG * 1000));
-                self.at(lag, Event::Learn { node, workload, version, object: object.clone() });
+                self.time.at(lag, Event::Learn { node, workload, version, object: object.clone() });
             }
         }
         self.judge_numbers();
@@ -214,16 +196,16 @@ impl World {
     fn notify_owner(&mut self, index: usize, id: Id) {
         let owner = &self.owners[index];
         let blind = if matches!(id, Id::Slices(_)) { owner.blind_until } else { Duration::ZERO };
-        let (life, stalled) = (owner.life, owner.stalled_until.max(blind).saturating_sub(self.now));
+        let (life, stalled) = (owner.life, owner.stalled_until.max(blind).saturating_sub(self.time.now));
         let delay = Duration::from_millis(self.rng.random_range(1..100)) + stalled;
-        self.at(delay, Event::ToOwner(index, life, ToOwner::Notify(id)));
+        self.time.at(delay, Event::ToOwner(index, life, ToOwner::Notify(id)));
     }
 
     fn notify_proxy(&mut self, index: usize, id: Id) {
         let proxy = &self.proxies[index];
-        let (life, stalled) = (proxy.life, proxy.stalled_until.saturating_sub(self.now));
+        let (life, stalled) = (proxy.life, proxy.stalled_until.saturating_sub(self.time.now));
         let delay = Duration::from_millis(self.rng.random_range(1..100)) + stalled;
-        self.at(delay, Event::ToProxy(index, life, ToProxy::Notify(id)));
+        self.time.at(delay, Event::ToProxy(index, life, ToProxy::Notify(id)));
     }
 
     /// Returns the delay from sending a write to its processing.
@@ -232,23 +214,12 @@ impl World {
         Duration::from_millis(self.rng.random_range(1..=most))
     }
 
-    pub(super) fn at(&mut self, delay: Duration, event: Event) {
-        self.made += 1;
-        self.queue.insert((self.now + delay, self.made), event);
-    }
-
     /// Returns the wall-clock time of a process that is ahead by this many seconds.
     pub(super) fn wall(&self, ahead: u64) -> Timestamp {
-        Timestamp::from_secs(1_795_000_000) + self.now + Duration::from_secs(ahead)
+        Timestamp::from_secs(1_795_000_000) + self.time.now + Duration::from_secs(ahead)
     }
 
     pub(super) fn instant(&self, at: Duration) -> Instant {
-        self.epoch + at
-    }
-
-    pub(super) fn say(&self, what: impl FnOnce() -> String) {
-        if self.verbose {
-            println!("{:>9.3}  {}", self.now.as_secs_f64(), what());
-        }
+        self.time.epoch + at
     }
 }
