@@ -13,7 +13,7 @@ use common_runtime::failure_log::FailureLog;
 use hpa::pods::trimmed;
 use hpa::sources::PATIENCE;
 use hpa_core::combine::combine;
-use hpa_core::measure::Scene;
+use hpa_core::measure::MetricInputs;
 use hpa_core::options::{Gates, Options};
 use hpa_core::pod::Pod;
 use hpa_core::request::{Request, request};
@@ -70,7 +70,7 @@ impl Look {
         let pods: Vec<&Pod> = pods.iter().filter(|pod| is_own(&pod.name)).collect();
         let answers: Vec<_> = answers.into_iter().map(|(answer, _)| answer.of_pods(is_own)).collect();
         let (plan, options) = (&self.subject.plan, Options::default());
-        let scene = Scene {
+        let inputs = MetricInputs {
             now: self.sources.clock.now(),
             options: &options,
             tolerances: Tolerances::of(plan.behavior.as_ref(), &options, Gates::default()),
@@ -79,7 +79,7 @@ impl Look {
             status_replicas: i32::try_from(pods.len()).unwrap_or(i32::MAX),
             pods: &pods,
         };
-        Measured::of(&combine(&scene, &plan.metrics, &answers))
+        Measured::of(&combine(&inputs, &plan.metrics, &answers))
     }
 
     async fn pods(&self) -> kube::Result<Vec<Pod>> {

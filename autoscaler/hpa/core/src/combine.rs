@@ -4,7 +4,7 @@
 //! one. If some metrics fail, the others may scale up or hold the scale. If they would scale down, all metrics count as
 //! failed, with the reason of the first failure.
 
-use super::measure::{Failure, Proposal, Scene, measure};
+use super::measure::{Failure, MetricInputs, Proposal, measure};
 use super::request::Reading;
 use k8s_openapi::api::autoscaling::v2::{MetricSpec, MetricStatus};
 
@@ -46,11 +46,11 @@ impl Combined {
 }
 
 /// Evaluates all metrics and picks the winner. A metric without a reading was not requested.
-pub fn combine(scene: &Scene<'_>, metrics: &[MetricSpec], readings: &[Reading]) -> Combined {
+pub fn combine(inputs: &MetricInputs<'_>, metrics: &[MetricSpec], readings: &[Reading]) -> Combined {
     let (mut statuses, mut failures, mut proposals) = (Vec::new(), Vec::new(), Vec::new());
     let mut best: Option<(i32, String)> = None;
     for (i, metric) in metrics.iter().enumerate() {
-        match measure(scene, metric, readings.get(i).unwrap_or(&Reading::None)) {
+        match measure(inputs, metric, readings.get(i).unwrap_or(&Reading::None)) {
             Ok(Proposal { replicas, name, status }) => {
                 statuses.push(status);
                 proposals.push(Some(replicas));
@@ -67,7 +67,7 @@ pub fn combine(scene: &Scene<'_>, metrics: &[MetricSpec], readings: &[Reading]) 
     }
     let partly = !failures.is_empty();
     let outcome = match best {
-        Some((replicas, _)) if partly && replicas < scene.spec_replicas => Outcome::Failed,
+        Some((replicas, _)) if partly && replicas < inputs.spec_replicas => Outcome::Failed,
         Some((replicas, metric)) => Outcome::Proposed { replicas, metric },
         None if metrics.is_empty() => Outcome::NoMetrics,
         None => Outcome::Failed,
@@ -87,8 +87,15 @@ mod tests {
         let options = Options::default();
         let tolerances = Tolerances { up: 0.0, down: 0.0 };
         let (namespace, status_replicas) = ("shop", spec_replicas);
-        let scene =
-            Scene { now: NOW, options: &options, tolerances, namespace, spec_replicas, status_replicas, pods: &[] };
+        let inputs = MetricInputs {
+            now: NOW,
+            options: &options,
+            tolerances,
+            namespace,
+            spec_replicas,
+            status_replicas,
+            pods: &[],
+        };
         let metric = |i: usize| {
             let mut metric = external(0, 1_000);
             metric.external.as_mut().expect("an external metric").metric.name = format!("m{i}");
@@ -97,7 +104,7 @@ mod tests {
         let metrics: Vec<_> = (0..totals.len()).map(metric).collect();
         let reading =
             |total: &Option<i64>| total.map_or(Reading::Failed("down".into()), |total| Reading::External(vec![total]));
-        combine(&scene, &metrics, &totals.iter().map(reading).collect::<Vec<_>>())
+        combine(&inputs, &metrics, &totals.iter().map(reading).collect::<Vec<_>>())
     }
 
     fn proposed(replicas: i32, metric: &str) -> Outcome {
@@ -139,9 +146,16 @@ mod tests {
         let (options, tolerances) = (Options::default(), Tolerances { up: 0.0, down: 0.0 });
         let (spec_replicas, status_replicas) = (1, 1);
         let namespace = "shop";
-        let scene =
-            Scene { now: NOW, options: &options, tolerances, namespace, spec_replicas, status_replicas, pods: &[] };
-        let error = combine(&scene, &[bogus()], &[]).error();
+        let inputs = MetricInputs {
+            now: NOW,
+            options: &options,
+            tolerances,
+            namespace,
+            spec_replicas,
+            status_replicas,
+            pods: &[],
+        };
+        let error = combine(&inputs, &[bogus()], &[]).error();
         let text = "invalid metrics (1 invalid out of 1), first error is: unknown metric source type \"Bogus\"";
         assert_eq!(error.as_deref(), Some(text), "a metric without a reading was not asked");
     }

@@ -23,7 +23,7 @@ use super::{quantity, status, totals, usage};
 
 /// Inputs shared by all metrics of a spec.
 #[derive(Clone, Copy, Debug)]
-pub struct Scene<'a> {
+pub struct MetricInputs<'a> {
     /// Current time.
     pub now: Timestamp,
     /// Options of the controller.
@@ -66,11 +66,11 @@ pub struct Failure {
 ///
 /// # Errors
 /// Returns a failure if the metric is malformed or its API failed.
-pub fn measure(scene: &Scene<'_>, metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure> {
+pub fn measure(inputs: &MetricInputs<'_>, metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure> {
     let (replicas, name, status) = match Source::from(metric) {
         Source::Resource(source) => {
             let outer = format!("failed to get {} resource metric value: ", source.name);
-            let (replicas, title, current) = scene
+            let (replicas, title, current) = inputs
                 .resource((None, &source.name), &source.target, reading)
                 .map_err(|inner| Failure::new("FailedGetResourceMetric", &outer, inner))?;
             let resource = Some(ResourceMetricStatus { name: source.name.clone(), current });
@@ -78,18 +78,18 @@ pub fn measure(scene: &Scene<'_>, metric: &MetricSpec, reading: &Reading) -> Res
         }
         Source::ContainerResource(source) => {
             let outer = format!("failed to get {} container metric value: ", source.container);
-            let (replicas, title, current) = scene
+            let (replicas, title, current) = inputs
                 .resource((Some(&source.container), &source.name), &source.target, reading)
                 .map_err(|inner| Failure::new("FailedGetContainerResourceMetric", &outer, inner))?;
             let (name, container) = (source.name.clone(), source.container.clone());
             let container_resource = Some(ContainerResourceMetricStatus { name, container, current });
             (replicas, title, MetricStatus { container_resource, ..MetricStatus::default() })
         }
-        Source::Pods(source) => scene
+        Source::Pods(source) => inputs
             .pods(source, reading)
             .map_err(|inner| Failure::new("FailedGetPodsMetric", "failed to get pods metric value: ", inner))?,
-        Source::Object(source) => scene.object(source, reading)?,
-        Source::External(source) => scene.external(source, reading)?,
+        Source::Object(source) => inputs.object(source, reading)?,
+        Source::External(source) => inputs.external(source, reading)?,
         Source::Unknown => {
             let inner = format!("unknown metric source type {:?}", metric.type_);
             return Err(Failure { reason: "InvalidMetricSourceType", outer: inner.clone(), inner });
@@ -107,7 +107,7 @@ impl Failure {
     }
 }
 
-impl Scene<'_> {
+impl MetricInputs<'_> {
     fn situation(&self) -> Situation<'_> {
         Situation { current: self.spec_replicas, tolerances: self.tolerances, pods: self.pods }
     }

@@ -125,7 +125,7 @@ fn metric(autoscaler: &PodAutoscaler) -> Option<MetricSpec> {
 }
 
 /// Reports whether an object equals the desired one after the API server's defaults.
-pub(super) fn says(have: &HorizontalPodAutoscaler, want: &HorizontalPodAutoscaler) -> bool {
+pub(super) fn is_up_to_date(have: &HorizontalPodAutoscaler, want: &HorizontalPodAutoscaler) -> bool {
     let filled = |object: &HorizontalPodAutoscaler| {
         let mut spec = object.spec.clone();
         defaults::fill(&mut spec);
@@ -220,10 +220,10 @@ mod tests {
         let down = have.spec.behavior.as_mut().and_then(|behavior| behavior.scale_down.as_mut()).expect("down");
         down.policies = serde_json::from_value(policy).expect("policies");
         down.select_policy = Some("Max".to_owned());
-        assert!(says(&have, &want));
+        assert!(is_up_to_date(&have, &want));
         have.spec.max_replicas = 7;
-        assert!(!says(&have, &want));
+        assert!(!is_up_to_date(&have, &want));
         let other = made(&[CLASS, ("window", "60s"), ("target", "80.5")], "");
-        assert!(!says(&want, &other), "81 is not the default");
+        assert!(!is_up_to_date(&want, &other), "81 is not the default");
     }
 }

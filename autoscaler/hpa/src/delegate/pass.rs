@@ -102,7 +102,7 @@ impl Pass<'_> {
             let (owner, name) = (format!("PodAutoscaler: {:?}", key.name()), format!("{:?}", key.name()));
             return Err(WriteError::NotOwned { owner, kind: "HPA", name });
         }
-        if !objects::says(&have, &want) {
+        if !objects::is_up_to_date(&have, &want) {
             let doing = "failed to update HPA";
             // Without a version it replaces the present object, metadata included.
             let replace = async |api: BoundedApi| api.replace(&want).await.map_err(WriteError::api(doing));

@@ -138,13 +138,13 @@ impl Controller {
     pub(super) async fn reconcile(&self, key: &Key) -> bool {
         let Some(held) = self.objects.get(key) else {
             // A reconcile in flight during the deletion of the object may have restored parts of its state.
-            self.give_up(key);
+            self.drop_state(key);
             return false;
         };
         if !self.wiring.leadership.owns(key) {
-            self.give_up(key);
-        } else if self.is_kept_away(key, &held) {
-            self.start_afresh(key);
+            self.drop_state(key);
+        } else if self.is_blocked(key, &held) {
+            self.reset(key);
         } else {
             self.pass(key, &held).await;
         }
@@ -153,15 +153,15 @@ impl Controller {
 
     /// Queues every object that this process does not lead, at once, so that the state of earlier reconciles is given
     /// up. An object that it now leads waits for its period, as after each reconcile.
-    pub(super) fn look_at_lost(&self) {
+    pub(super) fn queue_lost(&self) {
         for key in self.objects.keys().into_iter().filter(|key| !self.wiring.leadership.owns(key)) {
             self.queue.add(key, Priority::Slow);
         }
     }
 
     /// Drops all state, metrics and explanations of an object that is deleted or led by another process.
-    fn give_up(&self, key: &Key) {
-        self.start_afresh(key);
+    fn drop_state(&self, key: &Key) {
+        self.reset(key);
         self.refused.lock().remove(key);
         self.series.ended(key);
         self.wiring.explanations.forget(key);
@@ -170,7 +170,7 @@ impl Controller {
     /// Resets an object, so that the next reconcile begins like a new leader's: the scale it finds is the first
     /// recommendation. Older recommendations would be too old to stabilize anything, and would suppress that first one.
     /// The selector may have changed as well.
-    fn start_afresh(&self, key: &Key) {
+    fn reset(&self, key: &Key) {
         self.remembered.lock().remove(key);
         self.selectors.lock().put(key.namespace(), key.name(), None);
     }
@@ -214,7 +214,7 @@ impl Controller {
         let send = async |api: BoundedApi| api.send(request).await.map_err(WriteError::api(doing));
         let written = writer.write(key, doing, send).await;
         let written: HorizontalPodAutoscaler = written.map_err(|error| match &error {
-            WriteError::Api { source, .. } => said(source),
+            WriteError::Api { source, .. } => error_text(source),
             _ => error.to_string(),
         })?;
         let version = written.metadata.resource_version.clone().unwrap_or_default();
@@ -241,7 +241,7 @@ impl Controller {
     }
 
     /// Reports whether another manager acts on the object, and logs the beginning and the end of that.
-    fn is_kept_away(&self, key: &Key, held: &CachedObject) -> bool {
+    fn is_blocked(&self, key: &Key, held: &CachedObject) -> bool {
         let now = self.wiring.clock.now();
         let alive = held.foreign.as_ref().filter(|foreign| foreign.is_alive(now));
         let Some(foreign) = alive else {
@@ -262,7 +262,7 @@ impl Controller {
 }
 
 /// Returns the text of an API server's error.
-fn said(error: &kube::Error) -> String {
+fn error_text(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),

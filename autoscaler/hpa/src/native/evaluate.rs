@@ -50,24 +50,24 @@ impl Controller {
                     let read = self.scales.read(namespace, ask.target()).await;
                     scale = read.as_ref().ok().cloned();
                     current = scale.as_ref().map(|object| object.scale.spec_replicas);
-                    ask.answered(read.map(|object| object.scale))
+                    ask.resume(read.map(|object| object.scale))
                 }
                 Step::SelectPods(ask) => {
                     let pods = pods::select(&self.pods, namespace, ask.selector());
-                    ask.answered(pods, &mut self.selectors.lock())
+                    ask.resume(pods, &mut self.selectors.lock())
                 }
                 Step::Measure(ask) => {
                     let readings = self.metrics.readings(namespace, &ask.requests()).await;
                     let (readings, times): (Vec<_>, _) = readings.into_iter().unzip();
                     measured = times;
-                    ask.answered(&readings)
+                    ask.resume(&readings)
                 }
                 Step::WriteScale(ask) => {
                     let result = match &mut scale {
                         Some(scale) => self.write_scale(key, scale, &ask).await,
                         None => WriteResult::Failed("the scale was not read".to_owned()), // The rules read it first.
                     };
-                    ask.answered(result)
+                    ask.resume(result)
                 }
                 Step::Finish(finish) => return Outcome { finish, current, measured },
             };

@@ -96,7 +96,7 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
 async fn follow_leadership(controller: Arc<Controller>, shutdown: CancellationToken) {
     let mut changes = controller.wiring.leadership.changes();
     while let Some(Ok(())) = shutdown.run_until_cancelled(changes.changed()).await {
-        controller.look_at_lost();
+        controller.queue_lost();
     }
 }
 

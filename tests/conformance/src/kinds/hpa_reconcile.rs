@@ -198,15 +198,15 @@ impl RecordedAnswers<'_> {
     fn drive(&mut self, mut step: Step<'_>, selectors: &mut Selectors) -> Result<Finish, Mismatch> {
         loop {
             step = match step {
-                Step::ReadScale(ask) => ask.answered(self.scale()),
-                Step::SelectPods(ask) => ask.answered(pods(std::mem::take(&mut self.step.pods))?, selectors),
+                Step::ReadScale(ask) => ask.resume(self.scale()),
+                Step::SelectPods(ask) => ask.resume(pods(std::mem::take(&mut self.step.pods))?, selectors),
                 Step::Measure(ask) => {
                     let readings: Vec<_> = ask.requests().into_iter().map(|request| self.read(request)).collect();
-                    ask.answered(&readings)
+                    ask.resume(&readings)
                 }
                 Step::WriteScale(ask) => {
                     let result = self.write(ask.replicas())?;
-                    ask.answered(result)
+                    ask.resume(result)
                 }
                 Step::Finish(finish) => return Ok(finish),
             };

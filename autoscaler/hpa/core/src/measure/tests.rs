@@ -14,7 +14,7 @@ fn measured(metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure>
     let pods: Vec<&Pod> = pods.iter().collect();
     let options = Options::default();
     let (spec_replicas, status_replicas) = (2, 2);
-    let scene = Scene {
+    let inputs = MetricInputs {
         now: NOW,
         options: &options,
         tolerances: EVEN,
@@ -23,7 +23,7 @@ fn measured(metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure>
         status_replicas,
         pods: &pods,
     };
-    measure(&scene, metric, reading)
+    measure(&inputs, metric, reading)
 }
 
 /// Returns the pods' usage as the API responds.

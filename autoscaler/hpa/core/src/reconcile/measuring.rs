@@ -5,7 +5,7 @@ use super::{Action, ErrorLabel, Finish, MetricRun, Pass, Scale, Step};
 use crate::behavior;
 use crate::combine::{Combined, Outcome, combine};
 use crate::decision::Demand;
-use crate::measure::Scene;
+use crate::measure::MetricInputs;
 use crate::pod::Pod;
 use crate::request::{self, Reading, Request};
 use crate::selectors::Selectors;
@@ -82,7 +82,7 @@ impl<'a> SelectPods<'a> {
     }
 
     /// Continues with the pods of the namespace; pods that are not selected are ignored.
-    pub fn answered(self, mut pods: Vec<Pod>, selectors: &mut Selectors) -> Step<'a> {
+    pub fn resume(self, mut pods: Vec<Pod>, selectors: &mut Selectors) -> Step<'a> {
         let Self { pass, scale, selector } = self;
         let (namespace, name) = (pass.autoscaler.namespace, pass.autoscaler.name);
         pods.retain(|pod| selector.matches(&pod.labels));
@@ -107,7 +107,7 @@ impl<'a> Measure<'a> {
     }
 
     /// Continues with the responses, in the order of the requests.
-    pub fn answered(self, readings: &[Reading]) -> Step<'a> {
+    pub fn resume(self, readings: &[Reading]) -> Step<'a> {
         let Self { mut pass, scale, pods } = self;
         let combined = measured(&pass, &scale, &pods, readings);
         let spec = pass.autoscaler.spec;
@@ -154,7 +154,7 @@ impl<'a> Measure<'a> {
 fn measured(pass: &Pass<'_>, scale: &Scale, pods: &[Pod], readings: &[Reading]) -> Combined {
     let spec = pass.autoscaler.spec;
     let pods: Vec<&Pod> = pods.iter().collect();
-    let scene = Scene {
+    let inputs = MetricInputs {
         now: pass.now,
         options: pass.options,
         tolerances: Tolerances::of(spec.behavior.as_ref(), pass.options, pass.gates),
@@ -163,7 +163,7 @@ fn measured(pass: &Pass<'_>, scale: &Scale, pods: &[Pod], readings: &[Reading]) 
         status_replicas: scale.status_replicas,
         pods: &pods,
     };
-    combine(&scene, spec::metrics(spec), readings)
+    combine(&inputs, spec::metrics(spec), readings)
 }
 
 /// Applies stabilization and limits, and sets the conditions about them.

@@ -48,7 +48,7 @@ impl<'a> ReadScale<'a> {
     }
 
     /// Continues with the scale.
-    pub fn answered(self, scale: Result<Scale, ScaleError>) -> Step<'a> {
+    pub fn resume(self, scale: Result<Scale, ScaleError>) -> Step<'a> {
         let mut pass = self.0;
         let scale = match scale {
             Ok(scale) => scale,

@@ -187,11 +187,11 @@ fn how_each_metric_went_is_counted() {
     let mut selectors = Selectors::default();
     let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
     let Step::ReadScale(ask) = start(autoscaler, &options, scenario.gates, &mut memory, NOW) else { panic!("scale") };
-    let Step::SelectPods(ask) = ask.answered(scenario.scale.clone()) else { panic!("pods") };
-    let Step::Measure(ask) = ask.answered(scenario.objects(), &mut selectors) else { panic!("metrics") };
+    let Step::SelectPods(ask) = ask.resume(scenario.scale.clone()) else { panic!("pods") };
+    let Step::Measure(ask) = ask.resume(scenario.objects(), &mut selectors) else { panic!("metrics") };
     let readings: Vec<_> = ask.requests().into_iter().map(|request| scenario.read(request)).collect();
-    let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };
-    let Step::Finish(finish) = ask.answered(WriteResult::Written) else { panic!("the end") };
+    let Step::WriteScale(ask) = ask.resume(&readings) else { panic!("a write") };
+    let Step::Finish(finish) = ask.resume(WriteResult::Written) else { panic!("the end") };
     let runs = finish.conclude(Ok(())).metrics;
     let runs: Vec<_> = runs.iter().map(|r| (r.kind.as_str(), r.action.as_str(), r.error.as_str())).collect();
     assert_eq!(runs, [("Resource", "scale_up", "none"), ("Bogus", "none", "spec"), ("External", "none", "internal")]);
@@ -393,7 +393,7 @@ fn a_pass_asks_for_its_own_and_names_it() {
     let reference = format!("{}/shop/{}", spec.scale_target_ref.kind, spec.scale_target_ref.name);
     assert!(reference.len() > "/shop/".len());
 
-    let Step::Finish(finish) = begin(&mut memory).answered(Err(ScaleError::Read("down".into()))) else { panic!("end") };
+    let Step::Finish(finish) = begin(&mut memory).resume(Err(ScaleError::Read("down".into()))) else { panic!("end") };
     let conclusion = finish.conclude(Err("busy".into()));
     assert_eq!(conclusion.error, Some(format!("failed to query scale subresource for {reference}: down")));
     assert_eq!(conclusion.desired_replicas, None, "it did not come that far");
@@ -401,13 +401,13 @@ fn a_pass_asks_for_its_own_and_names_it() {
 
     let ask = begin(&mut other);
     assert_eq!(ask.target(), &spec.scale_target_ref);
-    let Step::SelectPods(ask) = ask.answered(scenario.scale.clone()) else { panic!("pods") };
+    let Step::SelectPods(ask) = ask.resume(scenario.scale.clone()) else { panic!("pods") };
     assert_eq!(ask.selector(), &common::labels::Selector::parse("app=web").expect("readable"));
-    let Step::Measure(ask) = ask.answered(scenario.objects(), &mut selectors) else { panic!("metrics") };
+    let Step::Measure(ask) = ask.resume(scenario.objects(), &mut selectors) else { panic!("metrics") };
     let readings: Vec<_> = ask.requests().into_iter().map(|request| scenario.read(request)).collect();
-    let Step::WriteScale(ask) = ask.answered(&readings) else { panic!("a write") };
+    let Step::WriteScale(ask) = ask.resume(&readings) else { panic!("a write") };
     assert_eq!((ask.replicas(), ask.attempt()), (5, 1));
-    let Step::Finish(finish) = ask.answered(WriteResult::Written) else { panic!("the end") };
+    let Step::Finish(finish) = ask.resume(WriteResult::Written) else { panic!("the end") };
     let conclusion = finish.conclude(Err("busy".into()));
     assert_eq!(conclusion.error.as_deref(), Some("failed to update status for web: busy"));
     assert_eq!((conclusion.desired_replicas, conclusion.error_label), (Some(5), ErrorLabel::Internal));

@@ -68,7 +68,7 @@ impl<'a> WriteScale<'a> {
     }
 
     /// Continues with the result.
-    pub fn answered(self, result: WriteResult) -> Step<'a> {
+    pub fn resume(self, result: WriteResult) -> Step<'a> {
         let Self { pass, plan, attempt } = self;
         match result {
             WriteResult::Written => Step::Finish(written(pass, plan)),

@@ -221,16 +221,16 @@ impl Scenario {
         let mut attempts = 0;
         let finish = loop {
             step = match step {
-                Step::ReadScale(ask) => ask.answered(self.scale.clone()),
-                Step::SelectPods(ask) => ask.answered(self.objects(), &mut selectors),
+                Step::ReadScale(ask) => ask.resume(self.scale.clone()),
+                Step::SelectPods(ask) => ask.resume(self.objects(), &mut selectors),
                 Step::Measure(ask) => {
                     let readings: Vec<_> = ask.requests().into_iter().map(|request| self.read(request)).collect();
-                    ask.answered(&readings)
+                    ask.resume(&readings)
                 }
                 Step::WriteScale(ask) => {
                     attempts += 1;
                     assert_eq!(ask.attempt() as usize, attempts);
-                    ask.answered(self.writes.get(attempts - 1).cloned().unwrap_or(WriteResult::Written))
+                    ask.resume(self.writes.get(attempts - 1).cloned().unwrap_or(WriteResult::Written))
                 }
                 Step::Finish(finish) => break finish,
             };
