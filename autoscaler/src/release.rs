@@ -105,13 +105,16 @@ async fn find(client: &Client, scope: &Scope) -> anyhow::Result<Vec<ZeroScaler>>
             Ok(found)
         }
         Scope::Namespace(_) | Scope::All => {
-            Ok(scoped::<ZeroScaler>(client, scope).list(&ListParams::default()).await.context(listing)?.items)
+            Ok(api_in_scope::<ZeroScaler>(client, scope).list(&ListParams::default()).await.context(listing)?.items)
         }
     }
 }
 
 /// Returns the API for a kind within the scope.
-fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(client: &Client, scope: &Scope) -> Api<K> {
+fn api_in_scope<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
+    client: &Client,
+    scope: &Scope,
+) -> Api<K> {
     match scope {
         Scope::Named(namespace, _) | Scope::Namespace(namespace) => Api::namespaced(client.clone(), namespace),
         Scope::All => Api::all(client.clone()),
@@ -198,14 +201,14 @@ async fn addresses(client: &Client, object: &ZeroScaler, service: &str, has_targ
     let pods = ready(&about(&names::private_service(&object.name_any())).await?);
     let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
     let found = services.get_opt(service).await.with_context(|| format!("service/{service}"))?;
-    Ok(Addresses::of(found.as_ref(), pods.max(has_target.into()), about(service).await?))
+    Ok(Addresses::count(found.as_ref(), pods.max(has_target.into()), about(service).await?))
 }
 
 /// Sets the target to max(1, min, adopted replicas), unless it is gone or has that number. Returns whether it exists.
 async fn replicas(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<bool> {
     let noted = adopted_target(object.annotations());
     let target = noted.map_or_else(|| object.spec.target.clone(), |noted| translation::named(&noted));
-    let resource = TargetResource::of(&target.api_version, &target.kind).resource();
+    let resource = TargetResource::for_kind(&target.api_version, &target.kind).resource();
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace(object), &resource);
     let what = format!("{} {}", target.kind, target.name);
     let Some(found) = api.get_opt(&target.name).await.with_context(|| what.clone())? else { return Ok(false) };
@@ -290,7 +293,7 @@ async fn left_behind(
         return Ok(0);
     }
     let known: BTreeSet<String> = released.iter().filter_map(ResourceExt::uid).collect();
-    let services = scoped::<Service>(client, scope).list(&ListParams::default()).await;
+    let services = api_in_scope::<Service>(client, scope).list(&ListParams::default()).await;
     let mut failed = 0;
     for service in services.context("Services cannot be listed")?.items {
         if service.annotations().get(ADOPTED_BY).is_none_or(|uid| known.contains(uid)) {

@@ -58,7 +58,7 @@ pub struct Input {
 
 /// Conditions to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ActiveOutcome {
     /// True if `ScaleTargetInitialized` becomes or stays true. It is never reset.
     pub initialized: bool,
     /// Active condition to set; `None` leaves it as it is.
@@ -110,7 +110,7 @@ impl ActiveCondition {
 }
 
 /// Returns the conditions to set.
-pub fn decide(input: &Input) -> Outcome {
+pub fn decide(input: &Input) -> ActiveOutcome {
     let enough = i64::from(input.ready) >= i64::from(input.min_ready);
     let active = if input.want == Some(0) || input.min_ready == 0 {
         let timed_out = input.active.is_activating() && input.min_ready > 0;
@@ -123,7 +123,7 @@ pub fn decide(input: &Input) -> Outcome {
             (false, false) => Some(ActiveCondition::NoTraffic),
         }
     };
-    Outcome { initialized: enough && input.service_known, active }
+    ActiveOutcome { initialized: enough && input.service_known, active }
 }
 
 #[cfg(test)]

@@ -48,13 +48,13 @@ pub struct Entry {
     pub decisions: u32,
     /// Decision or action.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: EntryOutcome,
 }
 
 /// Decision or action in few bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Outcome {
+pub enum EntryOutcome {
     /// Recommended number of pods.
     #[serde(rename_all = "camelCase")]
     Scale {
@@ -86,8 +86,8 @@ pub enum Outcome {
     Action(Action),
 }
 
-impl Outcome {
-    fn of(decision: &Decision) -> Self {
+impl EntryOutcome {
+    fn from_decision(decision: &Decision) -> Self {
         match decision {
             Decision::Unknown(unknown) => Self::Unknown { unknown: *unknown },
             Decision::Scale(r) => Self::Scale {
@@ -147,20 +147,20 @@ impl History {
 
     /// Adds a decision made at `now`. Returns true if it is a change.
     pub fn record(&mut self, now: Timestamp, decision: &Decision) -> bool {
-        self.add(now, Outcome::of(decision))
+        self.add(now, EntryOutcome::from_decision(decision))
     }
 
     /// Adds an action of the reconciler at `now`. Returns true if it is a change.
     pub fn act(&mut self, now: Timestamp, action: Action) -> bool {
-        self.add(now, Outcome::Action(action))
+        self.add(now, EntryOutcome::Action(action))
     }
 
     /// Adds the combined result of load and metrics at `now`. Returns true if it is a change.
     pub fn blend(&mut self, now: Timestamp, answer: &Answer) -> bool {
-        Blended::of(answer).is_some_and(|blended| self.add(now, Outcome::Blended(blended)))
+        Blended::from_answer(answer).is_some_and(|blended| self.add(now, EntryOutcome::Blended(blended)))
     }
 
-    fn add(&mut self, now: Timestamp, outcome: Outcome) -> bool {
+    fn add(&mut self, now: Timestamp, outcome: EntryOutcome) -> bool {
         let same_voice = |entry: &&mut Entry| entry.outcome.voice() == outcome.voice();
         let last = self.entries.iter_mut().rev().find(same_voice);
         if let Some(last) = last.filter(|last| last.outcome.equals(&outcome)) {

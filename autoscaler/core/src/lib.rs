@@ -17,7 +17,7 @@
 //! the rules of the HorizontalPodAutoscaler ([`hpa_core`]). [`scale_conflict`] decides how soon to rewrite a scale that
 //! another writer reverts. [`forwarding`] routes stats that reached an instance other than the owner of their revision.
 //! [`ports`] allocates port numbers on the activators to workloads, [`schedules`] computes minimum and maximum scale
-//! from the clock, and [`orders`] carries out manual requests of an operator.
+//! from the clock, and [`manual_requests`] carries out manual requests of an operator.
 //!
 //! # Not here
 //!
@@ -30,11 +30,11 @@ pub mod decider;
 pub mod engine;
 pub mod forwarding;
 pub mod history;
+pub mod manual_requests;
 pub mod max_window;
 pub mod metrics;
 pub mod multiscaler;
 pub mod num_activators;
-pub mod orders;
 pub mod path_mode;
 pub mod pod_counts;
 pub mod ports;

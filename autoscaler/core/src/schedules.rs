@@ -298,7 +298,7 @@ mod tests {
         Timestamp::from_secs(text.parse::<jiff::Timestamp>().expect(text).as_second())
     }
 
-    fn shown(time: Timestamp) -> String {
+    fn time_text(time: Timestamp) -> String {
         jiff::Timestamp::from_second(time.as_secs()).expect("a time").to_string()
     }
 
@@ -370,7 +370,7 @@ mod tests {
             let mut from = time(from);
             for expected in expected {
                 from = schedule.after(from).expect(cron);
-                assert_eq!(shown(from), *expected, "{cron} in {zone}");
+                assert_eq!(time_text(from), *expected, "{cron} in {zone}");
             }
         }
     }
@@ -391,11 +391,15 @@ mod tests {
         for (now, min, next, then) in rows {
             let found = in_force(&work, OWN, time(now));
             let (at, bounds) = found.next.expect("it changes");
-            assert_eq!((found.bounds.min, shown(at).as_str(), bounds.min), (min, next, then), "{now}");
+            assert_eq!((found.bounds.min, time_text(at).as_str(), bounds.min), (min, next, then), "{now}");
         }
         let night = [schedule("0 22 * * *", "Europe/Berlin", 8, 0, 1)];
         let found = in_force(&night, OWN, time("2026-10-24T21:00:00Z"));
-        assert_eq!(found.next.map(|(at, _)| shown(at)).as_deref(), Some("2026-10-25T04:00:00Z"), "05:00, not 06:00");
+        assert_eq!(
+            found.next.map(|(at, _)| time_text(at)).as_deref(),
+            Some("2026-10-25T04:00:00Z"),
+            "05:00, not 06:00"
+        );
     }
 
     /// Goal: of overlapping schedules the one with the largest minimum applies, and a change without an effect is not
@@ -411,7 +415,7 @@ mod tests {
             let found = in_force(&all, OWN, time(&format!("2026-01-05T{now}:00Z")));
             let (at, bounds) = found.next.expect("it changes");
             let next = format!("2026-01-05T{next}:00Z");
-            assert_eq!((found.bounds.min, shown(at), bounds.min), (min, next, then), "{now}");
+            assert_eq!((found.bounds.min, time_text(at), bounds.min), (min, next, then), "{now}");
         }
         let always = [schedule("0 * * * *", "UTC", 2, 0, 2)];
         let found = in_force(&always, OWN, time("2026-01-05T00:30:00Z"));
@@ -544,7 +548,7 @@ mod tests {
         let largest = vec![minute("0-3 0-5 * * *", 5); 16];
         assert!(largest.iter().all(|schedule| schedule.times.as_ref().is_some_and(|times| times.len() == TIMES_MAX)));
         let (found, searches) = look_ahead(&largest, OWN, noon);
-        assert_eq!((found.next.map(|(at, _)| shown(at)).as_deref(), searches), (Some("2026-01-06T00:00:00Z"), 16));
+        assert_eq!((found.next.map(|(at, _)| time_text(at)).as_deref(), searches), (Some("2026-01-06T00:00:00Z"), 16));
         let (_, searches) = look_ahead(&vec![minute("0-3 0-5 * * *", 0); 16], OWN, noon);
         assert!(searches <= 16 * (1 + LOOKAHEAD), "{searches}");
 
@@ -554,7 +558,7 @@ mod tests {
         assert_eq!((found.next, searches), (None, 16 + LOOKAHEAD), "only the one that is over each time");
         rare.pop();
         let (found, searches) = look_ahead(&rare, OWN, noon);
-        assert_eq!(found.look.map(shown).as_deref(), Some("2044-02-29T00:00:00Z"));
+        assert_eq!(found.look.map(time_text).as_deref(), Some("2044-02-29T00:00:00Z"));
         assert!(searches <= 15 * (1 + LOOKAHEAD), "{searches}");
         let alone = [minute("0 0 29 2 +1", 0)];
         assert_eq!(look_ahead(&alone, OWN, noon).1, 2, "it ends in 2044, and 2072 is beyond the horizon");

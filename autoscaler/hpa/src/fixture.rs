@@ -51,7 +51,7 @@ impl Mock {
     }
 
     /// Returns the requests since the last call, in order.
-    pub fn asked(&self) -> Vec<String> {
+    pub fn request_lines(&self) -> Vec<String> {
         self.requests().into_iter().map(|(line, _)| line).collect()
     }
 

@@ -301,7 +301,7 @@ mod tests {
             let running = tokio::spawn(run(bare(mode), mock.client(), shutdown.clone()));
             let campaigns = async || {
                 tokio::time::sleep(Duration::from_secs(120)).await;
-                mock.asked().iter().any(|line| line.starts_with("POST") && line.contains(leases))
+                mock.request_lines().iter().any(|line| line.starts_with("POST") && line.contains(leases))
             };
             assert!(!campaigns().await, "{mode:?}: {refused} is refused");
             answer(refused);
@@ -317,7 +317,7 @@ mod tests {
         let (mock, shutdown) = (Mock::default(), CancellationToken::new()); // Every request gets a 404.
         let running = tokio::spawn(run(bare(HpaMode::Native), mock.client(), shutdown.clone()));
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let asked = mock.asked();
+        let asked = mock.request_lines();
         assert!(!asked.is_empty() && asked.iter().all(|line| line.contains("/configmaps")), "{asked:?}");
         shutdown.cancel();
         let ended = tokio::time::timeout(Duration::from_secs(60), running).await.expect("it ends");

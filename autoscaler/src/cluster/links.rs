@@ -90,7 +90,7 @@ mod tests {
     use std::slice;
 
     fn target(kind: &str, name: &str) -> TargetKey {
-        TargetKey { resource: TargetResource::of("apps/v1", kind), object: Key::new("ns", name) }
+        TargetKey { resource: TargetResource::for_kind("apps/v1", kind), object: Key::new("ns", name) }
     }
 
     #[test]

@@ -123,7 +123,7 @@ impl Audience for Index {
         self.links.is_named(resource)
     }
 
-    fn told(&self, news: News<'_>) {
+    fn on_event(&self, news: News<'_>) {
         let (concerned, priority) = match news {
             News::Came(target) => (self.links.of_target(target), Priority::New),
             News::Changed(target) => (self.links.of_target(target), Priority::Normal),
@@ -150,7 +150,7 @@ mod tests {
     impl Beside for Nothing {}
 
     fn deployment(name: &str) -> TargetKey {
-        TargetKey { resource: TargetResource::of("apps/v1", "Deployment"), object: Key::new("ns", name) }
+        TargetKey { resource: TargetResource::for_kind("apps/v1", "Deployment"), object: Key::new("ns", name) }
     }
 
     fn stores(client: Client) -> Stores {
@@ -166,13 +166,13 @@ mod tests {
         let stores = stores(Client::new(service, "default"));
         let put = |name, priority| stores.index.put(&Key::new("ns", name), smallvec![deployment(name)], priority);
         ["a", "b", "c"].into_iter().for_each(|name| put(name, Priority::New));
-        stores.index.told(News::Came(&deployment("c")));
+        stores.index.on_event(News::Came(&deployment("c")));
         let queue = stores.queue();
         let next = || queue.try_next().expect("one waits").key().name().to_owned();
         assert_eq!(next(), "a");
         put("a", Priority::Normal); // As after its own reconcile's write.
         assert_eq!([next(), next()], ["a", "b"]);
-        stores.index.told(News::Changed(&deployment("b")));
+        stores.index.on_event(News::Changed(&deployment("b")));
         assert_eq!([next(), next()], ["b", "c"]);
     }
 

@@ -81,7 +81,7 @@ impl TargetError {
 
 impl TargetResource {
     /// Returns the resource of a kind, such as `Deployment` of `apps/v1`.
-    pub(crate) fn of(api_version: &str, kind: &str) -> Self {
+    pub(crate) fn for_kind(api_version: &str, kind: &str) -> Self {
         let kind = kind.to_lowercase();
         let ending = if kind.ends_with('s') { "es" } else { "s" };
         Self { api_version: api_version.to_owned(), plural: format!("{kind}{ending}") }
@@ -159,12 +159,12 @@ impl TargetKey {
     ///
     /// # Errors
     /// A field is missing, or its value is not valid in Kubernetes.
-    pub(crate) fn of(namespace: &str, reference: &ObjectReference) -> Result<Self, TargetError> {
+    pub(crate) fn from_reference(namespace: &str, reference: &ObjectReference) -> Result<Self, TargetError> {
         let api_version =
             field("apiVersion", &reference.api_version, is_api_version, "must be VERSION or GROUP/VERSION")?;
         let kind = field("kind", &reference.kind, is_kind, "must be a kind such as Deployment")?;
         let name = field("name", &reference.name, is_object_name, "must be an object's name: a-z, 0-9, - and .")?;
-        Ok(Self { resource: TargetResource::of(api_version, kind), object: Key::new(namespace, name) })
+        Ok(Self { resource: TargetResource::for_kind(api_version, kind), object: Key::new(namespace, name) })
     }
 
     /// Returns it as the owner of pods.
@@ -203,7 +203,7 @@ mod tests {
             ("example.com/v1beta1", "Canvas", "example.com", "v1beta1", "canvases", "canvases.example.com"),
         ];
         for (api_version, kind, group, version, plural, shown) in rows {
-            let key = TargetKey::of("ns", &reference(api_version, kind, "a")).expect("usable");
+            let key = TargetKey::from_reference("ns", &reference(api_version, kind, "a")).expect("usable");
             let resource = key.resource.resource();
             assert_eq!((&*resource.group, &*resource.version, &*resource.plural), (group, version, plural));
             assert_eq!(key.resource.to_string(), shown);
@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn spellings_of_one_kind_are_one_resource() {
-        let resource = |kind| TargetKey::of("ns", &reference("apps/v1", kind, "a")).expect("usable").resource;
+        let resource =
+            |kind| TargetKey::from_reference("ns", &reference("apps/v1", kind, "a")).expect("usable").resource;
         for kind in ["deployment", "DEPLOYMENT", "dePloyMent"] {
             assert_eq!(resource(kind), resource("Deployment"));
         }
@@ -232,12 +233,12 @@ mod tests {
             ("ReplicationController", &nothing, unserved),
         ];
         for (kind, served, expected) in rows {
-            assert_eq!(TargetResource::of("v1", kind).refusal(served).as_deref(), expected, "{kind}");
+            assert_eq!(TargetResource::for_kind("v1", kind).refusal(served).as_deref(), expected, "{kind}");
         }
         for (version, kind, is_everywhere) in
             [("apps/v1", "StatefulSet", true), ("apps/v7", "StatefulSet", false), ("apps/v1", "ReplicaSet", false)]
         {
-            assert_eq!(TargetResource::of(version, kind).is_everywhere(), is_everywhere, "{kind} of {version}");
+            assert_eq!(TargetResource::for_kind(version, kind).is_everywhere(), is_everywhere, "{kind} of {version}");
         }
     }
 
@@ -260,9 +261,9 @@ mod tests {
             (ObjectReference { name: None, ..reference("apps/v1", "Deployment", "") }, "spec.scaleTargetRef.name"),
         ];
         for (reference, message) in rows {
-            let error = TargetKey::of("ns", &reference).expect_err(message).to_string();
+            let error = TargetKey::from_reference("ns", &reference).expect_err(message).to_string();
             assert!(error.contains(message), "{error}");
-            let known = TargetKey::of("ns", &reference).expect_err(message).of_scaler().to_string();
+            let known = TargetKey::from_reference("ns", &reference).expect_err(message).of_scaler().to_string();
             assert!(known.starts_with("spec.target.") && !known.contains("scaleTargetRef"), "{known}");
         }
     }

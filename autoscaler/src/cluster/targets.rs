@@ -72,7 +72,7 @@ pub(crate) trait Audience: Send + Sync + 'static {
     fn is_named(&self, resource: &TargetResource) -> bool;
 
     /// Receives an event.
-    fn told(&self, news: News<'_>);
+    fn on_event(&self, news: News<'_>);
 }
 
 /// Targets of all resources that are in use.
@@ -160,8 +160,8 @@ impl Targets {
         let told = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
             let target = TargetKey { resource: of.clone(), object: object.clone() };
             match (old, new) {
-                (None, Some(_)) => audience.told(News::Came(&target)),
-                (old, new) if old != new => audience.told(News::Changed(&target)),
+                (None, Some(_)) => audience.on_event(News::Came(&target)),
+                (old, new) if old != new => audience.on_event(News::Changed(&target)),
                 _ => {}
             }
         };
@@ -170,7 +170,7 @@ impl Targets {
         tokio::spawn(async move {
             let listed = async {
                 following.synced().await;
-                targets.audience.told(News::Listed(&resource));
+                targets.audience.on_event(News::Listed(&resource));
                 std::future::pending::<()>().await;
             };
             tokio::select! {

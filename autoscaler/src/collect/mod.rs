@@ -136,10 +136,10 @@ impl Collector {
     }
 
     /// Records further observations of a revision, if it is collected here.
-    pub fn seen(&self, key: &RevisionKey, seen: &Seen) {
+    pub fn record_observations(&self, key: &RevisionKey, seen: &Seen) {
         let Some(collected) = self.get(key) else { return };
         if let Some(observer) = self.observer.get() {
-            observer.seen(key, seen);
+            observer.record_observations(key, seen);
         }
         let is_news = collected.lock().observe(seen);
         if let Some(queue) = self.ports.get().filter(|_| is_news) {

@@ -27,13 +27,13 @@ pub(super) async fn document(client: &Client, namespace: &str, target: &Target) 
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let listed = match timeout(WITHIN, api.list(&ListParams::default().limit(LISTED_MAX))).await {
         Ok(Ok(listed)) => listed.items,
-        Ok(Err(error)) => return json!({"error": format!("The pods cannot be listed: {}.", said(&error))}),
+        Ok(Err(error)) => return json!({"error": format!("The pods cannot be listed: {}.", describe_error(&error))}),
         Err(_) => return json!({"error": "The API server does not answer."}),
     };
     let mut pods: Vec<Pod> = listed.into_iter().filter(|pod| is_of(pod, target)).collect();
     pods.sort_by_key(|pod| std::cmp::Reverse(pod.metadata.creation_timestamp.as_ref().map(|at| at.0)));
     pods.truncate(SHOWN_MAX);
-    json!({"pods": join_all(pods.iter().map(|pod| shown(&api, pod))).await})
+    json!({"pods": join_all(pods.iter().map(|pod| describe_pod(&api, pod))).await})
 }
 
 /// Returns whether a pod is the target's. A Deployment's pod belongs to a ReplicaSet, whose name ends with the pod's
@@ -49,7 +49,7 @@ fn is_of(pod: &Pod, target: &Target) -> bool {
     owner.kind == "ReplicaSet" && hashes.into_iter().flatten().any(is_own)
 }
 
-async fn shown(api: &Api<Pod>, pod: &Pod) -> Value {
+async fn describe_pod(api: &Api<Pod>, pod: &Pod) -> Value {
     let status = pod.status.clone().unwrap_or_default();
     let is_ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     let ends = pod.metadata.deletion_timestamp.is_some();
@@ -81,7 +81,7 @@ async fn of_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Va
         };
         match timeout(WITHIN, api.logs(pod, &asked)).await {
             Ok(Ok(log)) => container["log"] = log.trim_end().into(),
-            Ok(Err(error)) => container["logError"] = said(&error).into(),
+            Ok(Err(error)) => container["logError"] = describe_error(&error).into(),
             Err(_) => container["logError"] = "it is not answered".into(),
         }
     }
@@ -103,7 +103,7 @@ fn state(state: &ContainerState) -> Option<String> {
     Some(format!("ended with code {}{}{why}", ended.exit_code, if why.is_empty() { "" } else { ", " }))
 }
 
-fn said(error: &kube::Error) -> String {
+fn describe_error(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
             "the autoscaler's account has no right to read it (get on pods/log)".to_owned()

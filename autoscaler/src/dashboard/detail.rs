@@ -3,7 +3,7 @@
 use super::local::LocalReplica;
 use super::records::{Record, time};
 use crate::explain;
-use autoscaler_core::history::{Entry, Outcome, words};
+use autoscaler_core::history::{Entry, EntryOutcome, words};
 use common::RevisionKey;
 use common_api::zeroscaler::conditions::Condition;
 use common_api::zeroscaler::{PortProtocol, ServicePath, ZeroScalerSpec, ZeroScalerStatus};
@@ -101,18 +101,18 @@ fn of_history(history: &[Entry]) -> Vec<Event> {
     for entry in history {
         let mut tell = |reason: &str, message: String| events.push((entry.since, reason.to_owned(), message));
         match &entry.outcome {
-            Outcome::Scale { panicking: now, panic, .. } if *now != panicking => {
+            EntryOutcome::Scale { panicking: now, panic, .. } if *now != panicking => {
                 panicking = *now;
                 match now {
                     true => tell("PanicBegan", format!("{panic:.1} over the panic window")),
                     false => tell("PanicEnded", format!("{panic:.1} over the panic window")),
                 }
             }
-            Outcome::Action(action) if action.patched => {
+            EntryOutcome::Action(action) if action.patched => {
                 let (from, to) = (action.replicas.unwrap_or_default(), action.wanted.unwrap_or_default());
                 tell("Scaled", format!("{from} → {to}: {}", action.because.explain()));
             }
-            Outcome::Action(action) if action.wanted.is_none() && action.replicas.is_none() => {
+            EntryOutcome::Action(action) if action.wanted.is_none() && action.replicas.is_none() => {
                 tell("NotScaled", action.because.explain().to_owned());
             }
             _ => {}

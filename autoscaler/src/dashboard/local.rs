@@ -11,10 +11,10 @@ use super::summary::{Recent, Saved, Summary};
 use super::table::Table;
 use super::wakes::Wake;
 use super::why::{self, why};
-use crate::reconcile::shown::Looked;
+use crate::reconcile::display::Looked;
 use crate::scale::Pods;
 use crate::scale::multiscaler::Explanation;
-use autoscaler_core::history::Outcome;
+use autoscaler_core::history::EntryOutcome;
 use common::RevisionKey;
 use common_api::zeroscaler::conditions::{Condition, ConditionStatus, READY, find};
 use common_controller::Leadership;
@@ -133,7 +133,7 @@ impl LocalReplica {
             recent: None,
         };
         let present = explanation.and_then(|explanation| explanation.present.as_ref());
-        let history: Vec<Outcome> =
+        let history: Vec<EntryOutcome> =
             explanation.iter().flat_map(|e| &e.history).map(|entry| entry.outcome.clone()).collect();
         let load = present.and_then(|present| {
             let load = self.parts.collector.load(key, present.subject.spec.metric, self.parts.clock.now()).ok()?;
@@ -167,7 +167,7 @@ impl LocalReplica {
         self.records.with(key, |record| {
             summary.set_rates(record.ring.rates(now));
             if recent {
-                summary.recent = Recent::of(record.ring.samples());
+                summary.recent = Recent::from_samples(record.ring.samples());
             }
             summary.last_wake = last_wake(record).map(Wake::to_json);
             if record.since > 0 {

@@ -45,7 +45,7 @@ use crate::collect::Collector;
 use crate::ingest::peers::Peers;
 use crate::ingest::queries::Responder;
 use crate::pods::PodIndex;
-use crate::reconcile::shown::Objects;
+use crate::reconcile::display::Objects;
 use crate::scale::multiscaler::Multiscaler;
 use common_controller::shares::Shares;
 use common_runtime::clock::Clock;

@@ -119,13 +119,13 @@ impl LoadObserver for Records {
         self.records.entry(key.clone()).or_default().ring.add(seconds(Timestamp::from_secs(at)), load);
     }
 
-    fn seen(&self, key: &RevisionKey, seen: &Seen) {
+    fn record_observations(&self, key: &RevisionKey, seen: &Seen) {
         let mut record = self.records.entry(key.clone()).or_default();
         if seen.held > 0 {
             record.ring.add(self.now(), Rates { held: seen.held, ..Rates::default() });
         }
         for wake in seen.wakes.iter().take(WAKES_MAX) {
-            record.wakes.seen(wake, self.now_ms());
+            record.wakes.record(wake, self.now_ms());
         }
     }
 
@@ -168,7 +168,7 @@ mod tests {
         sample(Scale::default());
         records.measured(&key, &Stat::default());
         let apart = (0..99).map(|n| ObservedWake { ended_ms_ago: 10_000 * (99 - n), ..ObservedWake::default() });
-        records.seen(&key, &Seen { held: 3, wakes: apart.collect(), ..Seen::default() });
+        records.record_observations(&key, &Seen { held: 3, wakes: apart.collect(), ..Seen::default() });
         assert_eq!(records.with(&key, |record| record.ring.rates(records.now()).held), Some(3));
         let wakes = records.with(&key, |record| record.wakes.iter().count());
         assert_eq!(wakes, Some(WAKES_MAX), "no more than one report may hold");

@@ -118,7 +118,7 @@ fn is_name(text: &str, longest: usize) -> bool {
 mod tests {
     use super::*;
 
-    fn asked(method: &str, target: &str) -> Result<Route, (u16, String)> {
+    fn route_or_error(method: &str, target: &str) -> Result<Route, (u16, String)> {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         route(&method, path, query).map_err(|ErrorResponse(status, error)| (status.as_u16(), error))
@@ -137,10 +137,10 @@ mod tests {
             ("/api/v1/workloads/ns/a/pods", Route::Pods(RevisionKey::new("ns", "a"))),
         ];
         for (target, expected) in rows {
-            assert_eq!(asked("GET", target), Ok(expected), "{target}");
+            assert_eq!(route_or_error("GET", target), Ok(expected), "{target}");
         }
         for file in &FILES {
-            assert_eq!(asked("HEAD", file.path), Ok(Route::File(file)), "{}", file.path);
+            assert_eq!(route_or_error("HEAD", file.path), Ok(Route::File(file)), "{}", file.path);
         }
     }
 
@@ -164,7 +164,7 @@ mod tests {
             ("GET", "/api/v1/workloads?x", 400, "namespace"),
         ];
         for (method, target, status, part) in rows {
-            let (found, error) = asked(method, target).expect_err(target);
+            let (found, error) = route_or_error(method, target).expect_err(target);
             assert!(found == status && error.contains(part), "{method} {target}: {found} {error}");
         }
     }

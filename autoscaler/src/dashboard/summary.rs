@@ -75,7 +75,7 @@ const FOLDED: usize = 2;
 
 impl Recent {
     /// Folds samples; none: there was no load.
-    pub(super) fn of<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>) -> Option<Self> {
+    pub(super) fn from_samples<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>) -> Option<Self> {
         let blank = std::iter::repeat_n(Rates::default(), SAMPLES_MAX.saturating_sub(samples.len()));
         let all: Vec<Rates> = blank.chain(samples.map(|sample| sample.rates)).collect();
         if all.iter().all(|rates| rates.requests == 0.0 && rates.held == 0) {

@@ -8,7 +8,7 @@ use crate::ingest::LocalRecorder;
 use crate::ingest::attest::Attestations;
 use crate::ingest::counters::{Counters, IngestCounters};
 use crate::ingest::stat_server::{Origin, Sink, StatServer};
-use crate::reconcile::shown::Looked;
+use crate::reconcile::display::Looked;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
 use crate::scale::{Deciders, Initial, LoadObserver, PodSet, Pods, Requests};
@@ -318,7 +318,7 @@ async fn a_list_one_workload_and_what_is_not_there() {
         replica.decides(name);
     }
     let wake = ObservedWake { start_us: 2_000_000, probe_us: 500_000, ..ObservedWake::default() };
-    replica.records.seen(&key("a"), &Seen { held: 4, wakes: vec![wake], ..Seen::default() });
+    replica.records.record_observations(&key("a"), &Seen { held: 4, wakes: vec![wake], ..Seen::default() });
     replica.records.measured(&key("b"), &Stat { average_concurrent_requests: 3.0, ..Stat::default() });
 
     let (status, list) = replica.json("/api/v1/workloads").await;
@@ -452,7 +452,7 @@ async fn a_client_gets_everything_and_then_what_changes() {
     assert_eq!(replica.until_row(&mut position, "b", |row| row["state"] == "Awake").await["pods"]["ready"], 1);
     let next = replica.after(&mut position).await;
     assert!(next["full"] == false && !names(&next).contains(&"a"), "{next}");
-    replica.records.seen(&key("a"), &Seen { held: 2, ..Seen::default() });
+    replica.records.record_observations(&key("a"), &Seen { held: 2, ..Seen::default() });
     replica.until_row(&mut position, "a", |row| row["held"] == 2).await;
     replica.until_row(&mut position, "a", |row| row["held"] == 0).await;
     objects.delete("a");
@@ -503,7 +503,9 @@ async fn any_replica_shows_all() {
     for replica in [&first, &second] {
         of(replica).iter().for_each(|name| replica.decides(name));
     }
-    second.records.seen(&key(&seconds[0]), &Seen { wakes: vec![ObservedWake::default()], ..Seen::default() });
+    second
+        .records
+        .record_observations(&key(&seconds[0]), &Seen { wakes: vec![ObservedWake::default()], ..Seen::default() });
 
     let theirs = |list: &Value| {
         let rows = list["workloads"].as_array().cloned().unwrap_or_default();
@@ -515,7 +517,7 @@ async fn any_replica_shows_all() {
     // The wait for a replica's response is short, and held requests are shown for some seconds.
     let told = async {
         loop {
-            second.records.seen(&key(&seconds[0]), &Seen { held: 7, ..Seen::default() });
+            second.records.record_observations(&key(&seconds[0]), &Seen { held: 7, ..Seen::default() });
             let list = first.json("/api/v1/workloads").await.1;
             if both_answered(&list) && theirs(&list)["held"] == 7 {
                 return list;

@@ -52,7 +52,7 @@ impl Wakes {
     }
 
     /// Records an activator's report of a wake, received at `now_ms`.
-    pub(super) fn seen(&mut self, wake: &ObservedWake, now_ms: i64) {
+    pub(super) fn record(&mut self, wake: &ObservedWake, now_ms: i64) {
         let micros =
             [wake.signal_us, wake.start_us, wake.probe_us, wake.forward_us].map(|micros| micros.min(LONGEST_US));
         let [signal, start, probe, forward] = micros.map(|micros| Duration::from_micros(micros).as_secs_f32());
@@ -148,7 +148,7 @@ impl Wake {
 mod tests {
     use super::*;
 
-    fn seen(start_us: u64) -> ObservedWake {
+    fn observed_wake(start_us: u64) -> ObservedWake {
         ObservedWake {
             ended_ms_ago: 400,
             signal_us: 1_000,
@@ -176,7 +176,7 @@ mod tests {
             if let Some((at, took)) = own {
                 wakes.scaled(at, Duration::from_secs_f32(took));
             }
-            wakes.seen(&seen(500_000), now_ms);
+            wakes.record(&observed_wake(500_000), now_ms);
             let wake = wakes.iter().next().expect("one");
             assert_eq!([wake.phases[1], wake.phases[2]], expected, "{own:?}");
             assert!((wake.seconds() - 0.71).abs() < 1e-6, "{}", wake.seconds());
@@ -189,13 +189,13 @@ mod tests {
     fn reports_of_one_wake_are_one() {
         let mut wakes = Wakes::default();
         let failed = |ms| ObservedWake { failed: "timeout".into(), ended_ms_ago: ms, ..ObservedWake::default() };
-        wakes.seen(&failed(300), 1_000_000); // It timed out while others kept waiting.
-        wakes.seen(&seen(500_000), 1_000_000); // From 998 890 to 999 600.
-        wakes.seen(&ObservedWake { forward_us: 5_000, ..seen(500_000) }, 999_990); // Began and ended earlier.
-        wakes.seen(&failed(0), 1_000_000);
+        wakes.record(&failed(300), 1_000_000); // It timed out while others kept waiting.
+        wakes.record(&observed_wake(500_000), 1_000_000); // From 998 890 to 999 600.
+        wakes.record(&ObservedWake { forward_us: 5_000, ..observed_wake(500_000) }, 999_990); // Began and ended earlier.
+        wakes.record(&failed(0), 1_000_000);
         let [wake] = wakes.iter().collect::<Vec<_>>()[..] else { panic!("one wake: {wakes:?}") };
         assert!(wake.failed.is_none() && (wake.seconds() - 0.706).abs() < 0.0015, "{wake:?}");
-        wakes.seen(&seen(500_000), 1_060_000);
+        wakes.record(&observed_wake(500_000), 1_060_000);
         assert_eq!(wakes.iter().count(), 2);
     }
 
@@ -203,11 +203,11 @@ mod tests {
     fn the_last_ones_are_kept_and_nonsense_is_bounded() {
         let mut wakes = Wakes::default();
         for micros in 1..=10 {
-            wakes.seen(&seen(micros), 5_000_000 + 10_000 * i64::try_from(micros).expect("small"));
+            wakes.record(&observed_wake(micros), 5_000_000 + 10_000 * i64::try_from(micros).expect("small"));
         }
         assert_eq!(wakes.iter().count(), KEPT);
         let failed = "ä".repeat(REASON_MAX);
-        wakes.seen(&ObservedWake { start_us: u64::MAX, probe_us: u64::MAX, failed, ..ObservedWake::default() }, 0);
+        wakes.record(&ObservedWake { start_us: u64::MAX, probe_us: u64::MAX, failed, ..ObservedWake::default() }, 0);
         let last = wakes.iter().next_back().expect("one");
         assert!(last.failed.as_ref().is_some_and(|reason| reason.len() <= REASON_MAX));
         assert_eq!(last.to_json()["outcome"], "failed");

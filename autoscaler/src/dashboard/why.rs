@@ -4,7 +4,7 @@
 //! that a user must fix, then the effect of bounds, metrics and scale to zero on the load, then the load itself.
 
 use crate::scale::multiscaler::LOAD_MIN;
-use autoscaler_core::history::{Cause, Obstacle, Outcome};
+use autoscaler_core::history::{Cause, EntryOutcome, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
 use common::scaling::{DeciderSpec, ScalingMetric};
 use common::text::printable_line;
@@ -41,7 +41,7 @@ pub(super) struct Facts<'a> {
     /// Set if quoted texts are shown in full, and not cut to fit into a row.
     pub(super) is_whole: bool,
     /// Decisions and actions, oldest first.
-    pub(super) history: &'a [Outcome],
+    pub(super) history: &'a [EntryOutcome],
 }
 
 /// Beginning of the sentence of a sleeping workload; the rest follows from the time.
@@ -99,8 +99,8 @@ fn awake(facts: &Facts<'_>) -> String {
 
 /// Describes the load, with its target per pod.
 fn load(facts: &Facts<'_>) -> Option<String> {
-    if let Some(Outcome::Unknown { unknown }) =
-        last(facts, |o| matches!(o, Outcome::Scale { .. } | Outcome::Unknown { .. }))
+    if let Some(EntryOutcome::Unknown { unknown }) =
+        last(facts, |o| matches!(o, EntryOutcome::Scale { .. } | EntryOutcome::Unknown { .. }))
     {
         return Some(format!("nothing is decided, since {unknown}"));
     }
@@ -125,15 +125,15 @@ fn load(facts: &Facts<'_>) -> Option<String> {
 
 /// Describes the metric with the largest recommendation.
 fn metric(facts: &Facts<'_>) -> Option<String> {
-    match last(facts, |outcome| matches!(outcome, Outcome::Blended(_)))? {
-        Outcome::Blended(blended) => Some(format!("{} asks for {}", facts.cut(&blended.metric), blended.asked)),
+    match last(facts, |outcome| matches!(outcome, EntryOutcome::Blended(_)))? {
+        EntryOutcome::Blended(blended) => Some(format!("{} asks for {}", facts.cut(&blended.metric), blended.asked)),
         _ => None,
     }
 }
 
 fn action(facts: &Facts<'_>) -> Option<Cause> {
-    match last(facts, |outcome| matches!(outcome, Outcome::Action(_)))? {
-        Outcome::Action(action) => Some(action.because),
+    match last(facts, |outcome| matches!(outcome, EntryOutcome::Action(_)))? {
+        EntryOutcome::Action(action) => Some(action.because),
         _ => None,
     }
 }
@@ -145,7 +145,7 @@ fn obstacle(facts: &Facts<'_>) -> Option<Obstacle> {
     }
 }
 
-fn last<'a>(facts: &Facts<'a>, is: impl Fn(&Outcome) -> bool) -> Option<&'a Outcome> {
+fn last<'a>(facts: &Facts<'a>, is: impl Fn(&EntryOutcome) -> bool) -> Option<&'a EntryOutcome> {
     facts.history.iter().rev().find(|outcome| is(outcome))
 }
 
@@ -203,8 +203,8 @@ mod tests {
         }
     }
 
-    fn acted(reason: Reason) -> Outcome {
-        Outcome::Action(Action::planned(Some(2), 2, Bounds { min: 0, max: None }, reason))
+    fn acted(reason: Reason) -> EntryOutcome {
+        EntryOutcome::Action(Action::planned(Some(2), 2, Bounds { min: 0, max: None }, reason))
     }
 
     /// Each row: facts, and the sentence.
@@ -221,8 +221,8 @@ mod tests {
         };
         let (desired, bounds) = ([acted(Reason::Desired)], [acted(Reason::Bounds)]);
         let (idle, refused) =
-            ([acted(Reason::ActiveRecently)], [Outcome::Action(Action::refused(Obstacle::Contested))]);
-        let unknown = [Outcome::Unknown { unknown: Unknown::NotAttested }, acted(Reason::Desired)];
+            ([acted(Reason::ActiveRecently)], [EntryOutcome::Action(Action::refused(Obstacle::Contested))]);
+        let unknown = [EntryOutcome::Unknown { unknown: Unknown::NotAttested }, acted(Reason::Desired)];
         let rows = [
             (
                 Facts { history: &desired, ..awake.clone() },

@@ -7,7 +7,7 @@ use super::scaler::Scaled;
 use super::workload::{NotReady, Path, Previous, Reading, Workload};
 use crate::cluster::error::Error;
 use autoscaler_core::active::ActiveCondition;
-use autoscaler_core::orders::Step;
+use autoscaler_core::manual_requests::Step;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use std::future::ready;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Result of looking up a front end's object by name.
-pub(crate) enum Found<S> {
+pub(crate) enum ObjectLookup<S> {
     /// No such object, or it is not ours to scale.
     Gone,
     /// Being deleted, with nothing to restore.
@@ -41,7 +41,7 @@ pub(crate) struct Notices {
 
 /// Result of a reconcile that ran to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct ReconcileOutcome {
     /// Desired pods; none: unknown.
     pub(crate) want: Option<i32>,
     /// Ready pods.
@@ -64,7 +64,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     const REPORTS_GIVEN_UP_FOR: Duration;
 
     /// Returns the object of a key.
-    fn find(&self, key: &Key, now: Timestamp) -> Found<Self::Subject>;
+    fn find(&self, key: &Key, now: Timestamp) -> ObjectLookup<Self::Subject>;
 
     /// Reads everything that a decision depends on. Writes nothing.
     ///
@@ -134,7 +134,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// Takes in the result.
-    fn conclude(&self, subject: &mut Self::Subject, outcome: &Outcome, now: Timestamp);
+    fn conclude(&self, subject: &mut Self::Subject, outcome: &ReconcileOutcome, now: Timestamp);
 
     /// Ends a reconcile, which may have failed: writes the status and reports the failure. Returns the failure.
     ///

@@ -35,7 +35,7 @@
 
 mod conflicts;
 pub(crate) mod front_end;
-pub(crate) mod leaving;
+pub(crate) mod last_pod;
 mod metrics;
 pub(crate) mod parameters;
 pub(crate) mod parts;
@@ -59,7 +59,7 @@ use common::time::Timestamp;
 use common_controller::{Priority, WorkQueue};
 use common_runtime::clock::Clock;
 use conflicts::Conflicts;
-use front_end::{Found, FrontEnd, Notices, Outcome};
+use front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
 use metrics::MetricBlend;
 use parameters::Parameters;
 use parts::Parts;
@@ -120,19 +120,19 @@ impl<F: FrontEnd> Controller<F> {
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let now = self.clock.now();
         match self.find(key, now) {
-            Found::Gone => {
+            ObjectLookup::Gone => {
                 self.stop(key);
                 self.scaling.forget(key);
                 self.front_end.forget(key);
                 self.ports.deciders.forget(key);
                 Ok(())
             }
-            Found::Over => Ok(()),
-            Found::Leaving(subject) => {
+            ObjectLookup::Over => Ok(()),
+            ObjectLookup::Leaving(subject) => {
                 self.stop(key);
                 self.front_end.give_back(key, &subject).await
             }
-            Found::Present(mut subject) => {
+            ObjectLookup::Present(mut subject) => {
                 let outcome = self.pass(key, &mut subject, now).await;
                 self.front_end.finish(key, subject, outcome).await
             }
@@ -146,7 +146,7 @@ impl<F: FrontEnd> Controller<F> {
     /// The error that kept the replicas from being changed.
     pub(crate) async fn scale_only(&self, key: &Key) -> Result<(), Error> {
         let now = self.clock.now();
-        let Found::Present(mut subject) = self.find(key, now) else { return Ok(()) };
+        let ObjectLookup::Present(mut subject) = self.find(key, now) else { return Ok(()) };
         match self.front_end.read(key, &mut subject, now)? {
             Reading::Go(workload) if self.front_end.is_taken_up(&subject) => {
                 self.scaling.decide(&*self.front_end, key, &subject, now, &workload).await.map(|_| ())
@@ -156,8 +156,8 @@ impl<F: FrontEnd> Controller<F> {
     }
 
     /// Finds the object of a key that this process owns.
-    fn find(&self, key: &Key, now: Timestamp) -> Found<F::Subject> {
-        if self.ports.leadership.owns(key) { self.front_end.find(key, now) } else { Found::Gone }
+    fn find(&self, key: &Key, now: Timestamp) -> ObjectLookup<F::Subject> {
+        if self.ports.leadership.owns(key) { self.front_end.find(key, now) } else { ObjectLookup::Gone }
     }
 
     async fn pass(&self, key: &Key, subject: &mut F::Subject, now: Timestamp) -> Result<(), Error> {
@@ -215,7 +215,7 @@ impl<F: FrontEnd> Controller<F> {
             self.queue.add_after(key.clone(), left);
         }
         let ScaleDecision { want, step, .. } = *decided;
-        let outcome = Outcome { want, ready, initialized: found.initialized, activity, step };
+        let outcome = ReconcileOutcome { want, ready, initialized: found.initialized, activity, step };
         self.front_end.conclude(subject, &outcome, now);
     }
 

@@ -1,6 +1,6 @@
 //! Parts that the controllers share. A front end passes each controller the parts that it uses.
 
-use super::leaving::Leaving;
+use super::last_pod::LastPodRemovals;
 use super::probe::Prober;
 use super::refusals::Refusals;
 use super::scaler::Scaler;
@@ -31,7 +31,7 @@ pub(crate) struct Parts {
     pub(crate) ports: Ports,
     pub(crate) writes: Writes,
     pub(crate) configs: ReconcilerConfigs,
-    pub(crate) leaving: Arc<Leaving>,
+    pub(crate) leaving: Arc<LastPodRemovals>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) scaler: Arc<Scaler>,
     pub(crate) prober: Arc<Prober>,
@@ -69,7 +69,7 @@ impl Parts {
         let index = stores.index.clone();
         ports.deciders.set_existing(Arc::new(move |key: &RevisionKey| index.knows(key)));
         let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
-        let (leaving, refusals) = (Arc::new(Leaving::default()), Arc::new(Refusals::default()));
+        let (leaving, refusals) = (Arc::new(LastPodRemovals::default()), Arc::new(Refusals::default()));
         let scaler = Arc::new(Scaler {
             writes: writes.clone(),
             stores: stores.clone(),

@@ -59,7 +59,7 @@ impl Refusals {
     }
 
     /// Returns the text to report.
-    pub(crate) fn told(&self, key: &Key) -> Option<Arc<str>> {
+    pub(crate) fn reported(&self, key: &Key) -> Option<Arc<str>> {
         self.said.get(key).filter(|refusal| refusal.told).map(|refusal| refusal.words.clone())
     }
 }
@@ -111,16 +111,16 @@ mod tests {
     async fn what_lasts_is_told_and_what_passes_is_not() {
         let (refusals, key) = (Refusals::default(), Key::new("ns", "a"));
         assert!(!refusals.refused(&key, &refusal("no")) && refusals.is_refused(&key));
-        assert_eq!((refusals.told(&key), refusals.over(&key), refusals.is_refused(&key)), (None, false, false));
+        assert_eq!((refusals.reported(&key), refusals.over(&key), refusals.is_refused(&key)), (None, false, false));
         refusals.refused(&key, &refusal("no"));
         tokio::time::advance(LASTS).await;
-        assert_eq!(refusals.told(&key), None, "nothing was heard since");
+        assert_eq!(refusals.reported(&key), None, "nothing was heard since");
         assert!(refusals.refused(&key, &refusal("no")));
         assert!(!refusals.refused(&key, &refusal("no")), "that is known");
         assert!(refusals.refused(&key, &refusal("never")));
         assert!(!refusals.refused(&key, &WriteError::LeaseEnds));
-        assert_eq!(refusals.told(&key).as_deref(), Some("never"));
+        assert_eq!(refusals.reported(&key).as_deref(), Some("never"));
         assert!(refusals.over(&key) && !refusals.over(&key));
-        assert_eq!(refusals.told(&key), None);
+        assert_eq!(refusals.reported(&key), None);
     }
 }

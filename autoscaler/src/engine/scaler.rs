@@ -1,6 +1,6 @@
 //! The replicas patch, and its listeners.
 
-use super::leaving::Leaving;
+use super::last_pod::LastPodRemovals;
 use super::refusals::Refusals;
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
@@ -27,7 +27,7 @@ pub(crate) struct Scaler {
     pub(crate) writes: Writes,
     pub(crate) stores: Arc<Stores>,
     pub(crate) beside: Arc<dyn Beside>,
-    pub(crate) leaving: Arc<Leaving>,
+    pub(crate) leaving: Arc<LastPodRemovals>,
     pub(crate) refusals: Arc<Refusals>,
     /// Callback for every patch that was accepted.
     pub(crate) on_scale: Option<OnScale>,

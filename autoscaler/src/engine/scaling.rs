@@ -12,7 +12,7 @@ use crate::scale::{DeciderStatus, Deciders, Failing, Initial, Pods, Subject, Sur
 use autoscaler_core::active::Active;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Cause, Obstacle};
-use autoscaler_core::orders::{self, Step};
+use autoscaler_core::manual_requests::{self, Step};
 use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_to_zero::{self, Input as ToZero, ProbeNeed, ProbeResult, Reason};
 use common::RevisionKey as Key;
@@ -112,8 +112,10 @@ impl Scaling {
         let rest = self.to_zero(key, workload, &demand, Previous { active, ..previous });
         let step = self.step(key, workload, &rest, demand.load);
         let outcome = match step {
-            _ if workload.paused => orders::paused(current),
-            Some(step) => scale_to_zero::decide(&orders::applied(rest, step, parameters.decider.activation_scale)),
+            _ if workload.paused => manual_requests::paused(current),
+            Some(step) => {
+                scale_to_zero::decide(&manual_requests::applied(rest, step, parameters.decider.activation_scale))
+            }
             None => scale_to_zero::decide(&rest),
         };
         if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, &workload.probe) {
@@ -260,7 +262,7 @@ impl Scaling {
     pub(super) fn notices(&self, key: &Key, workload: &Workload) -> Notices {
         Notices {
             unmeasured: None,
-            refused: self.scaler.refusals.told(key),
+            refused: self.scaler.refusals.reported(key),
             contest: self.conflicts.explain(key, workload),
             strangers: self.pods.strangers(key).map(|strangers| strangers.controllers),
         }
@@ -276,7 +278,7 @@ impl Scaling {
     /// sleep.
     fn step(&self, key: &Key, workload: &Workload, rest: &ToZero, load: Option<i32>) -> Option<Step> {
         let request = workload.request.as_ref()?;
-        let step = orders::step(&orders::Input {
+        let step = manual_requests::step(&manual_requests::Input {
             wanted: request.wanted,
             age: request.age,
             is_begun: request.is_begun,

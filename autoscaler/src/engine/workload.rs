@@ -10,7 +10,7 @@ use crate::scale::{Initial, PodOwner, PodSet, SubjectLabels};
 use autoscaler_core::active::Active;
 use autoscaler_core::engine::Plan;
 use autoscaler_core::history::Obstacle;
-use autoscaler_core::orders::Wanted;
+use autoscaler_core::manual_requests::Wanted;
 use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_to_zero::ProbeResult;
 use std::fmt;

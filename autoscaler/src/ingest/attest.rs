@@ -48,13 +48,13 @@ pub struct ReadyActivator {
 /// Attestations of all activators. The stat server records them, the deciders read them.
 #[derive(Debug)]
 pub struct Attestations {
-    state: Mutex<State>,
+    state: Mutex<AttestationState>,
     /// Set if an activator that never attested may be upstream's.
     upstream_possible: bool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct AttestationState {
     heard: HashMap<String, Instant>,
     /// Ready activators, and the time at which each became ready.
     ready: Vec<(ReadyActivator, Instant)>,

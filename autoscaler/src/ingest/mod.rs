@@ -167,7 +167,7 @@ impl LocalRecorder {
     fn record(&self, key: &RevisionKey, stat: &Stat, message: &WireStatMessage) {
         let trace = message.trace.as_str();
         if let Some(seen) = &message.seen {
-            self.collector.seen(key, seen);
+            self.collector.record_observations(key, seen);
         }
         match self.collector.record(key, stat, self.clock.now()) {
             Recorded::Yes => {

@@ -9,7 +9,7 @@ use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::target_key::{TargetError, TargetKey};
 use crate::cluster::writes::Writes;
-use crate::engine::front_end::{Found, FrontEnd, Notices, Outcome};
+use crate::engine::front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
 use crate::engine::parts::{Parts, ReconcilerConfigs};
 use crate::engine::probe::ProbeTarget;
 use crate::engine::scaler::Scaled;
@@ -103,18 +103,18 @@ impl FrontEnd for Revisions {
     const REPORTS_GIVEN_UP_FOR: Duration = Duration::ZERO;
 
     /// Finds PodAutoscalers of class KPA. Other classes have their own controllers.
-    fn find(&self, key: &Key, now: Timestamp) -> Found<Subject> {
+    fn find(&self, key: &Key, now: Timestamp) -> ObjectLookup<Subject> {
         let is_ours = |object: &Arc<PodAutoscaler>| {
             annotations::CLASS.text(object.annotations()).is_some() && annotations::is_kpa(object.annotations())
         };
-        let Some(read) = self.objects.autoscalers.get(key).filter(is_ours) else { return Found::Gone };
+        let Some(read) = self.objects.autoscalers.get(key).filter(is_ours) else { return ObjectLookup::Gone };
         if read.metadata.deletion_timestamp.is_some() {
-            return Found::Over;
+            return ObjectLookup::Over;
         }
         let mut object = PodAutoscaler::clone(&read);
         object.set_defaults(&self.configs.autoscaler.borrow().pod_autoscaler_class);
         let status = Passes::begin(&*read, now);
-        Found::Present(Subject { read, object, status, serverless: self.objects.serverless.get(key) })
+        ObjectLookup::Present(Subject { read, object, status, serverless: self.objects.serverless.get(key) })
     }
 
     fn read(&self, key: &Key, subject: &mut Subject, now: Timestamp) -> Result<Reading, Error> {
@@ -126,7 +126,7 @@ impl FrontEnd for Revisions {
         let said = serverless.and_then(|sks| sks.status.as_ref());
         let named = said.map(|status| &status.private_service_name).filter(|name| !name.is_empty());
         let Some(private_service) = named.cloned() else { return Ok(Reading::AwaitServices(Box::new(parameters))) };
-        let target_key = TargetKey::of(key.namespace(), &object.spec.scale_target_ref)?;
+        let target_key = TargetKey::from_reference(key.namespace(), &object.spec.scale_target_ref)?;
         let target = self.stores.targets.get(&target_key).inspect_err(|error| {
             if !matches!(error, TargetError::NotListed(_)) {
                 self.deciders.acted(key, Action::refused(Obstacle::TargetNotFound));
@@ -219,7 +219,7 @@ impl FrontEnd for Revisions {
         Ok(!subject.status.service_name.is_empty())
     }
 
-    fn conclude(&self, subject: &mut Subject, outcome: &Outcome, now: Timestamp) {
+    fn conclude(&self, subject: &mut Subject, outcome: &ReconcileOutcome, now: Timestamp) {
         let status = &mut subject.status;
         status.set_scales(outcome.want, outcome.ready);
         if outcome.initialized {

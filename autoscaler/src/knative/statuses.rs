@@ -293,7 +293,7 @@ mod tests {
             self.merged.write(object, status("True", 1, 1)).await.expect("written, or not yet");
         }
 
-        fn told(&self) -> Vec<(String, bool)> {
+        fn take_reports(&self) -> Vec<(String, bool)> {
             mem::take(&mut *self.told.0.lock())
         }
 
@@ -320,15 +320,15 @@ mod tests {
         tokio::time::advance(Duration::from_millis(500)).await;
         f.up(&a).await;
         f.up(&b).await;
-        assert_eq!((f.told(), f.passes.depth()), (vec![], 0));
+        assert_eq!((f.take_reports(), f.passes.depth()), (vec![], 0));
         f.up(&c).await;
-        assert_eq!(f.told(), active("c"), "the last one waits for nobody");
+        assert_eq!(f.take_reports(), active("c"), "the last one waits for nobody");
         let mut back = [f.next().await, f.next().await];
         back.sort_unstable();
         assert_eq!(back, [("a".to_owned(), 0), ("b".to_owned(), 0)]);
         f.up(&a).await;
         f.up(&b).await;
-        assert_eq!(f.told(), [active("a"), active("b")].concat());
+        assert_eq!(f.take_reports(), [active("a"), active("b")].concat());
     }
 
     /// Goal: a wake that is slow or given up delays other statuses by at most two seconds.
@@ -346,7 +346,7 @@ mod tests {
             }
             assert_eq!(f.next().await, ("a".to_owned(), if given_up { 0 } else { 1_500 }));
             f.up(&a).await;
-            assert_eq!(f.told(), active("a"));
+            assert_eq!(f.take_reports(), active("a"));
         }
     }
 
@@ -358,6 +358,6 @@ mod tests {
         let awake =
             Arc::new(PodAutoscaler { status: Some(status("True", 1, 1)), ..PodAutoscaler::clone(&asleep("a")) });
         f.merged.write(&awake, status("False", 1, 0)).await.expect("written");
-        assert_eq!(f.told(), [("a".to_owned(), false)]);
+        assert_eq!(f.take_reports(), [("a".to_owned(), false)]);
     }
 }

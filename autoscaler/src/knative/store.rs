@@ -60,7 +60,7 @@ impl Objects {
 fn autoscaler(index: &Index, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>) {
     match new {
         Some(object) => {
-            let target = TargetKey::of(key.namespace(), &object.spec.scale_target_ref);
+            let target = TargetKey::from_reference(key.namespace(), &object.spec.scale_target_ref);
             index.put(key, target.into_iter().collect::<Named>(), Priority::of_change(old, new));
         }
         None => index.remove(key),

@@ -4,7 +4,7 @@
 //! Each evaluation lists the pods from the API server's cache. A watch of all pods would burden every autoscaler, used
 //! or not.
 
-use super::{Sources, State, Subject};
+use super::{MeasurementState, Sources, Subject};
 use autoscaler_core::engine::blend::Measured;
 use autoscaler_core::engine::plan::PERIOD;
 use common::RevisionKey as Key;
@@ -29,12 +29,12 @@ pub(super) struct Look {
     key: Key,
     subject: Subject,
     sources: Sources,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<MeasurementState>>,
     requests: Vec<Option<Request>>,
 }
 
 impl Look {
-    pub(super) fn new(key: Key, subject: Subject, sources: Sources, state: Arc<Mutex<State>>) -> Self {
+    pub(super) fn new(key: Key, subject: Subject, sources: Sources, state: Arc<Mutex<MeasurementState>>) -> Self {
         let requests = subject.plan.metrics.iter().map(|metric| request(metric, &subject.selector)).collect();
         Self { key, subject, sources, state, requests }
     }
@@ -73,13 +73,13 @@ impl Look {
         let inputs = MetricInputs {
             now: self.sources.clock.now(),
             options: &options,
-            tolerances: Tolerances::of(plan.behavior.as_ref(), &options, Gates::default()),
+            tolerances: Tolerances::from_behavior(plan.behavior.as_ref(), &options, Gates::default()),
             namespace: self.key.namespace(),
             spec_replicas: self.state.lock().replicas,
             status_replicas: i32::try_from(pods.len()).unwrap_or(i32::MAX),
             pods: &pods,
         };
-        Measured::of(&combine(&inputs, &plan.metrics, &answers))
+        Measured::from_combined(&combine(&inputs, &plan.metrics, &answers))
     }
 
     async fn pods(&self) -> kube::Result<Vec<Pod>> {

@@ -51,13 +51,13 @@ struct Sources {
 /// Evaluation of one revision.
 #[derive(Default)]
 struct Revision {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<MeasurementState>>,
     looking: Option<Looking>,
 }
 
 /// Results and memory of a revision.
 #[derive(Default)]
-struct State {
+struct MeasurementState {
     blend: Blend,
     measured: Option<Measured>,
     /// Replicas of its target.

@@ -132,16 +132,16 @@ async fn nothing_is_looked_at_without_replicas() {
     fixture.feed.next().await;
     assert_eq!(fixture.answer(1, 0).desired, Some(0));
     fixture.engine.follow(&fixture.key, subject("100m"), 0);
-    fixture.mock.asked();
+    fixture.mock.request_lines();
     tokio::time::sleep(2 * PERIOD).await;
-    assert_eq!(fixture.mock.asked(), [""; 0]);
+    assert_eq!(fixture.mock.request_lines(), [""; 0]);
     assert_eq!(fixture.answer(0, 3).desired, Some(3));
     fixture.engine.follow(&fixture.key, subject("100m"), 3);
     assert_eq!(fixture.answer(3, 0).desired, Some(3), "what was found before the sleep does not count");
     fixture.engine.forget(&fixture.key);
-    fixture.mock.asked();
+    fixture.mock.request_lines();
     tokio::time::sleep(2 * PERIOD).await;
-    assert_eq!(fixture.mock.asked(), [""; 0], "forgotten");
+    assert_eq!(fixture.mock.request_lines(), [""; 0], "forgotten");
 }
 
 /// Goal: an edited plan restarts the evaluation, an equal one continues.
@@ -151,10 +151,10 @@ async fn only_another_subject_begins_again() {
     fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
     fixture.engine.follow(&fixture.key, subject("100m"), 1);
     fixture.feed.next().await;
-    fixture.mock.asked();
+    fixture.mock.request_lines();
     fixture.engine.follow(&fixture.key, subject("100m"), 1);
     tokio::time::sleep(PERIOD / 2).await;
-    assert_eq!(fixture.mock.asked(), [""; 0]);
+    assert_eq!(fixture.mock.request_lines(), [""; 0]);
     fixture.engine.follow(&fixture.key, subject("50m"), 1);
     assert_eq!(fixture.answer(1, 0).desired, Some(1), "not looked yet");
     fixture.feed.next().await;

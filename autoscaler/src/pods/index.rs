@@ -104,7 +104,7 @@ impl PodIndex {
     }
 
     /// Records whether a tested pod listens.
-    pub(super) fn asked(&self, pod: &PodName, port: u16, listens: bool) {
+    pub(super) fn record_probe(&self, pod: &PodName, port: u16, listens: bool) {
         let mut changed = Changed::default();
         let mut index = self.index.write();
         let Some(entry) = index.pods.get_mut(pod).filter(|entry| entry.listens.is_some()) else { return };

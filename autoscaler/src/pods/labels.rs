@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Returns the hash of each label, in order of their names.
 pub(super) fn hashes(labels: &Labels, namespace: &str) -> impl Iterator<Item = LabelHash> {
-    labels.iter().map(move |(name, value)| LabelHash::of(namespace, name, value))
+    labels.iter().map(move |(name, value)| LabelHash::new(namespace, name, value))
 }
 
 /// Hash of a namespace and a label. A match by hash must be verified.
@@ -13,7 +13,7 @@ pub(super) fn hashes(labels: &Labels, namespace: &str) -> impl Iterator<Item = L
 pub(super) struct LabelHash(u64);
 
 impl LabelHash {
-    fn of(namespace: &str, name: &str, value: &str) -> Self {
+    fn new(namespace: &str, name: &str, value: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         (namespace, name, value).hash(&mut hasher);
         Self(hasher.finish())
@@ -21,7 +21,7 @@ impl LabelHash {
 
     /// Returns the hash of a namespace alone, which no label has.
     pub(super) fn of_all(namespace: &str) -> Self {
-        Self::of(namespace, "", "")
+        Self::new(namespace, "", "")
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn query(
         let leads = match answer {
             Ok(Ok(found)) => {
                 let found = found.filter(|found| found.metadata.uid.as_deref() == Some(controller.uid()));
-                Ok(found.and_then(|found| Controller::of(&found.metadata)))
+                Ok(found.and_then(|found| Controller::from_metadata(&found.metadata)))
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                 tracing::debug!(%namespace, plural, name = controller.name(), "its controller may not be read");

@@ -48,7 +48,7 @@ pub struct Controller {
 
 impl Controller {
     /// Returns the controller of an object, if it has one.
-    pub(super) fn of(meta: &ObjectMeta) -> Option<Self> {
+    pub(super) fn from_metadata(meta: &ObjectMeta) -> Option<Self> {
         let OwnerReference { api_version, kind, name, uid, .. } = controller(meta)?.clone();
         let maker = |(label, kind): &(&str, &'static str)| {
             let hash = meta.labels.as_ref()?.get(*label)?;

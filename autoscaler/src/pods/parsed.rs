@@ -65,7 +65,7 @@ impl ParsedPod {
             address: status.pod_ip.as_ref().and_then(|ip| ip.parse().ok()),
             started: status.start_time.as_ref().map(timestamp),
             cause,
-            controller: if tracks_failures { Controller::of(&self.metadata) } else { None },
+            controller: if tracks_failures { Controller::from_metadata(&self.metadata) } else { None },
         };
         (state, due)
     }
@@ -82,7 +82,7 @@ impl ParsedPod {
 
     /// Returns the pod with a lookup in progress. Until its result, no cause is reported, so that the text does not
     /// change.
-    pub(super) fn asked(self) -> Self {
+    pub(super) fn with_lookup(self) -> Self {
         Self { is_asked: true, ..self }
     }
 
@@ -284,7 +284,7 @@ mod tests {
         let message = |pod: &ParsedPod| pod.state(true, at(25)).0.cause.map(|cause| cause.message);
         let text = r#"the readiness probe of container "c" does not pass (GET /healthz on port http)"#;
         assert_eq!(message(&unready).as_deref(), Some(text));
-        let asked = unready.asked();
+        let asked = unready.with_lookup();
         assert_eq!(message(&asked), None, "how it failed is known in a moment");
         let failed = asked.with_warning(Some(("Unhealthy".into(), "Readiness probe failed: status 503".into())));
         assert_eq!(message(&failed), Some(format!("{text}: status 503")));

@@ -26,7 +26,7 @@ pub(super) async fn probe(index: Arc<PodIndex>, places: Arc<Semaphore>, pod: Pod
         let answer = timeout(WITHIN, TcpStream::connect((address, port))).await;
         drop(place);
         let is_refused = matches!(answer, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused);
-        index.asked(&pod, port, !is_refused);
+        index.record_probe(&pod, port, !is_refused);
         if !is_refused {
             return;
         }

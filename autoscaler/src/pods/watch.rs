@@ -141,7 +141,7 @@ impl Watching {
         let due: Vec<_> = self.undecided.extract_if(|_, (_, due)| *due <= now).collect();
         for (name, (mut pod, _)) in due {
             if pod.is_stuck(now) && self.warnings.ask(&name) {
-                pod = pod.asked();
+                pod = pod.with_lookup();
             }
             self.apply(pod);
         }

@@ -20,7 +20,7 @@
 //! A failed reconcile is retried after a back-off. A panic is logged and retried likewise, so no object can stop the
 //! others.
 
-pub(crate) mod shown;
+pub(crate) mod display;
 
 #[cfg(test)]
 mod tests;
@@ -32,8 +32,8 @@ use crate::engine::front_end::FrontEnd;
 use crate::engine::parts::Parts;
 use common::RevisionKey as Key;
 use common_controller::{Priority, WorkQueue, Workers};
+use display::Objects;
 use futures::future::BoxFuture;
-use shown::Objects;
 use std::iter;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -101,7 +101,7 @@ impl Reconcilers {
     }
 
     /// Returns the objects for display, if there are any.
-    pub(crate) fn shown(&self) -> Option<Arc<dyn Objects>> {
+    pub(crate) fn displayed_objects(&self) -> Option<Arc<dyn Objects>> {
         self.shown.clone()
     }
 

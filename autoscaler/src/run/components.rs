@@ -15,7 +15,7 @@ use crate::ingest::{Ingest, LocalRecorder};
 use crate::knative::bucket_services;
 use crate::options::Options;
 use crate::pods::{self, PodIndex};
-use crate::reconcile::shown::Objects;
+use crate::reconcile::display::Objects;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::{Multiscaler, Sources};
 use crate::scale::{Ports, Requests};

@@ -115,7 +115,7 @@ pub async fn run(
     let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;
     let wiring = components.wiring(&options, client.clone(), resolver, configs);
     let reconcilers = options.front_end.decides().reconcilers(wiring, &tokens.stop);
-    let dashboard = components.dashboard(&options, reconcilers.shown(), &client)?;
+    let dashboard = components.dashboard(&options, reconcilers.displayed_objects(), &client)?;
     let tasks = components.spawn(&client, &options, (server, dashboard), &tokens);
     tokio::select! {
         () = shutdown.cancelled() => {}

@@ -65,11 +65,11 @@ pub struct RevisionMetrics {
 struct Values {
     labels: SubjectLabels,
     metric: ScalingMetric,
-    state: Mutex<State>,
+    state: Mutex<MetricState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct MetricState {
     decision: Option<Recommendation>,
     requested: i32,
     counts: PodCounts,
@@ -138,9 +138,9 @@ impl DeciderMetrics {
 
 impl RevisionMetrics {
     /// Records that a stat asks for pods while there are none.
-    pub fn asked(&self, now: Instant) {
+    pub fn record_wake_request(&self, now: Instant) {
         let mut state = self.values.state.lock();
-        state.wake_stats.asked();
+        state.wake_stats.record_wake_request();
         if state.asked.is_none_or(|at| now.saturating_duration_since(at) > GIVEN_UP) {
             state.asked = Some(now);
         }

@@ -225,7 +225,7 @@ pub trait LoadObserver: Send + Sync + 'static {
     fn measured(&self, key: &RevisionKey, stat: &Stat);
 
     /// Called when an activator has reported further observations.
-    fn seen(&self, key: &RevisionKey, seen: &Seen);
+    fn record_observations(&self, key: &RevisionKey, seen: &Seen);
 
     /// Called when a target was given its first pods, `took` after a stat had asked for them.
     fn woken(&self, key: &RevisionKey, took: Duration);

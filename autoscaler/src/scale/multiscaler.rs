@@ -34,7 +34,7 @@ use crate::ingest::attest::{ATTESTED_WITHIN, Attestations};
 use crate::pods::PodIndex;
 use autoscaler_core::decider::{Decider, Decision, Load, Observation, Unknown};
 use autoscaler_core::engine::Answer;
-use autoscaler_core::history::{Action, Cause as Because, Entry, History, Outcome};
+use autoscaler_core::history::{Action, Cause as Because, Entry, EntryOutcome, History};
 use autoscaler_core::multiscaler::Wheel;
 use autoscaler_core::scale_status::ScaleStatus;
 use common::RevisionKey;
@@ -182,7 +182,7 @@ impl Multiscaler {
         let entry = self.get(key)?;
         let state = entry.lock();
         let acted = state.history.entries().rev().find_map(|entry| match &entry.outcome {
-            Outcome::Action(action) => Some(action.wanted),
+            EntryOutcome::Action(action) => Some(action.wanted),
             _ => None,
         });
         let desired = acted.flatten().or(state.status.desired);
@@ -231,7 +231,7 @@ impl Multiscaler {
             }
             let wakes = state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0));
             if wakes && let Some(metrics) = &state.metrics {
-                metrics.asked(Instant::now());
+                metrics.record_wake_request(Instant::now());
             }
             if wakes
                 && let Some(tracing) = &self.tracing

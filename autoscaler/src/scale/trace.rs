@@ -28,18 +28,18 @@ impl Waking {
     /// Begins `poke` under the span that `line` names; none: it names none.
     pub(super) fn begin(tracing: &Tracing, line: &str, key: &RevisionKey) -> Option<Self> {
         let parent = Tracing::of_line(line)?;
-        let poke = span(tracing, "poke", SpanKind::Consumer, &parent, of(key));
+        let poke = span(tracing, "poke", SpanKind::Consumer, &parent, revision_attributes(key));
         Some(Self { tracing: tracing.clone(), poke, key: key.clone() })
     }
 
     /// Begins `decide`.
     pub(super) fn deciding(&self) -> Step {
-        Step(span(&self.tracing, "decide", SpanKind::Internal, &self.poke, of(&self.key)))
+        Step(span(&self.tracing, "decide", SpanKind::Internal, &self.poke, revision_attributes(&self.key)))
     }
 
     /// Begins `patch` for a change of a target's replicas.
     pub fn patching(&self, target: &str, from: i32, to: i32) -> Step {
-        let mut attributes = of(&self.key);
+        let mut attributes = revision_attributes(&self.key);
         attributes.extend([
             KeyValue::new("http.request.method", "PATCH"),
             KeyValue::new("zeroscale.target.name", target.to_owned()),
@@ -94,7 +94,7 @@ impl Drop for Step {
     }
 }
 
-fn of(key: &RevisionKey) -> Vec<KeyValue> {
+fn revision_attributes(key: &RevisionKey) -> Vec<KeyValue> {
     vec![
         KeyValue::new("k8s.namespace.name", key.namespace().to_owned()),
         KeyValue::new("kn.revision.name", key.name().to_owned()),

@@ -151,7 +151,7 @@ impl Cluster {
     ) -> Option<Guard> {
         let given = self.numbers.given(key, uid);
         let numbers = |port: &TcpPort| {
-            let outcome = given.as_ref().and_then(|given| given.of_id(&port.id));
+            let outcome = given.as_ref().and_then(|given| given.by_id(&port.id));
             let numbers =
                 outcome.into_iter().flat_map(|outcome| outcome.number.into_iter().chain(outcome.former.clone()));
             numbers.collect()
@@ -308,7 +308,7 @@ impl Cluster {
 
     fn addresses(&self, service: &Key, from: &Key) -> Addresses {
         let private = self.slices_of(&Key::new(from.namespace(), names::private_service(from.name())));
-        Addresses::of(self.services.get(service).as_deref(), slices::ready(&private), self.slices_of(service))
+        Addresses::count(self.services.get(service).as_deref(), slices::ready(&private), self.slices_of(service))
     }
 
     /// Returns the slices of `activator-service`.
@@ -389,7 +389,7 @@ impl Watches for Cluster {
             }
         });
         let index = stores.index.clone();
-        let concern = move |target: &TargetKey| index.told(News::Changed(target));
+        let concern = move |target: &TargetKey| index.on_event(News::Changed(target));
         self.horizontals.follow(client, namespaces, shutdown, concern);
         let cluster = self.this.clone();
         self.policies.follow(client, namespaces, shutdown, move |concerned| {
@@ -453,7 +453,7 @@ impl Cluster {
             self.scalers.queue().add(concerned, Priority::Slow);
         }
         let same = |(old, new): (&Arc<ZeroScaler>, &Arc<ZeroScaler>)| {
-            old.spec == new.spec && asked(&old.metadata) == asked(&new.metadata)
+            old.spec == new.spec && path_inputs(&old.metadata) == path_inputs(&new.metadata)
         };
         if !old.zip(new).is_some_and(same) {
             match new.is_some_and(|object| object.metadata.deletion_timestamp.is_some()) {
@@ -529,7 +529,7 @@ impl Cluster {
 /// The two may differ.
 fn targets_of(object: &ZeroScaler) -> Targets {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-    match TargetKey::of(namespace, &translation::target(object)) {
+    match TargetKey::from_reference(namespace, &translation::target(object)) {
         Ok(target) => {
             let held = held(object).filter(|held| *held != target);
             [target].into_iter().chain(held).collect()
@@ -541,7 +541,7 @@ fn targets_of(object: &ZeroScaler) -> Targets {
 /// Returns the target that a ZeroScaler has adopted and not given back.
 pub(crate) fn held(object: &ZeroScaler) -> Option<TargetKey> {
     let held = adopted_target(object.annotations()).unwrap_or_else(|| translation::target(object));
-    let held = TargetKey::of(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok();
+    let held = TargetKey::from_reference(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok();
     held.filter(|_| has_finalizer(object))
 }
 
@@ -578,7 +578,7 @@ fn service_of(key: &Key, slice: &EndpointSlice) -> Option<Key> {
 }
 
 /// Returns the metadata fields whose change may change the desired path.
-fn asked(meta: &ObjectMeta) -> impl PartialEq + '_ {
+fn path_inputs(meta: &ObjectMeta) -> impl PartialEq + '_ {
     (&meta.annotations, &meta.labels, &meta.deletion_timestamp, &meta.uid, meta.generation)
 }
 

@@ -111,8 +111,9 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(f.drain().await.1, keys(&["old"]), "one that is not about it any more");
     assert!(f.cluster.slices_of(&Key::new("ns", "web")).is_empty());
 
-    let target = TargetKey { resource: TargetResource::of("apps/v1", "Deployment"), object: Key::new("ns", "young") };
-    f.stores.index.told(News::Changed(&target));
+    let target =
+        TargetKey { resource: TargetResource::for_kind("apps/v1", "Deployment"), object: Key::new("ns", "young") };
+    f.stores.index.on_event(News::Changed(&target));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
 
     f.stores.index.reconcile_now(&Key::new("ns", "old"));

@@ -40,7 +40,7 @@ impl Horizontals {
     }
 
     /// Returns the first HorizontalPodAutoscaler, by name, that scales a target.
-    pub(crate) fn of(&self, target: &TargetKey) -> Option<Key> {
+    pub(crate) fn first_for_target(&self, target: &TargetKey) -> Option<Key> {
         let (targets, namespace) = (self.targets.read(), target.object.namespace());
         let mut within = targets.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace() == namespace);
         within.find(|(_, of)| *of == target).map(|(key, _)| key.clone())
@@ -89,7 +89,7 @@ fn target(object: &HorizontalPodAutoscaler) -> Option<TargetKey> {
         kind: Some(reference.kind.clone()),
         name: Some(reference.name.clone()),
     };
-    TargetKey::of(key_of(object).namespace(), &reference).ok()
+    TargetKey::from_reference(key_of(object).namespace(), &reference).ok()
 }
 
 #[cfg(test)]
@@ -114,10 +114,13 @@ mod tests {
         assert_eq!(apply("b", "one"), std::slice::from_ref(&one));
         assert_eq!(apply("b", "one"), [], "nothing has changed");
         apply("a", "one");
-        assert_eq!(all.of(&one), Some(Key::new("ns", "a")));
+        assert_eq!(all.first_for_target(&one), Some(Key::new("ns", "a")));
         assert_eq!(apply("a", "other"), [one.clone(), other.clone()]);
-        assert_eq!((all.of(&one), all.of(&other)), (Some(Key::new("ns", "b")), Some(Key::new("ns", "a"))));
+        assert_eq!(
+            (all.first_for_target(&one), all.first_for_target(&other)),
+            (Some(Key::new("ns", "b")), Some(Key::new("ns", "a")))
+        );
         assert_eq!(all.apply(&Key::new("ns", "b"), None), std::slice::from_ref(&one));
-        assert_eq!(all.of(&one), None);
+        assert_eq!(all.first_for_target(&one), None);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
-use crate::engine::front_end::{Found, FrontEnd, Notices, Outcome};
+use crate::engine::front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
 use crate::engine::parts::Parts;
 use crate::engine::scaler::Scaled;
 use crate::engine::workload::{NotReady, Path, Previous, Reading, Workload};
@@ -17,7 +17,7 @@ use crate::standalone::release::TargetRelease;
 use crate::standalone::scalers::COMPONENT;
 use crate::standalone::scalers::findings::{Finding, Findings};
 use crate::standalone::traffic::paths::PathRequest;
-use autoscaler_core::orders::Step;
+use autoscaler_core::manual_requests::Step;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_api::ZeroScaler;
@@ -79,15 +79,15 @@ impl FrontEnd for Workloads {
     /// `Ready` must then not have to wait for the next request. Helm waits for five minutes by default.
     const REPORTS_GIVEN_UP_FOR: Duration = Duration::from_secs(240);
 
-    fn find(&self, key: &Key, _: Timestamp) -> Found<Subject> {
-        let Some(object) = self.cluster.scalers.get(key) else { return Found::Gone };
+    fn find(&self, key: &Key, _: Timestamp) -> ObjectLookup<Subject> {
+        let Some(object) = self.cluster.scalers.get(key) else { return ObjectLookup::Gone };
         let (is_deleted, has_finalizer) = (object.metadata.deletion_timestamp.is_some(), has_finalizer(&object));
         let findings = self.cluster.scalers.findings(&object).unwrap_or_default();
         let subject = Subject { object, findings, notes: AdmissionNotes::default() };
         match (is_deleted, has_finalizer) {
-            (false, _) => Found::Present(subject),
-            (true, true) => Found::Leaving(subject),
-            (true, false) => Found::Over,
+            (false, _) => ObjectLookup::Present(subject),
+            (true, true) => ObjectLookup::Leaving(subject),
+            (true, false) => ObjectLookup::Over,
         }
     }
 
@@ -172,7 +172,7 @@ impl FrontEnd for Workloads {
         Ok(!findings.service.is_empty())
     }
 
-    fn conclude(&self, subject: &mut Subject, outcome: &Outcome, now: Timestamp) {
+    fn conclude(&self, subject: &mut Subject, outcome: &ReconcileOutcome, now: Timestamp) {
         let Subject { object, findings, notes } = subject;
         findings.conclude(outcome, now);
         findings.refused = notes.broken.take().map(Finding::from);

@@ -52,7 +52,7 @@ fn tick(decider: &mut Decider, spec: &DeciderSpec, after: Duration, ready: u32, 
 }
 
 /// Creates a decider in stable mode, whatever the number of ready pods.
-fn calm(spec: &DeciderSpec) -> Decider {
+fn stable_decider(spec: &DeciderSpec) -> Decider {
     Decider::new(spec, 0, epoch())
 }
 
@@ -87,7 +87,7 @@ fn one_evaluation_follows_the_rule() {
         ("no ready pods", spec(10.0, 81.0), 0, 1000.0, 888.0, (10, -969, true)),
         ("negative load", spec(10.0, 0.0), 0, -3.0, -2.0, (0, 0, false)),
     ] {
-        assert_eq!(tick(&mut calm(&spec), &spec, at_once, ready, (stable, panic)), expected, "{name}");
+        assert_eq!(tick(&mut stable_decider(&spec), &spec, at_once, ready, (stable, panic)), expected, "{name}");
     }
 }
 
@@ -107,7 +107,7 @@ fn production_defaults() {
         (10, 100.0, 100.0, (5, 689, false)),
     ] {
         let spec = production();
-        let got = tick(&mut calm(&spec), &spec, Duration::ZERO, ready, (stable, panic));
+        let got = tick(&mut stable_decider(&spec), &spec, Duration::ZERO, ready, (stable, panic));
         assert_eq!(got, expected, "{ready} ready, {stable}, {panic}");
     }
 }
@@ -145,7 +145,7 @@ fn evaluations_follow_each_other() {
         ),
     ];
     for (name, spec, ticks) in sequences {
-        let mut decider = calm(&spec);
+        let mut decider = stable_decider(&spec);
         for (at, ready, stable, panic, expected) in ticks.iter().copied() {
             assert_eq!(tick(&mut decider, &spec, secs(at), ready, (stable, panic)), expected, "{name}, at {at} s");
         }
@@ -169,7 +169,7 @@ fn panic_ends_a_stable_window_after_the_last_excess() {
         Mode::Panicking { last_over } => Some(last_over.saturating_since(epoch()).as_secs()),
         Mode::Stable => None,
     };
-    let mut decider = calm(&spec);
+    let mut decider = stable_decider(&spec);
     assert_eq!(tick(&mut decider, &spec, secs(0), 10, (11.0, 25.0)).0, 25);
     let mut again = decider.clone();
     assert_eq!((tick(&mut decider, &spec, secs(30), 40, (30.0, 41.0)).0, since(&decider)), (41, Some(0)));
@@ -180,7 +180,7 @@ fn panic_ends_a_stable_window_after_the_last_excess() {
 #[test]
 fn panic_mode_holds_the_scale_for_one_stable_window() {
     let spec = spec(10.0, 93.0);
-    let mut decider = calm(&spec);
+    let mut decider = stable_decider(&spec);
     assert_eq!(tick(&mut decider, &spec, secs(0), 1, (100.0, 100.0)).0, 10);
     assert_eq!(tick(&mut decider, &spec, secs(0), 10, (100.0, 1000.0)).0, 100);
     assert_eq!(tick(&mut decider, &spec, secs(30), 10, (1.0, 1.0)).0, 100, "panic never scales down");
@@ -192,7 +192,7 @@ fn panic_mode_holds_the_scale_for_one_stable_window() {
 #[test]
 fn a_burst_climbs_by_the_rate_and_panics_at_each_step() {
     let spec = spec(1.0, 101.0);
-    let mut decider = calm(&spec);
+    let mut decider = stable_decider(&spec);
     let loads = [(1, 6), (6, 36), (36, 216), (216, 1296), (1296, 1296)];
     for (i, (ready, load)) in loads.into_iter().enumerate() {
         let now = secs(i as u64 + 1);
@@ -273,7 +273,7 @@ fn the_delay_holds_a_larger_decision() {
 #[test]
 fn without_a_delay_less_is_believed_at_once() {
     let spec = DeciderSpec { panic_threshold: 100.0, stable_window: Duration::ZERO, ..spec(10.0, 0.0) };
-    let mut decider = calm(&spec);
+    let mut decider = stable_decider(&spec);
     assert_eq!(tick(&mut decider, &spec, Duration::ZERO, 0, (40.0, 40.0)).0, 4);
     assert_eq!(tick(&mut decider, &spec, Duration::from_millis(500), 0, (20.0, 20.0)).0, 2);
 }
@@ -308,12 +308,12 @@ fn a_takeover_fills_its_window_first() {
         let decision = decider.decide(&spec, &observation(secs(at), 0, 5.0, 5.0));
         decision.recommendation().expect("valid").warm_in.map(|left| left.as_secs())
     };
-    let mut decider = calm(&spec).taken_over();
+    let mut decider = stable_decider(&spec).taken_over();
     decider.decide(&spec, &Observation { load: Err(Unknown::NoData), ..observation(secs(0), 0, 0.0, 0.0) });
     for (at, expected) in [(100, Some(60)), (102, Some(58)), (159, Some(1)), (160, None), (162, None)] {
         assert_eq!(warm_in(&mut decider, at), expected, "at {at} s");
     }
-    assert_eq!(warm_in(&mut calm(&spec), 0), None, "a new revision has nothing to remember");
+    assert_eq!(warm_in(&mut stable_decider(&spec), 0), None, "a new revision has nothing to remember");
 }
 
 /// Goal: a partial load raises the scale, but lowers nothing and ends no panic. It leaves a gap that the window must
@@ -333,7 +333,7 @@ fn a_part_of_the_load_can_only_raise_the_scale() {
         decision.recommendation().map(|r| (r.desired, r.warm_in)).expect("a whole load")
     };
     let unknown = Err(Unknown::NotAttested);
-    let mut decider = calm(&spec);
+    let mut decider = stable_decider(&spec);
     assert_eq!(whole(&mut decider, 0, 3, 30.0), (3, None));
     assert_eq!(part(&mut decider, 2, 3, 10.0), unknown, "fewer");
     assert_eq!(part(&mut decider, 4, 3, 30.0), unknown, "as many");
@@ -347,12 +347,12 @@ fn a_part_of_the_load_can_only_raise_the_scale() {
     assert_eq!(whole(&mut decider, 202, 6, 20.0), (2, Some(secs(60))), "heard again, and the hole fills");
     assert_eq!(whole(&mut decider, 262, 6, 20.0), (2, None));
 
-    let mut once = calm(&spec);
+    let mut once = stable_decider(&spec);
     assert_eq!(whole(&mut once, 0, 3, 30.0), (3, None));
     assert_eq!(part(&mut once, 2, 3, 10.0), unknown);
     assert_eq!(whole(&mut once, 4, 3, 10.0), (1, None), "one look makes no hole");
 
-    let mut born = calm(&spec);
+    let mut born = stable_decider(&spec);
     assert_eq!(part(&mut born, 0, 4, 70.0), unknown, "more than four may have been asked for");
     assert_eq!(part(&mut born, 2, 4, 40.0), unknown, "nothing goes down now, and four are ready");
     assert_eq!(part(&mut born, 4, 4, 41.0), Ok((5, Some(secs(60)))));
@@ -364,20 +364,20 @@ fn a_part_of_the_load_can_only_raise_the_scale() {
 fn each_decision_names_the_rule_that_had_the_last_word() {
     let plain = spec(10.0, 100.0);
     let cases = [
-        ("load", calm(&plain), plain.clone(), 5, 50.0, 50.0, Rule::StableLoad),
-        ("burst", calm(&plain), plain.clone(), 1, 50.0, 90.0, Rule::PanicLoad),
-        ("up", calm(&plain), plain.clone(), 1, 1000.0, 5.0, Rule::ScaleUpRate),
-        ("down", calm(&plain), plain.clone(), 100, 1.0, 1.0, Rule::ScaleDownRate),
-        ("idle", calm(&plain), plain.clone(), 1, 0.0, 0.0, Rule::StableLoad),
-        ("negative load", calm(&plain), plain.clone(), 1, -50.0, -50.0, Rule::StableLoad),
-        ("down rate asks for as much", calm(&plain), plain.clone(), 10, 10.0, 10.0, Rule::StableLoad),
-        ("up rate allows as much", calm(&plain), plain.clone(), 1, 100.0, 10.0, Rule::StableLoad),
+        ("load", stable_decider(&plain), plain.clone(), 5, 50.0, 50.0, Rule::StableLoad),
+        ("burst", stable_decider(&plain), plain.clone(), 1, 50.0, 90.0, Rule::PanicLoad),
+        ("up", stable_decider(&plain), plain.clone(), 1, 1000.0, 5.0, Rule::ScaleUpRate),
+        ("down", stable_decider(&plain), plain.clone(), 100, 1.0, 1.0, Rule::ScaleDownRate),
+        ("idle", stable_decider(&plain), plain.clone(), 1, 0.0, 0.0, Rule::StableLoad),
+        ("negative load", stable_decider(&plain), plain.clone(), 1, -50.0, -50.0, Rule::StableLoad),
+        ("down rate asks for as much", stable_decider(&plain), plain.clone(), 10, 10.0, 10.0, Rule::StableLoad),
+        ("up rate allows as much", stable_decider(&plain), plain.clone(), 1, 100.0, 10.0, Rule::StableLoad),
         ("floor is reached again", panicking(&plain, secs(5), 5), plain.clone(), 5, 50.0, 10.0, Rule::StableLoad),
         ("both windows agree", panicking(&plain, secs(5), 1), plain.clone(), 5, 50.0, 50.0, Rule::StableLoad),
         ("floor", panicking(&plain, secs(5), 9), plain.clone(), 5, 10.0, 10.0, Rule::PanicFloor),
         (
             "activation",
-            calm(&plain),
+            stable_decider(&plain),
             DeciderSpec { activation_scale: 3, ..plain.clone() },
             1,
             1.0,
@@ -386,7 +386,7 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
         ),
         (
             "as many as the activation scale",
-            calm(&plain),
+            stable_decider(&plain),
             DeciderSpec { activation_scale: 3, ..plain.clone() },
             3,
             30.0,
@@ -404,7 +404,7 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
         explained.insert(rule, rule.explain());
     }
     let delayed = DeciderSpec { scale_down_delay: secs(60), ..plain };
-    let mut decider = calm(&delayed);
+    let mut decider = stable_decider(&delayed);
     decider.decide(&delayed, &observation(secs(0), 5, 50.0, 5.0));
     let again = decider.decide(&delayed, &observation(secs(2), 5, 50.0, 5.0));
     assert_eq!(again.recommendation().map(|r| r.rule), Some(Rule::StableLoad), "held, and asked for as well");

@@ -30,7 +30,7 @@ use std::time::Duration;
 use common::scaling::Bounds;
 use common::time::Timestamp;
 use hpa_core::behavior::{self, Rules};
-use hpa_core::combine::{Combined, Outcome};
+use hpa_core::combine::{Combined, CombinedOutcome};
 use hpa_core::decision::{Demand, Limit, Stabilization};
 use hpa_core::memory::Memory;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerBehavior as Behavior;
@@ -51,10 +51,10 @@ pub struct Measured {
 
 impl Measured {
     /// Converts the result of combined metrics.
-    pub fn of(combined: &Combined) -> Self {
+    pub fn from_combined(combined: &Combined) -> Self {
         let wish = match &combined.outcome {
-            Outcome::Proposed { replicas, metric } => Some((*replicas, Arc::from(metric.as_str()))),
-            Outcome::NoMetrics | Outcome::Failed => None,
+            CombinedOutcome::Proposed { replicas, metric } => Some((*replicas, Arc::from(metric.as_str()))),
+            CombinedOutcome::NoMetrics | CombinedOutcome::Failed => None,
         };
         let why = combined.failures.first().map(|failure| (failure.reason, failure.inner.clone()));
         Self { wish, failed: u16::try_from(combined.failures.len()).unwrap_or(u16::MAX), why }
@@ -168,7 +168,7 @@ impl Blend {
 }
 
 fn rules(behavior: &Behavior) -> Rules {
-    Rules::of(behavior, DOWNSCALE_STABILIZATION)
+    Rules::from_behavior(behavior, DOWNSCALE_STABILIZATION)
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     /// Plans `metrics` and `behavior` given as JSON; an empty text means absent.
-    fn of(metrics: &str, behavior: &str) -> Result<Option<Plan>, FieldErrors> {
+    fn plan_json(metrics: &str, behavior: &str) -> Result<Option<Plan>, FieldErrors> {
         let metrics = if metrics.is_empty() { Vec::new() } else { serde_json::from_str(metrics).expect("metrics") };
         let behavior = (!behavior.is_empty()).then(|| serde_json::from_str(behavior).expect("a behavior"));
         plan(metrics, behavior)
@@ -66,10 +66,11 @@ mod tests {
     fn there_is_a_plan_only_where_one_is_asked_for() {
         let cpu = r#"[{"type": "Resource",
             "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]"#;
-        assert_eq!(of("", ""), Ok(None));
-        let asked = of(cpu, "").expect("valid").expect("a plan");
+        assert_eq!(plan_json("", ""), Ok(None));
+        let asked = plan_json(cpu, "").expect("valid").expect("a plan");
         assert_eq!((asked.metrics.len(), asked.behavior), (1, None));
-        let behaving = of("", r#"{"scaleDown": {"stabilizationWindowSeconds": 5}}"#).expect("valid").expect("a plan");
+        let behaving =
+            plan_json("", r#"{"scaleDown": {"stabilizationWindowSeconds": 5}}"#).expect("valid").expect("a plan");
         assert_eq!(behaving.metrics, []);
         let up = behaving.behavior.and_then(|behavior| behavior.scale_up);
         assert!(up.is_some_and(|up| up.policies.is_some_and(|policies| policies.len() == 2)), "filled in");
@@ -87,15 +88,15 @@ mod tests {
             ),
             ("", r#"{"scaleUp": {"policies": []}}"#, "required value: spec.behavior.scaleUp.policies"),
         ] {
-            let errors = of(metrics, behavior).expect_err(wanted).to_string();
+            let errors = plan_json(metrics, behavior).expect_err(wanted).to_string();
             assert!(errors.contains(wanted), "{errors}");
         }
     }
 
     #[test]
     fn all_violations_are_found_at_once() {
-        let errors =
-            of(r#"[{"type": "Resource"}]"#, r#"{"scaleUp": {"tolerance": "-1"}}"#).expect_err("wrong everywhere");
+        let errors = plan_json(r#"[{"type": "Resource"}]"#, r#"{"scaleUp": {"tolerance": "-1"}}"#)
+            .expect_err("wrong everywhere");
         for path in ["spec.metrics", "spec.behavior"] {
             assert!(errors.iter().any(|error| error.path.starts_with(path)), "{errors}");
         }

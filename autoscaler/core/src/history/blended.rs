@@ -32,7 +32,7 @@ pub struct Blended {
 
 impl Blended {
     /// Converts an answer. Returns `None` while the desired scale is unknown.
-    pub(super) fn of(answer: &Answer) -> Option<Self> {
+    pub(super) fn from_answer(answer: &Answer) -> Option<Self> {
         let Answer { desired, metric, asked, failing, held, stabilization, limit, measured: _ } = answer.clone();
         Some(Self { metric, asked, desired: desired?, failing, held, stabilization, limit })
     }

@@ -35,7 +35,7 @@ fn an_equal_decision_extends_the_last_entry() {
     let seen: Vec<_> = history.entries().map(|e| (e.since, e.lasted_secs, e.decisions)).collect();
     assert_eq!(seen, [(100, 2, 2), (104, 0, 1), (106, 2, 2), (110, 0, 1)]);
     let first = &history.entries().next().expect("an entry").outcome;
-    assert!(matches!(first, Outcome::Scale { stable: 50.0, .. }), "the inputs that made the change: {first:?}");
+    assert!(matches!(first, EntryOutcome::Scale { stable: 50.0, .. }), "the inputs that made the change: {first:?}");
 }
 
 #[test]
@@ -209,10 +209,10 @@ proptest! {
             let outcome = if acts {
                 let action = action(desired, false, Reason::Desired);
                 history.act(secs(now), action);
-                Outcome::Action(action)
+                EntryOutcome::Action(action)
             } else {
                 history.record(secs(now), &scale(desired, 1.0));
-                Outcome::of(&scale(desired, 1.0))
+                EntryOutcome::from_decision(&scale(desired, 1.0))
             };
             let last = history.entries().rfind(|entry| (entry.outcome.voice() == Voice::Reconciler) == acts).expect("just recorded");
             prop_assert!(last.outcome.equals(&outcome), "{:?}", last);

@@ -69,14 +69,14 @@ fn text(value: &Value) -> String {
 /// Returns the reason of one history entry, such as `load over the stable window`.
 pub fn reason(entry: &Value) -> String {
     match entry.get("because") {
-        Some(because) => said(because, |cause: Cause| cause.explain().to_owned()),
+        Some(because) => explain_word(because, |cause: Cause| cause.explain().to_owned()),
         None if entry.get("metric").is_some() => blended(entry),
         None => decision(entry),
     }
 }
 
 /// Explains a word. An unknown word of another version's autoscaler stays as it is.
-fn said<T: DeserializeOwned>(word: &Value, explain: impl Fn(T) -> String) -> String {
+fn explain_word<T: DeserializeOwned>(word: &Value, explain: impl Fn(T) -> String) -> String {
     serde_json::from_value(word.clone()).map_or_else(|_| text(word), explain)
 }
 
@@ -84,9 +84,9 @@ fn said<T: DeserializeOwned>(word: &Value, explain: impl Fn(T) -> String) -> Str
 fn decision(entry: &Value) -> String {
     let unknown = &entry["unknown"];
     if unknown.is_string() {
-        return format!("unknown: {}", said(unknown, |unknown: Unknown| unknown.to_string()));
+        return format!("unknown: {}", explain_word(unknown, |unknown: Unknown| unknown.to_string()));
     }
-    let rule = said(&entry["rule"], |rule: Rule| rule.explain().to_owned());
+    let rule = explain_word(&entry["rule"], |rule: Rule| rule.explain().to_owned());
     if entry["panicking"] == true { format!("{rule} (panicking)") } else { rule }
 }
 

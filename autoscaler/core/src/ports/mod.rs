@@ -72,7 +72,7 @@ mod carriers_tests;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{Access, Change, Outcome, Plan, Problem, View, Wanted, Workload, plan};
+pub use plan::{Access, Change, Plan, PortOutcome, Problem, View, Wanted, Workload, plan};
 pub use proofs::{Answer, Proofs, Verdict};
 pub use slices::{Activator, Listed, Serving, endpoints};
 

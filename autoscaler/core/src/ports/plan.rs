@@ -161,7 +161,7 @@ pub struct Change {
 
 /// Result for a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PortOutcome {
     /// Number of the port, once the ledger contains it. A number that is not written yet belongs to no workload.
     pub number: Option<u16>,
     /// Other open numbers of the port. Slices may point there until the new one is proven.
@@ -221,7 +221,7 @@ pub struct Plan {
     /// Changes by map. Each map is written at once, under the version that was read.
     pub changes: BTreeMap<Block, Vec<Change>>,
     /// Results for the ports of each workload, in their order.
-    pub ports: BTreeMap<RevisionKey, Vec<Outcome>>,
+    pub ports: BTreeMap<RevisionKey, Vec<PortOutcome>>,
     /// Time after which to plan again even without a change.
     pub again: Option<Duration>,
 }
@@ -335,10 +335,10 @@ impl<'a, 'v> Planner<'a, 'v> {
         wanted: &Wanted,
         lines: &[(u16, &Entry)],
         kept: &mut BTreeSet<u16>,
-    ) -> Outcome {
+    ) -> PortOutcome {
         if let Access::Barred(why) = &workload.access {
             let problem = Some(Problem::Barred { why: why.clone() });
-            return Outcome { number: None, former: Vec::new(), problem };
+            return PortOutcome { number: None, former: Vec::new(), problem };
         }
         let allows = |number: u16| self.view.allows(&workload.access, number);
         let may_have = |number: u16| !workload.access.is_restricted() || allows(number);
@@ -387,7 +387,7 @@ impl<'a, 'v> Planner<'a, 'v> {
         let is_former = |(other, entry): &&(u16, &Entry)| {
             Some(*other) != number && entry.state.is_open(self.now) && may_have(*other)
         };
-        Outcome { number, former: lines.iter().filter(is_former).map(|(other, _)| *other).collect(), problem }
+        PortOutcome { number, former: lines.iter().filter(is_former).map(|(other, _)| *other).collect(), problem }
     }
 
     /// Returns the problem of a status that contains another workload's number.

@@ -263,7 +263,7 @@ fn problems_are_the_workloads_own() {
     let (outcome, planned) = problem(&taken, (100, 110));
     assert_eq!(
         (outcome, planned),
-        (Outcome { number: Some(100), former: vec![], problem: None }, vec!["102 held default/a a 80".to_owned()])
+        (PortOutcome { number: Some(100), former: vec![], problem: None }, vec!["102 held default/a a 80".to_owned()])
     );
     for number in 103..103 + TRIES_MAX as u16 {
         taken.ledger.insert(number, line(&format!("released:{} default/a a 80", NOW.as_secs())));

@@ -12,7 +12,7 @@
 //!
 //! # Two phases
 //!
-//! The probe is I/O, so this function only requests it ([`Outcome::probe`]). The outcome with that request is safe to
+//! The probe is I/O, so this function only requests it ([`ScaleOutcome::probe`]). The outcome with that request is safe to
 //! apply at once: the pod stays. The shell probes in the background and decides again with the [`ProbeResult`], so no
 //! worker waits for a socket.
 //!
@@ -100,7 +100,7 @@ pub enum ProbeResult {
 
 /// Decision. `want` and `patch` differ if the last pod is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ScaleOutcome {
     /// Scale to report, and to derive path mode and condition from; `None` if unknown.
     pub want: Option<i32>,
     /// Replicas to write; `None` leaves them as they are.
@@ -215,7 +215,7 @@ impl Reason {
 }
 
 /// Applies the rule. See the [module](self).
-pub fn decide(input: &Input) -> Outcome {
+pub fn decide(input: &Input) -> ScaleOutcome {
     let desired = match input.desired {
         None if !input.active.is_activating() => return hold(None, Reason::Unknown, None),
         desired => desired,
@@ -228,7 +228,7 @@ pub fn decide(input: &Input) -> Outcome {
     let bounded = input.bounds.clamp(warm.unwrap_or(-1)).max(0);
     if bounded != 0 {
         return if warm != desired && warm == Some(bounded) {
-            Outcome { requeue: input.warm_in, ..apply(input, bounded, Reason::Warming) }
+            ScaleOutcome { requeue: input.warm_in, ..apply(input, bounded, Reason::Warming) }
         } else {
             apply(input, bounded, if desired == Some(bounded) { Reason::Desired } else { Reason::Bounds })
         };
@@ -244,7 +244,7 @@ pub fn decide(input: &Input) -> Outcome {
         Active::Unknown(_) => hold(None, Reason::Activating, Some(input.activation_timeout)),
         Active::True(active) if active < input.stable_window => {
             let left = input.stable_window - active;
-            Outcome { requeue: Some(left), ..apply(input, 1, Reason::ActiveRecently) }
+            ScaleOutcome { requeue: Some(left), ..apply(input, 1, Reason::ActiveRecently) }
         }
         Active::True(_) => {
             let recheck = (input.path == PathMode::Proxy).then_some(PROXY_RECHECK);
@@ -262,13 +262,13 @@ fn is_leaving(input: &Input) -> bool {
 }
 
 /// Applies steps 2 and 3.
-fn last_pod(input: &Input, inactive: Duration) -> Outcome {
+fn last_pod(input: &Input, inactive: Duration) -> ScaleOutcome {
     if input.unheard && input.current_replicas > 0 {
         return hold(Some(0), Reason::Unheard, None);
     }
     if input.probe_needed && input.probe != ProbeResult::InPath {
         let probe = if input.probe == ProbeResult::NotAsked { ProbeNeed::Ask } else { ProbeNeed::Retry };
-        return Outcome { probe, ..hold(Some(0), Reason::ProbePending, None) };
+        return ScaleOutcome { probe, ..hold(Some(0), Reason::ProbePending, None) };
     }
     let retention_left = input.pod_retention.saturating_sub(inactive);
     let grace_left = input.grace_period.saturating_sub(input.proxy_for);
@@ -284,12 +284,12 @@ fn last_pod(input: &Input, inactive: Duration) -> Outcome {
 }
 
 /// Writes `scale` unless it is already set.
-fn apply(input: &Input, scale: i32, reason: Reason) -> Outcome {
+fn apply(input: &Input, scale: i32, reason: Reason) -> ScaleOutcome {
     let patch = (scale != input.current_replicas).then_some(scale);
-    Outcome { want: Some(scale), patch, requeue: None, probe: ProbeNeed::None, reason }
+    ScaleOutcome { want: Some(scale), patch, requeue: None, probe: ProbeNeed::None, reason }
 }
 
 /// Leaves the replicas as they are.
-fn hold(want: Option<i32>, reason: Reason, requeue: Option<Duration>) -> Outcome {
-    Outcome { want, patch: None, requeue, probe: ProbeNeed::None, reason }
+fn hold(want: Option<i32>, reason: Reason, requeue: Option<Duration>) -> ScaleOutcome {
+    ScaleOutcome { want, patch: None, requeue, probe: ProbeNeed::None, reason }
 }

@@ -208,7 +208,8 @@ fn the_last_pod_goes_after_grace_and_retention() {
 fn the_last_pod_waits_for_proof() {
     for (probe, need) in [(ProbeResult::NotAsked, ProbeNeed::Ask), (ProbeResult::NotInPath, ProbeNeed::Retry)] {
         let outcome = decide(&Input { probe, ..inactive(100_000) });
-        let expected = Outcome { want: Some(0), patch: None, requeue: None, probe: need, reason: Reason::ProbePending };
+        let expected =
+            ScaleOutcome { want: Some(0), patch: None, requeue: None, probe: need, reason: Reason::ProbePending };
         assert_eq!(outcome, expected, "{probe:?}");
     }
     for never in [active(300), active(0), activating(10.0), Input { desired: Some(3), ..inactive(60) }] {
@@ -395,7 +396,8 @@ fn reasons_read_differently() {
 #[test]
 fn the_last_pod_stays_while_an_activator_cannot_be_heard() {
     let unheard = |input| decide(&Input { unheard: true, ..input });
-    let held = Outcome { want: Some(0), patch: None, requeue: None, probe: ProbeNeed::None, reason: Reason::Unheard };
+    let held =
+        ScaleOutcome { want: Some(0), patch: None, requeue: None, probe: ProbeNeed::None, reason: Reason::Unheard };
     assert_eq!(unheard(inactive(3600)), held, "and nothing is probed meanwhile");
     assert_eq!(decide(&inactive(3600)).patch, Some(0));
     assert_eq!(unheard(Input { current_replicas: 0, ..inactive(3600) }).reason, Reason::Zero, "asleep already");

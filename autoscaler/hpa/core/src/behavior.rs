@@ -76,7 +76,7 @@ pub struct Rules {
 impl Rules {
     /// Fills in the defaults of a behavior. An unset scale-down window becomes `downscale_stabilization` in whole
     /// seconds.
-    pub fn of(behavior: &HorizontalPodAutoscalerBehavior, downscale_stabilization: Duration) -> Self {
+    pub fn from_behavior(behavior: &HorizontalPodAutoscalerBehavior, downscale_stabilization: Duration) -> Self {
         let mut behavior = behavior.clone();
         super::defaults::fill_behavior(&mut behavior);
         let mut down = behavior.scale_down.unwrap_or_default();

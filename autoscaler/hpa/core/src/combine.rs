@@ -12,7 +12,7 @@ use k8s_openapi::api::autoscaling::v2::{MetricSpec, MetricStatus};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Combined {
     /// Winning proposal, if there is one.
-    pub outcome: Outcome,
+    pub outcome: CombinedOutcome,
     /// Status of each metric.
     pub statuses: Vec<MetricStatus>,
     /// All failures, in order.
@@ -23,7 +23,7 @@ pub struct Combined {
 
 /// Result of the combination.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CombinedOutcome {
     /// Some metric won.
     Proposed {
         /// Proposed replicas.
@@ -67,10 +67,10 @@ pub fn combine(inputs: &MetricInputs<'_>, metrics: &[MetricSpec], readings: &[Re
     }
     let partly = !failures.is_empty();
     let outcome = match best {
-        Some((replicas, _)) if partly && replicas < inputs.spec_replicas => Outcome::Failed,
-        Some((replicas, metric)) => Outcome::Proposed { replicas, metric },
-        None if metrics.is_empty() => Outcome::NoMetrics,
-        None => Outcome::Failed,
+        Some((replicas, _)) if partly && replicas < inputs.spec_replicas => CombinedOutcome::Failed,
+        Some((replicas, metric)) => CombinedOutcome::Proposed { replicas, metric },
+        None if metrics.is_empty() => CombinedOutcome::NoMetrics,
+        None => CombinedOutcome::Failed,
     };
     Combined { outcome, statuses, failures, proposals }
 }
@@ -107,8 +107,8 @@ mod tests {
         combine(&inputs, &metrics, &totals.iter().map(reading).collect::<Vec<_>>())
     }
 
-    fn proposed(replicas: i32, metric: &str) -> Outcome {
-        Outcome::Proposed { replicas, metric: format!("external metric {metric}(nil)") }
+    fn proposed(replicas: i32, metric: &str) -> CombinedOutcome {
+        CombinedOutcome::Proposed { replicas, metric: format!("external metric {metric}(nil)") }
     }
 
     #[test]
@@ -120,11 +120,11 @@ mod tests {
             (3, &[two, two], proposed(2, "m0")), // The earlier one among equals.
             (3, &[none, two], proposed(2, "m1")),
             (3, &[none, none], proposed(0, "m1")), // No proposal is above 0, so the last one wins.
-            (3, &[two, None], Outcome::Failed),
+            (3, &[two, None], CombinedOutcome::Failed),
             (3, &[None, four], proposed(4, "m1")),
             (2, &[None, two], proposed(2, "m1")), // Neither up nor down, so it is accepted.
-            (3, &[None, None], Outcome::Failed),
-            (3, &[], Outcome::NoMetrics),
+            (3, &[None, None], CombinedOutcome::Failed),
+            (3, &[], CombinedOutcome::NoMetrics),
         ] {
             let combined = combined(replicas, totals);
             assert_eq!(combined.outcome, outcome, "{totals:?} at {replicas}");

@@ -20,7 +20,7 @@ pub struct Tolerances {
 
 impl Tolerances {
     /// Returns the tolerances of an autoscaler with this behavior.
-    pub fn of(behavior: Option<&HorizontalPodAutoscalerBehavior>, options: &Options, gates: Gates) -> Self {
+    pub fn from_behavior(behavior: Option<&HorizontalPodAutoscalerBehavior>, options: &Options, gates: Gates) -> Self {
         let behavior = behavior.filter(|_| gates.configurable_tolerance);
         let own = |rules: Option<&HPAScalingRules>| {
             let written = rules.and_then(|rules| rules.tolerance.as_ref());
@@ -68,7 +68,7 @@ mod tests {
         let behavior = HorizontalPodAutoscalerBehavior { scale_up: Some(rules), scale_down: None };
         let of = |configurable_tolerance| {
             let gates = Gates { configurable_tolerance, ..Gates::default() };
-            Tolerances::of(Some(&behavior), &Options::default(), gates)
+            Tolerances::from_behavior(Some(&behavior), &Options::default(), gates)
         };
         assert_eq!(of(true), Tolerances { up: 0.05, down: 0.1 });
         assert_eq!(of(false), Tolerances { up: 0.1, down: 0.1 });

@@ -153,7 +153,7 @@ fn sent<'a>(requests: &'a [(String, Value)], line: &str) -> &'a Value {
 }
 
 /// Returns status, reason and message of a written condition.
-fn said(requests: &[(String, Value)], kind: &str) -> [String; 3] {
+fn written_condition(requests: &[(String, Value)], kind: &str) -> [String; 3] {
     let conditions = sent(requests, STATUS)["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let found = conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default();
     ["status", "reason", "message"].map(|field| found[field].as_str().unwrap_or_default().to_owned())
@@ -192,9 +192,9 @@ async fn case_2_both_objects_are_made() {
     assert_eq!(lines(&asked), [format!("POST {HPAS}").as_str(), &format!("POST {SKSS}"), STATUS]);
     let sks = &asked[1].1;
     assert_eq!((&sks["spec"]["mode"], &sks["spec"]["numActivators"]), (&json!("Serve"), &Value::Null), "all of them");
-    assert_eq!(said(&asked, "Active"), ["True", "", ""]);
-    assert_eq!(said(&asked, "SKSReady"), ["Unknown", "NotReady", "SKS Services are not ready yet"]);
-    assert_eq!(said(&asked, "ScaleTargetInitialized")[0], "Unknown");
+    assert_eq!(written_condition(&asked, "Active"), ["True", "", ""]);
+    assert_eq!(written_condition(&asked, "SKSReady"), ["Unknown", "NotReady", "SKS Services are not ready yet"]);
+    assert_eq!(written_condition(&asked, "ScaleTargetInitialized")[0], "Unknown");
     assert_eq!(scales(&asked), (json!(0), json!(0)));
     let status = &sent(&asked, STATUS)["status"];
     assert_eq!((&status["serviceName"], &status["metricsServiceName"]), (&json!(""), &json!("")));
@@ -216,9 +216,9 @@ async fn cases_3_to_6_the_status_says_what_both_objects_say() {
         );
         let (error, asked) = f.pass().await;
         assert_eq!((error, lines(&asked)), (None, vec![STATUS]), "case {case}");
-        assert_eq!(said(&asked, "SKSReady")[0], sks, "case {case}");
-        assert_eq!(said(&asked, "ScaleTargetInitialized")[0], initialized, "case {case}");
-        assert_eq!(said(&asked, "Active")[0], "True", "case {case}");
+        assert_eq!(written_condition(&asked, "SKSReady")[0], sks, "case {case}");
+        assert_eq!(written_condition(&asked, "ScaleTargetInitialized")[0], initialized, "case {case}");
+        assert_eq!(written_condition(&asked, "Active")[0], "True", "case {case}");
         assert_eq!(scales(&asked), (json!(desired), json!(current)), "case {case}");
         let status = &sent(&asked, STATUS)["status"];
         assert_eq!((&status["serviceName"], &status["metricsServiceName"]), (&json!("hello"), &json!("hello-private")));
@@ -229,7 +229,7 @@ async fn cases_3_to_6_the_status_says_what_both_objects_say() {
         Some(horizontal("pa", 3, 2)),
     );
     let (_, asked) = f.pass().await;
-    assert_eq!(said(&asked, "ScaleTargetInitialized")[0], "Unknown", "two of an initial scale of three");
+    assert_eq!(written_condition(&asked, "ScaleTargetInitialized")[0], "Unknown", "two of an initial scale of three");
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,7 +270,7 @@ async fn case_9_somebody_elses_serverless_service_is_left_alone() {
     let (error, asked) = f.pass().await;
     assert_eq!(error.as_deref(), Some("error reconciling SKS: PA: hello does not own SKS: hello"));
     let message = "There is an existing ServerlessService \"hello\" that we do not own.";
-    assert_eq!(said(&asked, "Active"), ["False", "NotOwned", message]);
+    assert_eq!(written_condition(&asked, "Active"), ["False", "NotOwned", message]);
     assert_eq!(lines(&asked).iter().filter(|line| line.contains("serverlessservices")).count(), 0);
 }
 
@@ -283,7 +283,7 @@ async fn case_10_somebody_elses_horizontal_pod_autoscaler_is_left_alone() {
     );
     let (error, asked) = f.pass().await;
     let message = "There is an existing HorizontalPodAutoscaler \"hello\" that we do not own.";
-    assert_eq!(said(&asked, "Active"), ["False", "NotOwned", message]);
+    assert_eq!(written_condition(&asked, "Active"), ["False", "NotOwned", message]);
     let refusal = "PodAutoscaler: \"hello\" does not own HPA: \"hello\"";
     assert_eq!((error.as_deref(), &sent(&asked, EVENTS)["message"]), (Some(refusal), &json!(refusal)));
     assert_eq!(lines(&asked).iter().filter(|line| line.contains("horizontal")).count(), 0);
@@ -296,7 +296,7 @@ async fn case_11_what_cannot_be_made_is_told_and_nothing_else_is_touched() {
     let (error, asked) = f.pass().await;
     assert!(error.is_some_and(|error| error.starts_with("failed to create HPA: ")));
     let message = "Failed to create HorizontalPodAutoscaler \"hello\".";
-    assert_eq!(said(&asked, "Active"), ["False", "FailedCreate", message]);
+    assert_eq!(written_condition(&asked, "Active"), ["False", "FailedCreate", message]);
     assert!(!lines(&asked).iter().any(|line| line.contains("serverlessservices")), "{asked:?}");
     assert!(sent(&asked, EVENTS)["message"].as_str().is_some_and(|text| text.starts_with("failed to create HPA: ")));
 }

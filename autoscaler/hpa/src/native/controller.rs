@@ -38,7 +38,7 @@ pub(super) struct CachedObject {
 
 impl CachedObject {
     pub(super) fn new(mut object: HorizontalPodAutoscaler) -> Self {
-        let foreign = ForeignManager::of(&object.metadata);
+        let foreign = ForeignManager::from_metadata(&object.metadata);
         object.metadata.managed_fields = None;
         let mut status = object.status.take().unwrap_or_default();
         status.current_replicas.get_or_insert(0); // The API server omits 0.

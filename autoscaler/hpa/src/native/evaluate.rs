@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 
 /// Completed reconcile whose status is not written yet.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct EvaluationOutcome {
     /// End of the reconcile: write its status, if there is one, then conclude.
     pub(super) finish: Finish,
     /// Replicas of the target, if they could be read.
@@ -38,7 +38,7 @@ impl Controller {
         autoscaler: Autoscaler<'_>,
         memory: &mut Memory,
         now: Timestamp,
-    ) -> Outcome {
+    ) -> EvaluationOutcome {
         let namespace = key.namespace();
         let rules = self.wiring.options.rules();
         let mut step = start(autoscaler, &rules, self.wiring.options.gates, memory, now);
@@ -69,7 +69,7 @@ impl Controller {
                     };
                     ask.resume(result)
                 }
-                Step::Finish(finish) => return Outcome { finish, current, measured },
+                Step::Finish(finish) => return EvaluationOutcome { finish, current, measured },
             };
         }
     }

@@ -31,7 +31,7 @@ pub(crate) struct ForeignManager {
 
 impl ForeignManager {
     /// Returns the latest such write that an object records.
-    pub(crate) fn of(meta: &ObjectMeta) -> Option<Self> {
+    pub(crate) fn from_metadata(meta: &ObjectMeta) -> Option<Self> {
         let entries = meta.managed_fields.iter().flatten();
         let theirs = entries.filter(|entry| {
             entry.subresource.as_deref() == Some("status") && entry.manager.as_deref() != Some(MANAGER)
@@ -61,7 +61,7 @@ mod tests {
                    "time": format!("2023-11-14T22:13:{second:02}Z")})
         };
         let of = |entries: &[serde_json::Value]| {
-            ForeignManager::of(&serde_json::from_value(json!({"managedFields": entries})).expect("metadata"))
+            ForeignManager::from_metadata(&serde_json::from_value(json!({"managedFields": entries})).expect("metadata"))
         };
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[entry("kubectl", None, 20), entry(MANAGER, Some("status"), 21)]), None);

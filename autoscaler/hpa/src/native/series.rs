@@ -36,7 +36,7 @@ struct ObjectLabels {
 }
 
 impl ObjectLabels {
-    fn of(key: &Key) -> Self {
+    fn for_key(key: &Key) -> Self {
         Self { namespace: key.namespace().to_owned(), hpa_name: key.name().to_owned() }
     }
 }
@@ -92,17 +92,17 @@ impl Series {
 
     /// Ends the series of an object.
     pub(crate) fn ended(&self, key: &Key) {
-        self.desired.remove(&ObjectLabels::of(key));
-        self.foreign.remove(&ObjectLabels::of(key));
+        self.desired.remove(&ObjectLabels::for_key(key));
+        self.foreign.remove(&ObjectLabels::for_key(key));
     }
 
     /// Records whether another manager blocks an object. That manager then decides its desired replicas.
     pub(crate) fn foreign(&self, key: &Key, foreign: bool) {
         if foreign {
-            self.desired.remove(&ObjectLabels::of(key));
-            self.foreign.get_or_create(&ObjectLabels::of(key)).set(1);
+            self.desired.remove(&ObjectLabels::for_key(key));
+            self.foreign.get_or_create(&ObjectLabels::for_key(key)).set(1);
         } else {
-            self.foreign.remove(&ObjectLabels::of(key));
+            self.foreign.remove(&ObjectLabels::for_key(key));
         }
     }
 
@@ -125,7 +125,7 @@ impl Series {
             self.computation_seconds.get_or_create(&labels).observe(took.as_secs_f64());
         }
         if let Some(replicas) = conclusion.desired_replicas {
-            self.desired.get_or_create(&ObjectLabels::of(key)).set(i64::from(replicas));
+            self.desired.get_or_create(&ObjectLabels::for_key(key)).set(i64::from(replicas));
         }
     }
 }

@@ -39,7 +39,7 @@ async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
     let read = scales.read("shop", &target("apps/v1beta2", "Deployment")).await.expect("a scale");
     let expected = Scale { spec_replicas: 3, status_replicas: 3, selector: "app=web".into() };
     assert_eq!(read.scale, expected);
-    assert_eq!(mock.asked(), ["GET /apis/apps".to_owned(), "GET /apis/apps/v1".into(), format!("GET {SCALE}")]);
+    assert_eq!(mock.request_lines(), ["GET /apis/apps".to_owned(), "GET /apis/apps/v1".into(), format!("GET {SCALE}")]);
     assert_eq!(scales.write(&read, 5, PATIENCE).await, WriteResult::Written);
     let (line, body) = mock.requests().remove(0);
     assert_eq!(line, format!("PUT {SCALE}"));
@@ -48,10 +48,10 @@ async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
     assert_eq!(body, written);
 
     scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
-    assert_eq!(mock.asked(), [format!("GET {SCALE}")], "discovery is remembered");
+    assert_eq!(mock.request_lines(), [format!("GET {SCALE}")], "discovery is remembered");
     tokio::time::advance(Duration::from_secs(30)).await;
     scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
-    assert_eq!(mock.asked().len(), 3, "for half a minute");
+    assert_eq!(mock.request_lines().len(), 3, "for half a minute");
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn every_resource_of_a_kind_is_tried() {
     mock.requests();
     mock.on(older, 200, scale(2));
     assert_eq!(scales.read("shop", &reference).await.expect("the second").scale.spec_replicas, 2);
-    assert_eq!(mock.asked(), [newer, older]);
+    assert_eq!(mock.request_lines(), [newer, older]);
 }
 
 /// Goal: requests for an object of one namespace never reach outside of it. Method: a cluster-scoped object that has a
@@ -116,7 +116,7 @@ async fn a_kind_without_namespaces_is_asked_for_in_the_namespace() {
     let missing = "the server could not find the requested resource (get gadgets.example.com web)";
     assert_eq!(read, Err(ScaleError::Read(missing.into())));
     let line = "GET /apis/example.com/v1/namespaces/shop/gadgets/web/scale";
-    assert_eq!(mock.asked().pop().as_deref(), Some(line));
+    assert_eq!(mock.request_lines().pop().as_deref(), Some(line));
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn each_metric_is_asked_at_its_path() {
         (external("a=b"), "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue?labelSelector=a%3Db"),
     ] {
         metrics.read("shop", &request).await;
-        assert_eq!(mock.asked().pop().as_deref(), Some(line), "{request:?}");
+        assert_eq!(mock.request_lines().pop().as_deref(), Some(line), "{request:?}");
     }
 }
 
@@ -278,7 +278,7 @@ async fn the_custom_metrics_version_is_negotiated() {
         metrics.read("shop", &pods).await;
         tokio::time::advance(Duration::from_secs(15)).await;
         metrics.read("shop", &pods).await;
-        let negotiated = mock.asked().iter().filter(|line| line.ends_with(".k8s.io")).count();
+        let negotiated = mock.request_lines().iter().filter(|line| line.ends_with(".k8s.io")).count();
         assert_eq!(negotiated, 2, "once for each period");
     }
 }
@@ -306,7 +306,7 @@ async fn equal_questions_are_asked_once() {
     mock.on("GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue", 200, json!({"items": []}));
     let requests = [usage("a=b"), None, external, usage("a=b")];
     let answers = metrics(&mock).readings("shop", &requests).await;
-    assert_eq!(mock.asked().len(), 2);
+    assert_eq!(mock.request_lines().len(), 2);
     assert_eq!(answers[0], answers[3]);
     assert!(matches!(&answers[0].0, Reading::Failed(_)));
     assert_eq!((&answers[1].0, &answers[2].0), (&Reading::None, &Reading::External(Vec::new())));

@@ -56,13 +56,13 @@ pub(super) fn failure(code: StatusCode, media: &str, body: &[u8], asked: Asked<'
     let told = if is_json { serde_json::from_slice::<Status>(body).ok() } else { None };
     let message = match told.filter(|status| status.kind == "Status" && !status.message.is_empty()) {
         Some(status) => status.message,
-        None => generic(code, said(media, body), asked),
+        None => generic(code, quoted_body(media, body), asked),
     };
     Failure { code: Some(code.as_u16()), message }
 }
 
 /// Returns the quoted body of a response that is not a `Status`.
-fn said<'a>(media: &str, body: &'a [u8]) -> &'a [u8] {
+fn quoted_body<'a>(media: &str, body: &'a [u8]) -> &'a [u8] {
     let is_text = media.is_empty() || media.starts_with("text/");
     if is_text { body[..body.len().min(UNSTRUCTURED_MAX)].trim_ascii() } else { b"unknown" }
 }

@@ -130,7 +130,7 @@ impl Audience for Users {
     fn is_named(&self, resource: &TargetResource) -> bool {
         self.named.lock().contains(resource)
     }
-    fn told(&self, news: News<'_>) {
+    fn on_event(&self, news: News<'_>) {
         if let News::Listed(resource) = news {
             self.listed.lock().push(resource.to_string());
         }
@@ -140,7 +140,7 @@ impl Audience for Users {
 fn key(kind: &str) -> TargetKey {
     let some = |s: &str| Some(s.to_owned());
     let reference = ObjectReference { api_version: some("apps/v1"), kind: some(kind), name: some("a") };
-    TargetKey::of("ns", &reference).expect("usable")
+    TargetKey::from_reference("ns", &reference).expect("usable")
 }
 
 fn targets(server: &Server) -> (Arc<Targets>, Arc<Users>) {
@@ -234,7 +234,7 @@ async fn only_what_can_be_scaled_is_listed() {
     let (targets, _) = targets(&server);
     let made_up = |n: usize| {
         let version = format!("g{n}.example.com/v1");
-        TargetKey { resource: TargetResource::of(&version, "Thing"), object: Key::new("ns", "a") }
+        TargetKey { resource: TargetResource::for_kind(&version, "Thing"), object: Key::new("ns", "a") }
     };
     for target in (0..1000).map(made_up).chain([key("Config")]) {
         assert!(matches!(targets.get(&target), Err(TargetError::NotListed(_))));
@@ -257,7 +257,7 @@ async fn what_is_not_answered_holds_up_nothing_else() {
     server.troubles.lock().insert(OTHER, SILENCE);
     let (targets, users) = targets(&server);
     let silent =
-        TargetKey { resource: TargetResource::of("other.example.com/v1", "Thing"), object: Key::new("ns", "a") };
+        TargetKey { resource: TargetResource::for_kind("other.example.com/v1", "Thing"), object: Key::new("ns", "a") };
     for target in [&silent, &key("Widget"), &key("Gadget")] {
         users.named.lock().insert(target.resource.clone());
         assert!(matches!(targets.get(target), Err(TargetError::NotListed(_))));

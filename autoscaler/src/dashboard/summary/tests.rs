@@ -53,8 +53,8 @@ fn time_alone_is_no_news() {
 fn the_last_minutes_are_folded_and_padded() {
     let sample = |(requests, held)| Sample { rates: Rates { requests, held, concurrency: 0.0 }, ..Sample::default() };
     let samples = [(0.0, 1), (3.0, 4), (1.0, 0), (2.0, 0)].map(sample);
-    let recent = Recent::of(samples.iter()).expect("load");
+    let recent = Recent::from_samples(samples.iter()).expect("load");
     assert_eq!((recent.held.len(), recent.requests_per_second.len()), (60, 60));
     assert_eq!((&recent.held[57..], &recent.requests_per_second[57..]), (&[0, 4, 0][..], &[0.0, 1.5, 1.5][..]));
-    assert_eq!(Recent::of([Sample { ready: 3, ..Sample::default() }].iter()), None);
+    assert_eq!(Recent::from_samples([Sample { ready: 3, ..Sample::default() }].iter()), None);
 }

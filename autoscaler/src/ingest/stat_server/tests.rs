@@ -41,7 +41,7 @@ impl Reviews {
         self.answers.lock().insert(token, answer);
     }
 
-    fn asked(&self, token: &str) -> usize {
+    fn review_count(&self, token: &str) -> usize {
         self.asked.lock().iter().filter(|asked| *asked == token).count()
     }
 
@@ -362,7 +362,7 @@ async fn a_token_that_expires_ends_no_connection_and_opens_none() {
     let refused = fixture.raw(&upgrade("x", "\r\nAuthorization: Bearer young")).await;
     assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
     assert_eq!(next(&mut client, &mut fixture).await.as_deref(), Some("a-0"), "still the pod's");
-    assert_eq!(reviews.asked("young"), 2, "once for each handshake, never for a frame");
+    assert_eq!(reviews.review_count("young"), 2, "once for each handshake, never for a frame");
 }
 
 /// Goal: a handshake with a slow token review delays no other connection, and gets 503 before its peer gives up.
@@ -375,7 +375,7 @@ async fn a_slow_review_delays_its_own_handshake_alone() {
     let slow = upgrade("x", "\r\nAuthorization: Bearer slow");
     let (refused, ()) = tokio::join!(fixture.raw(&slow), async {
         within(async {
-            while reviews.asked("slow") == 0 {
+            while reviews.review_count("slow") == 0 {
                 tokio::task::yield_now().await;
             }
         })

@@ -1,7 +1,7 @@
 //! Tests of the index, with pods fed by hand.
 
 use super::*;
-use crate::pods::ownership::tests::of;
+use crate::pods::ownership::tests::named_controller;
 use crate::scale::Chain;
 use autoscaler_core::sample;
 use std::time::Duration;
@@ -122,16 +122,16 @@ fn pods_of_others_do_not_count() {
     let others = || index.strangers(&key).map(|strangers| strangers.controllers);
     index.begin_list();
     index.apply("ns", "bare", ready(None));
-    index.apply("ns", "own", ready(Some(of("ReplicaSet", "web-1", Some("1")))));
+    index.apply("ns", "own", ready(Some(named_controller("ReplicaSet", "web-1", Some("1")))));
     index.track(&key, selector(&[("app", "a")]), Some(owner.clone()));
     assert_eq!(others(), None, "there may be more");
     index.end_list();
     assert_eq!((index.counts(&key).ready, others()), (1, Some(vec!["Pod bare".to_owned()])));
     assert_eq!(drain(&requests), std::slice::from_ref(&key));
 
-    let failing = PodState { cause: Some(cause("CrashLoop")), ..ready(Some(of("Job", "batch", None))) };
+    let failing = PodState { cause: Some(cause("CrashLoop")), ..ready(Some(named_controller("Job", "batch", None))) };
     index.apply("ns", "failing", failing);
-    index.apply("ns", "doubtful", ready(Some(of("ReplicaSet", "former-2", Some("2")))));
+    index.apply("ns", "doubtful", ready(Some(named_controller("ReplicaSet", "former-2", Some("2")))));
     let names: Vec<_> = index.addresses(&key).into_iter().map(|pod| pod.pod).collect();
     assert_eq!((names, index.counts(&key).not_ready), (vec!["own".to_owned()], 0));
     let expected = ["Deployment former", "Job batch", "Pod bare"].map(str::to_owned);
@@ -141,7 +141,7 @@ fn pods_of_others_do_not_count() {
     let asked = controller.uid().to_owned();
     drop(controller);
     drain(&requests);
-    let deployment = of("Deployment", "u", None);
+    let deployment = named_controller("Deployment", "u", None);
     index.controlled_by(&asked, Ok(Some(deployment.clone())));
     assert_eq!((index.counts(&key).ready, drain(&requests)), (2, vec![key.clone()]), "the owner has adopted it");
     index.controlled_by(&asked, Ok(Some(deployment)));
@@ -235,12 +235,12 @@ async fn who_is_not_asked_by_kubernetes_is_asked_here() {
     index.prove(&key, Some(80));
     assert_eq!((index.counts(&key).ready, inquiries.try_recv().ok()), (0, test()));
     assert_eq!(index.unproven(&name), Some(("10.0.0.1".parse().expect("address"), 80)));
-    index.asked(&name, 80, false);
+    index.record_probe(&name, 80, false);
     assert_eq!(reason(&index, &key), None, "it may be about to");
     tokio::time::advance(Duration::from_secs(10)).await;
-    index.asked(&name, 80, false);
+    index.record_probe(&name, 80, false);
     assert_eq!(reason(&index, &key).as_deref(), Some("PortClosed"));
-    index.asked(&name, 80, true);
+    index.record_probe(&name, 80, true);
     assert_eq!((index.counts(&key).ready, reason(&index, &key), index.unproven(&name)), (1, None, None));
     for ready in [false, true] {
         index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, ready));

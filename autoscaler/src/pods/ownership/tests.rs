@@ -4,7 +4,7 @@ use super::*;
 use serde_json::{Value, from_value, json};
 
 /// Returns a controller `KIND NAME` with the uid `NAME`, of a pod with this template hash of a Deployment.
-pub(in crate::pods) fn of(kind: &str, name: &str, hash: Option<&str>) -> Controller {
+pub(in crate::pods) fn named_controller(kind: &str, name: &str, hash: Option<&str>) -> Controller {
     hashed(kind, name, "pod-template-hash", hash)
 }
 
@@ -14,14 +14,14 @@ fn hashed(kind: &str, name: &str, label: &str, hash: Option<&str>) -> Controller
     let owner = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": name, "controller": true});
     let guest = json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "n"});
     let meta = from_value(json!({"labels": labels, "ownerReferences": [guest, owner]})).expect("metadata");
-    Controller::of(&meta).expect("a controller")
+    Controller::from_metadata(&meta).expect("a controller")
 }
 
 fn owner(chain: Chain) -> PodOwner {
     PodOwner { chain, name: "web".into(), uid: "u".into() }
 }
 
-fn told(controllers: &Controllers, chain: Chain, controller: Option<&Arc<Controller>>) -> &'static str {
+fn describe_relation(controllers: &Controllers, chain: Chain, controller: Option<&Arc<Controller>>) -> &'static str {
     match controllers.relation(&owner(chain), controller) {
         PodRelation::Own => "own",
         PodRelation::Stranger => "stranger",
@@ -33,25 +33,26 @@ fn told(controllers: &Controllers, chain: Chain, controller: Option<&Arc<Control
 /// must be queried, with each possible result.
 #[test]
 fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
-    let itself = |kind| Some(Controller { uid: "u".into(), ..of(kind, "web", None) });
-    let [deployment, other] = [Some(of("Deployment", "u", None)), Some(of("Deployment", "canary", None))];
-    let adopted = || Some(of("ReplicaSet", "former-5d8f", Some("5d8f")));
+    let itself = |kind| Some(Controller { uid: "u".into(), ..named_controller(kind, "web", None) });
+    let [deployment, other] =
+        [Some(named_controller("Deployment", "u", None)), Some(named_controller("Deployment", "canary", None))];
+    let adopted = || Some(named_controller("ReplicaSet", "former-5d8f", Some("5d8f")));
     let rollout = |name| Some(hashed("ReplicaSet", name, "rollouts-pod-template-hash", Some("5d8f")));
-    let hand_made = || Some(of("ReplicaSet", "web-5d8f", None));
+    let hand_made = || Some(named_controller("ReplicaSet", "web-5d8f", None));
     // (controller, its owner, relation to a StatefulSet, to a Deployment, to another kind)
     let rows = [
         (None, None, "stranger", "stranger", "own"),
         (itself("StatefulSet"), None, "own", "own", "own"),
-        (Some(of("StatefulSet", "db", None)), Some(Ok(None)), "stranger", "stranger", "stranger"),
-        (Some(of("Job", "batch", None)), None, "stranger", "stranger", "own"),
-        (Some(of("ReplicaSet", "web-5d8f", Some("5d8f"))), None, "stranger", "own", "unknown"),
+        (Some(named_controller("StatefulSet", "db", None)), Some(Ok(None)), "stranger", "stranger", "stranger"),
+        (Some(named_controller("Job", "batch", None)), None, "stranger", "stranger", "own"),
+        (Some(named_controller("ReplicaSet", "web-5d8f", Some("5d8f"))), None, "stranger", "own", "unknown"),
         (rollout("web-5d8f"), None, "stranger", "unknown", "own"),
         (rollout("web-b-5d8f"), None, "stranger", "unknown", "unknown"),
-        (Some(of("ReplicaSet", "web-b-5d8f", Some("5d8f"))), None, "stranger", "unknown", "unknown"),
-        (Some(of("ReplicaSet", "web-5d8f", Some("77cb"))), None, "stranger", "unknown", "unknown"),
+        (Some(named_controller("ReplicaSet", "web-b-5d8f", Some("5d8f"))), None, "stranger", "unknown", "unknown"),
+        (Some(named_controller("ReplicaSet", "web-5d8f", Some("77cb"))), None, "stranger", "unknown", "unknown"),
         (adopted(), Some(Ok(deployment)), "stranger", "own", "own"),
         (adopted(), Some(Ok(other)), "stranger", "stranger", "unknown"),
-        (adopted(), Some(Ok(Some(of("Job", "custom", None)))), "stranger", "stranger", "own"),
+        (adopted(), Some(Ok(Some(named_controller("Job", "custom", None)))), "stranger", "stranger", "own"),
         (hand_made(), Some(Ok(None)), "stranger", "stranger", "own"),
         (hand_made(), Some(Err(())), "stranger", "own", "own"),
     ];
@@ -63,7 +64,7 @@ fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
             assert!(controllers.answered(controller.uid(), leads), "news");
         }
         let chains = [Chain::Direct, Chain::ReplicaSets, Chain::Unknown];
-        let found = chains.map(|chain| told(&controllers, chain, controller.as_ref()));
+        let found = chains.map(|chain| describe_relation(&controllers, chain, controller.as_ref()));
         assert_eq!(found, [direct, replica_sets, unknown], "row {n}: {controller:?}");
     }
 }
@@ -72,17 +73,17 @@ fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
 #[test]
 fn a_way_may_be_long() {
     let mut controllers = Controllers::default();
-    let set = Arc::new(of("ReplicaSet", "made-5d8f", Some("5d8f")));
+    let set = Arc::new(named_controller("ReplicaSet", "made-5d8f", Some("5d8f")));
     assert!(controllers.ask(&set));
-    controllers.answered(set.uid(), Ok(Some(of("Deployment", "made", None))));
+    controllers.answered(set.uid(), Ok(Some(named_controller("Deployment", "made", None))));
     let PodRelation::Unknown(next) = controllers.relation(&owner(Chain::Unknown), Some(&set)) else {
         panic!("the Deployment has not been asked about")
     };
     assert!(controllers.ask(&next), "{next:?}");
-    let custom = Controller { uid: "u".into(), ..of("Job", "web", None) };
+    let custom = Controller { uid: "u".into(), ..named_controller("Job", "web", None) };
     for (leads, expected) in [(Some(custom), "own"), (None, "stranger")] {
         controllers.answered(next.uid(), Ok(leads));
-        assert_eq!(told(&controllers, Chain::Unknown, Some(&set)), expected);
+        assert_eq!(describe_relation(&controllers, Chain::Unknown, Some(&set)), expected);
     }
 }
 
@@ -90,12 +91,12 @@ fn a_way_may_be_long() {
 #[test]
 fn controllers_are_named_and_forgotten() {
     let mut controllers = Controllers::default();
-    let set = Arc::new(of("ReplicaSet", "canary-5d8f", Some("5d8f")));
+    let set = Arc::new(named_controller("ReplicaSet", "canary-5d8f", Some("5d8f")));
     assert_eq!(controllers.describe(&set), "Deployment canary", "as its name says");
     assert!(controllers.ask(&set) && !controllers.ask(&set));
     controllers.answered(set.uid(), Ok(None));
     assert_eq!(controllers.describe(&set), "ReplicaSet canary-5d8f");
-    controllers.answered(set.uid(), Ok(Some(of("Deployment", "blue", None))));
+    controllers.answered(set.uid(), Ok(Some(named_controller("Deployment", "blue", None))));
     assert_eq!(controllers.describe(&set), "Deployment blue");
     assert!(controllers.lead_to("blue") && !controllers.lead_to("canary-5d8f"));
     controllers.forget(set.uid());

@@ -6,7 +6,7 @@ use crate::cluster::facts::Target;
 use crate::cluster::target_key::{TargetKey, TargetResource};
 use crate::cluster::watches::Beside;
 use crate::engine::front_end::FrontEnd;
-use crate::engine::leaving::Leaving;
+use crate::engine::last_pod::LastPodRemovals;
 use crate::engine::parts::Parts;
 use crate::engine::probe::{ProbeTarget, Prober};
 use crate::engine::workload::Path;
@@ -228,7 +228,7 @@ impl<F: FrontEnd> Passes for Controller<F> {
 pub(super) struct Controllers {
     pub(super) stores: Arc<Stores>,
     pub(super) ports: Ports,
-    pub(super) leaving: Arc<Leaving>,
+    pub(super) leaving: Arc<LastPodRemovals>,
     pub(super) kpa: Box<dyn Passes>,
     prober: Arc<Prober>,
     knative: Option<Knative>,
@@ -490,7 +490,7 @@ impl Fixture {
     }
 
     /// Returns reasons and messages of the events since the last call. Time is paused.
-    pub(super) async fn said(&mut self) -> Vec<(String, String)> {
+    pub(super) async fn take_events(&mut self) -> Vec<(String, String)> {
         let mut said = Vec::new();
         // The timeout expires when all tasks are idle.
         while let Ok(Some((request, respond))) =
@@ -895,7 +895,8 @@ impl Fixture {
         spec["template"] = json!({"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 8080}]}]}});
         let object = json!({"metadata": {"name": "hello", "namespace": "ns", "uid": "w"}, "spec": spec});
         let object: DynamicObject = serde_json::from_value(object).expect("an object");
-        let key = TargetKey { resource: TargetResource::of("example.com/v1", "Widget"), object: self.key.clone() };
+        let key =
+            TargetKey { resource: TargetResource::for_kind("example.com/v1", "Widget"), object: self.key.clone() };
         self.cx.stores.targets.put(&key, "60", Some(Target::from_object(&object)));
     }
 
@@ -910,7 +911,7 @@ impl Fixture {
     }
 
     fn target_key(&self) -> TargetKey {
-        TargetKey { resource: TargetResource::of("apps/v1", "Deployment"), object: self.key.clone() }
+        TargetKey { resource: TargetResource::for_kind("apps/v1", "Deployment"), object: self.key.clone() }
     }
 
     pub(super) fn decides(&self, desired: Option<i32>, excess_burst_capacity: i32) {

@@ -22,7 +22,7 @@ fn slice(name: &str, service: &str, manager: &str, pods: usize) -> Value {
 const THEIRS: &str = "endpointslice-controller.k8s.io";
 
 /// Returns a deleted workload that serves two pods, once these are ready.
-fn leaving() -> Fixture {
+fn deleted_workload() -> Fixture {
     let f = Fixture::standalone();
     f.put_slice(slice("private", "hello-private", THEIRS, 2));
     let mut object = asleep(json!({}));
@@ -48,7 +48,7 @@ fn let_go(asked: &[Asked]) -> bool {
 /// pods.
 #[tokio::test(start_paused = true)]
 async fn our_slices_stay_until_kubernetes_own_lead_to_as_many() {
-    let mut f = leaving();
+    let mut f = deleted_workload();
     let asked = f.settle().await;
     assert!(gave_back(&asked) && !let_go(&asked), "{:?}", lines(&asked));
     let queue = f.cx.stores.queue().clone();
@@ -63,7 +63,7 @@ async fn our_slices_stay_until_kubernetes_own_lead_to_as_many() {
 /// Goal: missing slices of Kubernetes do not keep the object for ever.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_kubernetes_slices_is_bounded() {
-    let mut f = leaving();
+    let mut f = deleted_workload();
     assert!(!let_go(&f.settle().await));
     tokio::time::advance(WAIT_MAX).await;
     assert!(let_go(&f.settle().await));
@@ -73,7 +73,7 @@ async fn the_wait_for_kubernetes_slices_is_bounded() {
 /// to reconnect, and is requeued for its end. If the Service is gone, the object goes at once.
 #[tokio::test(start_paused = true)]
 async fn clients_of_activators_have_the_time_to_come_anew() {
-    let mut f = leaving();
+    let mut f = deleted_workload();
     f.activators(&[("10.0.9.1", true)]);
     assert!(!let_go(&f.settle().await));
     f.put_slice(slice("hello-abc", "hello", THEIRS, 2));
@@ -86,7 +86,7 @@ async fn clients_of_activators_have_the_time_to_come_anew() {
     assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "it is looked at again");
     assert!(let_go(&f.settle().await));
 
-    let mut f = leaving();
+    let mut f = deleted_workload();
     f.activators(&[("10.0.9.1", true)]);
     assert!(!let_go(&f.settle().await));
     f.remove_service();

@@ -291,7 +291,7 @@ fn waking() -> Fixture {
 async fn a_wake_is_told_when_it_is_over() {
     let mut f = waking();
     pass(&mut f, vec![patched(1)]).await.expect("replicas first, and nothing else");
-    assert_eq!(f.said().await, [], "on its way");
+    assert_eq!(f.take_events().await, [], "on its way");
     tokio::time::advance(Duration::from_millis(1_900)).await;
     f.ready(1);
     let up = put_status().with(|body| {
@@ -299,7 +299,7 @@ async fn a_wake_is_told_when_it_is_over() {
         assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(1), &json!(1)));
     });
     pass(&mut f, vec![path("Proxy", 3), up]).await.expect("at once");
-    assert_eq!(f.said().await.len(), 1);
+    assert_eq!(f.take_events().await.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

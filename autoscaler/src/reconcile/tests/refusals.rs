@@ -19,7 +19,7 @@ fn patches(asked: &[Asked]) -> Vec<Duration> {
 }
 
 /// Returns the condition `AbleToScale` of the written statuses.
-fn told(asked: &[Asked]) -> Vec<(String, String, String)> {
+fn able_to_scale(asked: &[Asked]) -> Vec<(String, String, String)> {
     let statuses = asked.iter().filter(|(_, line, _)| line.ends_with("podautoscalers/hello/status"));
     statuses.map(|(_, _, body)| condition(body, "AbleToScale")).collect()
 }
@@ -83,7 +83,7 @@ async fn beside_knative_only_the_pace_is_ours() {
     f.cx.stores.queue().add(f.key.clone(), Priority::Urgent);
     let asked = f.work_for(MINUTES, refused()).await;
     assert_pace(&patches(&asked), MINUTES);
-    assert!(told(&asked).iter().all(|(status, ..)| status.is_empty()), "{asked:?}");
+    assert!(able_to_scale(&asked).iter().all(|(status, ..)| status.is_empty()), "{asked:?}");
 }
 
 /// Returns the backend for activators after a reconcile of the path.

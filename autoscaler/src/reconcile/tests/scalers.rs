@@ -678,21 +678,21 @@ async fn what_is_new_is_said_once() {
     f.ready(2);
     let born = f.settle_refused((&format!("PUT {ZS}/status"), 500, "no storage")).await;
     assert!(lines(&born).contains(&format!("PUT {ZS}/status").as_str()), "{:?}", lines(&born));
-    assert_eq!(f.said().await, [], "it is not written");
+    assert_eq!(f.take_events().await, [], "it is not written");
     let born = f.settle().await;
     let adopted = "Deployment hello is taken over with 2 replicas, and Service hello with selector app=hello";
-    assert_eq!(f.said().await, [("Adopted".to_owned(), adopted.to_owned())]);
+    assert_eq!(f.take_events().await, [("Adopted".to_owned(), adopted.to_owned())]);
     let mut written = born.last().expect("a status").2.clone();
     written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
     f.put_scaler(written);
     f.settle().await;
-    assert_eq!(f.said().await, []);
+    assert_eq!(f.take_events().await, []);
 
     let mut wrong = asleep(json!({"scale": {"min": 7, "max": 5}}));
     (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
     f.put_scaler(wrong);
     let refused = f.settle().await;
-    let told = f.said().await;
+    let told = f.take_events().await;
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].0 == "Invalid" && told[0].1.contains("min 7 is above max 5"), "{told:?}");
     let mut written = refused.last().expect("a status").2.clone();
@@ -700,7 +700,7 @@ async fn what_is_new_is_said_once() {
     f.put_scaler(written);
     for _ in 0..3 {
         f.settle().await;
-        assert_eq!(f.said().await, []);
+        assert_eq!(f.take_events().await, []);
     }
 }
 
@@ -754,7 +754,7 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
         assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
         let touched = |line: &&str| line.contains("/services") || line.contains("/scale") || line.starts_with("PATCH");
         assert!(!lines(&asked).iter().any(touched), "{words:?}: {:?}", lines(&asked));
-        assert_eq!(f.said().await.len(), 1, "{words:?}");
+        assert_eq!(f.take_events().await.len(), 1, "{words:?}");
     }
     let mut f = Fixture::standalone();
     f.put_scaler(scaler(json!({})));
@@ -997,7 +997,7 @@ async fn two_that_name_one_target_do_not_share_it() {
         "{:?}",
         lines(&asked)
     );
-    assert_eq!(f.said().await.len(), 1);
+    assert_eq!(f.take_events().await.len(), 1);
 
     let queue = f.cx.stores.queue().clone();
     while queue.try_next().is_some() {}
@@ -1035,7 +1035,7 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     f.activators(&[(A, true)]);
     let reasons = |said: Vec<(String, String)>| said.into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
     let born = f.settle().await;
-    assert_eq!(reasons(f.said().await), ["Adopted"]);
+    assert_eq!(reasons(f.take_events().await), ["Adopted"]);
     let mut written = born.last().expect("a status").2.clone();
     written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
     f.put_scaler(written);
@@ -1045,7 +1045,7 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     assert_eq!(is, "True");
     let rule = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: system}}, podSelector: {matchLabels: {app: activator}}}";
     assert!(message.starts_with("NetworkPolicy \"deny\"") && message.contains(rule), "{message}");
-    assert_eq!(reasons(f.said().await), ["NetworkPolicy"]);
+    assert_eq!(reasons(f.take_events().await), ["NetworkPolicy"]);
 }
 
 /// Goal: NetworkPolicies are followed even if Services cannot be written: earlier numbers are closed, and the new number

@@ -1,7 +1,7 @@
 //! Text of all revisions' series: family by family, revisions in order of their keys.
 
 use super::wake_stats::{POD_TIMES, WAKES, WakeStats};
-use super::{COLD_START_BOUNDS, Durations, State, Table, Values};
+use super::{COLD_START_BOUNDS, Durations, MetricState, Table, Values};
 use autoscaler_core::decider::Inputs;
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
@@ -18,7 +18,7 @@ enum Number {
 }
 
 /// Instrument of a gauge, and the function that reads its value.
-type Gauge = (Instrument, fn(ScalingMetric, &State) -> Number);
+type Gauge = (Instrument, fn(ScalingMetric, &MetricState) -> Number);
 
 const GAUGES: [Gauge; 14] = [
     (catalog::PODS_DESIRED, |_, state| whole(state.decision.map_or(0, |decision| decision.desired))),
@@ -44,16 +44,16 @@ fn whole(number: i32) -> Number {
 }
 
 /// Returns an input of the last decision, if the revision is scaled by concurrency.
-fn concurrency(metric: ScalingMetric, state: &State, input: fn(&Inputs) -> f64) -> Number {
+fn concurrency(metric: ScalingMetric, state: &MetricState, input: fn(&Inputs) -> f64) -> Number {
     if metric == ScalingMetric::Concurrency { real(state, input) } else { Number::None }
 }
 
 /// Returns an input of the last decision, if the revision is scaled by requests per second.
-fn rps(metric: ScalingMetric, state: &State, input: fn(&Inputs) -> f64) -> Number {
+fn rps(metric: ScalingMetric, state: &MetricState, input: fn(&Inputs) -> f64) -> Number {
     if metric == ScalingMetric::Rps { real(state, input) } else { Number::None }
 }
 
-fn real(state: &State, input: fn(&Inputs) -> f64) -> Number {
+fn real(state: &MetricState, input: fn(&Inputs) -> f64) -> Number {
     Number::Real(state.decision.map_or(0.0, |decision| input(&decision.inputs)))
 }
 

@@ -44,7 +44,7 @@ struct Pods {
 
 impl WakeStats {
     /// Records that pods are asked for while there are none.
-    pub(super) fn asked(&mut self) {
+    pub(super) fn record_wake_request(&mut self) {
         if self.wake == Wake::None {
             self.wake = Wake::Asked;
         }
@@ -117,7 +117,7 @@ mod tests {
             let (mut wake_stats, now) = (WakeStats::default(), Instant::now());
             for step in steps {
                 match *step {
-                    Asked => wake_stats.asked(),
+                    Asked => wake_stats.record_wake_request(),
                     Raised => wake_stats.raised(),
                     Ready(ready) => wake_stats.counted(PodCounts { ready, ..PodCounts::default() }, now),
                     Unasked => wake_stats.unasked(false),

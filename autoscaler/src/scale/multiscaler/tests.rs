@@ -105,7 +105,7 @@ impl Fixture {
         self.sources.pods.end_list();
     }
 
-    fn told(&self) -> bool {
+    fn has_request(&self) -> bool {
         self.sources.requests.try_next().is_some()
     }
 }
@@ -139,14 +139,14 @@ async fn a_loop_is_known_from_its_creation_to_its_removal() {
     fixture.pods(1);
     fixture.ensure(Initial::Unknown);
     secs(3).await;
-    assert!(fixture.told() && fixture.desired() == Some(0), "it ticks");
+    assert!(fixture.has_request() && fixture.desired() == Some(0), "it ticks");
     fixture.multiscaler.remove(&fixture.key);
     for _ in 0..10 {
         fixture.stat(70.0);
         secs(1).await;
     }
     assert_eq!(fixture.multiscaler.status(&fixture.key), None, "after");
-    assert!(!fixture.told(), "neither ticks nor stats decide");
+    assert!(!fixture.has_request(), "neither ticks nor stats decide");
 }
 
 /// Goal: the first stat of a sleeping revision is decided on before the call that records it returns: no tick, no
@@ -156,10 +156,10 @@ async fn a_stat_wakes_a_sleeping_revision_at_once() {
     let fixture = Fixture::new();
     fixture.ensure(Initial::Adopted(0));
     assert_eq!(fixture.desired(), Some(0));
-    assert!(!fixture.told());
+    assert!(!fixture.has_request());
     fixture.stat(1.0);
     assert_eq!(fixture.desired(), Some(1));
-    assert!(fixture.told(), "the reconciler is told in the same instant");
+    assert!(fixture.has_request(), "the reconciler is told in the same instant");
     fixture.stat(20.0);
     assert_eq!(fixture.desired(), Some(1), "awake already: the next tick decides");
 }
@@ -185,9 +185,9 @@ async fn ticks_decide_and_tell_only_changes() {
     fixture.ensure(Initial::Unknown);
     secs(3).await;
     assert_eq!(fixture.desired(), Some(0), "nothing reported, nothing in the path that could have");
-    assert!(fixture.told());
+    assert!(fixture.has_request());
     secs(20).await;
-    assert!(!fixture.told(), "the same again");
+    assert!(!fixture.has_request(), "the same again");
     for _ in 0..6 {
         fixture.stat(21.0);
         secs(1).await;
@@ -220,15 +220,15 @@ async fn silence_scales_down_only_while_it_is_attested() {
         secs(1).await;
     }
     assert_eq!(fixture.desired(), Some(0), "heard again, and silent: idle");
-    while fixture.told() {}
+    while fixture.has_request() {}
     let unheard = || fixture.multiscaler.status(&fixture.key).expect("a loop").unheard;
     secs(8).await; // Cut again, on the way to zero.
-    assert!(unheard() && !fixture.told(), "idle was true then, and is not known to be true now");
+    assert!(unheard() && !fixture.has_request(), "idle was true then, and is not known to be true now");
     for _ in 0..3 {
         fixture.sources.attestations.record("act-0", Instant::now());
         secs(1).await;
     }
-    assert!(!unheard() && fixture.told(), "the last pod may go now");
+    assert!(!unheard() && fixture.has_request(), "the last pod may go now");
 }
 
 /// Goal: while one activator is cut off, the load of the other one still adds pods, and nothing is scaled down before
@@ -302,11 +302,11 @@ async fn a_takeover_is_careful_for_a_stable_window() {
     fixture.ensure(Initial::TakenOver);
     assert_eq!(fixture.multiscaler.status(&fixture.key).expect("a loop").warm_in, Some(Duration::from_secs(6)));
     secs(3).await;
-    assert!(fixture.told());
+    assert!(fixture.has_request());
     assert!(fixture.multiscaler.status(&fixture.key).expect("a loop").warm_in.is_some());
     secs(10).await;
     assert_eq!(fixture.multiscaler.status(&fixture.key).expect("a loop").warm_in, None);
-    assert!(fixture.told(), "now it may go down");
+    assert!(fixture.has_request(), "now it may go down");
 }
 
 /// Goal: a revision's series exist from its creation to its removal, under upstream's names, with the last decision.

@@ -36,7 +36,7 @@ use crate::standalone::traffic::path_proof::PathByPort;
 use crate::standalone::traffic::slice_plan::ServedPort;
 use crate::standalone::traffic::{backend, services};
 use autoscaler_core::history::Obstacle;
-use autoscaler_core::orders::Wanted;
+use autoscaler_core::manual_requests::Wanted;
 use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
@@ -233,8 +233,9 @@ impl Admission {
     /// Checks the target of a version.
     fn target(&self, key: &Key, newest: &ZeroScaler, original: &ZeroScaler) -> Result<AdmittedTarget, Rejection> {
         let reference = translation::target(original);
-        let target_key =
-            TargetKey::of(key.namespace(), &reference).map_err(TargetError::of_scaler).map_err(Error::from)?;
+        let target_key = TargetKey::from_reference(key.namespace(), &reference)
+            .map_err(TargetError::of_scaler)
+            .map_err(Error::from)?;
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ (TargetError::Missing(_) | TargetError::Unwatchable { .. })) => {
@@ -244,7 +245,7 @@ impl Admission {
             }
             Err(error) => return Err(Error::from(error).into()),
         };
-        let contender = self.cluster.horizontals.of(&target_key);
+        let contender = self.cluster.horizontals.first_for_target(&target_key);
         let contender = contender.map(|contender| contested(&contender, &target_key));
         if let Some(contested) = contender.clone().filter(|_| !has_finalizer(newest)) {
             return Err(Rejection::Refused(contested, Afterwards::Stay));

@@ -72,7 +72,7 @@ impl Claims {
     }
 
     /// Returns all ZeroScalers that claim hosts.
-    pub(crate) fn asking(&self) -> Vec<Key> {
+    pub(crate) fn claimants(&self) -> Vec<Key> {
         let inner = self.inner.read();
         inner.named.iter().filter(|(_, named)| named.claim.asks()).map(|(key, _)| key.clone()).collect()
     }
@@ -120,11 +120,11 @@ mod tests {
         assert!(claims.apply(&b, named("s", &["x.example.com"])));
         assert!(!claims.apply(&b, named("s", &["x.example.com"])), "nothing has changed");
         assert_eq!(claims.of_service(&service), vec![a.clone(), b.clone()]);
-        assert_eq!((claims.of_host("x.example.com"), claims.asking()), (vec![b.clone()], vec![b.clone()]));
+        assert_eq!((claims.of_host("x.example.com"), claims.claimants()), (vec![b.clone()], vec![b.clone()]));
         assert!(!claims.apply(&a, named("t", &[])));
         assert_eq!(claims.of_service(&service), vec![b.clone()]);
         assert!(claims.apply(&b, None));
-        assert!(claims.of_host("x.example.com").is_empty() && claims.asking().is_empty());
+        assert!(claims.of_host("x.example.com").is_empty() && claims.claimants().is_empty());
         assert!(claims.of_service(&service).is_empty());
     }
 

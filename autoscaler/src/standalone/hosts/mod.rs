@@ -109,7 +109,7 @@ impl Hosts {
                 hosts.namespaces.synced().await;
                 hosts.ledger.synced().await;
                 hosts.is_listed.store(true, Ordering::Relaxed);
-                hosts.look_at(hosts.claims.asking());
+                hosts.look_at(hosts.claims.claimants());
                 std::future::pending().await
             };
             tokio::select! {

@@ -35,7 +35,7 @@ pub(crate) use state::Given;
 
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Listed, Port, answers, serves};
-use autoscaler_core::ports::{Access, Answer, Outcome, Verdict, Wanted, Workload};
+use autoscaler_core::ports::{Access, Answer, PortOutcome, Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
@@ -47,7 +47,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use state::State;
+use state::PortState;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -66,12 +66,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Allocated numbers, and the responses of activators.
 pub(crate) struct Numbers {
     pub(crate) ledger: Store<ConfigMap>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedPorts>,
 }
 
-struct Shared {
+struct SharedPorts {
     system_namespace: String,
-    state: Mutex<State>,
+    state: Mutex<PortState>,
     /// Queue of reconciles of the ledger.
     queue: WorkQueue<Key>,
     /// Queue of reconciles of Services and slices.
@@ -91,7 +91,7 @@ struct Shared {
 impl Numbers {
     /// Builds a value without known numbers. `decisions` is the queue of workloads whose path proof is complete.
     pub(crate) fn new(system_namespace: &str, decisions: WorkQueue<Key>) -> Arc<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedPorts {
             system_namespace: system_namespace.to_owned(),
             state: Mutex::default(),
             queue: WorkQueue::new(),
@@ -161,7 +161,7 @@ impl Numbers {
     /// Records the ports that a ZeroScaler needs from now on, and who may connect.
     pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>, access: Access) {
         let changed = {
-            let State { objects, wants, .. } = &mut *self.shared.state.lock();
+            let PortState { objects, wants, .. } = &mut *self.shared.state.lock();
             // Keys and uids are shared, so each is stored once.
             let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
             let (key, uid) = known.map_or_else(|| (key.clone(), uid.into()), |(key, uid)| (key.clone(), uid.clone()));
@@ -180,10 +180,10 @@ impl Numbers {
     /// Records who may connect to a ZeroScaler from now on. Its ports stay the same.
     pub(crate) fn restrict(&self, key: &Key, uid: &str, access: Access) {
         let ports = {
-            let State { wants, given, .. } = &*self.shared.state.lock();
+            let PortState { wants, given, .. } = &*self.shared.state.lock();
             let wanted = wants.get(key).filter(|workload| *workload.uid == *uid);
             let of_given = |given: &Given| {
-                let of = |(port, _): &(PortId, Outcome)| Wanted { port: port.clone(), listed: None, shown: None };
+                let of = |(port, _): &(PortId, PortOutcome)| Wanted { port: port.clone(), listed: None, shown: None };
                 given.ports.iter().map(of).collect()
             };
             let planned = given.get(key).filter(|given| *given.uid == *uid);
@@ -220,7 +220,7 @@ impl Numbers {
         let mut state = self.shared.state.lock();
         let found = state.endpoints(key, ports, need);
         for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
-            state.asks.of(*asked).path = Some((key.clone(), priority));
+            state.asks.waiting_for(*asked).path = Some((key.clone(), priority));
         }
         drop(state);
         if found.iter().any(|endpoints| !endpoints.ask.is_empty()) {
@@ -261,7 +261,7 @@ impl Numbers {
         let (mut state, now) = (self.shared.state.lock(), Instant::now().into_std());
         for (address, number) in leads {
             if state.proofs.verdict(*address, *number, uid, now) != Verdict::Proven {
-                state.asks.of((*address, *number)).decision = Some(key.clone());
+                state.asks.waiting_for((*address, *number)).decision = Some(key.clone());
             }
         }
         drop(state);
@@ -278,14 +278,14 @@ impl Numbers {
     }
 }
 
-impl State {
+impl PortState {
     fn endpoints(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
         let (activators, now) = (self.activators(), Instant::now().into_std());
         endpoints_among(ports, &activators, need, key.name(), &self.proofs, now)
     }
 }
 
-impl Shared {
+impl SharedPorts {
     fn look(&self) {
         // There is only one ledger, so one constant key is enough.
         let from = *self.plan_from.lock();

@@ -1,7 +1,7 @@
 //! One reconcile: a plan for all workloads that this process leads, and writes of the maps that it changes.
 
 use super::Numbers;
-use super::state::{Given, State};
+use super::state::{Given, PortState};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
 use crate::standalone::unlisted::{AGAIN, UnlistedNamespaces};
@@ -89,12 +89,12 @@ impl Controller {
             state.maps.follow(block, self.numbers.ledger.get(&shared.map_key(block)));
         }
         let (activators, unreadable) = (state.activators(), state.maps.unreadable());
-        let State { objects, wants, given, maps, claims, proofs, asks, .. } = &mut *state;
+        let PortState { objects, wants, given, maps, claims, proofs, asks, .. } = &mut *state;
         let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid) && leads(key);
         // Records from an earlier leadership, or of a deleted object, may be stale.
         wants.retain(|key, workload| is_mine(key, &workload.uid));
         given.retain(|key, given| is_mine(key, &given.uid));
-        let unsaid = unsaid(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
+        let unsaid = without_recorded_needs(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
         let mut workloads: Vec<&Workload> = wants.values().chain(unsaid.values()).collect();
         workloads.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let is_known = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid);
@@ -179,7 +179,7 @@ impl Planned {
 
 /// Returns the objects that have lines in the ledger but no recorded needs. These objects need the ports that they
 /// have.
-fn unsaid(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -> BTreeMap<Key, Workload> {
+fn without_recorded_needs(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -> BTreeMap<Key, Workload> {
     let mut found: BTreeMap<Key, Workload> = BTreeMap::new();
     let held = lines.values().filter(|entry| entry.state == ledger::State::Held);
     for entry in held.filter(|entry| is_one(&entry.key, &entry.uid)) {

@@ -14,7 +14,7 @@
 //!
 //! [`Proofs::unidentified`]: autoscaler_core::ports::Proofs::unidentified
 
-use super::Shared;
+use super::SharedPorts;
 use crate::engine::probe;
 use autoscaler_core::ports::Answer;
 use bytes::Bytes;
@@ -57,7 +57,7 @@ struct Pace {
 /// Sends all pending queries, forever.
 ///
 /// Cancel safe: queries in flight are dropped.
-pub(super) async fn ask_for_ever(shared: &Shared) {
+pub(super) async fn ask_for_ever(shared: &SharedPorts) {
     let mut under_way = FuturesUnordered::new();
     let mut paces: BTreeMap<IpAddr, Pace> = BTreeMap::new();
     loop {
@@ -105,7 +105,7 @@ pub(super) async fn ask_for_ever(shared: &Shared) {
 /// Returns the addresses to query now, each with its port and numbers. `may` reports whether a query may be sent to an
 /// address for which this count of numbers is pending.
 fn to_ask(
-    shared: &Shared,
+    shared: &SharedPorts,
     now: Instant,
     mut may: impl FnMut(IpAddr, usize) -> bool,
 ) -> BTreeMap<IpAddr, (u16, BTreeSet<u16>)> {

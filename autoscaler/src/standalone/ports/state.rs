@@ -2,7 +2,7 @@
 
 use crate::standalone::traffic::slices::{SERVICE_NAME, claim_of};
 use autoscaler_core::ports::claims::Claim;
-use autoscaler_core::ports::{Activator, Answer, Outcome, Proofs, Serving, Verdict, Workload};
+use autoscaler_core::ports::{Activator, Answer, PortOutcome, Proofs, Serving, Verdict, Workload};
 use common::RevisionKey as Key;
 use common::names;
 use common::ports::ledger::{self, Block, Ledger, PortId};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct PortState {
     /// All ZeroScalers, with their uids.
     pub(super) objects: HashMap<Key, Arc<str>>,
     /// Ports that each workload needs.
@@ -38,23 +38,23 @@ pub(crate) struct Given {
     /// Uid of the object.
     pub(crate) uid: Arc<str>,
     /// Ports of the Service with their outcomes; most workloads have one port.
-    pub(crate) ports: Box<[(PortId, Outcome)]>,
+    pub(crate) ports: Box<[(PortId, PortOutcome)]>,
 }
 
 impl Given {
     /// Returns the outcome of the Service port with this number. Skips a port whose name now belongs to another port.
-    pub(crate) fn of(&self, port: u16, is_anothers: impl Fn(&str) -> bool) -> Option<&Outcome> {
+    pub(crate) fn by_service_port(&self, port: u16, is_anothers: impl Fn(&str) -> bool) -> Option<&PortOutcome> {
         let is_it = |of: &PortId| of.port == port && !is_anothers(&of.name);
         self.ports.iter().find_map(|(of, outcome)| is_it(of).then_some(outcome))
     }
 
     /// Returns the outcome of exactly this port.
-    pub(crate) fn of_id(&self, port: &PortId) -> Option<&Outcome> {
+    pub(crate) fn by_id(&self, port: &PortId) -> Option<&PortOutcome> {
         self.ports.iter().find_map(|(of, outcome)| (of == port).then_some(outcome))
     }
 
     /// Returns the outcome of the port with this allocated number.
-    pub(crate) fn with(&self, number: u16) -> Option<&Outcome> {
+    pub(crate) fn with(&self, number: u16) -> Option<&PortOutcome> {
         self.ports.iter().find_map(|(_, outcome)| (outcome.number == Some(number)).then_some(outcome))
     }
 }
@@ -74,7 +74,7 @@ pub(super) struct Asks(BTreeMap<IpAddr, BTreeMap<u16, Waiting>>);
 
 impl Asks {
     /// Returns the waiting reconciles for an address and number. The call itself creates the query.
-    pub(super) fn of(&mut self, (address, number): (IpAddr, u16)) -> &mut Waiting {
+    pub(super) fn waiting_for(&mut self, (address, number): (IpAddr, u16)) -> &mut Waiting {
         self.0.entry(address).or_default().entry(number).or_default()
     }
 
@@ -155,7 +155,7 @@ impl Maps {
     }
 }
 
-impl State {
+impl PortState {
     /// Records that an object exists or no longer exists. Returns whether this is a change.
     pub(super) fn exists(&mut self, key: &Key, uid: Option<&str>) -> bool {
         let before = match uid {
@@ -240,7 +240,7 @@ impl State {
             // A replacement process must confirm each number anew.
             let held = self.maps.lines.iter().filter(|(_, line)| line.state == ledger::State::Held);
             for (number, _) in held {
-                self.asks.of((address, *number));
+                self.asks.waiting_for((address, *number));
             }
         }
         told

@@ -40,7 +40,7 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// Counts the addresses of a Service whose workload has `pods` ready pods. For a Service without a selector the
     /// count of pods is 0, because only we would lead to its pods.
-    pub(crate) fn of(service: Option<&Service>, pods: usize, mut slices: Vec<Arc<EndpointSlice>>) -> Self {
+    pub(crate) fn count(service: Option<&Service>, pods: usize, mut slices: Vec<Arc<EndpointSlice>>) -> Self {
         let selects = service.is_some_and(|found| unfit(found).is_none() && needs_adoption(found));
         slices.retain(|slice| !slices::is_ours(slice));
         Self { pods: if selects { pods } else { 0 }, theirs: slices::ready(&slices) }

@@ -211,7 +211,7 @@ impl TargetRelease {
         in_force: &ZeroScaler,
         reference: &ObjectReference,
     ) -> Result<bool, Error> {
-        let Ok(target_key) = TargetKey::of(key.namespace(), reference) else { return Ok(false) };
+        let Ok(target_key) = TargetKey::from_reference(key.namespace(), reference) else { return Ok(false) };
         let target = match self.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ TargetError::NotListed(_)) => return Err(error.into()),

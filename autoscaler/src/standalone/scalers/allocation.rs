@@ -1,7 +1,7 @@
 //! Port numbers of a workload in the form of its status.
 
 use crate::standalone::ports::Given;
-use autoscaler_core::ports::{Outcome, Problem};
+use autoscaler_core::ports::{PortOutcome, Problem};
 
 /// Reason of a workload whose NetworkPolicies cannot be followed.
 pub(super) const POLICY_NOT_FOLLOWED: &str = "PolicyNotFollowed";
@@ -26,10 +26,10 @@ pub(crate) enum Allocation {
 
 impl Allocation {
     /// Summarizes the ports given to a workload.
-    pub(crate) fn of(given: &Given) -> Self {
+    pub(crate) fn from_given(given: &Given) -> Self {
         let problems: Vec<(u16, &Problem)> =
             given.ports.iter().filter_map(|(port, outcome)| Some((port.port, outcome.problem.as_ref()?))).collect();
-        let lacks = |outcome: &Outcome| outcome.number.is_none();
+        let lacks = |outcome: &PortOutcome| outcome.number.is_none();
         let Some((_, first)) = problems.first() else {
             return if given.ports.iter().any(|(_, outcome)| lacks(outcome)) { Self::Pending } else { Self::Whole };
         };
@@ -59,9 +59,9 @@ mod tests {
     fn what_is_wrong_with_one_port_is_told_by_its_number() {
         let given = |ports: Vec<(u16, Option<u16>, Option<Problem>)>| {
             let outcome = |(port, number, problem)| {
-                (PortId { name: String::new(), port }, Outcome { number, former: Vec::new(), problem })
+                (PortId { name: String::new(), port }, PortOutcome { number, former: Vec::new(), problem })
             };
-            Allocation::of(&Given { uid: "u".into(), ports: ports.into_iter().map(outcome).collect() })
+            Allocation::from_given(&Given { uid: "u".into(), ports: ports.into_iter().map(outcome).collect() })
         };
         let range = PortRange { first: 20_000, last: 20_001 };
         let exhausted = || Some(Problem::Exhausted { range });

@@ -2,7 +2,7 @@
 //! transition may be seconds old.
 
 use super::publication::Publisher;
-use crate::reconcile::shown::{Looked, Objects};
+use crate::reconcile::display::{Looked, Objects};
 use common::RevisionKey as Key;
 use common_api::condition::to_rfc3339;
 use common_api::zeroscaler::State;

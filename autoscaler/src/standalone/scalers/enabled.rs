@@ -80,7 +80,7 @@ impl Enabled {
     }
 
     /// Returns the workload that requests a ZeroScaler of this name. Of two kinds with the same name, the first wins.
-    fn asking(&self, key: &Key) -> Option<OwnerReference> {
+    fn requester(&self, key: &Key) -> Option<OwnerReference> {
         let mut found = [&self.deployments, &self.stateful_sets].into_iter().filter_map(|store| store.get(key));
         found.find(|found| found.value == "true").map(|found| found.workload.clone())
     }
@@ -95,7 +95,7 @@ impl Enabled {
         }
         complain::<Deployment>(&self.deployments, key, &writes.recorder);
         complain::<StatefulSet>(&self.stateful_sets, key, &writes.recorder);
-        match (self.asking(key), scalers.get(key)) {
+        match (self.requester(key), scalers.get(key)) {
             (Some(workload), None) => {
                 let made = made_for(key, workload);
                 writes.create(key, &scalers.objects, &made, "failed to make the ZeroScaler of a label").await?;
@@ -239,7 +239,7 @@ mod tests {
     fn only_true_asks() {
         let (enabled, key) = (Enabled::default(), Key::new("ns", "a"));
         let owner = |kind: &str| OwnerReference { kind: kind.into(), ..OwnerReference::default() };
-        let asking = || enabled.asking(&key).map(|owner| owner.kind);
+        let asking = || enabled.requester(&key).map(|owner| owner.kind);
         enabled.stateful_sets.apply(&key, "1", Some(labelled(owner("StatefulSet"), "true")));
         for (version, value, expected) in
             [("2", "yes", "StatefulSet"), ("3", "true", "Deployment"), ("4", "false", "StatefulSet")]

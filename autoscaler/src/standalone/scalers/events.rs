@@ -112,7 +112,7 @@ mod tests {
     use common_api::zeroscaler::{Adopted, AdoptedService};
 
     /// Returns an object whose status has these conditions for this generation.
-    fn said(generation: i64, conditions: &[(&str, ConditionStatus, &str, &str)]) -> ZeroScaler {
+    fn with_conditions(generation: i64, conditions: &[(&str, ConditionStatus, &str, &str)]) -> ZeroScaler {
         let mut object = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
         object.metadata.uid = Some("u".into());
         object.metadata.resource_version = Some("7".into());
@@ -126,7 +126,7 @@ mod tests {
         object
     }
 
-    fn told(before: &ZeroScaler, after: &ZeroScaler) -> Vec<(String, String)> {
+    fn events_between(before: &ZeroScaler, after: &ZeroScaler) -> Vec<(String, String)> {
         let status = after.status.clone().unwrap_or_default();
         news(before, &status, None).into_iter().map(|news| (news.reason, news.message)).collect()
     }
@@ -136,8 +136,9 @@ mod tests {
     #[test]
     fn what_goes_wrong_is_said_once() {
         use ConditionStatus::{False, True};
-        let fine = said(1, &[(READY, True, "Served", "")]);
-        let wrong = |generation, reason: &str, message: &str| said(generation, &[(READY, False, reason, message)]);
+        let fine = with_conditions(1, &[(READY, True, "Served", "")]);
+        let wrong =
+            |generation, reason: &str, message: &str| with_conditions(generation, &[(READY, False, reason, message)]);
         let (quota, later) =
             (wrong(1, "FailedUpdateScale", "used 3 of 3"), wrong(1, "FailedUpdateScale", "used 4 of 4"));
         let rows = [
@@ -151,17 +152,17 @@ mod tests {
             (&wrong(2, "Invalid", "spec.scale.min"), &wrong(3, "Invalid", "spec.hosts[0]"), Some("Invalid")),
         ];
         for (n, (before, after, expected)) in rows.into_iter().enumerate() {
-            let reasons: Vec<_> = told(before, after).into_iter().map(|(reason, _)| reason).collect();
+            let reasons: Vec<_> = events_between(before, after).into_iter().map(|(reason, _)| reason).collect();
             assert_eq!(reasons, expected.into_iter().collect::<Vec<_>>(), "row {n}");
         }
         let lost = [(READY, False, "HostConflict", "a is b's"), (HOSTS_OWNED, False, "HostConflict", "a is b's")];
-        assert_eq!(told(&fine, &said(1, &lost)).len(), 1, "two conditions, one event");
+        assert_eq!(events_between(&fine, &with_conditions(1, &lost)).len(), 1, "two conditions, one event");
     }
 
     /// Goal: an adoption and a change of replicas are reported once each, with all details.
     #[test]
     fn adoptions_and_scales_are_told() {
-        let mut born = said(1, &[(ADOPTED, ConditionStatus::True, "Adopted", "")]);
+        let mut born = with_conditions(1, &[(ADOPTED, ConditionStatus::True, "Adopted", "")]);
         let status = born.status.as_mut().expect("a status");
         status.service = Some("web".into());
         let service =
@@ -169,8 +170,8 @@ mod tests {
         status.adopted = Some(Adopted { replicas: Some(3), services: vec![service] });
         let unborn = ZeroScaler { status: None, ..born.clone() };
         let text = "Deployment hello is taken over with 3 replicas, and Service web with selector app=hello";
-        assert_eq!(told(&unborn, &born), [("Adopted".to_owned(), text.to_owned())]);
-        assert_eq!(told(&born, &born), []);
+        assert_eq!(events_between(&unborn, &born), [("Adopted".to_owned(), text.to_owned())]);
+        assert_eq!(events_between(&born, &born), []);
 
         let way = |from, to| Scaled { kind: "Deployment".into(), name: "hello".into(), from, to, why: "load".into() };
         let of = |way: &Scaled| news(&born, &born.status.clone().expect("a status"), Some(way));

@@ -1,7 +1,7 @@
 //! In-memory findings of the reconciles about a ZeroScaler. Its status is derived from them ([`super::status`]), and a
 //! new owner reads them back from the status.
 
-use crate::engine::front_end::Outcome;
+use crate::engine::front_end::ReconcileOutcome;
 use crate::engine::workload::{NotReady, Previous};
 use crate::standalone::reasons::{NO_TRAFFIC, NOT_ADOPTED, PAUSED, QUEUED, TARGET_NOT_FOUND, TIMED_OUT};
 use autoscaler_core::active::{Active, ActiveCondition};
@@ -122,7 +122,7 @@ impl Findings {
     }
 
     /// Applies the result of a reconcile.
-    pub(crate) fn conclude(&mut self, outcome: &Outcome, now: Timestamp) {
+    pub(crate) fn conclude(&mut self, outcome: &ReconcileOutcome, now: Timestamp) {
         self.desired = outcome.want.or(self.desired);
         self.is_initialized |= outcome.initialized;
         if let Some(is) = outcome.activity.filter(|is| self.activity.is_none_or(|before| before.is != *is)) {
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn an_activity_is_as_old_as_it_is() {
         let at = Timestamp::from_secs;
-        let concluded = |is| Outcome { want: Some(0), ready: 0, initialized: true, activity: is, step: None };
+        let concluded = |is| ReconcileOutcome { want: Some(0), ready: 0, initialized: true, activity: is, step: None };
         let mut findings = Findings::default();
         assert_eq!(findings.previous(at(0)).active, Active::Absent);
         for (is, now) in [(Some(ActiveCondition::NoTraffic), 10), (Some(ActiveCondition::NoTraffic), 20), (None, 30)] {

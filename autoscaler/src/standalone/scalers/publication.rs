@@ -133,7 +133,7 @@ impl Publisher {
         // A new workload without findings, or still waiting for its turn, has nothing to report beyond its initial
         // status.
         let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&object));
-        let found = self.found(key, &object, &findings);
+        let found = self.fault_evidence(key, &object, &findings);
         if let Some(after) = found.again_in(object.status.as_ref().and_then(|s| s.fault.as_ref()), Instant::now()) {
             self.scalers.queue().add_after(key.clone(), after);
         }
@@ -172,7 +172,7 @@ impl Publisher {
     /// elsewhere, or nothing is known yet.
     pub(crate) fn about_to_be(&self, key: &Key, object: &ZeroScaler) -> Option<(Findings, ZeroScalerStatus)> {
         let findings = self.scalers.findings(object).filter(|_| self.writes.leadership.owns(key))?;
-        let wanted = self.wanted(key, object, self.found(key, object, &findings))?;
+        let wanted = self.wanted(key, object, self.fault_evidence(key, object, &findings))?;
         Some((findings, wanted))
     }
 
@@ -204,7 +204,7 @@ impl Publisher {
         let guard = guard.map(|guard| guard.verdict);
         let adopted = services.iter().filter_map(|service| borrowed(service, object)).collect();
         let adopted = Adopted { replicas, services: adopted };
-        Some(status::of(status::Inputs {
+        Some(status::compute(status::Inputs {
             object,
             findings: &findings,
             pods,
@@ -218,7 +218,7 @@ impl Publisher {
             services: service_statuses(&choice, &services, counted.first(), target.as_deref()),
             first: choice.names.first().map(|first| first.name.as_str()),
             conflict: choice.conflict.as_deref(),
-            allocation: given.as_ref().map(Allocation::of),
+            allocation: given.as_ref().map(Allocation::from_given),
             backend: backend.as_ref(),
             fallback: self.cluster.fallback(served),
             unreachable: self.unreachable(key, target.as_deref()).as_deref(),
@@ -234,7 +234,7 @@ impl Publisher {
 
 impl Publisher {
     /// Finds the fault that keeps the pods from serving.
-    fn found(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> FaultEvidence {
+    fn fault_evidence(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> FaultEvidence {
         let former = self.scalers.former_version(key);
         let target = self.target(key, former.as_deref().unwrap_or(object));
         let counts = self.pods.counts(key);
@@ -261,7 +261,8 @@ impl Publisher {
     /// Reads the reason for missing pods from events, if the target's status does not show it.
     async fn look_for_pods(&self, key: &Key, object: &ZeroScaler, findings: &Findings) {
         let former = self.scalers.former_version(key);
-        let of = TargetKey::of(key.namespace(), &translation::target(former.as_deref().unwrap_or(object))).ok();
+        let of =
+            TargetKey::from_reference(key.namespace(), &translation::target(former.as_deref().unwrap_or(object))).ok();
         let of = of.filter(|of| !of.resource.tells_of_refused_pods() && self.lacks_pods(key, findings));
         match of.and_then(|of| self.stores.targets.get(&of).ok()) {
             Some(target) => {
@@ -280,7 +281,7 @@ impl Publisher {
 
     /// Returns the target, if it is known.
     fn target(&self, key: &Key, served: &ZeroScaler) -> Option<Arc<Target>> {
-        let target = TargetKey::of(key.namespace(), &translation::target(served)).ok()?;
+        let target = TargetKey::from_reference(key.namespace(), &translation::target(served)).ok()?;
         self.stores.targets.get(&target).ok()
     }
 
@@ -358,7 +359,7 @@ fn ports(
 ) -> Vec<PortStatus> {
     let is_anothers = |name: &str| ports.iter().any(|port| port.id.name == name);
     let number_of = |id: &PortId| match given {
-        Some(given) => given.of_id(id).or_else(|| given.of(id.port, is_anothers))?.number,
+        Some(given) => given.by_id(id).or_else(|| given.by_service_port(id.port, is_anothers))?.number,
         None => written.iter().find(|written| written.port == id.port)?.number,
     };
     let status = |port: &TcpPort| {
@@ -468,7 +469,7 @@ mod tests {
     use common_api::zeroscaler::BackendStatus;
     use common_api::zeroscaler::conditions::{Said, set};
 
-    fn said(state: State, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
+    fn status_with(state: State, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
         let mut status = ZeroScalerStatus {
             observed_generation: Some(1),
             state,
@@ -485,18 +486,18 @@ mod tests {
     /// Goal: a wake is one write, and so is falling asleep. Changes that a client may wait for are not delayed.
     #[test]
     fn what_is_on_its_way_is_not_written_and_what_somebody_waits_for_is_at_once() {
-        let asleep = said(State::Asleep, 0, 0, 0);
+        let asleep = status_with(State::Asleep, 0, 0, 0);
         let rows = [
-            (said(State::Waking, 1, 0, 0), WAKING_MAX),
-            (said(State::Awake, 3, 1, 3), WAKING_MAX),
-            (said(State::Awake, 1, 1, 1), MERGED_WITHIN),
-            (said(State::FallingAsleep, 0, 1, 1), FALLING_ASLEEP_MAX),
-            (said(State::Asleep, 0, 0, 0), MERGED_WITHIN),
+            (status_with(State::Waking, 1, 0, 0), WAKING_MAX),
+            (status_with(State::Awake, 3, 1, 3), WAKING_MAX),
+            (status_with(State::Awake, 1, 1, 1), MERGED_WITHIN),
+            (status_with(State::FallingAsleep, 0, 1, 1), FALLING_ASLEEP_MAX),
+            (status_with(State::Asleep, 0, 0, 0), MERGED_WITHIN),
         ];
         for (wanted, expected) in rows {
             assert_eq!(patience(Some(&asleep), &wanted), expected, "{:?}", wanted.state);
         }
-        let waking = said(State::Waking, 1, 0, 0);
+        let waking = status_with(State::Waking, 1, 0, 0);
         assert_eq!(patience(None, &waking), Duration::ZERO, "a birth");
         let edited = ZeroScalerStatus { observed_generation: Some(2), ..waking.clone() };
         assert_eq!(patience(Some(&asleep), &edited), Duration::ZERO, "an edit");
@@ -519,7 +520,7 @@ mod tests {
         };
         let mut made = ZeroScalerStatus::default();
         condition(&mut made, READY, ConditionStatus::Unknown, "Pending");
-        let mut wanted = said(State::Asleep, 0, 0, 0);
+        let mut wanted = status_with(State::Asleep, 0, 0, 0);
         (wanted.service, wanted.backend) = (None, Some(BackendStatus::default()));
         condition(&mut wanted, READY, ConditionStatus::Unknown, "Pending");
         condition(&mut wanted, PORTS_ALLOCATED, ConditionStatus::Unknown, "Pending");

@@ -138,7 +138,7 @@ fn guarded_by(guard: &Verdict) -> String {
 }
 
 /// Returns the status.
-pub(crate) fn of(inputs: Inputs<'_>) -> ZeroScalerStatus {
+pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let Inputs { object, findings, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } =
         inputs;
     let Inputs {

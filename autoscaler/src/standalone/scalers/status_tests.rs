@@ -55,7 +55,7 @@ fn refused(reason: &'static str, findings: Findings) -> Findings {
 fn object(generation: i64, pods: PodCounts, findings: &Findings) -> Value {
     let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
     object.metadata.generation = Some(1);
-    object.status = Some(of(inputs(&object, findings, pods)));
+    object.status = Some(compute(inputs(&object, findings, pods)));
     object.metadata.generation = Some(generation);
     serde_json::to_value(object).expect("serialisable")
 }
@@ -157,7 +157,8 @@ fn another_service_is_waited_for() {
         object.status = Some(status);
         let findings = Findings { service: said.into(), ..Findings::default() };
         let services = now.iter().map(|name| served(name)).collect();
-        let status = of(Inputs { is_led, services, ..inputs(&object, &findings, PodCounts { ready: 1, actual: 1 }) });
+        let status =
+            compute(Inputs { is_led, services, ..inputs(&object, &findings, PodCounts { ready: 1, actual: 1 }) });
         written::find(&status.conditions, written::READY).expect("always told").status.clone()
     };
     let rows = [
@@ -183,14 +184,14 @@ fn what_lacks_its_target_is_told_so_again() {
     let awake = || findings(ActiveCondition::Active, 1);
     let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
     object.metadata.generation = Some(1);
-    let first = of(inputs(&object, &refused(TARGET_NOT_FOUND, awake()), none));
+    let first = compute(inputs(&object, &refused(TARGET_NOT_FOUND, awake()), none));
     object.status = Some(first.clone());
-    let again = of(inputs(&object, &refused(TARGET_NOT_FOUND, Findings::read(&first)), none));
+    let again = compute(inputs(&object, &refused(TARGET_NOT_FOUND, Findings::read(&first)), none));
     assert_eq!((again.state, &again.conditions), (first.state, &first.conditions));
     let is = |type_: &str| written::find(&again.conditions, type_).map(|c| (c.status.as_str(), c.reason.as_str()));
     assert_eq!(is(written::READY), Some(("False", TARGET_NOT_FOUND)));
     assert_eq!((is(written::ACTIVE), again.state), (Some(("False", TARGET_NOT_FOUND)), State::Unknown));
-    let unread = of(inputs(&object, &refused(TARGET_UNREADABLE, awake()), none));
+    let unread = compute(inputs(&object, &refused(TARGET_UNREADABLE, awake()), none));
     assert_eq!((unread.state, is(written::ADOPTED)), (State::Awake, Some(("False", TARGET_NOT_FOUND))));
 }
 
@@ -209,7 +210,7 @@ fn what_awaits_policies_says_so() {
         (&known, true, awaited(), None),
         (&new, false, Some(("Unknown".to_owned(), PENDING.to_owned())), None),
     ] {
-        let status = of(Inputs { awaits_policies, allocation: None, ..inputs(object, &findings, none) });
+        let status = compute(Inputs { awaits_policies, allocation: None, ..inputs(object, &findings, none) });
         assert_eq!(reason(&status, written::PORTS_ALLOCATED), ports);
         assert_eq!(reason(&status, written::GUARDED), guarded);
     }

@@ -37,7 +37,7 @@ const FIRST: &str = "main";
 pub(crate) fn tcp_ports(object: &ZeroScaler, services: &[Arc<Service>], target: Option<&Target>) -> Vec<TcpPort> {
     let mut ports: Vec<TcpPort> = Vec::new();
     for (index, service) in services.iter().enumerate() {
-        for port in ports_of(service).filter(|port| is_tcp(port)).filter_map(TcpPort::of) {
+        for port in ports_of(service).filter(|port| is_tcp(port)).filter_map(TcpPort::from_service_port) {
             match ports.iter_mut().find(|known| index > 0 && leads_alike(&known.target, &port.target, target)) {
                 Some(known) => known.also.push(port),
                 None if index > 0 => ports.push(unlike(port, &ports, target)),
@@ -72,7 +72,7 @@ fn unlike(port: TcpPort, known: &[TcpPort], target: Option<&Target>) -> TcpPort 
 }
 
 impl TcpPort {
-    fn of(port: &ServicePort) -> Option<Self> {
+    fn from_service_port(port: &ServicePort) -> Option<Self> {
         let id = PortId { name: port.name.clone().unwrap_or_default(), port: u16::try_from(port.port).ok()? };
         Some(Self { id, target: target_of(port), app_protocol: port.app_protocol.clone(), also: Vec::new() })
     }

@@ -55,7 +55,7 @@ use crate::cluster::error::Error;
 use crate::cluster::facts::{Labels, Selector, Target};
 use crate::cluster::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::cluster::writes::Writes;
-use crate::engine::leaving::Leaving;
+use crate::engine::last_pod::LastPodRemovals;
 use crate::engine::parts::Parts;
 use crate::engine::refusals::Refusals;
 use crate::scale::Pods;
@@ -100,7 +100,7 @@ pub(crate) struct Controller {
     writes: Writes,
     validation: Arc<Validation>,
     scalers: Arc<Scalers>,
-    leaving: Arc<Leaving>,
+    leaving: Arc<LastPodRemovals>,
     refusals: Arc<Refusals>,
     /// Start of the wait of a workload's Service for one more activator, or for the successor of a terminating one.
     waiting: DashMap<(Key, Key), Instant>,
@@ -317,7 +317,7 @@ impl Pass<'_> {
                 paths
             });
         }
-        self.led(paths);
+        self.report_paths(paths);
         Ok(true)
     }
 
@@ -329,7 +329,7 @@ impl Pass<'_> {
             client_affinity,
             // The newest version decides, whichever is in force.
             paused: self.object.spec.paused && target.current() == 0,
-            wake_refused: controller.refusals.told(self.key).map(|words| words.to_string().into()),
+            wake_refused: controller.refusals.reported(self.key).map(|words| words.to_string().into()),
             ..backend::backend(&self.version, target, port)
         };
         controller.pods.prove(self.key, backend::unasked(target, &backend, port));
@@ -341,7 +341,7 @@ impl Pass<'_> {
     }
 
     fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
-        let target_key = TargetKey::of(self.key.namespace(), &self.path.request.target)?;
+        let target_key = TargetKey::from_reference(self.key.namespace(), &self.path.request.target)?;
         let target = self.controller.stores.targets.get(&target_key)?;
         match &target.selector {
             Selector::Labels(labels) => Ok((target.clone(), Some(labels.clone()))),

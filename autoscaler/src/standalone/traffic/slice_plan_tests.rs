@@ -62,7 +62,7 @@ fn inputs<'a>(
 }
 
 /// Formats each slice: name, whether activators watch it, destination, ports, addresses, and their readiness.
-fn told(outcome: &SlicePlan) -> Vec<String> {
+fn describe_slices(outcome: &SlicePlan) -> Vec<String> {
     let line = |slice: &EndpointSlice| {
         let labels = slice.metadata.labels.clone().unwrap_or_default();
         let public = if labels.contains_key(names::SIDE) { "public" } else { "other" };
@@ -195,7 +195,7 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
         ];
         let private = pods(ready);
         let outcome = desired(&Inputs { mode, is_asleep: asleep, ..inputs(&ports, &private, &activators) });
-        assert_eq!(told(&outcome), expected, "{case}");
+        assert_eq!(describe_slices(&outcome), expected, "{case}");
         assert_eq!((outcome.route, outcome.is_led), (route, led), "{case}");
     }
 }

@@ -33,7 +33,7 @@ use super::{Pass, PublicService};
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use autoscaler_core::ports::slices::{Listed, Port, Urgency};
-use autoscaler_core::ports::{Access, Outcome, Wanted};
+use autoscaler_core::ports::{Access, PortOutcome, Wanted};
 use common::RevisionKey as Key;
 use common::names;
 use common::write_rate::WriteClass;
@@ -132,7 +132,7 @@ impl Pass<'_> {
     }
 
     /// Reports the paths of all Services, once each of them is known.
-    pub(super) fn led(&mut self, paths: Option<Vec<(String, slice_plan::SlicePlan)>>) {
+    pub(super) fn report_paths(&mut self, paths: Option<Vec<(String, slice_plan::SlicePlan)>>) {
         let Some(paths) = paths else { return };
         let led = paths.iter().filter(|(_, path)| path.is_led).map(|(name, _)| name.clone()).collect();
         self.controller.scalers.set_ready_services(self.key, led);
@@ -178,12 +178,12 @@ impl Pass<'_> {
         let outcomes = |port: &ServedPort| {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
             // A port renamed since the plan is identified by the number that its slices lead to.
-            let outcome = given.of_id(&port.workload).or_else(|| given.with(led?.number));
+            let outcome = given.by_id(&port.workload).or_else(|| given.with(led?.number));
             let is_anothers = |name: &str| of.names.contains(name);
-            let outcome = outcome.or_else(|| given.of(port.workload.port, is_anothers));
+            let outcome = outcome.or_else(|| given.by_service_port(port.workload.port, is_anothers));
             outcome.filter(|_| port.is_carried)
         };
-        let none = (Outcome { number: None, former: Vec::new(), problem: None }, Vec::new());
+        let none = (PortOutcome { number: None, former: Vec::new(), problem: None }, Vec::new());
         let asked: Vec<Port<'_>> = of
             .ports
             .iter()

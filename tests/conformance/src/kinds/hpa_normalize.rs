@@ -64,7 +64,7 @@ impl Condition {
 pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let behavior = defaulted(case["behavior"].clone(), case["behavior_defaulted"].clone())?;
     let behavior = behavior.ok_or_else(|| Mismatch::Broken("there is no behavior".into()))?;
-    run(parse(case)?, |window| Some(Rules::of(&behavior, window)))
+    run(parse(case)?, |window| Some(Rules::from_behavior(&behavior, window)))
 }
 
 /// Runs one case of `hpa_normalize_legacy`.

@@ -8,7 +8,8 @@ use super::{CLOCKS_DIFFER, Without};
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::Port;
 use autoscaler_core::ports::{
-    Access, Activator, Answer, Change, Listed, Outcome, Plan, Proofs, RESTS_FOR, Serving, View, Wanted, Workload, plan,
+    Access, Activator, Answer, Change, Listed, Plan, PortOutcome, Proofs, RESTS_FOR, Serving, View, Wanted, Workload,
+    plan,
 };
 use common::config::PortRange;
 use common::ports::answer::Listening;
@@ -152,7 +153,7 @@ impl World {
             let mut next = Slices { uid: scaler.uid.clone(), ports: BTreeMap::new() };
             let mut status = BTreeMap::new();
             let port = |outcome| {
-                let Outcome { number, former, .. }: &Outcome = outcome;
+                let PortOutcome { number, former, .. }: &PortOutcome = outcome;
                 Port { uid: &scaler.uid, number: *number, former, listed: &listed }
             };
             let ports: Vec<Port<'_>> = outcomes.iter().map(port).collect();

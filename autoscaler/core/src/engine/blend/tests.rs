@@ -77,16 +77,16 @@ fn the_largest_answer_wins_and_doubt_takes_nothing_away() {
 /// Goal: a measurement contains the winner, the number of failures, and the first failure's reason.
 #[test]
 fn a_look_is_what_the_metrics_came_to() {
-    use hpa_core::combine::{Combined, Outcome};
+    use hpa_core::combine::{Combined, CombinedOutcome};
     use hpa_core::measure::Failure;
     let failure = |reason, inner: &str| Failure { reason, inner: inner.into(), outer: "all of it".into() };
     let combined = |outcome, failures| Combined { outcome, statuses: Vec::new(), failures, proposals: Vec::new() };
-    let won = Outcome::Proposed { replicas: 3, metric: "cpu".into() };
-    assert_eq!(Measured::of(&combined(won, Vec::new())), measured(3, 0));
-    assert_eq!(Measured::of(&combined(Outcome::NoMetrics, Vec::new())), nothing(0));
+    let won = CombinedOutcome::Proposed { replicas: 3, metric: "cpu".into() };
+    assert_eq!(Measured::from_combined(&combined(won, Vec::new())), measured(3, 0));
+    assert_eq!(Measured::from_combined(&combined(CombinedOutcome::NoMetrics, Vec::new())), nothing(0));
     let failures = vec![failure("FailedGetPodsMetric", "down"), failure("FailedGetObjectMetric", "up")];
     let expected = Measured { wish: None, failed: 2, why: Some(("FailedGetPodsMetric", "down".into())) };
-    assert_eq!(Measured::of(&combined(Outcome::Failed, failures)), expected);
+    assert_eq!(Measured::from_combined(&combined(CombinedOutcome::Failed, failures)), expected);
 }
 
 /// Goal: a measurement with a failure that asks for the current replicas is recorded among the recommendations that

@@ -33,7 +33,7 @@ fn rules(up: &str, down: &str, windows: (i32, i32), select: Option<&str>) -> Rul
     };
     let behavior =
         HorizontalPodAutoscalerBehavior { scale_up: direction(up, windows.0), scale_down: direction(down, windows.1) };
-    Rules::of(&behavior, Duration::ZERO)
+    Rules::from_behavior(&behavior, Duration::ZERO)
 }
 
 /// Builds events from changes and their ages.
@@ -225,7 +225,7 @@ fn a_percentage_leads_nowhere_from_zero() {
 
 #[test]
 fn a_scale_down_window_that_is_not_set_is_the_controllers_in_whole_seconds() {
-    let rules = Rules::of(&HorizontalPodAutoscalerBehavior::default(), Duration::from_millis(1_900));
+    let rules = Rules::from_behavior(&HorizontalPodAutoscalerBehavior::default(), Duration::from_millis(1_900));
     assert_eq!((window(&rules.up), window(&rules.down)), (Duration::ZERO, seconds(1)));
 }
 

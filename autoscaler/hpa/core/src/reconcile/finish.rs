@@ -108,16 +108,16 @@ impl Finish {
         let desired_replicas = Some(desired);
         let conclusion =
             Conclusion { error: partial_error, error_label, desired_replicas, action, ..Conclusion::default() };
-        Self::of(pass, conclusion, None)
+        Self::from_pass(pass, conclusion, None)
     }
 
     /// Ends a reconcile that failed.
     pub(super) fn failed(pass: Pass<'_>, error: String, error_label: ErrorLabel, last_event: Option<Event>) -> Self {
         let conclusion = Conclusion { error: Some(error), error_label, ..Conclusion::default() };
-        Self::of(pass, conclusion, last_event)
+        Self::from_pass(pass, conclusion, last_event)
     }
 
-    fn of(pass: Pass<'_>, conclusion: Conclusion, last_event: Option<Event>) -> Self {
+    fn from_pass(pass: Pass<'_>, conclusion: Conclusion, last_event: Option<Event>) -> Self {
         let changed = pass.status != *pass.autoscaler.status;
         Self {
             name: pass.autoscaler.name.to_owned(),

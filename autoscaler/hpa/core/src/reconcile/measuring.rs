@@ -3,7 +3,7 @@
 use super::writing::{self, Plan};
 use super::{Action, ErrorLabel, Finish, MetricRun, Pass, Scale, Step};
 use crate::behavior;
-use crate::combine::{Combined, Outcome, combine};
+use crate::combine::{Combined, CombinedOutcome, combine};
 use crate::decision::Demand;
 use crate::measure::MetricInputs;
 use crate::pod::Pod;
@@ -116,13 +116,13 @@ impl<'a> Measure<'a> {
         pass.events.extend(events);
         let error = combined.error();
         let (proposed, metric) = match combined.outcome {
-            Outcome::Proposed { replicas, metric } => {
+            CombinedOutcome::Proposed { replicas, metric } => {
                 let message = format!("the HPA was able to successfully calculate a replica count from {metric}");
                 pass.set(SCALING_ACTIVE, true, "ValidMetricFound", message);
                 (replicas.max(0), metric)
             }
-            Outcome::NoMetrics => (0, String::new()),
-            Outcome::Failed => {
+            CombinedOutcome::NoMetrics => (0, String::new()),
+            CombinedOutcome::Failed => {
                 if let Some(first) = combined.failures.first() {
                     let message = format!("the HPA was unable to compute the replica count: {}", first.inner);
                     pass.set(SCALING_ACTIVE, false, first.reason, message);
@@ -157,7 +157,7 @@ fn measured(pass: &Pass<'_>, scale: &Scale, pods: &[Pod], readings: &[Reading]) 
     let inputs = MetricInputs {
         now: pass.now,
         options: pass.options,
-        tolerances: Tolerances::of(spec.behavior.as_ref(), pass.options, pass.gates),
+        tolerances: Tolerances::from_behavior(spec.behavior.as_ref(), pass.options, pass.gates),
         namespace: pass.autoscaler.namespace,
         spec_replicas: scale.spec_replicas,
         status_replicas: scale.status_replicas,

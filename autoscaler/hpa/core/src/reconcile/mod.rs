@@ -116,7 +116,7 @@ impl Pass<'_> {
 
     fn rules(&self) -> Option<Rules> {
         let behavior = self.autoscaler.spec.behavior.as_ref();
-        behavior.map(|behavior| Rules::of(behavior, self.options.downscale_stabilization))
+        behavior.map(|behavior| Rules::from_behavior(behavior, self.options.downscale_stabilization))
     }
 
     /// Reports whether this controller scaled to zero, according to the stored status.

@@ -451,7 +451,7 @@ fn waking_goes_to_the_minimum_at_once() {
     let up = HPAScalingRules { policies, ..HPAScalingRules::default() };
     let mut scenario = scenario((2, 5), 0, vec![object("Value", 1_000)]).total(9_000).with_gate().marked();
     scenario = scenario.behaving(Some(up), None);
-    let rules = scenario.spec.behavior.as_ref().map(|b| Rules::of(b, std::time::Duration::ZERO));
+    let rules = scenario.spec.behavior.as_ref().map(|b| Rules::from_behavior(b, std::time::Duration::ZERO));
     assert_eq!(rules.map(|rules| rules.scale_up_limit(&Memory::default(), 0, NOW)), Some(0));
     assert_eq!(scenario.pass().desired, 2);
 }

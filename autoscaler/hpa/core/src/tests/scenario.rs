@@ -85,7 +85,7 @@ pub(crate) struct Scenario {
 
 /// Checked results of a reconcile.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct PassResult {
     pub(crate) desired: i32,
     /// Type, True or not, and reason.
     pub(crate) conditions: Vec<String>,
@@ -207,7 +207,7 @@ impl Scenario {
     }
 
     /// Runs one reconcile and stores its status.
-    pub(crate) fn pass(&mut self) -> Seen {
+    pub(crate) fn pass(&mut self) -> PassResult {
         let mut selectors = Selectors::default();
         selectors.register("shop", "web");
         if let Some(rival) = self.rival {
@@ -244,7 +244,7 @@ impl Scenario {
             let status = if c.status == "True" { '+' } else { '-' };
             format!("{status}{}", c.reason.as_deref().unwrap_or_default())
         };
-        Seen {
+        PassResult {
             desired: self.status.desired_replicas,
             conditions: self.status.conditions.iter().flatten().map(shown).collect(),
             action: conclusion.action.as_str(),

@@ -37,7 +37,7 @@ fn metric(name: &str) -> MetricIdentifier {
 }
 
 /// Returns the violations of a valid spec after `change`.
-fn said(gates: Gates, change: impl FnOnce(&mut HorizontalPodAutoscalerSpec)) -> Vec<String> {
+fn violations(gates: Gates, change: impl FnOnce(&mut HorizontalPodAutoscalerSpec)) -> Vec<String> {
     let mut spec = good();
     change(&mut spec);
     validate(&spec, gates, false).iter().map(ToString::to_string).collect()
@@ -45,15 +45,15 @@ fn said(gates: Gates, change: impl FnOnce(&mut HorizontalPodAutoscalerSpec)) -> 
 
 /// Returns the violations of a metric, without its path.
 fn of_metric(metric: MetricSpec) -> Vec<String> {
-    let said = said(Gates::default(), |spec| spec.metrics = Some(vec![metric]));
+    let said = violations(Gates::default(), |spec| spec.metrics = Some(vec![metric]));
     said.into_iter().map(|text| text.replacen("spec.metrics[0].", "", 1)).collect()
 }
 
 #[test]
 fn a_good_spec_is_accepted() {
-    assert_eq!(said(Gates::default(), |_| {}), [""; 0]);
+    assert_eq!(violations(Gates::default(), |_| {}), [""; 0]);
     assert_eq!(
-        said(Gates::default(), |spec| spec.behavior = Some(HorizontalPodAutoscalerBehavior::default())),
+        violations(Gates::default(), |spec| spec.behavior = Some(HorizontalPodAutoscalerBehavior::default())),
         [""; 0]
     );
 }
@@ -74,7 +74,7 @@ fn bounds_must_be_in_order() {
         (Some(5), 5, Vec::new()),
         (Some(-1), 5, vec!["spec.minReplicas: Invalid value: -1: must be greater than or equal to 1"]),
     ] {
-        let got = said(Gates::default(), |spec| (spec.min_replicas, spec.max_replicas) = (min, max));
+        let got = violations(Gates::default(), |spec| (spec.min_replicas, spec.max_replicas) = (min, max));
         assert_eq!(got, wanted);
     }
 }
@@ -95,10 +95,10 @@ fn zero_replicas_need_the_gate_or_a_stored_zero_and_a_metric_without_pods() {
     let below = "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1";
     let pods = "spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas";
     let open = Gates { scale_to_zero: true, ..Gates::default() };
-    assert_eq!(said(Gates::default(), external), [below]);
-    assert_eq!(said(Gates::default(), zero), [below, pods]);
-    assert_eq!(said(open, zero), [pods]);
-    assert_eq!(said(open, external), [""; 0]);
+    assert_eq!(violations(Gates::default(), external), [below]);
+    assert_eq!(violations(Gates::default(), zero), [below, pods]);
+    assert_eq!(violations(open, zero), [pods]);
+    assert_eq!(violations(open, external), [""; 0]);
     let mut spec = good();
     external(&mut spec);
     assert!(validate(&spec, Gates::default(), true).is_empty(), "it was zero already");
@@ -106,7 +106,8 @@ fn zero_replicas_need_the_gate_or_a_stored_zero_and_a_metric_without_pods() {
 
 #[test]
 fn a_target_is_named_by_group_kind_and_name() {
-    let of = |reference: CrossVersionObjectReference| said(Gates::default(), |spec| spec.scale_target_ref = reference);
+    let of =
+        |reference: CrossVersionObjectReference| violations(Gates::default(), |spec| spec.scale_target_ref = reference);
     let path = "spec.scaleTargetRef";
     for (target, wanted) in [
         (
@@ -272,7 +273,7 @@ fn metrics_of_pods_objects_and_the_outside_have_a_name_and_their_targets() {
 fn a_behavior_keeps_to_its_ranges() {
     let of = |rules: HPAScalingRules| {
         let behavior = HorizontalPodAutoscalerBehavior { scale_up: None, scale_down: Some(rules) };
-        let said = said(Gates::default(), |spec| spec.behavior = Some(behavior));
+        let said = violations(Gates::default(), |spec| spec.behavior = Some(behavior));
         said.into_iter().map(|text| text.replacen("spec.behavior.scaleDown.", "", 1)).collect::<Vec<_>>()
     };
     let rules = || HPAScalingRules { policies: Some(vec![limit("Percent", 1000, 1800)]), ..HPAScalingRules::default() };

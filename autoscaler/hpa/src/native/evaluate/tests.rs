@@ -117,7 +117,7 @@ async fn a_conflict_is_met_with_a_fresh_read() {
 
     let mock = prepared();
     let (conclusion, status, _) = pass(&mock, &spec, &pods(1)).await;
-    assert_eq!(mock.asked().iter().filter(|line| **line == put).count(), 5);
+    assert_eq!(mock.request_lines().iter().filter(|line| **line == put).count(), 5);
     assert_eq!(conclusion.error.as_deref(), Some("failed to rescale Deployment/shop/web: modified"));
     let conditions = status.and_then(|status| status.conditions).expect("conditions");
     assert_eq!(conditions[0].reason.as_deref(), Some("FailedUpdateScale"));

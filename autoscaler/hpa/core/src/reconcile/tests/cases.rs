@@ -1,7 +1,7 @@
 //! Whole reconciles in one table: pods in all states, other kinds of metrics, and the effect of the last scaling.
 
 use crate::reconcile::WriteResult;
-use crate::tests::scenario::{NOW, Scenario, Seen, bogus, cpu, external, object, pods_metric, scenario};
+use crate::tests::scenario::{NOW, PassResult, Scenario, bogus, cpu, external, object, pods_metric, scenario};
 
 const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";
@@ -88,7 +88,7 @@ fn whole_passes_come_to_what_upstreams_come_to() {
             "none,none",
         ),
     ] {
-        let Seen { desired: got, conditions: seen, action, error, events, .. } = scenario.pass();
+        let PassResult { desired: got, conditions: seen, action, error, events, .. } = scenario.pass();
         assert_eq!((got, seen.join(" ").as_str()), (desired, conditions), "{case}");
         assert_eq!(format!("{action},{error}"), labels, "{case}");
         assert_eq!(events.is_empty(), action == "none", "{case}: {events:?}");

@@ -13,15 +13,15 @@
 //!
 //! | request | state | result |
 //! |---|---|---|
-//! | any | older than [`AGE_MAX`] when first observed | over: [`Kept::Expired`]; it is out of date |
-//! | any | paused | over: [`Kept::Paused`] |
+//! | any | older than [`AGE_MAX`] when first observed | over: [`RequestRejection::Expired`]; it is out of date |
+//! | any | paused | over: [`RequestRejection::Paused`] |
 //! | awake | no pods, or the last ones are leaving | [`Step::Wake`] |
 //! | awake | there are pods, running or starting | over: done |
 //! | asleep | no pods | over: done |
-//! | asleep | there is a minimum, or scale to zero is off | over: [`Kept::Min`] |
-//! | asleep | requests are being served | over: [`Kept::Serving`] |
-//! | asleep | a metric, or a limit on scaling down, requires pods | over: [`Kept::Metrics`] |
-//! | asleep | the load is not known (yet) | [`Step::Wait`]; older than [`AGE_MAX`], over: [`Kept::Expired`] |
+//! | asleep | there is a minimum, or scale to zero is off | over: [`RequestRejection::Min`] |
+//! | asleep | requests are being served | over: [`RequestRejection::Serving`] |
+//! | asleep | a metric, or a limit on scaling down, requires pods | over: [`RequestRejection::Metrics`] |
+//! | asleep | the load is not known (yet) | [`Step::Wait`]; older than [`AGE_MAX`], over: [`RequestRejection::Expired`] |
 //! | asleep | otherwise | [`Step::Sleep`], until no pod is left |
 //!
 //! A sleep skips two delays of the ordinary way to zero ([`crate::scale_to_zero`]): the stable window, whose past load
@@ -32,7 +32,7 @@
 use std::time::Duration;
 
 use crate::active::Active;
-use crate::scale_to_zero::{Input as ToZero, Outcome, ProbeNeed, Reason};
+use crate::scale_to_zero::{Input as ToZero, ProbeNeed, Reason, ScaleOutcome};
 
 /// Maximum age of a request that is carried out when first observed, or that continues to wait. Clocks of operators may
 /// be off by some minutes, and objects are applied again after months.
@@ -85,7 +85,7 @@ pub enum Step {
     /// Do nothing yet.
     Wait,
     /// The request is over: done, or not carried out for this reason.
-    Over(Result<(), Kept>),
+    Over(Result<(), RequestRejection>),
 }
 
 impl Step {
@@ -102,7 +102,7 @@ impl Step {
 
 /// Reason why a request was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum RequestRejection {
     /// The request is too old.
     Expired,
     /// The workload is paused.
@@ -115,7 +115,7 @@ pub enum Kept {
     Metrics(i32),
 }
 
-impl Kept {
+impl RequestRejection {
     /// Returns one word for programs.
     pub fn reason(self) -> &'static str {
         match self {
@@ -145,17 +145,17 @@ pub fn step(input: &Input) -> Step {
     let kept = |kept| Step::Over(Err(kept));
     let is_old = input.age > AGE_MAX;
     match input.wanted {
-        _ if is_old && !input.is_begun => kept(Kept::Expired),
-        _ if input.paused => kept(Kept::Paused),
+        _ if is_old && !input.is_begun => kept(RequestRejection::Expired),
+        _ if input.paused => kept(RequestRejection::Paused),
         Wanted::Awake if input.replicas > 0 && !input.active.is_inactive() => Step::Over(Ok(())),
         Wanted::Awake => Step::Wake,
         Wanted::Asleep if input.replicas == 0 => Step::Over(Ok(())),
-        Wanted::Asleep if input.min > 0 => kept(Kept::Min(input.min)),
+        Wanted::Asleep if input.min > 0 => kept(RequestRejection::Min(input.min)),
         Wanted::Asleep => match (input.serving, input.load, input.desired) {
-            (Some(true), ..) => kept(Kept::Serving),
-            (Some(false), Some(0), Some(asked)) if asked > 0 => kept(Kept::Metrics(asked)),
+            (Some(true), ..) => kept(RequestRejection::Serving),
+            (Some(false), Some(0), Some(asked)) if asked > 0 => kept(RequestRejection::Metrics(asked)),
             (Some(false), Some(load), _) => Step::Sleep { forget: load > 0 },
-            (Some(false), None, _) | (None, ..) if is_old => kept(Kept::Expired),
+            (Some(false), None, _) | (None, ..) if is_old => kept(RequestRejection::Expired),
             (Some(false), None, _) | (None, ..) => Step::Wait,
         },
     }
@@ -177,8 +177,8 @@ pub fn applied(input: ToZero, step: Step, activation: i32) -> ToZero {
 }
 
 /// Returns the outcome for a paused workload with this many replicas.
-pub fn paused(replicas: i32) -> Outcome {
-    Outcome { want: Some(replicas), patch: None, requeue: None, probe: ProbeNeed::None, reason: Reason::Paused }
+pub fn paused(replicas: i32) -> ScaleOutcome {
+    ScaleOutcome { want: Some(replicas), patch: None, requeue: None, probe: ProbeNeed::None, reason: Reason::Paused }
 }
 
 #[cfg(test)]
@@ -221,9 +221,9 @@ mod tests {
             ("never looked at", wake(0, Active::Absent), Step::Wake),
             ("on its way", wake(1, Active::Unknown(NEW)), Step::Over(Ok(()))),
             ("awake", wake(1, AWAKE), Step::Over(Ok(()))),
-            ("paused", Input { paused: true, ..wake(0, ASLEEP) }, Step::Over(Err(Kept::Paused))),
+            ("paused", Input { paused: true, ..wake(0, ASLEEP) }, Step::Over(Err(RequestRejection::Paused))),
             ("at the limit of its age", Input { age: AGE_MAX, ..wake(0, ASLEEP) }, Step::Wake),
-            ("beyond", Input { age: AGE_MAX + NEW, ..wake(0, ASLEEP) }, Step::Over(Err(Kept::Expired))),
+            ("beyond", Input { age: AGE_MAX + NEW, ..wake(0, ASLEEP) }, Step::Over(Err(RequestRejection::Expired))),
             ("calm, and was busy", sleep(Some(1), Some(false)), Step::Sleep { forget: true }),
             ("calm, and forgotten", sleep(Some(0), Some(false)), Step::Sleep { forget: false }),
             (
@@ -231,11 +231,11 @@ mod tests {
                 Input { active: ASLEEP, ..sleep(Some(0), Some(false)) },
                 Step::Sleep { forget: false },
             ),
-            ("serving", sleep(Some(1), Some(true)), Step::Over(Err(Kept::Serving))),
+            ("serving", sleep(Some(1), Some(true)), Step::Over(Err(RequestRejection::Serving))),
             (
                 "waking for somebody",
                 Input { active: Active::Unknown(NEW), ..sleep(Some(1), Some(true)) },
-                Step::Over(Err(Kept::Serving)),
+                Step::Over(Err(RequestRejection::Serving)),
             ),
             (
                 "waking for nobody",
@@ -245,18 +245,26 @@ mod tests {
             ("nobody knows", sleep(Some(1), None), Step::Wait),
             ("not decided yet", sleep(None, Some(false)), Step::Wait),
             ("no pods", Input { replicas: 0, ..sleep(None, None) }, Step::Over(Ok(()))),
-            ("a minimum", Input { min: 3, ..sleep(Some(0), Some(false)) }, Step::Over(Err(Kept::Min(3)))),
-            ("a metric", Input { desired: Some(2), ..sleep(Some(0), Some(false)) }, Step::Over(Err(Kept::Metrics(2)))),
-            ("paused and serving", Input { paused: true, ..sleep(Some(1), Some(true)) }, Step::Over(Err(Kept::Paused))),
+            ("a minimum", Input { min: 3, ..sleep(Some(0), Some(false)) }, Step::Over(Err(RequestRejection::Min(3)))),
+            (
+                "a metric",
+                Input { desired: Some(2), ..sleep(Some(0), Some(false)) },
+                Step::Over(Err(RequestRejection::Metrics(2))),
+            ),
+            (
+                "paused and serving",
+                Input { paused: true, ..sleep(Some(1), Some(true)) },
+                Step::Over(Err(RequestRejection::Paused)),
+            ),
             (
                 "old and serving",
                 Input { age: AGE_MAX + NEW, ..sleep(Some(1), Some(true)) },
-                Step::Over(Err(Kept::Expired)),
+                Step::Over(Err(RequestRejection::Expired)),
             ),
             ("begun long ago", begun(wake(0, ASLEEP)), Step::Wake),
             ("falling asleep since long ago", begun(sleep(Some(0), Some(false))), Step::Sleep { forget: false }),
-            ("nobody has known for long", begun(sleep(Some(1), None)), Step::Over(Err(Kept::Expired))),
-            ("nothing decided for long", begun(sleep(None, Some(false))), Step::Over(Err(Kept::Expired))),
+            ("nobody has known for long", begun(sleep(Some(1), None)), Step::Over(Err(RequestRejection::Expired))),
+            ("nothing decided for long", begun(sleep(None, Some(false))), Step::Over(Err(RequestRejection::Expired))),
             ("waits since then", Input { age: AGE_MAX, ..begun(sleep(None, None)) }, Step::Wait),
         ];
         for (name, input, expected) in rows {

@@ -13,11 +13,11 @@ const CANCEL_MARGIN: Duration = Duration::from_millis(500);
 
 /// Deadlines until which the last pod of a target may still be removed.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving {
+pub(crate) struct LastPodRemovals {
     until: DashMap<Key, Instant>,
 }
 
-impl Leaving {
+impl LastPodRemovals {
     /// Records that a write removes the last pod, and may take up to `within`.
     pub(crate) fn begin(&self, key: &Key, within: Duration) {
         self.until.insert(key.clone(), Instant::now() + within + CANCEL_MARGIN);
