@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::kinds::{self, Check, VectorKind};
 use crate::suite::Target;
-use crate::worker::{Outcome, Worker, wanted};
+use crate::worker::{CaseOutcome, Worker, wanted};
 use crate::{Mismatch, api};
 
 /// Prefix of the ids of scenarios that prepare the server, and run whatever the selection.
@@ -167,16 +167,16 @@ impl<'a, W: Write> Runner<'a, W> {
             Check::Suite(_) => api::bound(case),
         };
         let why = match self.worker.check(kind, case, within) {
-            Outcome::Checked(Ok(())) => {
+            CaseOutcome::Checked(Ok(())) => {
                 self.score.passed += 1;
                 return Ok(());
             }
-            Outcome::Checked(Err(mismatch)) => mismatch.to_string(),
-            Outcome::Panicked(words) => {
+            CaseOutcome::Checked(Err(mismatch)) => mismatch.to_string(),
+            CaseOutcome::Panicked(words) => {
                 self.panicked.push(trimmed(place).to_owned());
                 format!("panicked: {words}; wanted {}", wanted(kind, case))
             }
-            Outcome::Endless(within) => {
+            CaseOutcome::Endless(within) => {
                 self.endless.push(trimmed(place).to_owned());
                 format!("no end within {within:?}; wanted {}", wanted(kind, case))
             }
@@ -277,8 +277,8 @@ mod tests {
     /// fails each of its cases and no other.
     #[test]
     fn what_cases_share_is_replaced_when_it_fails() {
-        struct Shared(usize);
-        impl crate::suite::Suite for Shared {
+        struct SharedTurns(usize);
+        impl crate::suite::Suite for SharedTurns {
             fn check(&mut self, case: &Value) -> Result<(), Mismatch> {
                 self.0 += 1;
                 crate::compare::equal("turn", &case["turn"].as_u64().unwrap_or(0), &(self.0 as u64))?;
@@ -286,18 +286,18 @@ mod tests {
             }
         }
         static KIND: VectorKind =
-            VectorKind { name: "shared", expected: &["want"], check: Check::Suite(|_| Ok(Box::new(Shared(0)))) };
+            VectorKind { name: "shared", expected: &["want"], check: Check::Suite(|_| Ok(Box::new(SharedTurns(0)))) };
         let mut worker = Worker::new(Target::Embedded);
         let within = Duration::from_millis(200);
         let mut run = |does: &str, turn: u64| {
             worker.check(&KIND, &serde_json::json!({"does": does, "turn": turn, "id": ""}), within)
         };
-        assert_eq!(run("", 1), Outcome::Checked(Ok(())));
-        assert_eq!(run("", 2), Outcome::Checked(Ok(())));
-        assert_eq!(run("panics", 3), Outcome::Panicked("at \"\"".into()));
-        assert_eq!(run("", 1), Outcome::Checked(Ok(())), "a new one");
-        assert_eq!(run("hangs", 2), Outcome::Endless(within));
-        assert_eq!(run("", 1), Outcome::Checked(Ok(())), "a new one");
+        assert_eq!(run("", 1), CaseOutcome::Checked(Ok(())));
+        assert_eq!(run("", 2), CaseOutcome::Checked(Ok(())));
+        assert_eq!(run("panics", 3), CaseOutcome::Panicked("at \"\"".into()));
+        assert_eq!(run("", 1), CaseOutcome::Checked(Ok(())), "a new one");
+        assert_eq!(run("hangs", 2), CaseOutcome::Endless(within));
+        assert_eq!(run("", 1), CaseOutcome::Checked(Ok(())), "a new one");
         worker.close();
     }
 

@@ -26,7 +26,7 @@ const SHOWN: usize = 600;
 
 /// Result of running a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum CaseOutcome {
     /// The case ended with a result.
     Checked(Result<(), Mismatch>),
     /// The case panicked with this message.
@@ -38,7 +38,7 @@ pub(crate) enum Outcome {
 /// Message from the thread.
 enum Told {
     Opened,
-    Ended(Outcome),
+    Ended(CaseOutcome),
 }
 
 /// Current thread, with the state shared between cases.
@@ -61,9 +61,9 @@ impl Worker {
     }
 
     /// Runs a case within a time limit.
-    pub(crate) fn check(&mut self, kind: &'static VectorKind, case: &Value, within: Duration) -> Outcome {
+    pub(crate) fn check(&mut self, kind: &'static VectorKind, case: &Value, within: Duration) -> CaseOutcome {
         if self.unopened.contains(kind.name) {
-            return Outcome::Endless(OPENING);
+            return CaseOutcome::Endless(OPENING);
         }
         let thread = self.thread.get_or_insert_with(|| Thread::start(self.target.clone()));
         // If the thread has ended, the receive below reports it.
@@ -71,13 +71,13 @@ impl Worker {
         let outcome = match thread.told.recv_timeout(OPENING) {
             Ok(Told::Opened) => match thread.told.recv_timeout(within) {
                 Ok(Told::Ended(outcome)) => return outcome,
-                Ok(Told::Opened) | Err(RecvTimeoutError::Timeout) => Outcome::Endless(within),
+                Ok(Told::Opened) | Err(RecvTimeoutError::Timeout) => CaseOutcome::Endless(within),
                 Err(RecvTimeoutError::Disconnected) => gone(),
             },
             Ok(Told::Ended(outcome)) => return outcome,
             Err(RecvTimeoutError::Timeout) => {
                 self.unopened.insert(kind.name);
-                Outcome::Endless(OPENING)
+                CaseOutcome::Endless(OPENING)
             }
             Err(RecvTimeoutError::Disconnected) => gone(),
         };
@@ -94,8 +94,8 @@ impl Worker {
     }
 }
 
-fn gone() -> Outcome {
-    Outcome::Panicked("its thread has ended".into())
+fn gone() -> CaseOutcome {
+    CaseOutcome::Panicked("its thread has ended".into())
 }
 
 impl Thread {
@@ -112,9 +112,9 @@ impl Thread {
                         if let Some(suite) = suites.remove(kind.name) {
                             std::mem::forget(suite);
                         }
-                        Outcome::Panicked(words(&*panic))
+                        CaseOutcome::Panicked(words(&*panic))
                     },
-                    Outcome::Checked,
+                    CaseOutcome::Checked,
                 );
                 if tell.send(Told::Ended(outcome)).is_err() {
                     return;

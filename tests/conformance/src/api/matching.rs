@@ -42,7 +42,7 @@ pub(super) struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     /// Reads the expectation of a step or an event.
-    pub(super) fn of(want: &'a Value, body: &'a Value, mode: Mode) -> Self {
+    pub(super) fn from_step(want: &'a Value, body: &'a Value, mode: Mode) -> Self {
         let list = |key: &str| {
             let items = want[key].as_array().into_iter().flatten().filter_map(Value::as_str);
             items.map(str::to_string).collect()
@@ -186,7 +186,7 @@ mod tests {
 
     fn check(want: Value, got: Value) -> Result<(), String> {
         let mode = Mode::parse(want["mode"].as_str())?;
-        Wanted::of(&want, &want["body"], mode).check(&got, &mut Bindings::default())
+        Wanted::from_step(&want, &want["body"], mode).check(&got, &mut Bindings::default())
     }
 
     #[test]

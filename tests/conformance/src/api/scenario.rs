@@ -182,7 +182,7 @@ impl Scenario<'_> {
             }
             let body = Value::Array(wanted.clone());
             let rule = json!({"contains": [""], "absent": step["absent"]});
-            return Wanted::of(&rule, &body, mode).check(&Value::Array(events), &mut self.bindings);
+            return Wanted::from_step(&rule, &body, mode).check(&Value::Array(events), &mut self.bindings);
         }
         for (index, wanted) in wanted.iter().enumerate() {
             let mut body = wanted.clone();
@@ -192,7 +192,7 @@ impl Scenario<'_> {
                 event => event.map_err(|why| format!("event {index}: {why}, wanted {wanted}"))?,
             };
             let mut trial = self.bindings.clone();
-            match Wanted::of(step, &body, mode).check(&event, &mut trial) {
+            match Wanted::from_step(step, &body, mode).check(&event, &mut trial) {
                 Ok(()) => self.bindings = trial,
                 Err(_) if optional => watch.unread.push(event),
                 Err(why) => return Err(format!("event {index}: {why}")),
@@ -250,7 +250,7 @@ fn check(want: &Value, answer: &Answer, bindings: &mut Bindings) -> Result<(), S
         }
     }
     let mode = Mode::parse(want["mode"].as_str())?;
-    Wanted::of(want, &want["body"], mode).check(&answer.body, bindings)
+    Wanted::from_step(want, &want["body"], mode).check(&answer.body, bindings)
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 #[derive(Debug)]
-pub(super) struct Throttler(Mutex<State>);
+pub(super) struct Throttler(Mutex<ThrottlerState>);
 
 #[derive(Debug)]
-struct State {
+struct ThrottlerState {
     limit: u32,
     usable: BTreeSet<Destination>,
     lots: Lots,
@@ -20,12 +20,17 @@ struct State {
 
 impl Throttler {
     pub(super) fn new(limit: u32) -> Self {
-        let state =
-            State { limit, usable: BTreeSet::new(), lots: Lots::NONE, taken: Running::new(), running: BTreeMap::new() };
+        let state = ThrottlerState {
+            limit,
+            usable: BTreeSet::new(),
+            lots: Lots::NONE,
+            taken: Running::new(),
+            running: BTreeMap::new(),
+        };
         Self(Mutex::new(state))
     }
 
-    fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, what: impl FnOnce(&mut ThrottlerState) -> T) -> T {
         what(&mut self.0.lock().expect("nobody panics"))
     }
 

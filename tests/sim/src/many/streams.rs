@@ -112,14 +112,14 @@ pub fn streams(size: &Size) -> Streams {
     let mut cluster = Cluster::new(size.autoscalers);
     for second in 1..=SECONDS {
         clock.store(second * SECOND, Ordering::Relaxed);
-        cluster.seen = Seen::default();
+        cluster.seen = ObservedTraffic::default();
         for (activator, reporters) in reporters.iter().enumerate() {
             let frame = report(activator, reporters);
             cluster.seen.told += frame.messages.iter().filter(|message| message.stat.is_some()).count() as u64;
-            cluster.told(activator, frame);
+            cluster.receive_frame(activator, frame);
         }
     }
-    let Seen { up, across, told, recorded, strayed } = cluster.seen;
+    let ObservedTraffic { up, across, told, recorded, strayed } = cluster.seen;
     let mut by_count = BTreeMap::new();
     recorded.values().for_each(|count| *by_count.entry(*count).or_default() += 1);
     let up = (0..size.activators).map(|activator| up.get(&activator).copied().unwrap_or_default()).collect();
@@ -150,7 +150,7 @@ fn report(activator: usize, reporters: &[Reporter]) -> WireStatMessages {
 }
 
 #[derive(Default)]
-struct Seen {
+struct ObservedTraffic {
     up: HashMap<usize, Traffic>,
     across: BTreeMap<(usize, usize), Traffic>,
     told: u64,
@@ -163,13 +163,13 @@ struct Cluster {
     buckets: Vec<String>,
     /// Owner of each workload.
     owners: HashMap<RevisionKey, usize>,
-    seen: Seen,
+    seen: ObservedTraffic,
 }
 
 impl Cluster {
     fn new(autoscalers: usize) -> Self {
         let buckets = bucket_names(u32::try_from(autoscalers).unwrap_or(1));
-        Self { autoscalers, buckets, owners: HashMap::new(), seen: Seen::default() }
+        Self { autoscalers, buckets, owners: HashMap::new(), seen: ObservedTraffic::default() }
     }
 
     fn owner(&mut self, key: &RevisionKey) -> usize {
@@ -183,7 +183,7 @@ impl Cluster {
     }
 
     /// Handles a frame of an activator. A Service has connected each activator to one autoscaler.
-    fn told(&mut self, activator: usize, frame: WireStatMessages) {
+    fn receive_frame(&mut self, activator: usize, frame: WireStatMessages) {
         let bytes = wire::encode(&frame);
         self.seen.up.entry(activator).or_default().count(&frame, bytes.len());
         self.receive(activator % self.autoscalers, &bytes, activator, None);
