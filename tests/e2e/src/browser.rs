@@ -230,7 +230,7 @@ impl Tab {
 
     /// Returns the parameters of all events of a name so far.
     pub fn events(&self, method: &str) -> Vec<Value> {
-        let heard = self.link.heard();
+        let heard = self.link.lock_heard();
         let events = heard.events.get(&self.session).into_iter().flatten();
         events.filter(|event| event["method"] == method).map(|event| event["params"].clone()).collect()
     }
@@ -243,7 +243,7 @@ impl Tab {
     }
 
     /// Returns the requested addresses, without data URLs.
-    pub fn asked(&self) -> Vec<String> {
+    pub fn requested_urls(&self) -> Vec<String> {
         let requests = self.events("Network.requestWillBeSent");
         let urls = requests.iter().filter_map(|request| request["request"]["url"].as_str());
         urls.filter(|url| !url.starts_with("data:")).map(str::to_owned).collect()
@@ -254,7 +254,7 @@ impl Tab {
     pub fn errors(&self) -> Vec<String> {
         let thrown = self.events("Runtime.exceptionThrown").into_iter();
         let said = self.events("Runtime.consoleAPICalled").into_iter().filter(|call| call["type"] == "error");
-        let is_document = |entry: &Value| self.asked().first().is_some_and(|url| entry["url"] == url.as_str());
+        let is_document = |entry: &Value| self.requested_urls().first().is_some_and(|url| entry["url"] == url.as_str());
         let logged = self.events("Log.entryAdded").into_iter().map(|mut event| event["entry"].take());
         let logged = logged.filter(|entry| entry["level"] == "error");
         let logged = logged.filter(|entry| entry["source"] != "network" || !is_document(entry));
@@ -263,12 +263,12 @@ impl Tab {
 }
 
 impl Link {
-    fn heard(&self) -> MutexGuard<'_, Heard> {
+    fn lock_heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn hear(&self, message: Value) {
-        let mut heard = self.heard();
+        let mut heard = self.lock_heard();
         match message["id"].as_u64() {
             Some(id) => {
                 if let Some(waiting) = heard.waiting.remove(&id) {
@@ -285,7 +285,7 @@ impl Link {
     async fn call(&self, session: Option<&str>, method: &str, parameters: Value) -> anyhow::Result<Value> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        self.heard().waiting.insert(id, answer);
+        self.lock_heard().waiting.insert(id, answer);
         let mut call = json!({"id": id, "method": method, "params": parameters});
         if let Some(session) = session {
             call["sessionId"] = session.into();

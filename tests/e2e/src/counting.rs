@@ -32,11 +32,11 @@ pub struct CountingPods {
 struct Pod {
     address: SocketAddr,
     work: Duration,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<PodActivity>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct PodActivity {
     came: u64,
     done: u64,
     running: BTreeSet<u64>,
@@ -68,17 +68,17 @@ impl CountingPods {
 
     /// Returns the number of requests that each pod has responded to.
     pub fn served(&self) -> Vec<u64> {
-        self.pods.iter().map(|pod| pod.seen().done).collect()
+        self.pods.iter().map(|pod| pod.activity().done).collect()
     }
 
     /// Returns the maximum concurrency of any pod.
     pub fn most(&self) -> usize {
-        self.pods.iter().map(|pod| pod.seen().most()).max().unwrap_or(0)
+        self.pods.iter().map(|pod| pod.activity().most()).max().unwrap_or(0)
     }
 }
 
 impl Pod {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn activity(&self) -> MutexGuard<'_, PodActivity> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,7 +94,7 @@ impl Pod {
     }
 }
 
-impl Seen {
+impl PodActivity {
     fn most(&self) -> usize {
         let stayed = |at: Instant, n: &u64| self.cut.get(n).is_none_or(|left| *left > at + NOTICED);
         let together = self.together.iter().map(|(at, all)| all.iter().filter(|n| stayed(*at, n)).count());
@@ -111,7 +111,7 @@ struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     fn begin(pod: &'a Pod) -> Self {
-        let mut seen = pod.seen();
+        let mut seen = pod.activity();
         seen.came += 1;
         let number = seen.came;
         seen.running.insert(number);
@@ -125,7 +125,7 @@ impl<'a> Counted<'a> {
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        let mut seen = self.pod.seen();
+        let mut seen = self.pod.activity();
         seen.running.remove(&self.number);
         if self.is_done {
             seen.done += 1;
@@ -163,21 +163,21 @@ mod tests {
         let pod = Pod { address: ([127, 0, 0, 1], 1).into(), work: NOTICED, seen: Arc::default() };
         let begin = || Counted::begin(&pod);
         let (first, second) = (begin(), begin());
-        assert_eq!(pod.seen().most(), 2);
+        assert_eq!(pod.activity().most(), 2);
         drop(first);
-        assert_eq!(pod.seen().most(), 1, "it had left");
+        assert_eq!(pod.activity().most(), 1, "it had left");
         let mut third = begin();
         third.is_done = true;
         drop((second, third));
-        assert_eq!(pod.seen().most(), 1);
-        assert_eq!(pod.seen().done, 1);
+        assert_eq!(pod.activity().most(), 1);
+        assert_eq!(pod.activity().done, 1);
         let (mut first, second) = (begin(), begin());
         first.is_done = true;
         drop((first, second));
-        assert_eq!(pod.seen().most(), 1, "one of both had left");
+        assert_eq!(pod.activity().most(), 1, "one of both had left");
         let mut both = [begin(), begin()];
         both.iter_mut().for_each(|one| one.is_done = true);
         drop(both);
-        assert_eq!(pod.seen().most(), 2);
+        assert_eq!(pod.activity().most(), 2);
     }
 }

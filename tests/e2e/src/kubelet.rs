@@ -63,7 +63,7 @@ impl Kubelet {
             };
             env.push((variable.name.as_str(), value));
         }
-        Process::heard(binary, &[], &env)
+        Process::start_logged(binary, &[], &env)
     }
 
     /// Sets a Pod's address and marks it ready.

@@ -29,7 +29,7 @@ pub mod workload;
 
 pub use counting::CountingPods;
 pub use gate::Gate;
-pub use load::{Answer, Load, Outcome};
+pub use load::{Answer, Load, LoadOutcome};
 pub use process::Process;
 pub use several::Several;
 pub use space::Space;

@@ -59,7 +59,7 @@ impl Answer {
 
 /// Results of many requests.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// Number of responses with 200.
     pub ok: usize,
     /// Number of all other results, by status or error.
@@ -70,7 +70,7 @@ pub struct Outcome {
     pub pods: BTreeMap<String, usize>,
 }
 
-impl Outcome {
+impl LoadOutcome {
     fn add(&mut self, answer: anyhow::Result<Answer>) {
         match answer {
             Ok(answer) if answer.status == StatusCode::OK => {
@@ -88,7 +88,7 @@ impl Outcome {
         }
     }
 
-    fn merge(&mut self, other: Outcome) {
+    fn merge(&mut self, other: LoadOutcome) {
         self.ok += other.ok;
         self.latencies.extend(other.latencies);
         for (pod, count) in other.pods {
@@ -180,13 +180,13 @@ impl Load {
     }
 
     /// Sends `count` GETs at once.
-    pub async fn burst(&self, count: usize, path: &str) -> Outcome {
+    pub async fn burst(&self, count: usize, path: &str) -> LoadOutcome {
         let mut requests = JoinSet::new();
         for _ in 0..count {
             let (load, path) = (self.clone(), path.to_owned());
             requests.spawn(async move { load.get(&path).await });
         }
-        let mut outcome = Outcome::default();
+        let mut outcome = LoadOutcome::default();
         for answer in requests.join_all().await {
             outcome.add(answer);
         }
@@ -194,19 +194,19 @@ impl Load {
     }
 
     /// Runs `workers` clients until `stop`. Each sends its next GET when its last one has a response.
-    pub async fn steady(&self, workers: usize, path: &str, stop: CancellationToken) -> Outcome {
+    pub async fn steady(&self, workers: usize, path: &str, stop: CancellationToken) -> LoadOutcome {
         let mut running = JoinSet::new();
         for _ in 0..workers {
             let (load, path, stop) = (self.clone(), path.to_owned(), stop.clone());
             running.spawn(async move {
-                let mut outcome = Outcome::default();
+                let mut outcome = LoadOutcome::default();
                 while !stop.is_cancelled() {
                     outcome.add(load.get(&path).await);
                 }
                 outcome
             });
         }
-        let mut outcome = Outcome::default();
+        let mut outcome = LoadOutcome::default();
         for part in running.join_all().await {
             outcome.merge(part);
         }
@@ -215,8 +215,8 @@ impl Load {
 
     /// Sends GETs at `rate` per second until `stop`, evenly spaced and independent of responses. Sends none while
     /// `most` are in flight: if the machine cannot keep up, waiting times would grow without bound.
-    pub async fn open(&self, rate: f64, most: usize, path: &str, stop: CancellationToken) -> Outcome {
-        let outcome = Arc::new(Mutex::new(Outcome::default()));
+    pub async fn open(&self, rate: f64, most: usize, path: &str, stop: CancellationToken) -> LoadOutcome {
+        let outcome = Arc::new(Mutex::new(LoadOutcome::default()));
         let mut requests = JoinSet::new();
         let mut ticks = tokio::time::interval(Duration::from_secs_f64(1.0 / rate));
         loop {

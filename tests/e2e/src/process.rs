@@ -53,7 +53,7 @@ impl Process {
     ///
     /// # Errors
     /// Fails as [`Process::start`] does.
-    pub fn heard(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<(Self, Said)> {
+    pub fn start_logged(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<(Self, Said)> {
         let mut command = command(binary, args, env)?;
         command.stderr(Stdio::piped());
         let mut process = Self::spawn(command)?;

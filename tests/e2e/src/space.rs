@@ -49,7 +49,7 @@ impl Space {
     }
 
     /// Uses an existing namespace.
-    pub fn of(client: Client, namespace: String) -> Self {
+    pub fn existing(client: Client, namespace: String) -> Self {
         logs();
         Self { client, namespace, stalls: Stalls::new() }
     }

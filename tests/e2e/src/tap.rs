@@ -32,13 +32,13 @@ pub enum Held {
 
 /// A way to the API server. Ends when dropped.
 pub struct Tap {
-    state: Arc<State>,
+    state: Arc<TapState>,
     kubeconfig: PathBuf,
     _folder: TempDir,
     task: JoinHandle<()>,
 }
 
-struct State {
+struct TapState {
     server: String,
     client: Client<HttpConnector, Full<Bytes>>,
     stops: Mutex<Vec<Stop>>,
@@ -72,7 +72,7 @@ impl Tap {
         let file = folder.path().join("kubeconfig");
         std::fs::write(&file, text.replace(url, &format!("http://{}", listener.local_addr()?)))?;
         let client = Client::builder(TokioExecutor::new()).build_http();
-        let state = Arc::new(State { server, client, stops: Mutex::default(), pending: AtomicUsize::new(0) });
+        let state = Arc::new(TapState { server, client, stops: Mutex::default(), pending: AtomicUsize::new(0) });
         let task = tokio::spawn(accept(listener, state.clone()));
         Ok(Self { state, kubeconfig: file, _folder: folder, task })
     }
@@ -108,7 +108,7 @@ impl Drop for Tap {
     }
 }
 
-impl State {
+impl TapState {
     /// Returns how a request is held back, if it is.
     fn held(&self, head: &Parts, body: &[u8]) -> Option<(Held, watch::Receiver<bool>)> {
         let path = head.uri.path();
@@ -170,13 +170,13 @@ impl Drop for Pending<'_> {
     }
 }
 
-async fn accept(listener: TcpListener, state: Arc<State>) {
+async fn accept(listener: TcpListener, state: Arc<TapState>) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(serve(stream, state.clone()));
     }
 }
 
-async fn serve(stream: TcpStream, state: Arc<State>) {
+async fn serve(stream: TcpStream, state: Arc<TapState>) {
     let service = hyper::service::service_fn(move |request| state.clone().serve(request));
     // The plane may be killed at any time.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;

@@ -69,7 +69,7 @@ impl TestEnv {
         let stalls = Stalls::new();
         let cluster = Cluster::start(options).await?;
         let space = match listed {
-            Some(namespace) => Space::of(cluster.client(), namespace),
+            Some(namespace) => Space::existing(cluster.client(), namespace),
             None => Space::create_in(cluster.client()).await?,
         };
         let space = Space { stalls, ..space };

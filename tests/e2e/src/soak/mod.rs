@@ -8,8 +8,8 @@
 //! Clients may be affected by the end of their pod: a stream, an upload or a WebSocket breaks with it ([`ends`]), and
 //! for no other reason. A GET does not break, since it is sent to another pod.
 
+mod client_counts;
 mod ends;
-mod tally;
 mod traffic;
 mod trouble;
 pub mod usage;
@@ -21,11 +21,11 @@ use crate::process::Process;
 use crate::space::{ASLEEP, SOON, Space};
 use crate::workload::Workload;
 use anyhow::Context;
+use client_counts::{Count, Tally};
 use ends::Ends;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tally::{Count, Tally};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep};
 use traffic::Clients;
@@ -227,7 +227,7 @@ impl Soak<'_> {
 
     fn usage(&self) -> anyhow::Result<Vec<(&'static str, Usage)>> {
         let of = |(name, process): &(&'static str, &Process)| {
-            Ok((*name, Usage::of(process.id().with_context(|| format!("the {name} has ended"))?)?))
+            Ok((*name, Usage::of_process(process.id().with_context(|| format!("the {name} has ended"))?)?))
         };
         self.processes.iter().map(of).collect()
     }

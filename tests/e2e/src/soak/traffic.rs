@@ -1,7 +1,7 @@
 //! Clients of every kind, each of which runs until it is stopped.
 
+use super::client_counts::Tally;
 use super::ends::Ends;
-use super::tally::Tally;
 use crate::load::Load;
 use crate::space::Space;
 use anyhow::{Context, ensure};

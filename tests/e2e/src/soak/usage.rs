@@ -22,7 +22,7 @@ impl Usage {
     ///
     /// # Errors
     /// Fails if it has ended.
-    pub fn of(id: u32) -> anyhow::Result<Self> {
+    pub fn of_process(id: u32) -> anyhow::Result<Self> {
         let process = Path::new("/proc").join(id.to_string());
         let status = std::fs::read_to_string(process.join("status")).with_context(|| format!("process {id}"))?;
         let mut usage = Self { resident_kib: field(&status, "VmRSS:")?, ..Self::default() };

@@ -28,7 +28,7 @@ const SURFACES: [&str; 9] =
 const PLAYS_EVERY: Duration = Duration::from_secs(1);
 
 /// Cause of a fault.
-enum Way {
+enum FaultCause {
     /// Fields of the workload's container in addition to the usual ones.
     Container(Value),
     /// Status of a pod that no node takes.
@@ -37,7 +37,7 @@ enum Way {
     Refused(&'static str),
 }
 
-fn causes() -> Vec<(&'static str, Way)> {
+fn causes() -> Vec<(&'static str, FaultCause)> {
     let env = |kind: &str| json!({"env": [{"name": "A", "valueFrom": {kind: {"name": "absent", "key": "a"}}}]});
     let never = json!([{"name": "HELLO_NEVER_READY", "value": "1"}]);
     let waiting = |reason: &str, message: &str| {
@@ -47,17 +47,20 @@ fn causes() -> Vec<(&'static str, Way)> {
     let unscheduled = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient cpu."}]});
     vec![
-        ("CrashLoop", Way::Container(json!({"env": [{"name": "HELLO_EXIT_AFTER_MS", "value": "1"}]}))),
-        ("ProgramMissing", Way::Container(json!({"command": ["nosuchprogram"]}))),
-        ("ImagePull", Way::Pod(waiting("ImagePullBackOff", "Back-off pulling image \"registry.example/a:1\""))),
-        ("SecretMissing", Way::Container(env("secretKeyRef"))),
-        ("ConfigMapMissing", Way::Container(env("configMapKeyRef"))),
-        ("VolumeFailed", Way::Container(json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]}))),
-        ("Unschedulable", Way::Pod(unscheduled)),
-        ("ProbeFailing", Way::Container(json!({"env": never, "readinessProbe": {"tcpSocket": {"port": 8080}}}))),
-        ("PortClosed", Way::Container(json!({"env": never}))),
-        ("QuotaExceeded", Way::Refused("pods \"a-0\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1")),
-        ("AdmissionDenied", Way::Refused("admission webhook \"w.example\" denied the request: no")),
+        ("CrashLoop", FaultCause::Container(json!({"env": [{"name": "HELLO_EXIT_AFTER_MS", "value": "1"}]}))),
+        ("ProgramMissing", FaultCause::Container(json!({"command": ["nosuchprogram"]}))),
+        ("ImagePull", FaultCause::Pod(waiting("ImagePullBackOff", "Back-off pulling image \"registry.example/a:1\""))),
+        ("SecretMissing", FaultCause::Container(env("secretKeyRef"))),
+        ("ConfigMapMissing", FaultCause::Container(env("configMapKeyRef"))),
+        ("VolumeFailed", FaultCause::Container(json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]}))),
+        ("Unschedulable", FaultCause::Pod(unscheduled)),
+        ("ProbeFailing", FaultCause::Container(json!({"env": never, "readinessProbe": {"tcpSocket": {"port": 8080}}}))),
+        ("PortClosed", FaultCause::Container(json!({"env": never}))),
+        (
+            "QuotaExceeded",
+            FaultCause::Refused("pods \"a-0\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1"),
+        ),
+        ("AdmissionDenied", FaultCause::Refused("admission webhook \"w.example\" denied the request: no")),
     ]
 }
 
@@ -76,7 +79,7 @@ struct Failing<'a> {
     env: &'a TestEnv,
     name: String,
     reason: &'static str,
-    way: Way,
+    way: FaultCause,
 }
 
 impl Failing<'_> {
@@ -85,7 +88,7 @@ impl Failing<'_> {
         let workload = Workload::new(name).set("wake.page", json!({})).set("wake.timeout", "40s");
         let mut target = workload.deployment(&program()?);
         let template = &mut target["spec"]["template"]["spec"];
-        if let Way::Container(container) = &self.way {
+        if let FaultCause::Container(container) = &self.way {
             let fields = container.as_object().into_iter().flatten();
             fields.for_each(|(field, value)| template["containers"][0][field] = value.clone());
             template["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
@@ -93,7 +96,7 @@ impl Failing<'_> {
             template["schedulerName"] = json!("nobody");
         }
         let mut scaler = workload.scaler();
-        if let Way::Refused(_) = self.way {
+        if let FaultCause::Refused(_) = self.way {
             target["kind"] = json!("StatefulSet");
             target["spec"]["serviceName"] = json!(name);
             scaler["spec"]["target"]["kind"] = json!("StatefulSet");
@@ -110,8 +113,8 @@ impl Failing<'_> {
     async fn play(&self) -> anyhow::Result<()> {
         let parameters = PatchParams::default();
         match &self.way {
-            Way::Container(_) => Ok(()),
-            Way::Pod(status) => {
+            FaultCause::Container(_) => Ok(()),
+            FaultCause::Pod(status) => {
                 let pods = self.env.api::<Pod>();
                 let selected = ListParams::default().labels(&format!("app={}", self.name));
                 self.env.until(SOON, "a pod", async || Ok(!pods.list(&selected).await?.items.is_empty())).await?;
@@ -122,7 +125,7 @@ impl Failing<'_> {
                 }
                 Ok(())
             }
-            Way::Refused(words) => {
+            FaultCause::Refused(words) => {
                 let name = &self.name;
                 let target = self.env.api::<StatefulSet>().get(name).await?;
                 let event = json!({
@@ -223,7 +226,8 @@ impl Failing<'_> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_cause_is_told_on_each_surface() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
-    let failing = |(reason, way): (&'static str, Way)| Failing { env: &env, name: reason.to_lowercase(), reason, way };
+    let failing =
+        |(reason, way): (&'static str, FaultCause)| Failing { env: &env, name: reason.to_lowercase(), reason, way };
     let rows = try_join_all(causes().into_iter().map(|cause| failing(cause).row())).await?;
     println!("| cause | {} |\n|---|{}", SURFACES.join(" | "), "---|".repeat(SURFACES.len()));
     for (reason, told) in &rows {
@@ -257,7 +261,7 @@ async fn a_crash_loop_without_a_probe_scales_back_to_zero() -> anyhow::Result<()
 async fn a_secret_that_comes_a_moment_later_fails_no_request() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     let late = json!({"env": [{"name": "HELLO_TEXT", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "a"}}}]});
-    let failing = Failing { env: &env, name: "late".into(), reason: "SecretMissing", way: Way::Container(late) };
+    let failing = Failing { env: &env, name: "late".into(), reason: "SecretMissing", way: FaultCause::Container(late) };
     failing.deploy().await?;
     let load = env.load(Entry::Service, "late");
     let held = tokio::spawn(async move { load.get("/").await });

@@ -446,7 +446,7 @@ async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
         Victim::Activator => [&right, &clock],
     };
     let environment = parts.environment(parts.autoscaler, &parts.kubeconfig, &clocks[0].environment());
-    let (autoscaler, said) = Process::heard("autoscaler", &[], &environment)?;
+    let (autoscaler, said) = Process::start_logged("autoscaler", &[], &environment)?;
     parts.until_ready(parts.autoscaler).await?;
     parts.publish(parts.autoscaler, true).await?;
     let activator = parts.start_plane(parts.activator, &parts.kubeconfig, &clocks[1].environment()).await?;

@@ -1,7 +1,7 @@
 //! Scaling by the CPU time that pods really use, also together with requests.
 
 use e2e::test_env::{ASLEEP, SOON};
-use e2e::{Entry, Load, Outcome, TestEnv, Workload};
+use e2e::{Entry, Load, LoadOutcome, TestEnv, Workload};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ fn behavior() -> Value {
 
 /// Sends twenty requests per second, each of 12 ms of CPU time: 240 millicores. A loaded machine provides only a part
 /// of that, hence targets of a sixteenth.
-fn compute(load: &Load) -> (JoinHandle<Outcome>, CancellationToken) {
+fn compute(load: &Load) -> (JoinHandle<LoadOutcome>, CancellationToken) {
     let (load, stop) = (load.clone(), CancellationToken::new());
     let until = stop.clone();
     (tokio::spawn(async move { load.open(20.0, 40, "/?cpu_ms=12", until).await }), stop)

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use e2e::test_env::{LINGER, SOON};
-use e2e::{Entry, Load, Outcome, TestEnv, Workload};
+use e2e::{Entry, Load, LoadOutcome, TestEnv, Workload};
 use local::up::{PlaneId, UpOptions};
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const CLIENTS: usize = 8;
 /// Number of planes, including the autoscaler.
 const PLANES: usize = ACTIVATORS + 1;
 
-fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<Outcome> {
+fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<LoadOutcome> {
     let (load, stop) = (load.clone(), stop.clone());
     tokio::spawn(async move { load.steady(CLIENTS, "/", stop).await })
 }

@@ -7,7 +7,7 @@
 use anyhow::ensure;
 use common_runtime::environment::Mode;
 use e2e::space::SOON;
-use e2e::{CountingPods, Load, Outcome, Process, Several};
+use e2e::{CountingPods, Load, LoadOutcome, Process, Several};
 use faults::stalls::Stalls;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -17,13 +17,13 @@ const WORK: Duration = Duration::from_millis(50);
 const PODS: u32 = 5;
 
 /// Two activators that share one limit.
-struct Shared {
+struct SharedLimit {
     several: Several,
     pods: CountingPods,
     activators: Vec<Process>,
 }
 
-impl Shared {
+impl SharedLimit {
     async fn start(mode: Mode) -> anyhow::Result<Self> {
         let several = Several::start(mode).await?;
         let pods = CountingPods::start(&several.pod_addresses(PODS)?, WORK).await?;
@@ -52,7 +52,7 @@ impl Shared {
 
 /// Clients of one activator.
 pub(crate) struct Clients {
-    running: JoinHandle<Outcome>,
+    running: JoinHandle<LoadOutcome>,
     stop: CancellationToken,
 }
 
@@ -84,7 +84,7 @@ async fn until(what: &str, mut reached: impl FnMut() -> bool) -> anyhow::Result<
 /// Goal: a client has its turn as often as any other, whichever activator it uses, although one activator has three
 /// times as many clients. Pods have equal shares, and none runs two requests at once.
 async fn two_are_one_queue(mode: Mode) -> anyhow::Result<()> {
-    let shared = Shared::start(mode).await?;
+    let shared = SharedLimit::start(mode).await?;
     let (few, many) = (4, 12);
     let before = shared.pods.served();
     let [at_few, at_many] = [Clients::start(shared.several.load(0), few), Clients::start(shared.several.load(1), many)];
@@ -110,7 +110,7 @@ async fn two_are_one_queue(mode: Mode) -> anyhow::Result<()> {
 /// all pods soon, and no pod ever runs two requests at once. Method: more clients than pods at either activator, so
 /// that the killed one has some on all pods.
 async fn the_survivor_has_all_pods(mode: Mode) -> anyhow::Result<()> {
-    let mut shared = Shared::start(mode).await?;
+    let mut shared = SharedLimit::start(mode).await?;
     let before = shared.pods.served();
     let surviving = Clients::start(shared.several.load(1), 8);
     let carried: Vec<_> = (0..8)

@@ -59,7 +59,7 @@ async fn next_holder(env: &TestEnv, former: PlaneId, since: Instant) -> anyhow::
     Ok((next.context("just seen")?, since.elapsed()))
 }
 
-fn steady(load: &Load, workers: usize, stop: &CancellationToken) -> JoinHandle<e2e::Outcome> {
+fn steady(load: &Load, workers: usize, stop: &CancellationToken) -> JoinHandle<e2e::LoadOutcome> {
     let (load, stop) = (load.clone(), stop.clone());
     tokio::spawn(async move { load.steady(workers, "/", stop).await })
 }

@@ -74,7 +74,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     env.cluster.ready_planes(PLANES.len()).await;
     // A signal that was delayed for want of a connection has no span.
     env.until(SOON, "a way for stats", async || {
-        let page = shown(env.cluster.admin(PlaneId::Activator(0)), "text/plain").await?;
+        let page = metrics_page(env.cluster.admin(PlaneId::Activator(0)), "text/plain").await?;
         Ok(page.lines().any(|line| line.starts_with("kn_activator_stats_conn_reachable") && line.ends_with(" 1")))
     })
     .await?;
@@ -118,7 +118,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
 }
 
 /// Returns the metrics of an admin port for this `Accept`.
-async fn shown(admin: SocketAddr, accept: &str) -> anyhow::Result<String> {
+async fn metrics_page(admin: SocketAddr, accept: &str) -> anyhow::Result<String> {
     let stream = TcpStream::connect(admin).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
@@ -154,12 +154,13 @@ async fn a_wake_is_counted_in_metrics_that_are_listed() -> anyhow::Result<()> {
     let of = format!("{{k8s_namespace_name=\"{}\",kn_revision_name=\"counted\"", env.namespace);
     let wake = format!("zeroscale_wakes_total{of},outcome=\"ready\"}} 1");
     env.until(SOON, &wake, async || {
-        Ok(shown(env.cluster.admin(PLANES[0]), "*/*").await?.lines().any(|line| line == wake))
+        Ok(metrics_page(env.cluster.admin(PLANES[0]), "*/*").await?.lines().any(|line| line == wake))
     })
     .await?;
     for plane in PLANES {
         let admin = env.cluster.admin(plane);
-        let (open, own) = (shown(admin, "application/openmetrics-text").await?, shown(admin, "text/plain").await?);
+        let (open, own) =
+            (metrics_page(admin, "application/openmetrics-text").await?, metrics_page(admin, "text/plain").await?);
         for page in [&open, &own] {
             assert_eq!(catalog::strangers(page), <[String; 0]>::default());
             for name in ["process_resident_memory_bytes ", "zeroscale_build_info{component="] {

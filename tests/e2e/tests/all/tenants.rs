@@ -83,7 +83,7 @@ impl Tenant {
     }
 
     /// Returns the message about hosts that the workload does not own.
-    async fn told(&self, name: &str) -> anyhow::Result<String> {
+    async fn unowned_hosts(&self, name: &str) -> anyhow::Result<String> {
         let owned = self.space.condition(name, "HostsOwned").await?;
         Ok(owned.filter(|(status, ..)| status == "False").map(|(.., message)| message).unwrap_or_default())
     }
@@ -184,7 +184,7 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     })
     .await?;
     env.until(SOON, "all others to be told of", async || {
-        let told = tenant.told("hello").await?;
+        let told = tenant.unowned_hosts("hello").await?;
         let mut others = prods.iter().cloned().chain([format!("*.{prod}"), "*.svc".to_owned()]);
         Ok(others.all(|host| told.contains(&format!("{host} "))) && !told.contains("evil.example.org"))
     })

@@ -91,7 +91,7 @@ fn same(what: &str, mut rendered: Vec<Value>, mut expected: Vec<Value>) -> anyho
 }
 
 /// Returns the objects of kustomizations in the chart's form: helm creates the namespace, and the definition is kept.
-fn of(folders: &[&str]) -> anyhow::Result<Vec<Value>> {
+fn chart_objects(folders: &[&str]) -> anyhow::Result<Vec<Value>> {
     let mut all = Vec::new();
     for folder in folders {
         all.extend(objects(&self::folder().join(folder))?);
@@ -135,14 +135,14 @@ async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
         ("knative-serving", json!({"mode": "knative", "knative": {"autoscaler": false}}), vec!["knative/activator"]),
     ];
     for (namespace, values, folders) in rows {
-        same(&values.to_string(), render(namespace, &values).await?, of(&folders)?)?;
+        same(&values.to_string(), render(namespace, &values).await?, chart_objects(&folders)?)?;
     }
     let values = json!({"mode": "knative", "hpa": {"install": true}, "monitoring": monitoring});
-    let mut expected = of(&["monitoring"])?;
+    let mut expected = chart_objects(&["monitoring"])?;
     expected.retain(|object| object["kind"] != "PodMonitor"); // It monitors pods that do not exist here.
     expected = within("knative-serving", expected);
-    expected.extend(of(&["knative"])?);
-    expected.extend(within("knative-serving", of(&["monitoring/knative"])?));
+    expected.extend(chart_objects(&["knative"])?);
+    expected.extend(within("knative-serving", chart_objects(&["monitoring/knative"])?));
     same("monitoring of Knative's", render("knative-serving", &values).await?, expected)?;
     // If Knative is in another namespace, missing targets there may be Knative's own.
     let elsewhere = serde_json::to_string(&render("kn", &values).await?)?;
@@ -150,7 +150,7 @@ async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
     ensure!(!elsewhere.contains("\\\"knative-serving\\\""), "{elsewhere}");
     // In another namespace, a variable contains that name instead of a reference to it.
     let values = json!({"namespaces": ["shop"], "crds": {"install": false}});
-    let mut expected = within("shop", of(&["namespaced"])?);
+    let mut expected = within("shop", chart_objects(&["namespaced"])?);
     for entry in expected.iter_mut().flat_map(environment) {
         if entry["name"] == "ZEROSCALE_NAMESPACES" {
             *entry = json!({"name": "ZEROSCALE_NAMESPACES", "value": "shop"});

@@ -78,7 +78,7 @@ async fn the_controller_of_horizontal_pod_autoscalers_has_the_rights_it_needs() 
     let deadline = Instant::now() + PATIENCE;
     let mut turn = 0;
     loop {
-        let asked = |verb, resource| record.asked("autoscaler-hpa", verb, resource);
+        let asked = |verb, resource| record.has_request("autoscaler-hpa", verb, resource);
         let done = [
             ("scaled", controller.works(&site).await?),
             ("measured", record.any(|_, access, _| access.group == "metrics.k8s.io")),

@@ -42,7 +42,7 @@ impl Record {
     }
 
     /// Reports whether an account requested a verb on a resource.
-    pub(crate) fn asked(&self, account: &str, verb: &str, resource: &str) -> bool {
+    pub(crate) fn has_request(&self, account: &str, verb: &str, resource: &str) -> bool {
         self.any(|who, access, _| (who, &*access.verb, &*access.resource) == (account, verb, resource))
     }
 
@@ -143,7 +143,7 @@ where
             let patch = json!({"status": {"observedGeneration": 1000 + turn}});
             env.api::<K>().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         }
-        Ok(record.asked("autoscaler", "get", resource))
+        Ok(record.has_request("autoscaler", "get", resource))
     })
     .await
 }
@@ -159,7 +159,7 @@ async fn contend(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
             let patch = json!({"metadata": {"annotations": {"test/turn": turn.to_string()}}});
             leases.patch(&lease.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
         }
-        Ok(record.asked("autoscaler", "get", "leases"))
+        Ok(record.has_request("autoscaler", "get", "leases"))
     })
     .await
 }
@@ -325,8 +325,8 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     .await?;
     env.api::<Deployment>().patch("labelled", &PatchParams::default(), &Patch::Merge(away)).await?;
     env.until(SOON, "a StatefulSet to be scaled", async || {
-        Ok(record.asked("autoscaler", "patch", "statefulsets/scale")
-            && record.asked("autoscaler", "delete", "zeroscalers"))
+        Ok(record.has_request("autoscaler", "patch", "statefulsets/scale")
+            && record.has_request("autoscaler", "delete", "zeroscalers"))
     })
     .await?;
     let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "zs"},
@@ -346,10 +346,11 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
             "spec": {"podSelector": {"matchLabels": {"app": "plain"}}, "ingress": [{"from": [peer]}]}})
     };
     env.create::<NetworkPolicy>(guard(json!({"podSelector": {}}))).await?;
-    env.until(SOON, "a guard", async || Ok(record.asked("autoscaler", "create", "networkpolicies"))).await?;
+    env.until(SOON, "a guard", async || Ok(record.has_request("autoscaler", "create", "networkpolicies"))).await?;
     let peers = Patch::Merge(guard(json!({"namespaceSelector": {}})));
     env.api::<NetworkPolicy>().patch("plain", &PatchParams::default(), &peers).await?;
-    env.until(SOON, "another guard", async || Ok(record.asked("autoscaler", "update", "networkpolicies"))).await?;
+    env.until(SOON, "another guard", async || Ok(record.has_request("autoscaler", "update", "networkpolicies")))
+        .await?;
     // Another window, another public Service, one more host.
     let edits = json!({"spec": {"scale": {"window": "7s"}, "services": [{"name": "renamed", "create": true}],
         "hosts": ["plain.example.com", "*.plain.example.com"]}});
@@ -369,7 +370,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     })
     .await?;
     env.cluster.start_plane(PlaneId::Autoscaler(1))?;
-    env.until(SOON, "a claim", async || Ok(record.asked("autoscaler", "patch", "leases"))).await?;
+    env.until(SOON, "a claim", async || Ok(record.has_request("autoscaler", "patch", "leases"))).await?;
     for name in ["adopt", "plain"] {
         env.until_asleep(name).await?;
     }
@@ -379,9 +380,12 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     }
     env.api::<ZeroScaler>().delete("zs", &DeleteParams::default()).await?;
     env.until_gone("zs").await?;
-    env.until(SOON, "its hosts to be taken back", async || Ok(record.asked("autoscaler", "delete", "configmaps")))
+    env.until(SOON, "its hosts to be taken back", async || {
+        Ok(record.has_request("autoscaler", "delete", "configmaps"))
+    })
+    .await?;
+    env.until(SOON, "the guard to go", async || Ok(record.has_request("autoscaler", "delete", "networkpolicies")))
         .await?;
-    env.until(SOON, "the guard to go", async || Ok(record.asked("autoscaler", "delete", "networkpolicies"))).await?;
     contend(env, record).await?;
     Ok(())
 }

@@ -80,13 +80,13 @@ impl Release {
     async fn until_all_are(&self, standing: &str) -> anyhow::Result<()> {
         for n in [0, 1] {
             let reached = until_standing(self.ranges.activator(n), standing).await;
-            reached.with_context(|| format!("the planes say: {:#?}", self.said(&["WARN"])))?;
+            reached.with_context(|| format!("the planes say: {:#?}", self.log_lines(&["WARN"])))?;
         }
         Ok(())
     }
 
     /// Returns the planes' log lines with these words.
-    fn said(&self, parts: &[&str]) -> Vec<String> {
+    fn log_lines(&self, parts: &[&str]) -> Vec<String> {
         self.running.iter().flat_map(|(_, log)| log.with(parts)).collect()
     }
 
@@ -168,7 +168,7 @@ async fn a_release_without_certificates_for_activators_divides_pods() -> anyhow:
     for (stats, said) in [(json!({"tlsSecret": "stat-tls"}), "ZEROSCALE_STAT_TLS_CERT and _KEY"), (wrong, name)] {
         let release = Release::install(stats).await?;
         release.until_all_are("divided").await?;
-        until(said, async || !release.said(&[said]).is_empty()).await?;
+        until(said, async || !release.log_lines(&[said]).is_empty()).await?;
     }
     Ok(())
 }

@@ -123,7 +123,7 @@ pub(crate) fn run(plane: Plane, ip: IpAddr, more: &[(&'static str, String)]) -> 
         ("ZEROSCALE_STAT_URL", "ws://127.0.0.1:9".to_owned()),
     ];
     env.extend_from_slice(more);
-    Process::heard(plane.binary, plane.args, &env)
+    Process::start_logged(plane.binary, plane.args, &env)
 }
 
 /// Returns a loopback address on which no other plane of a test listens. Clusters use addresses from 127.32.0.0 on.

@@ -4,7 +4,7 @@
 use crate::install::tokens::total_of;
 use anyhow::ensure;
 use e2e::test_env::{LINGER, SOON};
-use e2e::{Entry, Outcome, TestEnv, Workload};
+use e2e::{Entry, LoadOutcome, TestEnv, Workload};
 use local::up::{PlaneId, UpOptions};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -49,7 +49,7 @@ async fn nothing_is_dropped(env: &TestEnv, autoscalers: &[usize]) -> anyhow::Res
     Ok(())
 }
 
-fn steady(env: &TestEnv, name: &str, stop: &CancellationToken) -> JoinHandle<Outcome> {
+fn steady(env: &TestEnv, name: &str, stop: &CancellationToken) -> JoinHandle<LoadOutcome> {
     let (load, stop) = (env.load(Entry::Service, name), stop.clone());
     tokio::spawn(async move { load.steady(3, "/", stop).await })
 }

@@ -26,7 +26,7 @@ async fn reads(tab: &Tab, up: &Up, name: &str, words: &[&str]) -> anyhow::Result
 
 /// Checks that nothing was loaded from elsewhere, the console is empty, and nothing is wider than the screen.
 async fn is_sound(tab: &Tab, up: &Up) -> anyhow::Result<()> {
-    assert!(tab.asked().iter().all(|url| url.starts_with(&up.dashboard)), "{:?}", tab.asked());
+    assert!(tab.requested_urls().iter().all(|url| url.starts_with(&up.dashboard)), "{:?}", tab.requested_urls());
     assert_eq!(tab.errors(), Vec::<String>::new());
     assert_eq!(tab.look("document.documentElement.scrollWidth > window.innerWidth").await?, json!(false));
     Ok(())

@@ -21,7 +21,7 @@ fn sleeper(gate: &Gate, name: &str) -> Workload {
 /// Checks that nothing of a page was loaded from elsewhere, and that its console is empty.
 fn is_by_itself(tab: &Tab, up: &Up, name: &str) {
     let own = up.url(name, "/");
-    assert!(tab.asked().iter().all(|url| url.starts_with(&own)), "{:?}", tab.asked());
+    assert!(tab.requested_urls().iter().all(|url| url.starts_with(&own)), "{:?}", tab.requested_urls());
     assert_eq!(tab.errors(), Vec::<String>::new());
 }
 
@@ -118,7 +118,7 @@ async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail() -> anyh
         tab.until("document.body.innerText.trim() === 'hello, awake'").await?;
         is_by_itself(tab, &up, name);
     }
-    assert!(plain.asked().iter().all(|url| !url.contains(".zeroscale")), "it opens no stream");
+    assert!(plain.requested_urls().iter().all(|url| !url.contains(".zeroscale")), "it opens no stream");
     failing.until("document.body.innerText.includes('It does not start')").await?;
     assert!(failing.documents().iter().all(|status| *status == 503), "{:?}", failing.documents());
     tokio::time::timeout(Duration::from_secs(60), up.end()).await?
