@@ -225,12 +225,12 @@ fn search(cron: &Cron, from: &Zoned, years: i16) -> Option<jiff::Timestamp> {
 }
 
 /// Schedule with its first occurrence that was not over at the last look.
-struct Followed<'a> {
+struct ScheduleCursor<'a> {
     schedule: &'a Schedule,
     occurs: Option<Timestamp>,
 }
 
-impl<'a> Followed<'a> {
+impl<'a> ScheduleCursor<'a> {
     fn new(schedule: &'a Schedule, now: Timestamp) -> Self {
         Self { schedule, occurs: schedule.after(now - schedule.duration) }
     }
@@ -263,7 +263,7 @@ pub fn in_force(schedules: &[Schedule], own: Bounds, now: Timestamp) -> InForce 
 
 /// Returns the bounds at `now` and the number of searches.
 fn look_ahead(schedules: &[Schedule], own: Bounds, now: Timestamp) -> (InForce, usize) {
-    let mut all: Vec<_> = schedules.iter().map(|schedule| Followed::new(schedule, now)).collect();
+    let mut all: Vec<_> = schedules.iter().map(|schedule| ScheduleCursor::new(schedule, now)).collect();
     let mut searches = all.len();
     let (bounds, look) = at(&all, own, now);
     let mut change = look;
@@ -281,7 +281,7 @@ fn look_ahead(schedules: &[Schedule], own: Bounds, now: Timestamp) -> (InForce, 
 }
 
 /// Returns the bounds, and the time at which a schedule may change them.
-fn at(schedules: &[Followed<'_>], own: Bounds, now: Timestamp) -> (Bounds, Option<Timestamp>) {
+fn at(schedules: &[ScheduleCursor<'_>], own: Bounds, now: Timestamp) -> (Bounds, Option<Timestamp>) {
     let all: Vec<_> = schedules.iter().map(|followed| (followed.schedule, followed.at(now))).collect();
     let active = all.iter().filter(|(_, (is_active, _))| *is_active).map(|(schedule, _)| schedule.bounds(own));
     let bounds = active.max_by_key(|bounds| (bounds.min, Reverse(bounds.max.is_some()), bounds.max));

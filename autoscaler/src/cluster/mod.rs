@@ -22,7 +22,7 @@ use kube::Client;
 use links::{Links, Named};
 use std::sync::Arc;
 use target_key::{TargetKey, TargetResource};
-use targets::{Audience, News, Targets};
+use targets::{TargetEvent, TargetListener, Targets};
 use tokio_util::sync::CancellationToken;
 use watches::Beside;
 
@@ -118,16 +118,16 @@ impl Index {
     }
 }
 
-impl Audience for Index {
+impl TargetListener for Index {
     fn is_named(&self, resource: &TargetResource) -> bool {
         self.links.is_named(resource)
     }
 
-    fn on_event(&self, news: News<'_>) {
+    fn on_event(&self, news: TargetEvent<'_>) {
         let (concerned, priority) = match news {
-            News::Came(target) => (self.links.of_target(target), Priority::New),
-            News::Changed(target) => (self.links.of_target(target), Priority::Normal),
-            News::Listed(resource) => (self.links.of_resource(resource), Priority::New),
+            TargetEvent::Came(target) => (self.links.of_target(target), Priority::New),
+            TargetEvent::Changed(target) => (self.links.of_target(target), Priority::Normal),
+            TargetEvent::Listed(resource) => (self.links.of_resource(resource), Priority::New),
         };
         for workload in concerned {
             self.queue.add(workload.clone(), priority);
@@ -166,13 +166,13 @@ mod tests {
         let stores = stores(Client::new(service, "default"));
         let put = |name, priority| stores.index.put(&Key::new("ns", name), smallvec![deployment(name)], priority);
         ["a", "b", "c"].into_iter().for_each(|name| put(name, Priority::New));
-        stores.index.on_event(News::Came(&deployment("c")));
+        stores.index.on_event(TargetEvent::Came(&deployment("c")));
         let queue = stores.queue();
         let next = || queue.try_next().expect("one waits").key().name().to_owned();
         assert_eq!(next(), "a");
         put("a", Priority::Normal); // As after its own reconcile's write.
         assert_eq!([next(), next()], ["a", "b"]);
-        stores.index.on_event(News::Changed(&deployment("b")));
+        stores.index.on_event(TargetEvent::Changed(&deployment("b")));
         assert_eq!([next(), next()], ["b", "c"]);
     }
 

@@ -57,7 +57,7 @@ const CORE: &str = "v1";
 
 /// Events about targets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum News<'a> {
+pub(crate) enum TargetEvent<'a> {
     /// A target was created.
     Came(&'a TargetKey),
     /// A fact of a target changed, or the target is gone.
@@ -67,12 +67,12 @@ pub(crate) enum News<'a> {
 }
 
 /// Receiver of events about targets.
-pub(crate) trait Audience: Send + Sync + 'static {
+pub(crate) trait TargetListener: Send + Sync + 'static {
     /// Returns whether some workload names a target of this resource.
     fn is_named(&self, resource: &TargetResource) -> bool;
 
     /// Receives an event.
-    fn on_event(&self, news: News<'_>);
+    fn on_event(&self, news: TargetEvent<'_>);
 }
 
 /// Targets of all resources that are in use.
@@ -81,7 +81,7 @@ pub(crate) struct Targets {
     namespaces: Namespaces,
     shutdown: CancellationToken,
     watched: Mutex<HashMap<TargetResource, Watched>>,
-    audience: Arc<dyn Audience>,
+    audience: Arc<dyn TargetListener>,
 }
 
 struct Watched {
@@ -96,7 +96,7 @@ impl Targets {
         client: Client,
         namespaces: Namespaces,
         shutdown: CancellationToken,
-        audience: Arc<dyn Audience>,
+        audience: Arc<dyn TargetListener>,
     ) -> Self {
         Self { client, namespaces, shutdown, watched: Mutex::default(), audience }
     }
@@ -160,8 +160,8 @@ impl Targets {
         let told = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
             let target = TargetKey { resource: of.clone(), object: object.clone() };
             match (old, new) {
-                (None, Some(_)) => audience.on_event(News::Came(&target)),
-                (old, new) if old != new => audience.on_event(News::Changed(&target)),
+                (None, Some(_)) => audience.on_event(TargetEvent::Came(&target)),
+                (old, new) if old != new => audience.on_event(TargetEvent::Changed(&target)),
                 _ => {}
             }
         };
@@ -170,7 +170,7 @@ impl Targets {
         tokio::spawn(async move {
             let listed = async {
                 following.synced().await;
-                targets.audience.on_event(News::Listed(&resource));
+                targets.audience.on_event(TargetEvent::Listed(&resource));
                 std::future::pending::<()>().await;
             };
             tokio::select! {

@@ -11,7 +11,7 @@ use super::summary::{Recent, Saved, Summary};
 use super::table::Table;
 use super::wakes::Wake;
 use super::why::{self, why};
-use crate::reconcile::display::Looked;
+use crate::reconcile::display::ObjectView;
 use crate::scale::Pods;
 use crate::scale::multiscaler::Explanation;
 use autoscaler_core::history::EntryOutcome;
@@ -96,12 +96,12 @@ impl LocalReplica {
     pub(super) fn summary_of(
         &self,
         key: &RevisionKey,
-        looked: &Looked,
+        looked: &ObjectView,
         explanation: Option<&Explanation>,
         recent: bool,
         is_whole: bool,
     ) -> Summary {
-        let Looked { object, status, since } = looked;
+        let ObjectView { object, status, since } = looked;
         let now = self.records.now();
         let is_ours = self.parts.shares.owns(key);
         let counts = status.pods.unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::ingest::LocalRecorder;
 use crate::ingest::attest::Attestations;
 use crate::ingest::counters::{Counters, IngestCounters};
 use crate::ingest::stat_server::{Origin, Sink, StatServer};
-use crate::reconcile::display::Looked;
+use crate::reconcile::display::ObjectView;
 use crate::scale::metrics::DeciderMetrics;
 use crate::scale::multiscaler::Sources;
 use crate::scale::{Deciders, Initial, LoadObserver, PodSet, Pods, Requests};
@@ -83,10 +83,10 @@ impl Objects for InHand {
         self.0.lock().get(key).map(|(version, _)| *version)
     }
 
-    fn look(&self, key: &RevisionKey) -> Option<Looked> {
+    fn look(&self, key: &RevisionKey) -> Option<ObjectView> {
         let object = self.0.lock().get(key)?.1.clone();
         let status = object.status.clone().unwrap_or_default();
-        Some(Looked { object, status, since: Some("1970-01-12T13:46:40Z".into()) })
+        Some(ObjectView { object, status, since: Some("1970-01-12T13:46:40Z".into()) })
     }
 }
 

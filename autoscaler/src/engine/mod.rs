@@ -67,7 +67,7 @@ use scaling::{ScaleDecision, Scaling};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use workload::{Afterwards, NotReady, Path, Reading, Workload};
+use workload::{NotReady, Path, Reading, RefusalAction, Workload};
 
 /// Activators for a workload whose Services do not exist yet.
 const ACTIVATORS_AT_FIRST: i32 = 2;
@@ -255,7 +255,7 @@ impl<F: FrontEnd> Controller<F> {
         &self,
         key: &Key,
         subject: &mut F::Subject,
-        (why, afterwards): (NotReady, Afterwards),
+        (why, afterwards): (NotReady, RefusalAction),
         now: Timestamp,
     ) -> Result<(), Error> {
         self.ports.deciders.acted(key, Action::refused(why.obstacle));
@@ -263,12 +263,12 @@ impl<F: FrontEnd> Controller<F> {
         tracing::debug!(reason = why.reason, message = %why.message, "refused");
         self.front_end.refuse(subject, why, now);
         let done = match afterwards {
-            Afterwards::Stay => Ok(()),
-            Afterwards::GiveBack => {
+            RefusalAction::Stay => Ok(()),
+            RefusalAction::GiveBack => {
                 self.stop(key);
                 self.front_end.give_back(key, subject).await
             }
-            Afterwards::LetGo => {
+            RefusalAction::LetGo => {
                 self.stop(key);
                 self.front_end.let_go(key, subject).await
             }

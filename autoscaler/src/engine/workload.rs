@@ -144,7 +144,7 @@ pub(crate) enum Reading {
     /// Wait: nothing can be scaled or measured before its Services have names.
     AwaitServices(Box<Parameters>),
     /// Report why it is not scaled, then do this.
-    Refuse(NotReady, Afterwards),
+    Refuse(NotReady, RefusalAction),
 }
 
 /// Reason why an object is not scaled.
@@ -160,7 +160,7 @@ pub(crate) struct NotReady {
 
 /// Action after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Afterwards {
+pub(crate) enum RefusalAction {
     /// Leaves everything unchanged.
     Stay,
     /// Restores target and Service, as if the object were deleted, and reads the object again.

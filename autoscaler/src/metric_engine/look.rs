@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-pub(super) struct Look {
+pub(super) struct Evaluation {
     key: Key,
     subject: Subject,
     sources: Sources,
@@ -33,7 +33,7 @@ pub(super) struct Look {
     requests: Vec<Option<Request>>,
 }
 
-impl Look {
+impl Evaluation {
     pub(super) fn new(key: Key, subject: Subject, sources: Sources, state: Arc<Mutex<MeasurementState>>) -> Self {
         let requests = subject.plan.metrics.iter().map(|metric| request(metric, &subject.selector)).collect();
         Self { key, subject, sources, state, requests }

@@ -26,7 +26,7 @@ use dashmap::DashMap;
 use hpa::sources::{Mapper, RestMetrics};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerBehavior as Behavior;
 use kube::Client;
-use look::Look;
+use look::Evaluation;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
@@ -52,7 +52,7 @@ struct Sources {
 #[derive(Default)]
 struct Revision {
     state: Arc<Mutex<MeasurementState>>,
-    looking: Option<Looking>,
+    looking: Option<EvaluationTask>,
 }
 
 /// Results and memory of a revision.
@@ -65,7 +65,7 @@ struct MeasurementState {
 }
 
 /// Evaluation task, and its subject.
-struct Looking {
+struct EvaluationTask {
     subject: Subject,
     _task: AbortOnDropHandle<()>,
 }
@@ -104,9 +104,9 @@ impl Engine {
         if idle {
             revision.looking = None;
         } else if !same {
-            let look = Look::new(key.clone(), subject.clone(), self.sources.clone(), revision.state.clone());
+            let look = Evaluation::new(key.clone(), subject.clone(), self.sources.clone(), revision.state.clone());
             let _task = AbortOnDropHandle::new(tokio::spawn(look.run()));
-            revision.looking = Some(Looking { subject, _task });
+            revision.looking = Some(EvaluationTask { subject, _task });
         }
     }
 

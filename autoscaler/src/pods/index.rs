@@ -8,7 +8,7 @@ mod tests;
 use self::table::{Changed, Entry, Index, Listens, PodName, is_ready};
 use super::labels::PodSelector;
 use super::ownership::Controller;
-use crate::scale::{Failing, PodAddress, PodCounts, PodOwner, PodSet, Pods, Requests, Strangers};
+use crate::scale::{Failing, ForeignPods, PodAddress, PodCounts, PodOwner, PodSet, Pods, Requests};
 use autoscaler_core::cause::Cause;
 use autoscaler_core::decider::Unknown;
 use autoscaler_core::pod_counts::{self, Phase};
@@ -269,11 +269,11 @@ impl Pods for PodIndex {
         self.index.read().tracked.get(key)?.failing.as_deref().cloned()
     }
 
-    fn strangers(&self, key: &RevisionKey) -> Option<Strangers> {
+    fn strangers(&self, key: &RevisionKey) -> Option<ForeignPods> {
         let index = self.index.read();
         let tracked = index.tracked.get(key).filter(|_| *self.synced.borrow())?;
         let pods = tracked.strangers.iter().map(|name| name.name().to_owned()).collect();
-        Some(Strangers { pods, controllers: tracked.others.to_vec() })
+        Some(ForeignPods { pods, controllers: tracked.others.to_vec() })
     }
 
     fn untrack(&self, key: &RevisionKey) {

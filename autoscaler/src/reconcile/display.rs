@@ -14,12 +14,12 @@ pub(crate) trait Objects: Send + Sync + 'static {
     fn version(&self, key: &RevisionKey) -> Option<u64>;
 
     /// Returns the present state of an object.
-    fn look(&self, key: &RevisionKey) -> Option<Looked>;
+    fn look(&self, key: &RevisionKey) -> Option<ObjectView>;
 }
 
 /// State of an object.
 #[derive(Clone, Debug)]
-pub(crate) struct Looked {
+pub(crate) struct ObjectView {
     /// The object.
     pub(crate) object: Arc<ZeroScaler>,
     /// Its status: the next one to be written, if this process owns it; else the last written one.

@@ -266,8 +266,8 @@ pub trait Pods: Send + Sync + 'static {
 
     /// Returns the selected pods that do not belong to the revision's owner; none: not known yet. A change of their
     /// controllers queues the key.
-    fn strangers(&self, _key: &RevisionKey) -> Option<Strangers> {
-        Some(Strangers::default())
+    fn strangers(&self, _key: &RevisionKey) -> Option<ForeignPods> {
+        Some(ForeignPods::default())
     }
 
     /// Stops counting. Ignores unknown keys.
@@ -309,7 +309,7 @@ pub enum Chain {
 
 /// Pods that a workload's selector matches but that are not its own, without finished ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Strangers {
+pub struct ForeignPods {
     /// Names of the pods.
     pub pods: Vec<String>,
     /// Kind and name of each controller of such pods, or of a pod without one, in order.

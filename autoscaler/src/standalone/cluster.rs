@@ -20,7 +20,7 @@
 use crate::cluster::facts::{Labels, Target};
 use crate::cluster::links::Named as Targets;
 use crate::cluster::target_key::TargetKey;
-use crate::cluster::targets::{Audience, News};
+use crate::cluster::targets::{TargetEvent, TargetListener};
 use crate::cluster::watches::{Beside, Watches};
 use crate::cluster::{Index, Stores};
 use crate::scale::Pods;
@@ -389,7 +389,7 @@ impl Watches for Cluster {
             }
         });
         let index = stores.index.clone();
-        let concern = move |target: &TargetKey| index.on_event(News::Changed(target));
+        let concern = move |target: &TargetKey| index.on_event(TargetEvent::Changed(target));
         self.horizontals.follow(client, namespaces, shutdown, concern);
         let cluster = self.this.clone();
         self.policies.follow(client, namespaces, shutdown, move |concerned| {

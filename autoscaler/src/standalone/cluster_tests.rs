@@ -113,7 +113,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
 
     let target =
         TargetKey { resource: TargetResource::for_kind("apps/v1", "Deployment"), object: Key::new("ns", "young") };
-    f.stores.index.on_event(News::Changed(&target));
+    f.stores.index.on_event(TargetEvent::Changed(&target));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
 
     f.stores.index.reconcile_now(&Key::new("ns", "old"));

@@ -5,7 +5,7 @@
 
 use crate::events::Local;
 use crate::lease::TIMING;
-use crate::metrics::Looks;
+use crate::metrics::MetricState;
 use crate::model::{Id, Object, Objects};
 use crate::probe::Round;
 use crate::process::{Process, Who};
@@ -65,7 +65,7 @@ pub(crate) struct Loop {
     pub(crate) activators_in_path: bool,
     pub(crate) replicas: Option<i32>,
     pub(crate) metrics: Metrics,
-    pub(crate) looks: Looks,
+    pub(crate) looks: MetricState,
 }
 
 /// Origin of the state that a new loop starts with.
@@ -255,7 +255,7 @@ impl Simulation {
             scraped: plan.scraped,
         });
         self.time.say(|| format!("autoscaler {index} takes up revision {revision}: {initial:?}"));
-        let looks = Looks::default();
+        let looks = MetricState::default();
         let state =
             Loop { decider, status, warm_in, unheard: false, activators_in_path: false, replicas, metrics, looks };
         let autoscaler = &mut self.autoscalers[index];

@@ -4,7 +4,7 @@ use crate::lease::LeaseAnswer;
 use crate::model::{Endpoint, Id};
 use crate::process::Who;
 use crate::reconcile::{Answer, Controller, Step};
-use crate::writers::Passage;
+use crate::writers::WriteTiming;
 use autoscaler_core::forwarding::Forwarded;
 use common::election::Op;
 use common::stat::WireStatMessage;
@@ -23,7 +23,7 @@ pub(crate) enum Event {
     Write {
         by: usize,
         life: u32,
-        passage: Passage,
+        passage: WriteTiming,
         controller: Controller,
         revision: usize,
         step: Step,

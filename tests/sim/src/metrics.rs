@@ -27,7 +27,7 @@ pub(crate) struct Metric {
 
 /// State of one revision's metric in a process.
 #[derive(Debug, Default)]
-pub(crate) struct Looks {
+pub(crate) struct MetricState {
     blend: Blend,
     measured: Option<Measured>,
     /// Number of the current series of measurements; `None` while there are no replicas.

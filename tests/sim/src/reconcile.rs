@@ -9,7 +9,7 @@ use crate::events::{Event, Local};
 use crate::model::{Id, Object};
 use crate::process::Who;
 use crate::simulation::Simulation;
-use crate::writers::{CANCEL_MARGIN, Passage};
+use crate::writers::{CANCEL_MARGIN, WriteTiming};
 use common::write_rate::WriteClass;
 use rand::RngExt;
 use std::collections::VecDeque;
@@ -160,7 +160,7 @@ impl Simulation {
     }
 
     /// Handles a write that has reached the API server.
-    pub(crate) fn written(&mut self, by: usize, life: u32, passage: Passage, key: (Controller, usize), step: Step) {
+    pub(crate) fn written(&mut self, by: usize, life: u32, passage: WriteTiming, key: (Controller, usize), step: Step) {
         let (Step { id, base, object }, (controller, revision)) = (step, key);
         let answer = if passage.too_late {
             Answer::Lost

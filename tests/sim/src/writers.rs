@@ -31,7 +31,7 @@ pub(crate) struct Writers {
 
 /// Timing of one write to the API server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Passage {
+pub(crate) struct WriteTiming {
     /// Time at which the sender, and a little later the API server, abandons the write.
     pub(crate) deadline: Duration,
     /// Delay from sending to processing.
@@ -42,7 +42,7 @@ pub(crate) struct Passage {
 
 impl Simulation {
     /// Begins a write for a revision. Returns `None` if its lease may end too soon.
-    pub(crate) fn begin_write(&mut self, index: usize, revision: usize) -> Option<Passage> {
+    pub(crate) fn begin_write(&mut self, index: usize, revision: usize) -> Option<WriteTiming> {
         if !self.may_write(index, revision) {
             return None;
         }
@@ -58,7 +58,7 @@ impl Simulation {
         self.autoscalers[index].writers[bucket].under_way += 1;
         let transit = Duration::from_millis(self.rng.random_range(1..=TRANSIT));
         let busy = self.api_work(self.links.writes_slow());
-        Some(Passage { deadline: self.time.now + within, delay: transit + busy, too_late: busy > within })
+        Some(WriteTiming { deadline: self.time.now + within, delay: transit + busy, too_late: busy > within })
     }
 
     /// Returns the processing time of the API server.

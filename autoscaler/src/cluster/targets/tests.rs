@@ -119,19 +119,19 @@ fn refusal(code: u16) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": ""}))
 }
 
-/// Audience with a configurable set of named resources, which records the listed ones.
+/// TargetListener with a configurable set of named resources, which records the listed ones.
 #[derive(Default)]
 struct Users {
     named: Mutex<HashSet<TargetResource>>,
     listed: Mutex<Vec<String>>,
 }
 
-impl Audience for Users {
+impl TargetListener for Users {
     fn is_named(&self, resource: &TargetResource) -> bool {
         self.named.lock().contains(resource)
     }
-    fn on_event(&self, news: News<'_>) {
-        if let News::Listed(resource) = news {
+    fn on_event(&self, news: TargetEvent<'_>) {
+        if let TargetEvent::Listed(resource) = news {
             self.listed.lock().push(resource.to_string());
         }
     }

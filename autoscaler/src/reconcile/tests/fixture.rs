@@ -17,8 +17,8 @@ use crate::knative::store::{Measurements, Objects};
 use crate::knative::{metric, wanted};
 use crate::metric_engine::Engine;
 use crate::scale::{
-    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Failing, Initial, OnScale, PodAddress,
-    PodCounts, PodOwner, PodSet, Pods, Ports, Requests, RevisionExists, ScaleEvent, Strangers, Subject, Surroundings,
+    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Failing, ForeignPods, Initial, OnScale,
+    PodAddress, PodCounts, PodOwner, PodSet, Pods, Ports, Requests, RevisionExists, ScaleEvent, Subject, Surroundings,
 };
 use crate::standalone::admission::validation::Validation;
 use crate::standalone::cluster::Cluster;
@@ -89,7 +89,7 @@ pub(super) struct Fakes {
     pub(super) tracking: Mutex<Option<PodSet>>,
     pub(super) owner: Mutex<Option<PodOwner>>,
     pub(super) addresses: Mutex<Vec<PodAddress>>,
-    pub(super) strangers: Mutex<Strangers>,
+    pub(super) strangers: Mutex<ForeignPods>,
     pub(super) counts: Mutex<PodCounts>,
     pub(super) failing: Mutex<Option<Failing>>,
     pub(super) lease_ends: Mutex<bool>,
@@ -170,7 +170,7 @@ impl Pods for Fakes {
     fn addresses(&self, _: &Key) -> Vec<PodAddress> {
         self.addresses.lock().clone()
     }
-    fn strangers(&self, _: &Key) -> Option<Strangers> {
+    fn strangers(&self, _: &Key) -> Option<ForeignPods> {
         Some(self.strangers.lock().clone())
     }
     fn untrack(&self, _: &Key) {

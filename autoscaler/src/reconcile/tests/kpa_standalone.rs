@@ -4,7 +4,7 @@ use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect
 use super::kpa_knative::{SCALE, status};
 use super::scalers::ZS;
 use crate::cluster::error::Error;
-use crate::scale::{Chain, Initial, PodSet, Strangers};
+use crate::scale::{Chain, ForeignPods, Initial, PodSet};
 use autoscaler_core::history::{Cause, Obstacle};
 use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_to_zero::Reason;
@@ -249,7 +249,7 @@ async fn others_with_the_same_labels_are_named() {
         });
         pass(&mut f, vec![told]).await.expect("a pass");
     }
-    *f.fakes.strangers.lock() = Strangers::default();
+    *f.fakes.strangers.lock() = ForeignPods::default();
     let over = reports().with(|body| {
         let types = body["status"]["conditions"].as_array().expect("conditions").iter().map(|c| c["type"].clone());
         assert!(!types.collect::<Vec<_>>().contains(&json!("PodsOwned")));

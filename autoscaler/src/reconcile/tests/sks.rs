@@ -4,7 +4,7 @@ use super::fixture::{Exchange, Fixture, expect, leads};
 use super::kpa_knative::status;
 use super::kpa_standalone::{public_service, scaler, taken_service};
 use crate::cluster::error::Error;
-use crate::scale::{PodAddress, Strangers};
+use crate::scale::{ForeignPods, PodAddress};
 use crate::standalone::traffic::SUCCEEDED_WITHIN;
 use autoscaler_core::path_mode::PathMode;
 use common::backend::Probe;
@@ -119,7 +119,7 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
     let birth = || vec![expect(&format!("POST {SERVICES}")), expect(&format!("POST {SERVICES}"))];
     pass(&mut f, birth().into_iter().chain([expect(&format!("POST {SLICES}"))]).collect()).await.expect("birth");
     pods(&f, true);
-    let stranger = Strangers { pods: vec!["q".into()], controllers: vec!["Job q".into()] };
+    let stranger = ForeignPods { pods: vec!["q".into()], controllers: vec!["Job q".into()] };
     let pod = "hello-6c4d4cdbcf-vd82f".to_owned();
     let own = PodAddress { pod, address: "10.0.0.5".parse().expect("one"), ready: true, deleting: false };
     (*f.fakes.strangers.lock(), *f.fakes.addresses.lock()) = (stranger, vec![own]);
@@ -138,7 +138,7 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
     pass(&mut f, script).await.expect("a stranger has come");
     let slice = |name: &str| common::RevisionKey::new("ns", name);
     f.cx.cluster().slices.apply(&slice("p"), "", None); // As reported by the watch.
-    *f.fakes.strangers.lock() = Strangers::default();
+    *f.fakes.strangers.lock() = ForeignPods::default();
     pass(&mut f, vec![]).await.expect("awake, it stays as it is");
     f.fakes.addresses.lock().clear();
     let script = vec![

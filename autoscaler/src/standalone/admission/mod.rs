@@ -17,7 +17,7 @@ use crate::cluster::facts::{Selector, Target};
 use crate::cluster::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::engine::parameters::Parameters;
 use crate::engine::parts::ReconcilerConfigs;
-use crate::engine::workload::{Afterwards, NotReady, PathState, Probed, Requested, Workload};
+use crate::engine::workload::{NotReady, PathState, Probed, RefusalAction, Requested, Workload};
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use crate::standalone::admission::adoption::Adoption;
 use crate::standalone::admission::hpa::Hpa;
@@ -88,7 +88,7 @@ pub(super) struct AdmissionNotes {
 /// Reason why a ZeroScaler is not acted upon.
 pub(super) enum Rejection {
     /// The ZeroScaler is refused.
-    Refused(NotReady, Afterwards),
+    Refused(NotReady, RefusalAction),
     /// The check failed, mostly because something is not known yet.
     Failed(Error),
 }
@@ -150,7 +150,7 @@ impl Admission {
                 Err(failed) => return Err(failed),
             }
         }
-        if afterwards == Afterwards::GiveBack {
+        if afterwards == RefusalAction::GiveBack {
             let former = self.validation.former(key, object).map(|former| former.original);
             self.cluster.scalers.start_release(key, former.unwrap_or_else(|| object.clone()));
         }
@@ -179,7 +179,7 @@ impl Admission {
             to.object.name()
         );
         let not_ready = NotReady { reason: TARGET_CHANGES, message, obstacle: Obstacle::TargetChanges };
-        Err(Rejection::Refused(not_ready, Afterwards::GiveBack))
+        Err(Rejection::Refused(not_ready, RefusalAction::GiveBack))
     }
 
     /// Checks one version. `broken` is the fault of the newest version if this older one is in force; a port that its
@@ -248,7 +248,7 @@ impl Admission {
         let contender = self.cluster.horizontals.first_for_target(&target_key);
         let contender = contender.map(|contender| contested(&contender, &target_key));
         if let Some(contested) = contender.clone().filter(|_| !has_finalizer(newest)) {
-            return Err(Rejection::Refused(contested, Afterwards::Stay));
+            return Err(Rejection::Refused(contested, RefusalAction::Stay));
         }
         let (resource, name) = (&target_key.resource, target_key.object.name());
         if let Some(owner) = self.owner_before(key, &target_key) {
@@ -300,17 +300,17 @@ impl Admission {
         match (ownership(service.as_deref(), claimant), unfit) {
             // From now on clients bypass the activators.
             (ServiceOwnership::Foreign(_) | ServiceOwnership::Adopted, Some(why)) if has_finalizer(newest) => {
-                return Err(not_owned(why, Afterwards::GiveBack));
+                return Err(not_owned(why, RefusalAction::GiveBack));
             }
             (ServiceOwnership::Ours, Some(why)) => return Err(invalid(why)),
-            (ServiceOwnership::Foreign(why), _) => return Err(not_owned(at(SERVICES, why), Afterwards::LetGo)),
+            (ServiceOwnership::Foreign(why), _) => return Err(not_owned(at(SERVICES, why), RefusalAction::LetGo)),
             (ownership @ (ServiceOwnership::Adoptable | ServiceOwnership::Adopted), _) => {
                 let why_not = |service| services::why_not_adoptable(service, &port, target);
                 if let Some(why) = service.as_deref().and_then(why_not) {
                     let message = at(SERVICES, format!("{why}: it cannot be adopted"));
                     // A Service that we already have stays adopted.
                     let is_ours = ownership == ServiceOwnership::Adopted;
-                    return Err(if is_ours { invalid(message) } else { not_owned(message, Afterwards::LetGo) });
+                    return Err(if is_ours { invalid(message) } else { not_owned(message, RefusalAction::LetGo) });
                 }
             }
             (ServiceOwnership::Absent | ServiceOwnership::Ours | ServiceOwnership::Outgoing, _) => {}
@@ -482,7 +482,7 @@ fn contested(by: &Key, target: &TargetKey) -> NotReady {
 }
 
 fn refused(reason: &'static str, obstacle: Obstacle, message: String) -> Rejection {
-    Rejection::Refused(NotReady { reason, message, obstacle }, Afterwards::Stay)
+    Rejection::Refused(NotReady { reason, message, obstacle }, RefusalAction::Stay)
 }
 
 fn invalid(message: String) -> Rejection {
@@ -491,7 +491,7 @@ fn invalid(message: String) -> Rejection {
 
 /// Returns the refusal because a Service has another owner. In this case we must not change the replicas, not even to
 /// give them back, unless the Service was ours until now.
-fn not_owned(message: String, afterwards: Afterwards) -> Rejection {
+fn not_owned(message: String, afterwards: RefusalAction) -> Rejection {
     let why = NotReady { reason: SERVICE_NOT_OWNED, message, obstacle: Obstacle::ServiceNotOwned };
     Rejection::Refused(why, afterwards)
 }

@@ -31,7 +31,7 @@ mod questions;
 mod state;
 
 pub(crate) use pass::Controller;
-pub(crate) use state::Given;
+pub(crate) use state::AllocatedPorts;
 
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Listed, Port, answers, serves};
@@ -182,7 +182,7 @@ impl Numbers {
         let ports = {
             let PortState { wants, given, .. } = &*self.shared.state.lock();
             let wanted = wants.get(key).filter(|workload| *workload.uid == *uid);
-            let of_given = |given: &Given| {
+            let of_given = |given: &AllocatedPorts| {
                 let of = |(port, _): &(PortId, PortOutcome)| Wanted { port: port.clone(), listed: None, shown: None };
                 given.ports.iter().map(of).collect()
             };
@@ -195,7 +195,7 @@ impl Numbers {
     }
 
     /// Returns the ports given to an object, or `None` if no plan has covered it yet.
-    pub(crate) fn given(&self, key: &Key, uid: &str) -> Option<Given> {
+    pub(crate) fn given(&self, key: &Key, uid: &str) -> Option<AllocatedPorts> {
         self.shared.state.lock().given.get(key).filter(|given| *given.uid == *uid).cloned()
     }
 

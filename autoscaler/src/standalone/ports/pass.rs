@@ -1,7 +1,7 @@
 //! One reconcile: a plan for all workloads that this process leads, and writes of the maps that it changes.
 
 use super::Numbers;
-use super::state::{Given, PortState};
+use super::state::{AllocatedPorts, PortState};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
 use crate::standalone::unlisted::{AGAIN, UnlistedNamespaces};
@@ -121,7 +121,7 @@ impl Controller {
         for workload in &workloads {
             let Some(outcomes) = ports.get(&workload.key) else { continue };
             let ports = workload.ports.iter().map(|wanted| wanted.port.clone()).zip(outcomes.iter().cloned()).collect();
-            let next = Given { uid: workload.uid.clone(), ports };
+            let next = AllocatedPorts { uid: workload.uid.clone(), ports };
             if given.get(&workload.key) != Some(&next) {
                 given.insert(workload.key.clone(), next);
                 shared.paths.add(workload.key.clone(), Priority::Normal);

@@ -22,26 +22,26 @@ pub(super) struct PortState {
     /// Ports that each workload needs.
     pub(super) wants: BTreeMap<Key, Workload>,
     /// Ports that each workload has.
-    pub(super) given: HashMap<Key, Given>,
-    pub(super) maps: Maps,
+    pub(super) given: HashMap<Key, AllocatedPorts>,
+    pub(super) maps: LedgerMaps,
     /// Port numbers that slices lead to, by slice.
     pub(super) claims: HashMap<Key, Claim>,
     /// Activators by the slice of their Service, each with its shared port for HTTP/1.1.
     activators: BTreeMap<Key, Vec<(Activator, u16)>>,
     pub(super) proofs: Proofs,
-    pub(super) asks: Asks,
+    pub(super) asks: PendingQueries,
 }
 
 /// Ports given to a workload.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Given {
+pub(crate) struct AllocatedPorts {
     /// Uid of the object.
     pub(crate) uid: Arc<str>,
     /// Ports of the Service with their outcomes; most workloads have one port.
     pub(crate) ports: Box<[(PortId, PortOutcome)]>,
 }
 
-impl Given {
+impl AllocatedPorts {
     /// Returns the outcome of the Service port with this number. Skips a port whose name now belongs to another port.
     pub(crate) fn by_service_port(&self, port: u16, is_anothers: impl Fn(&str) -> bool) -> Option<&PortOutcome> {
         let is_it = |of: &PortId| of.port == port && !is_anothers(&of.name);
@@ -61,7 +61,7 @@ impl Given {
 
 /// Reconciles that wait for a response. The ledger is reconciled after every response that concerns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct Waiters {
     /// Path reconcile of a workload, and its priority.
     pub(super) path: Option<(Key, Priority)>,
     /// Scale reconcile of a workload.
@@ -70,19 +70,19 @@ pub(super) struct Waiting {
 
 /// Pending queries: the address and number, and the reconciles that wait for the response.
 #[derive(Debug, Default)]
-pub(super) struct Asks(BTreeMap<IpAddr, BTreeMap<u16, Waiting>>);
+pub(super) struct PendingQueries(BTreeMap<IpAddr, BTreeMap<u16, Waiters>>);
 
-impl Asks {
+impl PendingQueries {
     /// Returns the waiting reconciles for an address and number. The call itself creates the query.
-    pub(super) fn waiting_for(&mut self, (address, number): (IpAddr, u16)) -> &mut Waiting {
+    pub(super) fn waiting_for(&mut self, (address, number): (IpAddr, u16)) -> &mut Waiters {
         self.0.entry(address).or_default().entry(number).or_default()
     }
 
-    fn get(&self, address: IpAddr, number: u16) -> Option<&Waiting> {
+    fn get(&self, address: IpAddr, number: u16) -> Option<&Waiters> {
         self.0.get(&address)?.get(&number)
     }
 
-    fn remove(&mut self, address: IpAddr, number: u16) -> Option<Waiting> {
+    fn remove(&mut self, address: IpAddr, number: u16) -> Option<Waiters> {
         let numbers = self.0.get_mut(&address)?;
         let waiting = numbers.remove(&number);
         if numbers.is_empty() {
@@ -107,13 +107,13 @@ impl Asks {
 
 /// Reconciles that the responses concern.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct AffectedKeys {
     pub(super) paths: BTreeMap<Key, Priority>,
     pub(super) decisions: BTreeSet<Key>,
     pub(super) ledger: bool,
 }
 
-impl Told {
+impl AffectedKeys {
     fn path(&mut self, key: Key, priority: Priority) {
         let known = self.paths.entry(key).or_insert(priority);
         *known = priority.min(*known);
@@ -122,13 +122,13 @@ impl Told {
 
 /// Maps of the ledger as last read.
 #[derive(Default)]
-pub(super) struct Maps {
+pub(super) struct LedgerMaps {
     pub(super) read: BTreeMap<Block, Arc<ConfigMap>>,
     pub(super) lines: Ledger,
     unreadable: BTreeMap<u16, String>,
 }
 
-impl Maps {
+impl LedgerMaps {
     /// Applies the change of one map.
     pub(super) fn follow(&mut self, block: Block, map: Option<Arc<ConfigMap>>) {
         let version = |map: &Arc<ConfigMap>| map.resource_version();
@@ -209,8 +209,8 @@ impl PortState {
     }
 
     /// Records the responses of one activator to a query that was sent at `sent`.
-    pub(super) fn answered(&mut self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) -> Told {
-        let mut told = Told::default();
+    pub(super) fn answered(&mut self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) -> AffectedKeys {
+        let mut told = AffectedKeys::default();
         let before = self.proofs.instance(address).map(str::to_owned);
         for (number, answer) in answers {
             let line = self.maps.lines.get(&number);

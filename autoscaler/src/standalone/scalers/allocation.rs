@@ -1,6 +1,6 @@
 //! Port numbers of a workload in the form of its status.
 
-use crate::standalone::ports::Given;
+use crate::standalone::ports::AllocatedPorts;
 use autoscaler_core::ports::{PortOutcome, Problem};
 
 /// Reason of a workload whose NetworkPolicies cannot be followed.
@@ -26,7 +26,7 @@ pub(crate) enum Allocation {
 
 impl Allocation {
     /// Summarizes the ports given to a workload.
-    pub(crate) fn from_given(given: &Given) -> Self {
+    pub(crate) fn from_given(given: &AllocatedPorts) -> Self {
         let problems: Vec<(u16, &Problem)> =
             given.ports.iter().filter_map(|(port, outcome)| Some((port.port, outcome.problem.as_ref()?))).collect();
         let lacks = |outcome: &PortOutcome| outcome.number.is_none();
@@ -61,7 +61,7 @@ mod tests {
             let outcome = |(port, number, problem)| {
                 (PortId { name: String::new(), port }, PortOutcome { number, former: Vec::new(), problem })
             };
-            Allocation::from_given(&Given { uid: "u".into(), ports: ports.into_iter().map(outcome).collect() })
+            Allocation::from_given(&AllocatedPorts { uid: "u".into(), ports: ports.into_iter().map(outcome).collect() })
         };
         let range = PortRange { first: 20_000, last: 20_001 };
         let exhausted = || Some(Problem::Exhausted { range });

@@ -2,7 +2,7 @@
 //! transition may be seconds old.
 
 use super::publication::Publisher;
-use crate::reconcile::display::{Looked, Objects};
+use crate::reconcile::display::{ObjectView, Objects};
 use common::RevisionKey as Key;
 use common_api::condition::to_rfc3339;
 use common_api::zeroscaler::State;
@@ -17,7 +17,7 @@ impl Objects for Publisher {
         self.scalers.objects.version(key)
     }
 
-    fn look(&self, key: &Key) -> Option<Looked> {
+    fn look(&self, key: &Key) -> Option<ObjectView> {
         let object = self.scalers.get(key)?;
         // In a large cluster nearly all workloads sleep, and their written status is current.
         let sleeps = object.status.as_ref().is_some_and(|status| status.state == State::Asleep);
@@ -28,9 +28,9 @@ impl Objects for Publisher {
         let Some((findings, status)) = about_to_be else {
             let status = object.status.clone().unwrap_or_default();
             let since = find(&status.conditions, ACTIVE).map(|active| active.last_transition_time.0.to_string());
-            return Some(Looked { object, status, since });
+            return Some(ObjectView { object, status, since });
         };
         let since = findings.activity.map(|activity| to_rfc3339(activity.since));
-        Some(Looked { object, status, since })
+        Some(ObjectView { object, status, since })
     }
 }

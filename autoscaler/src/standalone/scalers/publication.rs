@@ -28,7 +28,7 @@ use crate::standalone::admission::schedules;
 use crate::standalone::admission::validation::Validation;
 use crate::standalone::cluster::Cluster;
 use crate::standalone::finalizer::{ADOPTED_REPLICAS, has_finalizer};
-use crate::standalone::ports::{Given, Numbers};
+use crate::standalone::ports::{AllocatedPorts, Numbers};
 use crate::standalone::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
 use crate::standalone::services::choice::Choice;
 use crate::standalone::services::protocols::{self, Hint};
@@ -354,7 +354,7 @@ fn hint(port: &TcpPort, target: Option<&Target>) -> Hint {
 fn ports(
     ports: &[TcpPort],
     object: &ZeroScaler,
-    (target, given, observed): (Option<&Target>, Option<&Given>, &ObservedPorts),
+    (target, given, observed): (Option<&Target>, Option<&AllocatedPorts>, &ObservedPorts),
     written: &[PortStatus],
 ) -> Vec<PortStatus> {
     let is_anothers = |name: &str| ports.iter().any(|port| port.id.name == name);
