@@ -28,7 +28,7 @@ pub enum PodNames {
 
 impl PodNames {
     /// Returns the name pattern for a workload's pods.
-    pub fn of(api_version: &str, kind: &str, name: Arc<str>) -> Self {
+    pub fn for_workload(api_version: &str, kind: &str, name: Arc<str>) -> Self {
         match kind {
             _ if !api_version.starts_with("apps/") => Self::Any,
             "Deployment" if name.len() <= WHOLE_MAX => Self::Deployment(name),
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn pods_are_called_after_their_workload() {
-        let of = |kind: &str, name: &str| PodNames::of("apps/v1", kind, name.into());
+        let of = |kind: &str, name: &str| PodNames::for_workload("apps/v1", kind, name.into());
         let long = "n".repeat(WHOLE_MAX + 1);
         let rows = [
             (of("Deployment", "web"), "web-6c4d4cdbcf-vd82f", true),
@@ -73,7 +73,7 @@ mod tests {
             (of("StatefulSet", "db"), "db-12", true),
             (of("StatefulSet", "db"), "db-", false),
             (of("StatefulSet", "db"), "db-6c4d4cdbcf-vd82f", false),
-            (PodNames::of("argoproj.io/v1alpha1", "Rollout", "web".into()), "whatever", true),
+            (PodNames::for_workload("argoproj.io/v1alpha1", "Rollout", "web".into()), "whatever", true),
         ];
         for (names, pod, expected) in rows {
             assert_eq!(names.fit(pod), expected, "{names:?} {pod}");

@@ -46,7 +46,7 @@ pub struct WireStatMessage {
     /// Further observations of the revision. A Zeroscale extension: activators in standalone send it, and other
     /// receivers skip the unknown field.
     #[prost(message, optional, boxed, tag = "100")]
-    pub seen: Option<Box<Seen>>,
+    pub seen: Option<Box<Observations>>,
     /// Span of the request that triggered a wake, as a W3C `traceparent`; empty if that request is not traced. A
     /// Zeroscale extension: activators in standalone send it, and other receivers skip the unknown field.
     #[prost(string, tag = "101")]
@@ -56,7 +56,7 @@ pub struct WireStatMessage {
 /// Observations that an activator made of a revision since its last report. They are for display only: no scaling
 /// decision depends on them.
 #[derive(Clone, PartialEq, Message)]
-pub struct Seen {
+pub struct Observations {
     /// Number of requests that were held at any time since the last report.
     #[prost(uint32, tag = "1")]
     pub held: u32,

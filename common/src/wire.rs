@@ -43,7 +43,7 @@ pub fn decode_stat(bytes: &[u8]) -> Result<Stat, DecodeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::{ObservedWake, Seen};
+    use crate::stat::{Observations, ObservedWake};
     use proptest::prelude::*;
 
     fn sample() -> WireStatMessages {
@@ -95,7 +95,7 @@ mod tests {
         let plain = message.encode_to_vec();
         let wake = ObservedWake { start_us: 5_000, failed: "timeout".into(), ..ObservedWake::default() };
         message.seen =
-            Some(Box::new(Seen { held: 7, wakes: vec![wake], silent: vec![25], pod_speaks_first: vec![3306] }));
+            Some(Box::new(Observations { held: 7, wakes: vec![wake], silent: vec![25], pod_speaks_first: vec![3306] }));
         let bytes = message.encode_to_vec();
         assert_eq!(WireStatMessage::decode(bytes.as_slice()), Ok(message.clone()));
         let read = Upstreams::decode(bytes.as_slice()).expect("upstream's reader");

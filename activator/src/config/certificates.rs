@@ -315,7 +315,7 @@ mod tests {
         let before = tls.roots.config();
         let shows = |pair: &(String, String)| {
             let expected = pem::certificates("c", pair.0.as_bytes()).expect("PEM");
-            tls.identity.shown() == expected
+            tls.identity.certificates() == expected
         };
         assert!(shows(&first));
         let modified = |secret: &Secret| serde_json::json!({"type": "MODIFIED", "object": secret});

@@ -373,7 +373,7 @@ mod tests {
             }))
             .expect("a slice")
         };
-        let own = PodNames::of("apps/v1", "Deployment", "web".into());
+        let own = PodNames::for_workload("apps/v1", "Deployment", "web".into());
         let rows = [
             ("endpointslice-controller.k8s.io", vec!["10.0.0.1:8080", "10.0.0.3:8080"]),
             (names::MANAGED_BY, vec!["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"]),

@@ -40,7 +40,7 @@ pub(super) async fn run(shared: Arc<Shared>, peer: Peer, address: SocketAddr, at
         sleep(first).await;
     }
     let mut wait = pause.unwrap_or(BACKOFF.0);
-    let mut log = FailureLog::of(format!("the way to activator {address}, with which limits are kept"));
+    let mut log = FailureLog::for_operation(format!("the way to activator {address}, with which limits are kept"));
     loop {
         let pause = match dial(address, shared.parts.address, PROTOCOL, HeaderMap::new()).await {
             Ok(io) => match session::open(&shared, io, &peer).await {

@@ -206,7 +206,7 @@ impl Metrics {
         on_cold_start: Option<OnColdStart>,
     ) -> Self {
         let cold_start: fn() -> Histogram = || Histogram::new(COLD_START_BUCKETS);
-        let seconds = |instrument| registry.family(instrument, telemetry::Family::of(cold_start));
+        let seconds = |instrument| registry.family(instrument, telemetry::Family::with_constructor(cold_start));
         let duration = |instrument| Measure { instrument, bounds: &DURATION_BUCKETS };
         let size = |instrument| Measure { instrument, bounds: &SIZE_BUCKETS };
         let server = [

@@ -193,7 +193,7 @@ impl Numbers {
     pub(super) fn set(&mut self, block: Block, entries: Ledger) {
         // Unchanged entries stay shared with the listeners and their connections.
         let mut former: BTreeMap<u16, Arc<Entry>> =
-            self.ledger.extract_if(.., |number, _| Block::of(*number) == block).collect();
+            self.ledger.extract_if(.., |number, _| Block::containing(*number) == block).collect();
         self.ledger.extend(entries.into_iter().map(|(number, entry)| {
             let same = former.remove(&number).filter(|former| **former == entry);
             (number, same.unwrap_or_else(|| Arc::new(entry)))
@@ -260,7 +260,7 @@ impl Registry {
         let state = self.state.lock();
         let entry = state.numbers.listeners.entry(port.number).filter(|entry| entry.uid == port.entry.uid)?;
         let (instance, uid) = (ports.instance.clone(), entry.uid.to_string());
-        let is_held = entry.state == common::ports::State::Held;
+        let is_held = entry.state == common::ports::NumberState::Held;
         self.spec_of(port)?;
         Some(answer::Listening { instance, uid, is_held }.to_string())
     }
@@ -321,7 +321,7 @@ impl Registry {
         };
         let being_closed = || (false, Some("it is being closed".to_owned()));
         let (in_use, error) = ports.sockets.one(number, told).flatten().unwrap_or_else(being_closed);
-        let closing = entry.state != common::ports::State::Held;
+        let closing = entry.state != common::ports::NumberState::Held;
         BoundPort { number, uid: entry.uid.to_string(), closing, in_use, error }
     }
 }

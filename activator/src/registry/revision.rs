@@ -20,7 +20,7 @@ use activator_core::throttler::{ContainerConcurrency, Throttler};
 use activator_net::{PodObserver, Share};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use common::RevisionKey;
-use common::stat::Seen;
+use common::stat::Observations;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
@@ -350,7 +350,7 @@ impl Revision {
     }
 
     /// Returns the observations since the last call.
-    pub(super) fn seen(&self) -> Option<Box<Seen>> {
+    pub(super) fn seen(&self) -> Option<Box<Observations>> {
         let [waited, waiting] = self.metrics.waiting();
         self.seen.take(waited, waiting, Instant::now())
     }

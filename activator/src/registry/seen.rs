@@ -7,7 +7,7 @@
 //! A failed wake is recorded with its reason, once for all requests that waited for it ([`QUIET`]).
 
 use crate::metrics::cold_start::ColdStart;
-use common::stat::{ObservedWake, Seen, WAKES_MAX};
+use common::stat::{Observations, ObservedWake, WAKES_MAX};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl SeenHere {
 
     /// Returns everything since the last call, or `None` if there is nothing. `held` requests began to wait since then,
     /// `waiting` still wait.
-    pub(super) fn take(&self, held: u32, waiting: u32, now: Instant) -> Option<Box<Seen>> {
+    pub(super) fn take(&self, held: u32, waiting: u32, now: Instant) -> Option<Box<Observations>> {
         let mut state = self.0.lock();
         let held = held.saturating_add(std::mem::replace(&mut state.waiting, waiting));
         let ports = |ports: &mut BTreeSet<u16>| std::mem::take(ports).into_iter().map(u32::from).collect::<Vec<_>>();
@@ -98,7 +98,7 @@ impl SeenHere {
         }
         let ago = |at| u32::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u32::MAX);
         let wakes = state.ended.drain(..).map(|(at, wake)| ObservedWake { ended_ms_ago: ago(at), ..wake });
-        Some(Box::new(Seen { held, wakes: wakes.collect(), silent, pod_speaks_first }))
+        Some(Box::new(Observations { held, wakes: wakes.collect(), silent, pod_speaks_first }))
     }
 }
 

@@ -290,8 +290,8 @@ async fn a_workload_that_sleeps_costs_little() {
             let addresses = vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()];
             let led = Event::Activators { key: key.clone(), addresses };
             take(&registry, [Event::Revision(Arc::new(spec)), led].into_iter());
-            let entry = Entry { state: common::ports::State::Held, key, uid: uid.into(), port: id };
-            blocks.entry(Block::of(n)).or_default().insert(n, entry);
+            let entry = Entry { state: common::ports::NumberState::Held, key, uid: uid.into(), port: id };
+            blocks.entry(Block::containing(n)).or_default().insert(n, entry);
         }
         take(&registry, blocks.into_iter().map(|(block, entries)| Event::Numbers { block, entries }));
         take(&registry, [Event::Synced].into_iter());

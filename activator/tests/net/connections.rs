@@ -7,8 +7,8 @@ use crate::rig::{
 use activator::discovery::{Event, Port, Spec};
 use activator_core::breaker::Capacity;
 use common::backend::{Backend, Probe};
-use common::ports::{PortId, State};
-use common::stat::Seen;
+use common::ports::{NumberState, PortId};
+use common::stat::Observations;
 use common_api::zeroscaler::PortProtocol;
 use socket2::SockRef;
 use std::io::ErrorKind;
@@ -40,7 +40,8 @@ async fn app<const N: usize>(ports: [Port; N], change: impl FnOnce(&mut Backend)
     })
     .await;
     let numbers: [u16; N] = std::array::from_fn(|n| FIRST + n as u16);
-    let lines: Vec<_> = numbers.iter().zip(&ports).map(|(n, port)| (*n, "app", port.id.clone(), State::Held)).collect();
+    let lines: Vec<_> =
+        numbers.iter().zip(&ports).map(|(n, port)| (*n, "app", port.id.clone(), NumberState::Held)).collect();
     let mut backend = backend("app");
     change(&mut backend);
     let spec = Spec { uid: "u-app".into(), ports: ports.to_vec().into(), ..Spec::standalone("ns", "app", backend) };
@@ -442,7 +443,7 @@ fn unknown() -> Port {
 }
 
 /// Waits until the activator reports a matching observation of `ns/app`.
-async fn reported(rig: &mut Rig, wanted: impl Fn(&Seen) -> bool) {
+async fn reported(rig: &mut Rig, wanted: impl Fn(&Observations) -> bool) {
     loop {
         let heard = patient(rig.stats.recv()).await.expect("the link stays up");
         if heard.seen.is_some_and(|seen| wanted(&seen)) {

@@ -8,7 +8,7 @@ use activator::discovery::{Event, Port, Spec};
 use activator::{Options, WorkerRuntimes};
 use bytes::Bytes;
 use common::backend::Protocol;
-use common::ports::{PortId, State};
+use common::ports::{NumberState, PortId};
 use common_api::zeroscaler::{Answers, FallbackStatus, PortProtocol};
 use common_runtime::resolve::{Dns, Resolve};
 use futures::future::BoxFuture;
@@ -199,7 +199,7 @@ async fn connections_wait_for_room_in_a_busy_pods_queue() {
     let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None };
     let spec = Spec { uid: "u-app".into(), ports: [port].into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
-    ledger(&rig, &[(FIRST, "app", id, State::Held)]).await;
+    ledger(&rig, &[(FIRST, "app", id, NumberState::Held)]).await;
     rig.pods(&[busy()]).await;
     rig.until_open().await;
     let mut sent = JoinSet::new();

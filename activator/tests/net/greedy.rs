@@ -5,7 +5,7 @@ use crate::hostile::{Frames, GET};
 use crate::ports::{FIRST, ledger};
 use crate::rig::{self, Pod, Rig, backend, key, own_address, patient, read_to_end, write};
 use activator::discovery::{Event, Listing, Port, Spec};
-use common::ports::{PortId, State};
+use common::ports::{NumberState, PortId};
 use common_api::zeroscaler::PortProtocol;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ async fn rig() -> (Rig, IpAddr, Pod) {
         rig.tell(Event::Revision(Arc::new(spec))).await;
     }
     let lines = [(TCP, "app", tcp), (AUTO, "app", auto), (OTHER, "other", http)];
-    ledger(&rig, &lines.map(|(number, name, id)| (number, name, id, State::Held))).await;
+    ledger(&rig, &lines.map(|(number, name, id)| (number, name, id, NumberState::Held))).await;
     let pod = Pod::saying("hello").await;
     let listing = Listing { not_ready: [pod.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: key("other"), listing }).await;

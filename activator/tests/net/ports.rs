@@ -11,7 +11,7 @@ use common::RevisionKey;
 use common::bound_ports::{BoundPorts, QUESTION};
 use common::ports::answer::{HEADER, Listening};
 use common::ports::ledger::OPEN_FOR;
-use common::ports::{Block, Entry, Ledger, PortId, State};
+use common::ports::{Block, Entry, Ledger, NumberState, PortId};
 use common_api::zeroscaler::PortProtocol;
 use common_runtime::clock::Clock;
 use http::{Request, Response, StatusCode};
@@ -32,8 +32,8 @@ async fn rig() -> (Rig, IpAddr) {
 }
 
 /// Returns the state of a number that was released so many seconds ago.
-fn released(ago: u64) -> State {
-    State::Released(Clock::system().now() - Duration::from_secs(ago))
+fn released(ago: u64) -> NumberState {
+    NumberState::Released(Clock::system().now() - Duration::from_secs(ago))
 }
 
 fn id(name: &str, port: u16) -> PortId {
@@ -58,18 +58,18 @@ fn spec(name: &str, ports: &[PortId]) -> Spec {
 }
 
 /// Sends the ledger: number, workload, its port, state.
-pub(crate) async fn ledger(rig: &Rig, lines: &[(u16, &str, PortId, State)]) {
+pub(crate) async fn ledger(rig: &Rig, lines: &[(u16, &str, PortId, NumberState)]) {
     tell_ledger(rig, lines).await;
     rig.settled().await;
 }
 
-async fn tell_ledger(rig: &Rig, lines: &[(u16, &str, PortId, State)]) {
-    let entry = |(number, name, port, state): &(u16, &str, PortId, State)| {
+async fn tell_ledger(rig: &Rig, lines: &[(u16, &str, PortId, NumberState)]) {
+    let entry = |(number, name, port, state): &(u16, &str, PortId, NumberState)| {
         let (key, uid) = (RevisionKey::new("ns", *name), format!("u-{name}").into());
         (*number, Entry { state: *state, key, uid, port: port.clone() })
     };
     let entries: Ledger = lines.iter().map(entry).collect();
-    rig.tell(Event::Numbers { block: Block::of(FIRST), entries }).await;
+    rig.tell(Event::Numbers { block: Block::containing(FIRST), entries }).await;
 }
 
 async fn pod_of(rig: &Rig, name: &str, pod: &Pod) {
@@ -96,7 +96,11 @@ async fn whatever_is_said_on_a_workloads_port_it_means_that_workload() {
     for name in ["a", "b"] {
         workload(&rig, name, &[id("http", 80)]).await;
     }
-    ledger(&rig, &[(FIRST, "a", id("http", 80), State::Held), (FIRST + 1, "b", id("http", 80), State::Held)]).await;
+    ledger(
+        &rig,
+        &[(FIRST, "a", id("http", 80), NumberState::Held), (FIRST + 1, "b", id("http", 80), NumberState::Held)],
+    )
+    .await;
     let (a, b) = (Pod::echoing().await, Pod::saying("b").await);
     pod_of(&rig, "a", &a).await;
     pod_of(&rig, "b", &b).await;
@@ -128,7 +132,7 @@ async fn whatever_is_said_on_a_workloads_port_it_means_that_workload() {
 async fn a_guarded_workload_is_served_on_its_own_ports_alone() {
     let (rig, ip) = rig().await;
     rig.tell(Event::Revision(Arc::new(Spec { guarded: true, ..spec("app", &[id("http", 80)]) }))).await;
-    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Held)]).await;
+    ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
     let pod = Pod::saying("app").await;
     pod_of(&rig, "app", &pod).await;
     let own = SocketAddr::new(ip, FIRST);
@@ -137,7 +141,7 @@ async fn a_guarded_workload_is_served_on_its_own_ports_alone() {
     assert_eq!((refused.status, refused.header("x-zeroscale-reason")), (StatusCode::FORBIDDEN, "guarded"));
     assert!(refused.body.contains("call its Service"), "{}", refused.body);
     assert_eq!(pod.requests(), 1);
-    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Closed(Clock::system().now()))]).await;
+    ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Closed(Clock::system().now()))]).await;
     assert!(patient(TcpStream::connect(own)).await.is_err());
 }
 
@@ -146,7 +150,7 @@ async fn a_guarded_workload_is_served_on_its_own_ports_alone() {
 async fn a_request_without_a_host_is_sent_the_name_of_the_service() {
     let (rig, ip) = rig().await;
     workload(&rig, "app", &[id("http", 80)]).await;
-    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Held)]).await;
+    ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
     let pod = Pod::echoing().await;
     let heads =
         ["OPTIONS / HTTP/1.0\r\n", "GET / HTTP/1.0\r\nHost:\r\n", "GET / HTTP/1.1\r\nHost: \r\nConnection: close\r\n"];
@@ -170,7 +174,7 @@ async fn a_request_without_a_host_is_sent_the_name_of_the_service() {
 async fn a_request_on_a_workloads_port_wakes_it() {
     let (mut rig, ip) = rig().await;
     workload(&rig, "app", &[id("", 80)]).await;
-    ledger(&rig, &[(FIRST, "app", id("", 80), State::Held)]).await;
+    ledger(&rig, &[(FIRST, "app", id("", 80), NumberState::Held)]).await;
     let asking = tokio::spawn(ask(SocketAddr::new(ip, FIRST), Request::get("/").header("host", "nobody.example")));
     rig.until(|load| load.queued == 1).await;
     let told = patient(async {
@@ -193,7 +197,7 @@ async fn two_ports(rig: &Rig, web: SocketAddr, admin: u16) {
     let ids = [id("web", 80), id("admin", 9000)];
     workload(rig, "app", &ids).await;
     let [first, second] = ids;
-    ledger(rig, &[(FIRST, "app", first, State::Held), (FIRST + 1, "app", second, State::Held)]).await;
+    ledger(rig, &[(FIRST, "app", first, NumberState::Held), (FIRST + 1, "app", second, NumberState::Held)]).await;
     let ports = [("web".to_owned(), web.port()), ("admin".to_owned(), admin)].into();
     let listing = Listing { not_ready: [web.into()].into(), ports: [(web.ip(), ports)].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: key("app"), listing }).await;
@@ -297,7 +301,10 @@ async fn a_further_port_that_is_renamed_is_served_all_the_while() {
         let (web, admin) = (id("web", 80), id(name, 9000));
         match part {
             0 => workload(&rig, "app", &[web, admin]).await,
-            1 => ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, State::Held)]).await,
+            1 => {
+                ledger(&rig, &[(FIRST, "app", web, NumberState::Held), (FIRST + 1, "app", admin, NumberState::Held)])
+                    .await
+            }
             _ => {
                 let ports = [("web".to_owned(), first.address.port()), (name.to_owned(), second.address.port())].into();
                 let not_ready = [first.address.into()].into();
@@ -346,12 +353,16 @@ async fn a_port_that_is_given_up_leads_on() {
         rig.settled().await;
     };
     tell(&[(&web, first.address), (&admin, second.address)]).await;
-    ledger(&rig, &[(FIRST, "app", web.clone(), State::Held), (FIRST + 1, "app", admin.clone(), State::Held)]).await;
+    ledger(
+        &rig,
+        &[(FIRST, "app", web.clone(), NumberState::Held), (FIRST + 1, "app", admin.clone(), NumberState::Held)],
+    )
+    .await;
     let get = || Request::get("/").header("host", "h");
     let held = tokio::spawn(ask(SocketAddr::new(ip, FIRST + 1), get()));
     rig.until(|load| load.queued == 1).await;
     tell(&[(&web, first.address)]).await;
-    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", admin, released(0))]).await;
+    ledger(&rig, &[(FIRST, "app", web, NumberState::Held), (FIRST + 1, "app", admin, released(0))]).await;
     pod_of(&rig, "app", &first).await;
     assert_eq!(held.await.expect("no panic").body, "admin");
     for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
@@ -370,7 +381,7 @@ async fn a_connection_is_led_to_its_port_of_the_pod() {
     let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
-    ledger(&rig, &[(FIRST, "app", web, State::Held), (FIRST + 1, "app", database, State::Held)]).await;
+    ledger(&rig, &[(FIRST, "app", web, NumberState::Held), (FIRST + 1, "app", database, NumberState::Held)]).await;
     let (first, second) = (listen().await, listen().await);
     let [first_at, second_at] = [&first, &second].map(|pod| pod.local_addr().expect("bound"));
     let ports = [("web".to_owned(), first_at.port()), ("database".to_owned(), second_at.port())].into();
@@ -393,7 +404,7 @@ async fn a_connection_before_its_port_is_described_is_held() {
     let (rig, ip) = rig().await;
     let database = id("database", 5432);
     workload(&rig, "app", &[]).await;
-    ledger(&rig, &[(FIRST, "app", database.clone(), State::Held)]).await;
+    ledger(&rig, &[(FIRST, "app", database.clone(), NumberState::Held)]).await;
     let mut client = patient(TcpStream::connect((ip, FIRST))).await.expect("bound");
     write(&mut client, "PING\r\n").await;
     rig.until(|load| load.queued == 1).await;
@@ -423,7 +434,8 @@ async fn a_port_that_is_called_otherwise_is_served_all_the_while() {
         rig.settled().await;
     };
     let write_down = async |web: &PortId, database: &PortId| {
-        let lines = [(FIRST, "app", web.clone(), State::Held), (FIRST + 1, "db", database.clone(), State::Held)];
+        let lines =
+            [(FIRST, "app", web.clone(), NumberState::Held), (FIRST + 1, "db", database.clone(), NumberState::Held)];
         ledger(&rig, &lines).await;
     };
     let (pod, database) = (Pod::saying("served").await, listen().await);
@@ -470,7 +482,7 @@ async fn a_connection_to_a_port_that_is_not_served_ends_with_the_answer() {
     let (rig, ip) = rig().await;
     let pod = Pod::saying("served").await;
     workload(&rig, "app", &[id("http", 80)]).await;
-    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Held)]).await;
+    ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
     pod_of(&rig, "app", &pod).await;
     let address = SocketAddr::new(ip, FIRST);
     let (mut http1, mut http2) = (http1_client(address).await, http2_client(address).await);
@@ -502,7 +514,7 @@ async fn a_connection_to_a_port_that_is_not_served_ends_with_the_answer() {
 async fn a_connection_whose_workload_is_deleted_ends_on_a_port_of_its_own_alone() {
     let (rig, ip) = rig().await;
     workload(&rig, "app", &[id("http", 80)]).await;
-    ledger(&rig, &[(FIRST, "app", id("http", 80), State::Held)]).await;
+    ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
     let address = SocketAddr::new(ip, FIRST);
     let mut http1 = [http1_client(address).await, http1_client(rig.address).await];
     let mut http2 = [http2_client(address).await, http2_client(rig.address).await];
@@ -533,7 +545,7 @@ async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
     for (_, name) in lines {
         workload(&rig, name, &[id("http", 80)]).await;
     }
-    ledger(&rig, &lines.map(|(number, name)| (number, name, id("http", 80), State::Held))).await;
+    ledger(&rig, &lines.map(|(number, name)| (number, name, id("http", 80), NumberState::Held))).await;
     let pod = Pod::saying("served").await;
     pod_of(&rig, "app", &pod).await;
     pod_of(&rig, "other", &pod).await;
@@ -595,11 +607,11 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let http = || id("http", 80);
     let lines = |first| {
         let rest = [(FIRST + 1, "unknown"), (FIRST + 2, "a"), (FIRST + 3, "a")];
-        let states = [State::Held, released(0), State::Held];
+        let states = [NumberState::Held, released(0), NumberState::Held];
         let rest = rest.into_iter().zip(states).map(|((number, name), state)| (number, name, http(), state));
         [(FIRST, "a", http(), first)].into_iter().chain(rest).collect::<Vec<_>>()
     };
-    ledger(&rig, &lines(State::Held)).await;
+    ledger(&rig, &lines(NumberState::Held)).await;
     let all = bound(&rig, "all").await;
     assert_eq!((all.pod.as_str(), all.ports.len()), ("activator-0", 4));
     let errors: Vec<_> = all.ports.iter().map(|port| port.error.clone().unwrap_or_default()).collect();
@@ -656,7 +668,7 @@ async fn without_room_a_port_still_says_whose_it_is() {
     let ports = vec![port(&auto, PortProtocol::Auto), port(&tcp, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
-    ledger(&rig, &[(FIRST, "app", auto, State::Held), (FIRST + 1, "app", tcp, State::Held)]).await;
+    ledger(&rig, &[(FIRST, "app", auto, NumberState::Held), (FIRST + 1, "app", tcp, NumberState::Held)]).await;
     let address = SocketAddr::new(ip, FIRST);
     let mut held = Vec::new();
     for _ in 0..2 {

@@ -9,7 +9,7 @@ use activator::discovery::{Event, Listing, Port, Spec};
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common::backend::{Backend, Protocol};
-use common::ports::{PortId, State};
+use common::ports::{NumberState, PortId};
 use common_api::zeroscaler::PortProtocol;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full, StreamBody};
@@ -234,7 +234,7 @@ async fn a_connection_of_bytes_is_relayed() {
     let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None };
     let pair = Pair::start_with(|_| vec![port.clone()]).await;
     for rig in &pair.rigs {
-        ledger(rig, &[(FIRST, "app", id.clone(), State::Held)]).await;
+        ledger(rig, &[(FIRST, "app", id.clone(), NumberState::Held)]).await;
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let pod = listener.local_addr().expect("bound");

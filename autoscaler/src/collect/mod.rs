@@ -19,7 +19,7 @@ use autoscaler_core::decider::{Load, Unknown};
 use autoscaler_core::metrics::{Metrics, MetricsSpec, RejectedStat};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
-use common::stat::{Seen, Stat};
+use common::stat::{Observations, Stat};
 use common::time::Timestamp;
 use common_controller::Priority;
 use common_runtime::clock::Clock;
@@ -67,7 +67,7 @@ impl fmt::Debug for Collector {
 
 impl Collected {
     /// Records an activator's observations of the ports. Returns whether they changed anything.
-    fn observe(&mut self, seen: &Seen) -> bool {
+    fn observe(&mut self, seen: &Observations) -> bool {
         let before = self.ports.clone();
         if seen.wakes.iter().any(|wake| wake.failed.is_empty()) {
             self.ports.silent.clear();
@@ -136,7 +136,7 @@ impl Collector {
     }
 
     /// Records further observations of a revision, if it is collected here.
-    pub fn record_observations(&self, key: &RevisionKey, seen: &Seen) {
+    pub fn record_observations(&self, key: &RevisionKey, seen: &Observations) {
         let Some(collected) = self.get(key) else { return };
         if let Some(observer) = self.observer.get() {
             observer.record_observations(key, seen);

@@ -14,7 +14,7 @@ use super::ring::{Rates, Ring, Scale};
 use super::wakes::Wakes;
 use crate::scale::LoadObserver;
 use common::RevisionKey;
-use common::stat::{Seen, Stat, WAKES_MAX};
+use common::stat::{Observations, Stat, WAKES_MAX};
 use common::time::Timestamp;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
@@ -119,7 +119,7 @@ impl LoadObserver for Records {
         self.records.entry(key.clone()).or_default().ring.add(seconds(Timestamp::from_secs(at)), load);
     }
 
-    fn record_observations(&self, key: &RevisionKey, seen: &Seen) {
+    fn record_observations(&self, key: &RevisionKey, seen: &Observations) {
         let mut record = self.records.entry(key.clone()).or_default();
         if seen.held > 0 {
             record.ring.add(self.now(), Rates { held: seen.held, ..Rates::default() });
@@ -168,7 +168,7 @@ mod tests {
         sample(Scale::default());
         records.measured(&key, &Stat::default());
         let apart = (0..99).map(|n| ObservedWake { ended_ms_ago: 10_000 * (99 - n), ..ObservedWake::default() });
-        records.record_observations(&key, &Seen { held: 3, wakes: apart.collect(), ..Seen::default() });
+        records.record_observations(&key, &Observations { held: 3, wakes: apart.collect(), ..Observations::default() });
         assert_eq!(records.with(&key, |record| record.ring.rates(records.now()).held), Some(3));
         let wakes = records.with(&key, |record| record.wakes.iter().count());
         assert_eq!(wakes, Some(WAKES_MAX), "no more than one report may hold");

@@ -2,7 +2,7 @@
 
 use super::ring::{Rates, SAMPLES_MAX, Sample};
 use super::why::ASLEEP;
-use common_api::zeroscaler::{NextChange, State};
+use common_api::zeroscaler::{NextChange, SleepState};
 use serde::Serialize;
 use serde_json::Value;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +15,7 @@ pub(super) struct Summary {
     pub(super) name: String,
     /// Kind and name, such as `Deployment/hello`.
     pub(super) target: String,
-    pub(super) state: State,
+    pub(super) state: SleepState,
     /// Time at which this state began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) since: Option<String>,

@@ -14,10 +14,10 @@ use crate::scale::multiscaler::Sources;
 use crate::scale::{Deciders, Initial, LoadObserver, PodSet, Pods, Requests};
 use bytes::Bytes;
 use common::RevisionKey;
-use common::stat::{ObservedWake, Seen, Stat};
+use common::stat::{Observations, ObservedWake, Stat};
 use common::time::Timestamp;
 use common_api::zeroscaler::conditions::{self, ACTIVE, ConditionStatus, READY, Said};
-use common_api::zeroscaler::{PodCounts, State, ZeroScalerStatus};
+use common_api::zeroscaler::{PodCounts, SleepState, ZeroScalerStatus};
 use common_api::{ZeroScaler, ZeroScalerSpec};
 use common_controller::Leadership;
 use common_runtime::credential::TokenFile;
@@ -46,10 +46,10 @@ type Versions = BTreeMap<RevisionKey, (u64, Arc<ZeroScaler>)>;
 
 impl InHand {
     /// Puts an object with this state.
-    fn put(&self, name: &str, state: State) {
+    fn put(&self, name: &str, state: SleepState) {
         let mut object = ZeroScaler::new(name, ZeroScalerSpec::deployment(name));
         object.metadata.namespace = Some("ns".into());
-        let awake = state == State::Awake;
+        let awake = state == SleepState::Awake;
         let count = i32::from(awake);
         let mut status = ZeroScalerStatus {
             state,
@@ -311,14 +311,16 @@ fn key(name: &str) -> RevisionKey {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_one_workload_and_what_is_not_there() {
     let objects = InHand::default();
-    objects.put("a", State::Asleep);
-    objects.put("b", State::Awake);
+    objects.put("a", SleepState::Asleep);
+    objects.put("b", SleepState::Awake);
     let replica = Replica::alone(&objects, None).await;
     for name in ["a", "b"] {
         replica.decides(name);
     }
     let wake = ObservedWake { start_us: 2_000_000, probe_us: 500_000, ..ObservedWake::default() };
-    replica.records.record_observations(&key("a"), &Seen { held: 4, wakes: vec![wake], ..Seen::default() });
+    replica
+        .records
+        .record_observations(&key("a"), &Observations { held: 4, wakes: vec![wake], ..Observations::default() });
     replica.records.measured(&key("b"), &Stat { average_concurrent_requests: 3.0, ..Stat::default() });
 
     let (status, list) = replica.json("/api/v1/workloads").await;
@@ -374,7 +376,7 @@ async fn a_list_one_workload_and_what_is_not_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_hour_costs_is_told() {
     let objects = InHand::default();
-    objects.put("a", State::Asleep);
+    objects.put("a", SleepState::Asleep);
     let replica = Replica::alone(&objects, None).await;
     replica.decides("a");
     let counted = async {
@@ -437,8 +439,8 @@ async fn who_has_no_token_sees_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_gets_everything_and_then_what_changes() {
     let objects = InHand::default();
-    objects.put("a", State::Asleep);
-    objects.put("b", State::Asleep);
+    objects.put("a", SleepState::Asleep);
+    objects.put("b", SleepState::Asleep);
     let replica = Replica::alone(&objects, None).await;
     let (mut position, mut stale) = (String::new(), "0:1.1".to_owned());
     for position in [&mut position, &mut stale] {
@@ -448,11 +450,11 @@ async fn a_client_gets_everything_and_then_what_changes() {
     let other = replica.json(&format!("/api/v1/workloads?namespace=other&after={position}")).await.1;
     assert_eq!((&other["full"], names(&other)), (&false.into(), vec![]));
 
-    objects.put("b", State::Awake);
+    objects.put("b", SleepState::Awake);
     assert_eq!(replica.until_row(&mut position, "b", |row| row["state"] == "Awake").await["pods"]["ready"], 1);
     let next = replica.after(&mut position).await;
     assert!(next["full"] == false && !names(&next).contains(&"a"), "{next}");
-    replica.records.record_observations(&key("a"), &Seen { held: 2, ..Seen::default() });
+    replica.records.record_observations(&key("a"), &Observations { held: 2, ..Observations::default() });
     replica.until_row(&mut position, "a", |row| row["held"] == 2).await;
     replica.until_row(&mut position, "a", |row| row["held"] == 0).await;
     objects.delete("a");
@@ -467,7 +469,7 @@ async fn a_client_gets_everything_and_then_what_changes() {
 async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
     let (here, there) = (InHand::default(), InHand::default());
     let all = workloads();
-    all.iter().for_each(|name| [&here, &there].iter().for_each(|objects| objects.put(name, State::Asleep)));
+    all.iter().for_each(|name| [&here, &there].iter().for_each(|objects| objects.put(name, SleepState::Asleep)));
     let [first, second] = Replica::each([&here, &there]).await;
     let theirs = all.iter().find(|name| second.shares.owns(&key(name))).expect("some of them");
     here.delete(theirs);
@@ -480,7 +482,7 @@ async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
 async fn a_client_that_does_not_read_takes_one_turn() {
     let objects = InHand::default();
     let long = "x".repeat(200);
-    (0..10_000).for_each(|n| objects.put(&format!("{long}{n}"), State::Asleep));
+    (0..10_000).for_each(|n| objects.put(&format!("{long}{n}"), SleepState::Asleep));
     let replica = Replica::alone(&objects, None).await;
     let mut lazy = TcpStream::connect(replica.address).await.expect("a listener");
     let request = format!("GET /api/v1/workloads HTTP/1.1\r\nhost: {}\r\n\r\n", replica.address);
@@ -495,7 +497,7 @@ async fn a_client_that_does_not_read_takes_one_turn() {
 async fn any_replica_shows_all() {
     let objects = InHand::default();
     let all = workloads();
-    all.iter().for_each(|name| objects.put(name, State::Asleep));
+    all.iter().for_each(|name| objects.put(name, SleepState::Asleep));
     let [first, second] = Replica::two(&objects).await;
     let of = |replica: &Replica| all.iter().filter(|name| replica.shares.owns(&key(name))).cloned().collect::<Vec<_>>();
     let (firsts, seconds) = (of(&first), of(&second));
@@ -503,9 +505,10 @@ async fn any_replica_shows_all() {
     for replica in [&first, &second] {
         of(replica).iter().for_each(|name| replica.decides(name));
     }
-    second
-        .records
-        .record_observations(&key(&seconds[0]), &Seen { wakes: vec![ObservedWake::default()], ..Seen::default() });
+    second.records.record_observations(
+        &key(&seconds[0]),
+        &Observations { wakes: vec![ObservedWake::default()], ..Observations::default() },
+    );
 
     let theirs = |list: &Value| {
         let rows = list["workloads"].as_array().cloned().unwrap_or_default();
@@ -517,7 +520,7 @@ async fn any_replica_shows_all() {
     // The wait for a replica's response is short, and held requests are shown for some seconds.
     let told = async {
         loop {
-            second.records.record_observations(&key(&seconds[0]), &Seen { held: 7, ..Seen::default() });
+            second.records.record_observations(&key(&seconds[0]), &Observations { held: 7, ..Observations::default() });
             let list = first.json("/api/v1/workloads").await.1;
             if both_answered(&list) && theirs(&list)["held"] == 7 {
                 return list;
@@ -538,7 +541,7 @@ async fn any_replica_shows_all() {
     };
     let (status, detail) = timeout(PATIENCE, told).await.expect("it answers");
     assert_eq!((status, detail["wakes"].as_array().map(Vec::len)), (StatusCode::OK, Some(1)));
-    objects.put(&seconds[0], State::Awake);
+    objects.put(&seconds[0], SleepState::Awake);
     first.until_row(&mut position, &seconds[0], |row| row["state"] == "Awake").await;
     // A replica knows the positions since its first pass, which the first query of the other one has started.
     let holds = async {

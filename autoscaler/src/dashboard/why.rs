@@ -8,7 +8,7 @@ use autoscaler_core::history::{Cause, EntryOutcome, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
 use common::scaling::{DeciderSpec, ScalingMetric};
 use common::text::printable_line;
-use common_api::zeroscaler::State;
+use common_api::zeroscaler::SleepState;
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ const FOREIGN_MAX: usize = 600;
 /// Inputs of a sentence.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts<'a> {
-    pub(super) state: State,
+    pub(super) state: SleepState,
     /// Ready pods.
     pub(super) ready: i32,
     /// Desired pods.
@@ -62,19 +62,19 @@ pub(super) fn why(facts: &Facts<'_>) -> String {
         return paused.to_owned();
     }
     match facts.state {
-        State::Asleep => match facts.since {
+        SleepState::Asleep => match facts.since {
             Some(seconds) => format!("{ASLEEP}{}: nobody calls", length(seconds)),
             None => "asleep: nobody calls".to_owned(),
         },
-        State::FallingAsleep => "falling asleep: nobody calls, the last pods are leaving".to_owned(),
-        State::Waking => {
+        SleepState::FallingAsleep => "falling asleep: nobody calls, the last pods are leaving".to_owned(),
+        SleepState::Waking => {
             let asked = facts.desired.unwrap_or(1).max(1);
             format!("waking: {} asked for, none is ready yet", pods(asked))
         }
-        State::Awake => {
+        SleepState::Awake => {
             format!("{}: {}", pods(facts.desired.filter(|desired| *desired > 0).unwrap_or(facts.ready)), awake(facts))
         }
-        State::Unknown => match obstacle(facts) {
+        SleepState::Unknown => match obstacle(facts) {
             Some(obstacle) => format!("not known yet: {}", obstacle.explain()),
             None => "not known yet".to_owned(),
         },
@@ -212,7 +212,7 @@ mod tests {
     fn one_sentence_says_what_is_and_why() {
         let (concurrency, rps) = (spec(ScalingMetric::Concurrency), spec(ScalingMetric::Rps));
         let awake = Facts {
-            state: State::Awake,
+            state: SleepState::Awake,
             ready: 2,
             desired: Some(2),
             spec: Some(&concurrency),
@@ -277,14 +277,14 @@ mod tests {
             ),
             (Facts { refused: Some(("TimedOut", "")), ..Facts::default() }, "not served: TimedOut"),
             (
-                Facts { state: State::Waking, desired: Some(3), ..Facts::default() },
+                Facts { state: SleepState::Waking, desired: Some(3), ..Facts::default() },
                 "waking: 3 pods asked for, none is ready yet",
             ),
             (
-                Facts { state: State::FallingAsleep, ..Facts::default() },
+                Facts { state: SleepState::FallingAsleep, ..Facts::default() },
                 "falling asleep: nobody calls, the last pods are leaving",
             ),
-            (Facts { state: State::Asleep, ..Facts::default() }, "asleep: nobody calls"),
+            (Facts { state: SleepState::Asleep, ..Facts::default() }, "asleep: nobody calls"),
             (Facts::default(), "not known yet"),
         ];
         for (facts, expected) in rows {
@@ -298,7 +298,7 @@ mod tests {
             [(59, "59 s"), (119, "119 s"), (120, "2 min"), (7_199, "119 min"), (7_200, "2 h"), (200_000, "2 days")];
         for (seconds, expected) in rows {
             assert_eq!(length(seconds), expected);
-            let asleep = Facts { state: State::Asleep, since: Some(seconds), ..Facts::default() };
+            let asleep = Facts { state: SleepState::Asleep, since: Some(seconds), ..Facts::default() };
             assert_eq!(why(&asleep), format!("asleep for {expected}: nobody calls"));
         }
     }

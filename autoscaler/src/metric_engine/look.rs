@@ -42,7 +42,7 @@ impl Evaluation {
     pub(super) async fn run(self) {
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut failures = FailureLog::of(format!("a metric of {}", self.key));
+        let mut failures = FailureLog::for_operation(format!("a metric of {}", self.key));
         loop {
             ticks.tick().await;
             let measured = self.look().await;

@@ -20,7 +20,7 @@ pub(super) fn leases(metrics: &Metrics, shares: Shares) {
 /// Exports the outcomes of writes, and the number of waiting writes.
 pub(super) fn writes(metrics: &Metrics, limiter: WriteLimiter) {
     metrics.collect(move || {
-        let counts = limiter.tally().counts();
+        let counts = limiter.write_tally().counts();
         let ended = FamilyText::new(catalog::API_WRITES, counts, |([class, outcome], count), encoder| {
             let labels = [("class", class), ("outcome", outcome)];
             encoder.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)
@@ -42,7 +42,7 @@ mod tests {
         let metrics = Metrics::default();
         leases(&metrics, Shares::members(vec!["a".into(), "b".into()], 1));
         let limiter = WriteLimiter::new(Rate::AUTOSCALER);
-        limiter.tally().ended(WriteClass::Wake, &Ok(()));
+        limiter.write_tally().ended(WriteClass::Wake, &Ok(()));
         writes(&metrics, limiter);
         let text = metrics.encode().expect("text");
         assert_eq!(catalog::strangers(&text), <[String; 0]>::default());

@@ -27,7 +27,7 @@ pub use autoscaler_core::pod_counts::PodCounts;
 use common::RevisionKey;
 use common::labels::Selector;
 use common::scaling::{Aggregation, DeciderSpec};
-use common::stat::{Seen, Stat};
+use common::stat::{Observations, Stat};
 use common_controller::{Leadership, WorkQueue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -225,7 +225,7 @@ pub trait LoadObserver: Send + Sync + 'static {
     fn measured(&self, key: &RevisionKey, stat: &Stat);
 
     /// Called when an activator has reported further observations.
-    fn record_observations(&self, key: &RevisionKey, seen: &Seen);
+    fn record_observations(&self, key: &RevisionKey, seen: &Observations);
 
     /// Called when a target was given its first pods, `took` after a stat had asked for them.
     fn woken(&self, key: &RevisionKey, took: Duration);

@@ -33,5 +33,5 @@ pub(super) type Scrapes = Family<Labels, Histogram>;
 
 /// Creates an empty family.
 pub(super) fn new() -> Scrapes {
-    Family::of(|| Histogram::new(BOUNDS))
+    Family::with_constructor(|| Histogram::new(BOUNDS))
 }

@@ -14,7 +14,7 @@
 //! | [`WorkQueue`] | keys to reconcile, with priorities, timers and back-off ([`queue`]) |
 //! | [`Workers`] | take keys, run passes, log errors, retry ([`workers`]) |
 //! | [`Passes`] | frame of a pass: begins the status, reports errors, finishes and writes the status ([`pass`]) |
-//! | [`Writer`] | writes: paced ([`WriteLimiter`]), counted ([`tally`]), guarded by a lease ([`Leadership`]) |
+//! | [`Writer`] | writes: paced ([`WriteLimiter`]), counted ([`write_tally`]), guarded by a lease ([`Leadership`]) |
 //! | [`Recorder`] | Kubernetes Events |
 //! | [`shares`] | the objects of this process, by leases or by its ordinal |
 //! | [`objects`] | objects created for another object: their controller reference, and their correction |
@@ -50,8 +50,8 @@ mod repeats;
 pub mod shares;
 pub mod status;
 pub mod store;
-pub mod tally;
 pub mod workers;
+pub mod write_tally;
 pub mod writer;
 
 pub use cache::{Cache, version_of};

@@ -6,7 +6,7 @@
 
 use crate::ObjectKey;
 use crate::queue::WorkQueue;
-use crate::tally::WriteTally;
+use crate::write_tally::WriteTally;
 use common::write_rate::{Rate, TokenBucket, WriteClass};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -22,19 +22,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Limits all writers of a process together. Clones share the bucket.
 #[derive(Clone, Debug)]
 pub struct WriteLimiter {
-    shared: Arc<Shared>,
+    shared: Arc<LimiterShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct LimiterShared {
+    state: Mutex<LimiterState>,
     /// Notifies waiters when another one becomes the first.
     moved: Notify,
     tally: WriteTally,
 }
 
 #[derive(Debug)]
-struct State {
+struct LimiterState {
     bucket: TokenBucket,
     waiting: BTreeSet<(WriteClass, u64)>,
     came: u64,
@@ -44,12 +44,12 @@ impl WriteLimiter {
     /// Creates a full bucket that is refilled at `rate`.
     pub fn new(rate: Rate) -> Self {
         let bucket = TokenBucket::new(rate, Instant::now().into_std());
-        let state = Mutex::new(State { bucket, waiting: BTreeSet::new(), came: 0 });
-        Self { shared: Arc::new(Shared { state, moved: Notify::new(), tally: WriteTally::default() }) }
+        let state = Mutex::new(LimiterState { bucket, waiting: BTreeSet::new(), came: 0 });
+        Self { shared: Arc::new(LimiterShared { state, moved: Notify::new(), tally: WriteTally::default() }) }
     }
 
     /// Returns the outcomes of writes.
-    pub fn tally(&self) -> &WriteTally {
+    pub fn write_tally(&self) -> &WriteTally {
         &self.shared.tally
     }
 
@@ -131,7 +131,7 @@ impl Pacing<'_> {
 
 /// Place of a waiter in the set; dropping it leaves the set.
 struct Ticket<'a> {
-    shared: &'a Shared,
+    shared: &'a LimiterShared,
     rank: (WriteClass, u64),
 }
 

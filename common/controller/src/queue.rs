@@ -66,12 +66,12 @@ const PRIORITIES: [Priority; 4] = [Priority::Urgent, Priority::Normal, Priority:
 /// Shared queue; clones refer to the same queue.
 #[derive(Debug)]
 pub struct WorkQueue<K: Ord> {
-    shared: Arc<Shared<K>>,
+    shared: Arc<QueueShared<K>>,
 }
 
 #[derive(Debug)]
-struct Shared<K: Ord> {
-    state: Mutex<State<K>>,
+struct QueueShared<K: Ord> {
+    state: Mutex<QueueState<K>>,
     backoff_max: Duration,
     wake: Notify,
     /// Notifies workers that serve only urgent keys.
@@ -81,7 +81,7 @@ struct Shared<K: Ord> {
 }
 
 #[derive(Debug)]
-struct State<K: Ord> {
+struct QueueState<K: Ord> {
     waiting: [VecDeque<K>; PRIORITIES.len()],
     entries: HashMap<K, Entry>,
     timers: BTreeSet<(Instant, K)>,
@@ -144,9 +144,10 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
 
     /// Creates an empty queue with this longest delay after repeated failures.
     pub fn with_backoff_max(backoff_max: Duration) -> Self {
-        let state = State { waiting: Default::default(), entries: HashMap::new(), timers: BTreeSet::new(), taken: 0 };
+        let state =
+            QueueState { waiting: Default::default(), entries: HashMap::new(), timers: BTreeSet::new(), taken: 0 };
         let (wake, urgent, decision_pending) = (Notify::new(), Notify::new(), Notify::new());
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), backoff_max, wake, urgent, decision_pending }) }
+        Self { shared: Arc::new(QueueShared { state: Mutex::new(state), backoff_max, wake, urgent, decision_pending }) }
     }
 
     /// Requests a reconcile of `key`.
@@ -264,7 +265,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
     }
 }
 
-impl<K: Ord> Shared<K> {
+impl<K: Ord> QueueShared<K> {
     /// Notifies workers that a key waits with this priority.
     fn notify(&self, priority: Priority) {
         if priority == Priority::Urgent {
@@ -274,7 +275,7 @@ impl<K: Ord> Shared<K> {
     }
 }
 
-impl<K: Ord + Hash + Clone> State<K> {
+impl<K: Ord + Hash + Clone> QueueState<K> {
     /// Returns true if the key now waits with a priority that it did not have before.
     fn add(&mut self, key: K, priority: Priority) -> bool {
         let entry = self.entries.entry(key.clone()).or_default();

@@ -110,7 +110,7 @@ mod tests {
                 () = answering => unreachable!("the client lives"),
             };
             assert_eq!(written.is_ok(), is_well, "{said}: {written:?}");
-            let counts: Vec<_> = limiter.tally().counts().into_iter().filter(|(_, count)| *count > 0).collect();
+            let counts: Vec<_> = limiter.write_tally().counts().into_iter().filter(|(_, count)| *count > 0).collect();
             assert_eq!(counts, [(["object", outcome], count)], "{said}");
         }
     }

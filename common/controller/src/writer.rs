@@ -85,7 +85,7 @@ impl Writer<'_> {
         }
         let outcome = self.send(led, doing, write).await;
         if let Some(Pacing { limiter, class, .. }) = self.pacing {
-            limiter.tally().ended(class, &outcome);
+            limiter.write_tally().ended(class, &outcome);
         }
         outcome
     }

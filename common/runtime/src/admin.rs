@@ -142,7 +142,7 @@ impl Admin {
             let Some(metrics) = &self.metrics else {
                 return whole(text(StatusCode::NOT_FOUND, "metrics-protocol in config-observability is none\n"));
             };
-            let format = TextFormat::asked(headers);
+            let format = TextFormat::negotiate(headers);
             let parts =
                 metrics.exposition().map(move |part| part.map(|text| Frame::data(Bytes::from(format.of_part(text)))));
             let body = StreamBody::new(stream::iter(parts)).boxed_unsync();

@@ -191,7 +191,7 @@ impl Gate {
 
     async fn known(&self, token: &str, from: IpAddr) -> Result<Peer, TokenError> {
         let now = Instant::now();
-        if let Some(reviewed) = self.kept(token, now) {
+        if let Some(reviewed) = self.cached_review(token, now) {
             return reviewed.peer;
         }
         if !self.limiter.lock().take(from, now) {
@@ -208,7 +208,7 @@ impl Gate {
         peer
     }
 
-    fn kept(&self, token: &str, now: Instant) -> Option<Reviewed> {
+    fn cached_review(&self, token: &str, now: Instant) -> Option<Reviewed> {
         let reviewed = self.reviewed.lock();
         let known = reviewed.iter().find_map(|known| known.get(token).filter(|reviewed| now < reviewed.until));
         known.cloned()

@@ -32,7 +32,7 @@ pub struct MinimumVersion(Version);
 
 impl MinimumVersion {
     /// Returns the default of a mode.
-    pub fn of(mode: Mode) -> Self {
+    pub fn for_mode(mode: Mode) -> Self {
         match mode {
             Mode::Standalone => Self(Version::new(1, 31, 0)),
             Mode::Knative => Self(Version::new(1, 34, 0)),
@@ -61,7 +61,7 @@ impl MinimumVersion {
     /// Fails if the server is too old for a minute.
     pub async fn check(&self, client: &Client) -> anyhow::Result<()> {
         let mut until = None;
-        let mut failures = FailureLog::of("the version of the API server");
+        let mut failures = FailureLog::for_operation("the version of the API server");
         loop {
             match timeout(EVERY, client.apiserver_version()).await {
                 Ok(Ok(version)) => match self.judge(&version.git_version) {
@@ -123,7 +123,7 @@ mod tests {
             let least: MinimumVersion = least.parse().expect("a version");
             assert_eq!(least.judge(server).is_ok(), passes, "{least} {server}");
         }
-        let error = MinimumVersion::of(Mode::Knative).judge("v1.30.1").expect_err("too old");
+        let error = MinimumVersion::for_mode(Mode::Knative).judge("v1.30.1").expect_err("too old");
         assert!(error.contains("v1.30.1") && error.contains("v1.34.0") && error.contains(VARIABLE), "{error}");
         assert!("1.34".parse::<MinimumVersion>().is_err());
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_old_server_is_waited_for_and_then_named() {
-        let least = MinimumVersion::of(Mode::Knative);
+        let least = MinimumVersion::for_mode(Mode::Knative);
         let upgraded = server(|asked| if asked < 3 { "v1.33.0" } else { "v1.34.1" });
         least.check(&upgraded).await.expect("new enough in the end");
         let start = Instant::now();

@@ -66,11 +66,11 @@ pub enum GivesWay {
 pub struct Shares {
     limits: Limits,
     gives_way: GivesWay,
-    state: Mutex<State>,
+    state: Mutex<SharesState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharesState {
     total: usize,
     next: u64,
     addresses: HashMap<IpAddr, Holder>,
@@ -127,7 +127,7 @@ impl Shares {
     }
 }
 
-impl State {
+impl SharesState {
     /// Returns the address of which a share must be revoked so that `address` can take `more`, if any.
     fn holder_in_the_way(&self, shares: &Shares, address: IpAddr, more: usize) -> Option<IpAddr> {
         let Shares { limits, gives_way, .. } = shares;

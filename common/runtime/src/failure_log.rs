@@ -30,7 +30,7 @@ struct Run {
 
 impl FailureLog {
     /// Creates a log without failures. `thing` names the operation, such as `the binding of pod default/a`.
-    pub fn of(thing: impl Into<String>) -> Self {
+    pub fn for_operation(thing: impl Into<String>) -> Self {
         Self { thing: thing.into(), run: None }
     }
 
@@ -79,7 +79,7 @@ mod tests {
     #[tokio::test]
     async fn a_run_of_failures_is_warned_of_once() {
         let start = Instant::now();
-        let mut failures = FailureLog::of("a test");
+        let mut failures = FailureLog::for_operation("a test");
         let mut at = |second| failures.is_due(start + Duration::from_secs(second));
         let warned: Vec<u64> = [0, 1, 4, 5, 6, 60].into_iter().filter(|second| at(*second)).collect();
         assert_eq!(warned, [5], "after five seconds, and then no more");

@@ -57,7 +57,7 @@ impl ProcessOptions {
     /// # Errors
     /// Fails if a variable does not parse; the error names it, its value and the rule.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
-        let least = MinimumVersion::of(get("ZEROSCALE_MODE").unwrap_or_default().parse()?);
+        let least = MinimumVersion::for_mode(get("ZEROSCALE_MODE").unwrap_or_default().parse()?);
         let least = environment::parsed(get, api_version::VARIABLE, least, api_version::RULE)?;
         let default = ConfigMapNames::default();
         let named = |variable: &str, default| environment::optional(get, variable).unwrap_or(default);
@@ -97,10 +97,10 @@ mod tests {
             .expect("no version");
         assert_eq!((&*error.variable, error.value.as_deref()), (api_version::VARIABLE, Some("1.x")));
         let options = ProcessOptions::from_env(&|_| None).expect("defaults");
-        assert_eq!(options.kubernetes_min_version, Some(MinimumVersion::of(Mode::Knative)));
+        assert_eq!(options.kubernetes_min_version, Some(MinimumVersion::for_mode(Mode::Knative)));
         let standalone = |name: &str| (name == "ZEROSCALE_MODE").then(|| "standalone".to_owned());
         let options = ProcessOptions::from_env(&standalone).expect("defaults");
-        assert_eq!(options.kubernetes_min_version, Some(MinimumVersion::of(Mode::Standalone)));
+        assert_eq!(options.kubernetes_min_version, Some(MinimumVersion::for_mode(Mode::Standalone)));
         assert_eq!(options.config_maps, ConfigMapNames::default());
     }
 }

@@ -65,7 +65,7 @@ pub struct PortId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Held or released.
-    pub state: State,
+    pub state: NumberState,
     /// Key of the ZeroScaler.
     pub key: RevisionKey,
     /// Uid of the ZeroScaler: another object of the same name is a different owner.
@@ -76,7 +76,7 @@ pub struct Entry {
 
 /// Ownership state of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum NumberState {
     /// Activators listen on the number, and their addresses may be written into slices.
     Held,
     /// No slice has named the number since this time. Addresses are not written into slices any more; activators keep
@@ -87,7 +87,7 @@ pub enum State {
     Closed(Timestamp),
 }
 
-impl State {
+impl NumberState {
     /// Returns the time at which the number was released or taken away, or `None` if the workload has it.
     pub fn ended(self) -> Option<Timestamp> {
         match self {
@@ -121,7 +121,7 @@ impl State {
 }
 
 /// Formats the state as a line begins.
-impl fmt::Display for State {
+impl fmt::Display for NumberState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held => f.write_str(HELD),
@@ -133,7 +133,7 @@ impl fmt::Display for State {
 
 impl Block {
     /// Returns the block that contains a number.
-    pub fn of(number: u16) -> Self {
+    pub fn containing(number: u16) -> Self {
         Self(number - number % BLOCK)
     }
 
@@ -158,7 +158,7 @@ impl Entry {
     /// Parses a line.
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
-        let state = State::parse(words.next()?)?;
+        let state = NumberState::parse(words.next()?)?;
         let (namespace, name) = words.next()?.split_once('/')?;
         let (uid, port) = (words.next()?.into(), words.next()?.parse().ok().filter(|port| *port > 0)?);
         let port = PortId { name: words.next().unwrap_or_default().to_owned(), port };
@@ -194,7 +194,7 @@ pub struct Page {
 pub fn read(block: Block, data: Option<&BTreeMap<String, String>>) -> Page {
     let mut page = Page::default();
     for (key, line) in data.into_iter().flatten() {
-        let Some(number) = key.parse().ok().filter(|number| *number > 0 && Block::of(*number) == block) else {
+        let Some(number) = key.parse().ok().filter(|number| *number > 0 && Block::containing(*number) == block) else {
             continue;
         };
         // `020000` would be a second key for the number 20000.
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn entry(state: State, name: &str) -> Entry {
+    fn entry(state: NumberState, name: &str) -> Entry {
         let port = PortId { name: name.to_owned(), port: 80 };
         Entry { state, key: RevisionKey::new("default", "hello"), uid: "0b7d".into(), port }
     }
@@ -227,9 +227,9 @@ mod tests {
     #[test]
     fn a_line_is_read_as_it_is_written() {
         let rows = [
-            (entry(State::Held, "http"), "held default/hello 0b7d 80 http"),
-            (entry(State::Released(Timestamp::from_secs(1_795)), ""), "released:1795 default/hello 0b7d 80"),
-            (entry(State::Closed(Timestamp::from_secs(1_795)), ""), "closed:1795 default/hello 0b7d 80"),
+            (entry(NumberState::Held, "http"), "held default/hello 0b7d 80 http"),
+            (entry(NumberState::Released(Timestamp::from_secs(1_795)), ""), "released:1795 default/hello 0b7d 80"),
+            (entry(NumberState::Closed(Timestamp::from_secs(1_795)), ""), "closed:1795 default/hello 0b7d 80"),
         ];
         for (entry, line) in rows {
             assert_eq!((entry.to_string(), Entry::parse(line)), (line.to_owned(), Some(entry)));
@@ -251,14 +251,17 @@ mod tests {
     /// Goal: a number is a key of exactly one map, and has one line there.
     #[test]
     fn a_map_speaks_of_the_numbers_of_its_block_alone() {
-        let block = Block::of(20_499);
-        assert_eq!((block.map_name().as_str(), Block::of(20_500).map_name().as_str()), ("ports.20000", "ports.20500"));
+        let block = Block::containing(20_499);
+        assert_eq!(
+            (block.map_name().as_str(), Block::containing(20_500).map_name().as_str()),
+            ("ports.20000", "ports.20500")
+        );
         for (name, known) in
             [("ports.20000", true), ("ports.20001", false), ("ports.020000", false), ("hosts.a", false)]
         {
             assert_eq!(Block::of_map(name).is_some(), known, "{name}");
         }
-        let line = entry(State::Held, "http").to_string();
+        let line = entry(NumberState::Held, "http").to_string();
         let keys = ["20000", "20500", "020001", "20001", "x", "20002", "-1"];
         let mut data: BTreeMap<String, String> = keys.map(|key| (key.to_owned(), line.clone())).into();
         data.insert("20002".to_owned(), "held".to_owned());
@@ -269,18 +272,18 @@ mod tests {
             [20_001, 20_002],
             "a number of two lines is none's"
         );
-        write(&mut data, 20_000, &entry(State::Held, ""));
+        write(&mut data, 20_000, &entry(NumberState::Held, ""));
         assert_eq!(read(block, Some(&data)).unreadable, page.unreadable, "what cannot be read stays");
     }
 
     proptest! {
         #[test]
         fn every_number_has_one_block(number in 1u16..) {
-            let block = Block::of(number);
+            let block = Block::containing(number);
             prop_assert_eq!(Block::of_map(&block.map_name()), Some(block));
             prop_assert!(Block::all().any(|one| one == block));
             let mut data = BTreeMap::new();
-            write(&mut data, number, &entry(State::Held, "a"));
+            write(&mut data, number, &entry(NumberState::Held, "a"));
             prop_assert_eq!(read(block, Some(&data)).entries.into_keys().collect::<Vec<_>>(), vec![number]);
         }
     }

@@ -18,7 +18,7 @@
 //! Lines are replaced and never removed. If a line disappears (a map was deleted by hand), the workload's owner writes
 //! it again as soon as it notices. Until then the number stays bound, for at most [`SETTLE`].
 
-use super::ledger::{Entry, OPEN_FOR, State};
+use super::ledger::{Entry, NumberState, OPEN_FOR};
 use crate::time::Timestamp;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -94,8 +94,8 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
         }
         let vanished = self.vanished.values().map(|since| *since + SETTLE);
         let closing = self.bound.values().filter_map(|entry| match entry.borrow().state {
-            State::Released(at) => Some(at + OPEN_FOR),
-            State::Held | State::Closed(_) => None,
+            NumberState::Released(at) => Some(at + OPEN_FOR),
+            NumberState::Held | NumberState::Closed(_) => None,
         });
         self.wake = self.barred.values().copied().chain(vanished).chain(closing).min();
         actions
@@ -119,15 +119,15 @@ impl<E: Borrow<Entry> + Clone> Listeners<E> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ledger::{Ledger, PortId, State};
+    use super::super::ledger::{Ledger, NumberState, PortId};
     use super::*;
     use crate::RevisionKey;
 
     const NOW: Timestamp = Timestamp::from_secs(1_795_000_000);
-    const RELEASED: State = State::Released(NOW);
-    const CLOSED: State = State::Closed(NOW);
+    const RELEASED: NumberState = NumberState::Released(NOW);
+    const CLOSED: NumberState = NumberState::Closed(NOW);
 
-    fn ledger(lines: &[(u16, &str, State)]) -> Ledger {
+    fn ledger(lines: &[(u16, &str, NumberState)]) -> Ledger {
         let port = PortId { name: "http".to_owned(), port: 80 };
         let entry = |uid: &str, state| {
             let (key, uid) = (RevisionKey::new("default", uid), uid.into());
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn a_number_is_bound_while_it_is_open() {
         let mut listeners = Listeners::default();
-        let (held, later) = (State::Held, NOW + OPEN_FOR);
-        type Row<'a> = (Timestamp, &'a [(u16, &'a str, State)], &'a [Action]);
+        let (held, later) = (NumberState::Held, NOW + OPEN_FOR);
+        type Row<'a> = (Timestamp, &'a [(u16, &'a str, NumberState)], &'a [Action]);
         let rows: [Row<'_>; 5] = [
             (NOW, &[(1, "a", held), (2, "b", held)], &[Action::Bind(1), Action::Bind(2)]),
             (NOW, &[(1, "a", RELEASED), (2, "b", held), (3, "c", RELEASED)], &[Action::Bind(3)]),
@@ -163,12 +163,12 @@ mod tests {
     #[test]
     fn a_closed_number_is_not_bound() {
         let mut listeners = Listeners::default();
-        listeners.follow(&ledger(&[(1, "a", State::Held)]), NOW);
+        listeners.follow(&ledger(&[(1, "a", NumberState::Held)]), NOW);
         let closed = ledger(&[(1, "a", CLOSED), (2, "b", CLOSED)]);
         assert_eq!(listeners.follow(&closed, NOW), [Action::Unbind(1)]);
         assert_eq!((listeners.follow(&closed, NOW), listeners.wake()), (vec![], None));
         assert_eq!(
-            listeners.follow(&ledger(&[(1, "a", State::Held)]), NOW),
+            listeners.follow(&ledger(&[(1, "a", NumberState::Held)]), NOW),
             [Action::Bind(1)],
             "the workload is no longer guarded"
         );
@@ -180,18 +180,18 @@ mod tests {
     fn a_port_that_is_called_otherwise_keeps_its_number() {
         let (now, mut listeners) = (NOW, Listeners::default());
         let line = |state, name: &str, port| {
-            let mut ledger = ledger(&[(1, "a", state), (2, "b", State::Held)]);
+            let mut ledger = ledger(&[(1, "a", state), (2, "b", NumberState::Held)]);
             ledger.get_mut(&1).expect("a line").port = PortId { name: name.to_owned(), port };
             ledger
         };
         let rows: [(Ledger, &[Action]); 7] = [
-            (line(State::Held, "http", 80), &[Action::Bind(1), Action::Bind(2)]),
-            (line(State::Held, "http", 81), &[Action::Rename(1)]),
-            (line(State::Held, "http", 81), &[]),
-            (line(State::Held, "web", 81), &[Action::Rename(1)]),
+            (line(NumberState::Held, "http", 80), &[Action::Bind(1), Action::Bind(2)]),
+            (line(NumberState::Held, "http", 81), &[Action::Rename(1)]),
+            (line(NumberState::Held, "http", 81), &[]),
+            (line(NumberState::Held, "web", 81), &[Action::Rename(1)]),
             (line(RELEASED, "web", 81), &[]),
             (Ledger::new(), &[]),
-            (line(State::Held, "http", 80), &[Action::Rename(1)]),
+            (line(NumberState::Held, "http", 80), &[Action::Rename(1)]),
         ];
         for (n, (ledger, expected)) in rows.into_iter().enumerate() {
             assert_eq!(listeners.follow(&ledger, now), expected, "row {n}");
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn a_number_that_changes_hands_is_closed_first() {
         let (now, mut listeners) = (NOW, Listeners::default());
-        listeners.follow(&ledger(&[(1, "a", State::Held)]), now);
-        let other = ledger(&[(1, "b", State::Held)]);
+        listeners.follow(&ledger(&[(1, "a", NumberState::Held)]), now);
+        let other = ledger(&[(1, "b", NumberState::Held)]);
         assert_eq!(listeners.follow(&other, now), [Action::Unbind(1)]);
         assert_eq!(listeners.wake(), Some(now + SETTLE));
         assert_eq!(listeners.follow(&other, now + SETTLE - Duration::from_nanos(1)), []);
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_number_whose_line_vanishes_stays_for_a_while() {
         let (now, mut listeners) = (NOW, Listeners::default());
-        let held = ledger(&[(1, "a", State::Held)]);
+        let held = ledger(&[(1, "a", NumberState::Held)]);
         listeners.follow(&held, now);
         assert_eq!(listeners.follow(&Ledger::new(), now), []);
         let later = now + Duration::from_secs(59);

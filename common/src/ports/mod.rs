@@ -11,4 +11,4 @@ pub mod answer;
 pub mod ledger;
 pub mod listeners;
 
-pub use ledger::{Block, Entry, Ledger, PortId, State};
+pub use ledger::{Block, Entry, Ledger, NumberState, PortId};

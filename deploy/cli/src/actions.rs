@@ -11,7 +11,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use common::golang::parse_duration;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::{Fault, RequestResult, RequestStatus, State, request};
+use common_api::zeroscaler::{Fault, RequestResult, RequestStatus, SleepState, request};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -207,7 +207,7 @@ impl Wait<'_> {
 fn serves(object: &ZeroScaler) -> bool {
     let status = object.status.as_ref();
     status.is_some_and(|status| {
-        status.state == State::Awake && status.fault.is_none() && status.pods.is_some_and(|pods| pods.ready > 0)
+        status.state == SleepState::Awake && status.fault.is_none() && status.pods.is_some_and(|pods| pods.ready > 0)
     })
 }
 
@@ -215,7 +215,7 @@ fn serves(object: &ZeroScaler) -> bool {
 fn fails(object: &ZeroScaler) -> Option<&Fault> {
     let status = object.status.as_ref().filter(|status| status.observed_generation == object.metadata.generation)?;
     let is_told = status.backend.as_ref().is_some_and(|backend| backend.failing.is_some());
-    let is_over = matches!(status.state, State::Asleep | State::FallingAsleep);
+    let is_over = matches!(status.state, SleepState::Asleep | SleepState::FallingAsleep);
     status.fault.as_ref().filter(|_| is_told || is_over)
 }
 
@@ -223,7 +223,7 @@ fn fails(object: &ZeroScaler) -> Option<&Fault> {
 fn words(object: &ZeroScaler, is_awake: bool) -> &'static str {
     let state = object.status.as_ref().map(|status| status.state).unwrap_or_default();
     match (is_awake, state) {
-        (true, State::Awake) => "is awake",
+        (true, SleepState::Awake) => "is awake",
         (true, _) => "wakes",
         (false, _) => "falls asleep",
     }

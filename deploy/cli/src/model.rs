@@ -2,7 +2,7 @@
 
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions::{ACTIVE, READY};
-use common_api::zeroscaler::{NextChange, State};
+use common_api::zeroscaler::{NextChange, SleepState};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -206,7 +206,7 @@ impl Summary {
     }
 
     /// Returns the reason for the workload's state, taken from its conditions.
-    fn reason(&self, active: String, state: State) -> String {
+    fn reason(&self, active: String, state: SleepState) -> String {
         if self.ready.status == "False" {
             return self.ready.message.clone();
         }
@@ -214,11 +214,11 @@ impl Summary {
             return if active.is_empty() { "paused".to_owned() } else { active };
         }
         let words = match state {
-            State::Asleep => "nobody calls it",
-            State::Waking => "waiting for the first ready pods",
-            State::Awake => "it is called, or was within its window",
-            State::FallingAsleep => "nobody calls it; the last pods are leaving",
-            State::Unknown => "no autoscaler has looked at it yet",
+            SleepState::Asleep => "nobody calls it",
+            SleepState::Waking => "waiting for the first ready pods",
+            SleepState::Awake => "it is called, or was within its window",
+            SleepState::FallingAsleep => "nobody calls it; the last pods are leaving",
+            SleepState::Unknown => "no autoscaler has looked at it yet",
         };
         words.to_owned()
     }

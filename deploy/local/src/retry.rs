@@ -19,7 +19,7 @@ pub(crate) struct Attempts {
 impl Attempts {
     /// Starts without a failure. `thing` names the operation in the log, such as `the binding of pod default/a`.
     pub(crate) fn at(thing: impl Into<String>) -> Self {
-        Self { failures: FailureLog::of(thing), pause: PAUSE.0 }
+        Self { failures: FailureLog::for_operation(thing), pause: PAUSE.0 }
     }
 
     /// Records a failure, and waits before the next attempt. Cancel safe.

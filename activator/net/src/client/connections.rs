@@ -354,7 +354,7 @@ impl ClientConnections {
 
     /// Runs the clock until `until`, and logs rejections.
     pub(crate) async fn look_after(self, idle: Option<Duration>, until: CancellationToken) {
-        let mut failures = FailureLog::of("room for clients' connections");
+        let mut failures = FailureLog::for_operation("room for clients' connections");
         let mut refused = 0;
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);

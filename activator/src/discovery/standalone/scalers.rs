@@ -63,7 +63,7 @@ fn pod_names(object: &ZeroScaler, spec: &Spec) -> PodNames {
         None => (api_version.clone(), kind.clone(), name.clone()),
     };
     let shared = (*spec.configuration == *name).then(|| spec.configuration.clone());
-    PodNames::of(&api_version, &kind, shared.unwrap_or_else(|| name.into()))
+    PodNames::for_workload(&api_version, &kind, shared.unwrap_or_else(|| name.into()))
 }
 
 /// Returns the name of the first port in slices; `None` if the port has no name.

@@ -47,7 +47,7 @@
 use super::{NOTED_EVERY, RESTS_FOR, TRIES_MAX};
 use common::RevisionKey;
 use common::config::PortRange;
-use common::ports::ledger::{Block, Entry, Ledger, PortId, State};
+use common::ports::ledger::{Block, Entry, Ledger, NumberState, PortId};
 use common::time::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -318,8 +318,8 @@ impl<'a, 'v> Planner<'a, 'v> {
         };
         let is_closed = is_refused && entry.state.is_open(self.now);
         if (is_due || is_closed) && !self.given.contains(&number) {
-            let stays_closed = is_refused || matches!(entry.state, State::Closed(_));
-            let state = if stays_closed { State::Closed(self.now) } else { State::Released(self.now) };
+            let stays_closed = is_refused || matches!(entry.state, NumberState::Closed(_));
+            let state = if stays_closed { NumberState::Closed(self.now) } else { NumberState::Released(self.now) };
             self.change(number, Entry { state, ..entry.clone() });
         }
     }
@@ -342,7 +342,7 @@ impl<'a, 'v> Planner<'a, 'v> {
         }
         let allows = |number: u16| self.view.allows(&workload.access, number);
         let may_have = |number: u16| !workload.access.is_restricted() || allows(number);
-        let is_held = |(number, entry): &&(u16, &Entry)| entry.state == State::Held && may_have(*number);
+        let is_held = |(number, entry): &&(u16, &Entry)| entry.state == NumberState::Held && may_have(*number);
         let held: Vec<u16> = lines.iter().filter(is_held).map(|(number, _)| *number).collect();
         let is_ended = |(_, entry): &&(u16, &Entry)| entry.state.ended().is_some();
         let released: Vec<u16> = lines.iter().filter(is_ended).map(|(number, _)| *number).collect();
@@ -378,7 +378,7 @@ impl<'a, 'v> Planner<'a, 'v> {
             match (next, in_use) {
                 (Ok(next), _) => {
                     let (key, uid, port) = (workload.key.clone(), workload.uid.clone(), wanted.port.clone());
-                    self.change(next, Entry { state: State::Held, key, uid, port });
+                    self.change(next, Entry { state: NumberState::Held, key, uid, port });
                 }
                 (Err(_), Some(number)) => problem = Some(Problem::InUse { number, tried }),
                 (Err(why), None) => problem = Some(why),
@@ -393,7 +393,7 @@ impl<'a, 'v> Planner<'a, 'v> {
     /// Returns the problem of a status that contains another workload's number.
     fn misled(&self, workload: &Workload, wanted: &Wanted) -> Option<Problem> {
         let number = wanted.shown?;
-        let is_anothers = |entry: &&Entry| entry.uid != workload.uid && entry.state == State::Held;
+        let is_anothers = |entry: &&Entry| entry.uid != workload.uid && entry.state == NumberState::Held;
         let entry = self.view.ledger.get(&number).filter(is_anothers)?;
         Some(Problem::NotOurs { number, owner: entry.key.clone() })
     }
@@ -441,7 +441,7 @@ impl<'a, 'v> Planner<'a, 'v> {
     }
 
     fn change(&mut self, number: u16, entry: Entry) {
-        self.plan.changes.entry(Block::of(number)).or_default().push(Change { number, entry });
+        self.plan.changes.entry(Block::containing(number)).or_default().push(Change { number, entry });
     }
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use common::RevisionKey;
 use common::config::PortRange;
 use common::ports::answer::Listening;
-use common::ports::ledger::{Entry, Ledger, PortId, State};
+use common::ports::ledger::{Entry, Ledger, NumberState, PortId};
 use common::time::Timestamp;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -734,14 +734,14 @@ proptest! {
                     }
                     for Change { number, entry: new } in planned.changes.values().flatten() {
                         let old = ledger.get(number);
-                        if let State::Released(at) = new.state {
+                        if let NumberState::Released(at) = new.state {
                             prop_assert_eq!(at, now);
                             prop_assert_eq!(old.map(|old| &old.uid), Some(&new.uid), "a release by another");
                             continue;
                         }
                         match old {
                             Some(old) if old.uid == new.uid => {}
-                            Some(Entry { state: State::Released(at), .. }) => {
+                            Some(Entry { state: NumberState::Released(at), .. }) => {
                                 prop_assert!(*at + RESTS_FOR <= now && !sees.listed.contains(number), "{old:?}, {new}");
                                 let unused = (range.0..=range.1).find(|number| {
                                     !(ledger.contains_key(number) || sees.unreadable.contains(number)
@@ -779,11 +779,11 @@ proptest! {
         prop_assert_eq!(changes(&planned), Vec::<String>::new(), "it comes to rest");
         let good = planned.ports.values().filter_map(|ports| ports[0].number);
         let good: BTreeSet<u16> = good.filter(|number| (range.0..=range.1).contains(number)).collect();
-        let is_held = |number: &u16| ledger.get(number).is_some_and(|entry| entry.state == State::Held);
+        let is_held = |number: &u16| ledger.get(number).is_some_and(|entry| entry.state == NumberState::Held);
         let left = (range.0..=range.1).filter(|number| !is_held(number) && !sees.unreadable.contains(number));
         prop_assert!(good.len() == sees.workloads.len() || left.count() == 0, "{ledger:?}");
         let named: BTreeSet<&str> = sees.workloads.iter().map(|workload| &*workload.uid).collect();
-        let is_right = |entry: &Entry| entry.state != State::Held || named.contains(&*entry.uid);
+        let is_right = |entry: &Entry| entry.state != NumberState::Held || named.contains(&*entry.uid);
         prop_assert!(ledger.values().all(is_right), "what is nobody's was released");
     }
 }

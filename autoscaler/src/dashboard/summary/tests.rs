@@ -8,7 +8,7 @@ pub(in super::super) fn asleep(name: &str) -> Summary {
         namespace: "ns".into(),
         name: name.into(),
         target: format!("Deployment/{name}"),
-        state: State::Asleep,
+        state: SleepState::Asleep,
         since: None,
         paused: false,
         pods: serde_json::json!({"ready": 0, "actual": 0, "desired": 0}),
@@ -38,7 +38,7 @@ fn time_alone_is_no_news() {
         ("saved", |s| _ = s.saved.as_mut().map(|saved| saved.pod_seconds += 1.0), false),
         ("recent", |s| s.recent = Some(Recent { requests_per_second: vec![1.0], held: vec![] }), false),
         ("held", |s| s.held = 1, true),
-        ("state", |s| s.state = State::Waking, true),
+        ("state", |s| s.state = SleepState::Waking, true),
         ("owner", |s| s.owner = "as-1".into(), true),
         ("saves", |s| _ = s.saved.as_mut().map(|saved| saved.pods = 2), true),
     ];

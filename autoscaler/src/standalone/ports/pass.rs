@@ -129,9 +129,9 @@ impl Controller {
             }
         }
         let orphan = |change: &Change| {
-            let line = maps.lines.get(&change.number).filter(|line| line.state == ledger::State::Held)?;
+            let line = maps.lines.get(&change.number).filter(|line| line.state == ledger::NumberState::Held)?;
             let is_known = objects.get(&line.key).is_some_and(|uid| *uid == line.uid);
-            let is_orphan = change.entry.state != ledger::State::Held && !is_known;
+            let is_orphan = change.entry.state != ledger::NumberState::Held && !is_known;
             is_orphan.then(|| (change.number, (line.key.clone(), line.uid.clone())))
         };
         let orphans = changes.values().flatten().filter_map(orphan).collect();
@@ -181,7 +181,7 @@ impl Planned {
 /// have.
 fn without_recorded_needs(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -> BTreeMap<Key, Workload> {
     let mut found: BTreeMap<Key, Workload> = BTreeMap::new();
-    let held = lines.values().filter(|entry| entry.state == ledger::State::Held);
+    let held = lines.values().filter(|entry| entry.state == ledger::NumberState::Held);
     for entry in held.filter(|entry| is_one(&entry.key, &entry.uid)) {
         let (key, uid) = (entry.key.clone(), entry.uid.clone());
         let fresh = || Workload { key: key.clone(), uid, ports: Vec::new(), access: Access::Unknown };

@@ -135,8 +135,8 @@ impl LedgerMaps {
         if self.read.get(&block).map(version) == map.as_ref().map(version) {
             return;
         }
-        self.lines.retain(|number, _| Block::of(*number) != block);
-        self.unreadable.retain(|number, _| Block::of(*number) != block);
+        self.lines.retain(|number, _| Block::containing(*number) != block);
+        self.unreadable.retain(|number, _| Block::containing(*number) != block);
         let Some(map) = map else {
             self.read.remove(&block);
             return;
@@ -238,7 +238,7 @@ impl PortState {
         let now = self.proofs.instance(address).map(str::to_owned);
         if before.is_some() && before != now {
             // A replacement process must confirm each number anew.
-            let held = self.maps.lines.iter().filter(|(_, line)| line.state == ledger::State::Held);
+            let held = self.maps.lines.iter().filter(|(_, line)| line.state == ledger::NumberState::Held);
             for (number, _) in held {
                 self.asks.waiting_for((address, *number));
             }

@@ -5,7 +5,7 @@ use super::publication::Publisher;
 use crate::reconcile::display::{ObjectView, Objects};
 use common::RevisionKey as Key;
 use common_api::condition::to_rfc3339;
-use common_api::zeroscaler::State;
+use common_api::zeroscaler::SleepState;
 use common_api::zeroscaler::conditions::{ACTIVE, find};
 
 impl Objects for Publisher {
@@ -20,7 +20,7 @@ impl Objects for Publisher {
     fn look(&self, key: &Key) -> Option<ObjectView> {
         let object = self.scalers.get(key)?;
         // In a large cluster nearly all workloads sleep, and their written status is current.
-        let sleeps = object.status.as_ref().is_some_and(|status| status.state == State::Asleep);
+        let sleeps = object.status.as_ref().is_some_and(|status| status.state == SleepState::Asleep);
         let about_to_be = match sleeps && self.is_settled(key) {
             true => None,
             false => self.about_to_be(key, &object),

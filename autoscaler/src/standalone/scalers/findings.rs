@@ -7,7 +7,7 @@ use crate::standalone::reasons::{NO_TRAFFIC, NOT_ADOPTED, PAUSED, QUEUED, TARGET
 use autoscaler_core::active::{Active, ActiveCondition};
 use common::time::Timestamp;
 use common_api::zeroscaler::conditions::{self as written, ConditionStatus};
-use common_api::zeroscaler::{RequestStatus, State, ZeroScalerStatus};
+use common_api::zeroscaler::{RequestStatus, SleepState, ZeroScalerStatus};
 use std::borrow::Cow;
 
 /// Reason of the condition while awake.
@@ -148,7 +148,7 @@ impl Findings {
                 ("True", _) => ActiveCondition::Active,
                 ("False", TIMED_OUT) => ActiveCondition::TimedOut,
                 ("False", _) => ActiveCondition::NoTraffic,
-                (_, reason) if reason == QUEUED || status.state == State::Waking => ActiveCondition::Queued,
+                (_, reason) if reason == QUEUED || status.state == SleepState::Waking => ActiveCondition::Queued,
                 _ => return None,
             };
             Some(Activity { is, since: Timestamp::from_secs(active.last_transition_time.0.as_second()) })
@@ -170,7 +170,8 @@ impl Findings {
             generation: status.observed_generation,
             activity,
             // A workload that was awake once has reached its initial scale.
-            is_initialized: status.last_wake.is_some() || !matches!(status.state, State::Unknown | State::Waking),
+            is_initialized: status.last_wake.is_some()
+                || !matches!(status.state, SleepState::Unknown | SleepState::Waking),
             desired: status.desired,
             service: status.service.clone().unwrap_or_default(),
             refused,
@@ -192,7 +193,7 @@ mod tests {
     use common_api::zeroscaler::conditions::Said;
     use std::time::Duration;
 
-    fn status(active: (ConditionStatus, &str), ready: (ConditionStatus, &str), state: State) -> ZeroScalerStatus {
+    fn status(active: (ConditionStatus, &str), ready: (ConditionStatus, &str), state: SleepState) -> ZeroScalerStatus {
         let mut status = ZeroScalerStatus { state, ..ZeroScalerStatus::default() };
         for (type_, (is, reason)) in [(written::ACTIVE, active), (written::READY, ready)] {
             let said = Said { status: is, reason, message: "why" };
@@ -206,17 +207,24 @@ mod tests {
     fn a_status_is_read_back() {
         use ConditionStatus::{False, True, Unknown};
         let rows = [
-            ((True, "Awake"), (True, "Served"), State::Awake, Some(ActiveCondition::Active), None, true),
-            ((False, "NoTraffic"), (True, "Served"), State::Asleep, Some(ActiveCondition::NoTraffic), None, true),
-            ((False, TIMED_OUT), (False, TIMED_OUT), State::Asleep, Some(ActiveCondition::TimedOut), None, true),
-            ((Unknown, QUEUED), (True, "Served"), State::Waking, Some(ActiveCondition::Queued), None, false),
-            ((Unknown, "Paused"), (True, "Served"), State::Waking, Some(ActiveCondition::Queued), None, false),
-            ((Unknown, "Waking"), (False, "Invalid"), State::Unknown, None, Some("Invalid"), false),
-            ((False, TARGET_NOT_FOUND), (False, TARGET_NOT_FOUND), State::Unknown, None, Some(TARGET_NOT_FOUND), false),
+            ((True, "Awake"), (True, "Served"), SleepState::Awake, Some(ActiveCondition::Active), None, true),
+            ((False, "NoTraffic"), (True, "Served"), SleepState::Asleep, Some(ActiveCondition::NoTraffic), None, true),
+            ((False, TIMED_OUT), (False, TIMED_OUT), SleepState::Asleep, Some(ActiveCondition::TimedOut), None, true),
+            ((Unknown, QUEUED), (True, "Served"), SleepState::Waking, Some(ActiveCondition::Queued), None, false),
+            ((Unknown, "Paused"), (True, "Served"), SleepState::Waking, Some(ActiveCondition::Queued), None, false),
+            ((Unknown, "Waking"), (False, "Invalid"), SleepState::Unknown, None, Some("Invalid"), false),
+            (
+                (False, TARGET_NOT_FOUND),
+                (False, TARGET_NOT_FOUND),
+                SleepState::Unknown,
+                None,
+                Some(TARGET_NOT_FOUND),
+                false,
+            ),
             (
                 (True, "Awake"),
                 (False, "HostConflict"),
-                State::Awake,
+                SleepState::Awake,
                 Some(ActiveCondition::Active),
                 Some("HostConflict"),
                 true,
@@ -237,7 +245,7 @@ mod tests {
     #[test]
     fn warnings_are_read_back() {
         let (no, yes) = (ConditionStatus::False, ConditionStatus::True);
-        let mut status = status((ConditionStatus::Unknown, PAUSED), (yes, "Served"), State::Awake);
+        let mut status = status((ConditionStatus::Unknown, PAUSED), (yes, "Served"), SleepState::Awake);
         let types = [written::HOSTS_OWNED, written::METRICS_MEASURED, written::SCALED_BY, written::PODS_OWNED];
         for (type_, is) in types.into_iter().zip([no, yes, no, no]) {
             let said = Said { status: is, reason: type_, message: "why" };

@@ -45,8 +45,8 @@ use common_api::zeroscaler::conditions::{
 };
 use common_api::zeroscaler::conditions::{ConditionStatus, find, is};
 use common_api::zeroscaler::{
-    Adopted, AdoptedService, InForce, PodCounts, Port, PortProtocol, PortStatus, ServicePath, ServiceStatus, State,
-    ZeroScalerStatus,
+    Adopted, AdoptedService, InForce, PodCounts, Port, PortProtocol, PortStatus, ServicePath, ServiceStatus,
+    SleepState, ZeroScalerStatus,
 };
 use common_controller::status as statuses;
 use dashmap::DashMap;
@@ -226,7 +226,7 @@ impl Publisher {
             awaits_policies: self.cluster.policies.is_awaited() || (target.is_some() && guard.is_none()),
             found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
-            in_force: self.validation.in_force(key, object).map(|version| InForce::of(&version)),
+            in_force: self.validation.in_force(key, object).map(|version| InForce::from_object(&version)),
             now: self.writes.clock.now(),
         }))
     }
@@ -435,10 +435,10 @@ fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Du
     }
     let is_whole = wanted.pods.is_some_and(|pods| Some(pods.ready) == wanted.desired && pods.actual == pods.ready);
     match wanted.state {
-        State::Waking => WAKING_MAX,
-        State::Awake if !is_whole => WAKING_MAX,
-        State::FallingAsleep => FALLING_ASLEEP_MAX,
-        State::Awake | State::Asleep | State::Unknown => MERGED_WITHIN,
+        SleepState::Waking => WAKING_MAX,
+        SleepState::Awake if !is_whole => WAKING_MAX,
+        SleepState::FallingAsleep => FALLING_ASLEEP_MAX,
+        SleepState::Awake | SleepState::Asleep | SleepState::Unknown => MERGED_WITHIN,
     }
 }
 
@@ -469,7 +469,7 @@ mod tests {
     use common_api::zeroscaler::BackendStatus;
     use common_api::zeroscaler::conditions::{Said, set};
 
-    fn status_with(state: State, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
+    fn status_with(state: SleepState, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
         let mut status = ZeroScalerStatus {
             observed_generation: Some(1),
             state,
@@ -486,18 +486,18 @@ mod tests {
     /// Goal: a wake is one write, and so is falling asleep. Changes that a client may wait for are not delayed.
     #[test]
     fn what_is_on_its_way_is_not_written_and_what_somebody_waits_for_is_at_once() {
-        let asleep = status_with(State::Asleep, 0, 0, 0);
+        let asleep = status_with(SleepState::Asleep, 0, 0, 0);
         let rows = [
-            (status_with(State::Waking, 1, 0, 0), WAKING_MAX),
-            (status_with(State::Awake, 3, 1, 3), WAKING_MAX),
-            (status_with(State::Awake, 1, 1, 1), MERGED_WITHIN),
-            (status_with(State::FallingAsleep, 0, 1, 1), FALLING_ASLEEP_MAX),
-            (status_with(State::Asleep, 0, 0, 0), MERGED_WITHIN),
+            (status_with(SleepState::Waking, 1, 0, 0), WAKING_MAX),
+            (status_with(SleepState::Awake, 3, 1, 3), WAKING_MAX),
+            (status_with(SleepState::Awake, 1, 1, 1), MERGED_WITHIN),
+            (status_with(SleepState::FallingAsleep, 0, 1, 1), FALLING_ASLEEP_MAX),
+            (status_with(SleepState::Asleep, 0, 0, 0), MERGED_WITHIN),
         ];
         for (wanted, expected) in rows {
             assert_eq!(patience(Some(&asleep), &wanted), expected, "{:?}", wanted.state);
         }
-        let waking = status_with(State::Waking, 1, 0, 0);
+        let waking = status_with(SleepState::Waking, 1, 0, 0);
         assert_eq!(patience(None, &waking), Duration::ZERO, "a birth");
         let edited = ZeroScalerStatus { observed_generation: Some(2), ..waking.clone() };
         assert_eq!(patience(Some(&asleep), &edited), Duration::ZERO, "an edit");
@@ -520,7 +520,7 @@ mod tests {
         };
         let mut made = ZeroScalerStatus::default();
         condition(&mut made, READY, ConditionStatus::Unknown, "Pending");
-        let mut wanted = status_with(State::Asleep, 0, 0, 0);
+        let mut wanted = status_with(SleepState::Asleep, 0, 0, 0);
         (wanted.service, wanted.backend) = (None, Some(BackendStatus::default()));
         condition(&mut wanted, READY, ConditionStatus::Unknown, "Pending");
         condition(&mut wanted, PORTS_ALLOCATED, ConditionStatus::Unknown, "Pending");

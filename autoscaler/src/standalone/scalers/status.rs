@@ -35,7 +35,7 @@ use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
 use common_api::zeroscaler::{
     Adopted, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServicePath,
-    ServiceStatus, State, ZeroScalerStatus,
+    ServiceStatus, SleepState, ZeroScalerStatus,
 };
 use std::collections::BTreeSet;
 use tokio::time::Instant;
@@ -214,10 +214,10 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         Err((reason, message)) => says(ConditionStatus::False, reason, message),
     });
     set(written::ANSWERS_RESOLVED, resolved);
-    let silence = silence(&ports, &silent).filter(|_| state != State::Awake);
+    let silence = silence(&ports, &silent).filter(|_| state != SleepState::Awake);
     let silence = silence.as_deref().map(|message| says(ConditionStatus::False, SILENT_CONNECTIONS, message));
     set(written::PROTOCOLS_DETECTED, silence);
-    let woke = state == State::Awake && before.state != State::Awake;
+    let woke = state == SleepState::Awake && before.state != SleepState::Awake;
     ZeroScalerStatus {
         observed_generation: findings.generation.or(before.observed_generation),
         conditions,
@@ -249,15 +249,15 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     }
 }
 
-fn state(findings: &Findings, pods: PodCounts) -> State {
+fn state(findings: &Findings, pods: PodCounts) -> SleepState {
     let desired = findings.desired.unwrap_or(-1);
     match findings.activity {
-        _ if lacks_its_target(findings, pods).is_some() => State::Unknown,
-        Some(activity) if activity.is_awake() => State::Awake,
-        Some(activity) if activity.is_asleep() && (pods.actual > 0 || desired > 0) => State::FallingAsleep,
-        Some(activity) if activity.is_asleep() => State::Asleep,
-        _ if desired > 0 => State::Waking,
-        _ => State::Unknown,
+        _ if lacks_its_target(findings, pods).is_some() => SleepState::Unknown,
+        Some(activity) if activity.is_awake() => SleepState::Awake,
+        Some(activity) if activity.is_asleep() && (pods.actual > 0 || desired > 0) => SleepState::FallingAsleep,
+        Some(activity) if activity.is_asleep() => SleepState::Asleep,
+        _ if desired > 0 => SleepState::Waking,
+        _ => SleepState::Unknown,
     }
 }
 

@@ -190,9 +190,9 @@ fn what_lacks_its_target_is_told_so_again() {
     assert_eq!((again.state, &again.conditions), (first.state, &first.conditions));
     let is = |type_: &str| written::find(&again.conditions, type_).map(|c| (c.status.as_str(), c.reason.as_str()));
     assert_eq!(is(written::READY), Some(("False", TARGET_NOT_FOUND)));
-    assert_eq!((is(written::ACTIVE), again.state), (Some(("False", TARGET_NOT_FOUND)), State::Unknown));
+    assert_eq!((is(written::ACTIVE), again.state), (Some(("False", TARGET_NOT_FOUND)), SleepState::Unknown));
     let unread = compute(inputs(&object, &refused(TARGET_UNREADABLE, awake()), none));
-    assert_eq!((unread.state, is(written::ADOPTED)), (State::Awake, Some(("False", TARGET_NOT_FOUND))));
+    assert_eq!((unread.state, is(written::ADOPTED)), (SleepState::Awake, Some(("False", TARGET_NOT_FOUND))));
 }
 
 /// Goal: a workload that waits for policies reports so, and a new workload admits no client until they are known.

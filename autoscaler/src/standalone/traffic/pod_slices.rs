@@ -49,7 +49,7 @@ impl Pass<'_> {
     fn pod_names(&self) -> PodNames {
         let target = &self.path.request.target;
         let said = |text: &Option<String>| text.clone().unwrap_or_default();
-        PodNames::of(&said(&target.api_version), &said(&target.kind), said(&target.name).into())
+        PodNames::for_workload(&said(&target.api_version), &said(&target.kind), said(&target.name).into())
     }
 
     /// Writes and returns the slices. Returns `None` if the controller of Kubernetes writes its own; earlier slices of

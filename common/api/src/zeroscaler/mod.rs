@@ -40,7 +40,7 @@ pub use request::{Request, RequestResult, RequestStatus};
 pub use scale::{LoadTarget, Panic, Rates, Scale};
 pub use schedule::Schedule;
 pub use status::{
-    Adopted, AdoptedService, InForce, NextChange, PodCounts, PortStatus, ServicePath, ServiceStatus, State,
+    Adopted, AdoptedService, InForce, NextChange, PodCounts, PortStatus, ServicePath, ServiceStatus, SleepState,
     ZeroScalerStatus,
 };
 pub use timeouts::Timeouts;

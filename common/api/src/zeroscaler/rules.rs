@@ -171,7 +171,7 @@ impl Rule {
     pub(super) fn broken(&self, value: &Value) -> Option<String> {
         let say = |part| match part {
             Part::Text(text) => text.to_owned(),
-            Part::Field(path) => get(value, path).map(super::validation::shown).unwrap_or_default(),
+            Part::Field(path) => get(value, path).map(super::validation::display_value).unwrap_or_default(),
         };
         (!self.form.holds(value)).then(|| self.parts().map(say).collect())
     }

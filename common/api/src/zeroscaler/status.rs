@@ -32,8 +32,8 @@ pub struct ZeroScalerStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: not determined yet.
-    #[serde(default, skip_serializing_if = "State::is_unknown")]
-    pub state: State,
+    #[serde(default, skip_serializing_if = "SleepState::is_unknown")]
+    pub state: SleepState,
     /// Desired number of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<i32>,
@@ -103,7 +103,7 @@ pub struct NextChange {
 
 /// State of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum State {
+pub enum SleepState {
     /// No pods exist and none are desired.
     Asleep,
     /// Pods are desired and none is ready.
@@ -118,7 +118,7 @@ pub enum State {
     Unknown,
 }
 
-impl State {
+impl SleepState {
     /// Reports whether the state is unknown.
     pub fn is_unknown(&self) -> bool {
         *self == Self::Unknown
@@ -214,7 +214,7 @@ pub struct InForce {
 impl InForce {
     /// Returns the current version of an object, with numbers in the form in which an API server returns them.
     /// Otherwise it would differ from the stored version, and every pass would write it again.
-    pub fn of(object: &ZeroScaler) -> Self {
+    pub fn from_object(object: &ZeroScaler) -> Self {
         let mut spec = serde_json::to_value(&object.spec).unwrap_or_default();
         numbers::as_stored(&mut spec);
         Self { generation: object.metadata.generation, spec }
@@ -274,7 +274,7 @@ mod tests {
         });
         let object = json!({"metadata": {"name": "web", "generation": 3}, "spec": &spec});
         let object: ZeroScaler = serde_json::from_value(object).expect("a ZeroScaler");
-        let written = InForce::of(&object);
+        let written = InForce::from_object(&object);
         assert_eq!(written.spec["scale"], spec["scale"]);
         assert_eq!(written.version_of(&object).expect("a version").spec, object.spec);
     }

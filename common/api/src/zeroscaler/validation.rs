@@ -75,7 +75,7 @@ fn check_fields(spec: &Value, errors: &mut FieldErrors) {
     for (path, check) in fields() {
         each(spec, &path, &mut |value, path| {
             if let Some(rule) = check.broken(value) {
-                errors.invalid_value(shown(value), path, rule);
+                errors.invalid_value(display_value(value), path, rule);
             }
         });
     }
@@ -104,7 +104,7 @@ fn check_list(value: &Value, path: &str, kind: List, most: i64, errors: &mut Fie
             List::Map(key) => item.get(key).unwrap_or(&Value::Null),
         };
         if !seen.insert(identity.to_string()) {
-            errors.invalid_value(shown(identity), format!("{path}[{index}]"), "it is there already");
+            errors.invalid_value(display_value(identity), format!("{path}[{index}]"), "it is there already");
         }
     }
 }
@@ -132,7 +132,7 @@ fn descend(value: &Value, at: &str, rest: &str, visit: &mut dyn FnMut(&Value, &s
 }
 
 /// Formats a value as people write it.
-pub(super) fn shown(value: &Value) -> String {
+pub(super) fn display_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),

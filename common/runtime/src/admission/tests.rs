@@ -34,7 +34,7 @@ impl Reviews {
     }
 
     /// Returns the number of reviews of the token.
-    fn asked(&self, token: &str) -> usize {
+    fn review_count(&self, token: &str) -> usize {
         self.asked.lock().iter().filter(|asked| *asked == token).count()
     }
 
@@ -119,7 +119,7 @@ async fn an_expired_token_is_refused_when_its_review_is_too_old() {
     reviews.say("token", Answer::Expired);
     tokio::time::advance(GOOD_FOR - second).await;
     assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-0".into())), "the review is still good");
-    assert_eq!(reviews.asked("token"), 1);
+    assert_eq!(reviews.review_count("token"), 1);
     tokio::time::advance(second).await;
     let refused = admit(&gate, "token").await.expect_err("expired");
     assert_eq!((refused.status(), refused), (StatusCode::UNAUTHORIZED, TokenError::BadToken("a".into())));
@@ -127,10 +127,10 @@ async fn an_expired_token_is_refused_when_its_review_is_too_old() {
     reviews.say("token", Answer::Activator("a-0"));
     tokio::time::advance(BAD_FOR - second).await;
     admit(&gate, "token").await.expect_err("still refused");
-    assert_eq!(reviews.asked("token"), 2);
+    assert_eq!(reviews.review_count("token"), 2);
     tokio::time::advance(second).await;
     admit(&gate, "token").await.expect("asked about again");
-    assert_eq!(reviews.asked("token"), 3);
+    assert_eq!(reviews.review_count("token"), 3);
 }
 
 /// Goal: without a review the response is 503 within two seconds and names the reason. No result is cached, so the next
@@ -154,7 +154,7 @@ async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{refused}");
         assert!(refused.to_string().contains(why), "{refused}");
         assert!(asked.elapsed() <= token_review::TIMEOUT, "{:?}", asked.elapsed());
-        assert_eq!(reviews.asked("token"), n + 1);
+        assert_eq!(reviews.review_count("token"), n + 1);
         admit(&gate, "known").await.expect("not asked about");
     }
     reviews.say("token", Answer::Activator("a-1"));

@@ -21,18 +21,18 @@
 //! missing permission, such as those of a quota.
 
 mod connect;
-mod remedy;
+mod fault_remedy;
 mod report;
 mod request_info;
 mod retries;
 
 use anyhow::Context;
+use fault_remedy::missing_right;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use remedy::missing_right;
 use std::path::Path;
 
-pub use remedy::chain;
+pub use fault_remedy::chain;
 pub use report::client;
 
 /// Reports whether [`client`] logs this error, so that callers need not.

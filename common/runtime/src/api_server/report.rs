@@ -1,7 +1,7 @@
 //! Client layer that inspects every response, or its absence, and logs faults.
 
 use super::connect::carrier;
-use super::remedy::{self, HEAR_US, KNOW_US, give_right, missing_right};
+use super::fault_remedy::{self, HEAR_US, KNOW_US, give_right, missing_right};
 use super::request_info::RequestInfo;
 use crate::failure_log::FailureLog;
 use bytes::{Bytes, BytesMut};
@@ -40,7 +40,8 @@ const REFUSAL_MAX: usize = 64 * 1024;
 /// Fails if the configuration cannot be used.
 pub fn client(mut config: Config, component: &str) -> kube::Result<Client> {
     config.headers.push((USER_AGENT, user_agent(component)));
-    let faults = Arc::new(Faults::of(config.cluster_url.authority().map_or_else(String::new, ToString::to_string)));
+    let faults =
+        Arc::new(Faults::for_server(config.cluster_url.authority().map_or_else(String::new, ToString::to_string)));
     let layer = tower::layer::layer_fn(move |inner| FaultReporter { inner, faults: faults.clone() });
     Ok(carrier(config)?.with_layer(&layer).build())
 }
@@ -71,8 +72,8 @@ enum Fault {
 }
 
 impl Faults {
-    fn of(server: String) -> Self {
-        let reach = Mutex::new(FailureLog::of(format!("the way to the API server {server}")));
+    fn for_server(server: String) -> Self {
+        let reach = Mutex::new(FailureLog::for_operation(format!("the way to the API server {server}")));
         Self { server, reach, resources: Mutex::default() }
     }
 
@@ -81,7 +82,7 @@ impl Faults {
     }
 
     fn unreachable(&self, error: &(dyn Error + 'static)) {
-        self.reach.lock().failed_for(&remedy::chain(error), &remedy::reach(error, &self.server));
+        self.reach.lock().failed_for(&fault_remedy::chain(error), &fault_remedy::reach(error, &self.server));
     }
 
     fn failed(&self, fault: Fault, info: &RequestInfo, error: &str, remedy: &str) {
@@ -89,7 +90,7 @@ impl Faults {
         if faults.len() >= FAULTS_MAX && !faults.contains_key(&fault) {
             return;
         }
-        let thing = || (info.namespace.clone(), FailureLog::of(info.to_string()));
+        let thing = || (info.namespace.clone(), FailureLog::for_operation(info.to_string()));
         let (namespace, failures) = faults.entry(fault).or_insert_with(thing);
         namespace.clone_from(&info.namespace);
         failures.failed_for(&error, &remedy);
@@ -125,7 +126,7 @@ impl Faults {
         match response.status() {
             StatusCode::NOT_FOUND if info.is_about_all() => {
                 let error = "404 Not Found: the API server does not serve it";
-                self.failed(Fault::NotServed(info.qualified()), &info, error, &remedy::serve(&info));
+                self.failed(Fault::NotServed(info.qualified()), &info, error, &fault_remedy::serve(&info));
                 response
             }
             StatusCode::FORBIDDEN => {
@@ -199,7 +200,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let info = RequestInfo::of(request.method(), request.uri());
+        let info = RequestInfo::from_request(request.method(), request.uri());
         let answer = self.inner.call(request);
         let faults = self.faults.clone();
         let pending = Pending { since: Instant::now(), faults: faults.clone(), is_over: false };

@@ -13,7 +13,7 @@ type Inner = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
 /// Returns a layer around a service that responds with `answer` for a path, and the layer's known faults.
 fn layer(answer: impl Fn(&str) -> Answer + Send + 'static) -> (FaultReporter<Inner>, Arc<Faults>) {
-    let faults = Arc::new(Faults::of("s:1".into()));
+    let faults = Arc::new(Faults::for_server("s:1".into()));
     let inner = tower::service_fn(move |request: Request<Body>| std::future::ready(answer(request.uri().path())));
     (FaultReporter { inner: BoxService::new(inner), faults: faults.clone() }, faults)
 }
@@ -47,7 +47,8 @@ async fn a_right_is_missing_until_it_is_there_where_it_was_missed() {
         assert!(serde_json::from_slice::<Status>(&body).is_ok_and(|status| status.code == 403), "{path}");
     }
     assert_eq!(known(&faults), [Fault::Denied("list pods".into())]);
-    let info = |path: &str| RequestInfo::of(&http::Method::GET, &path.parse().expect("a path")).expect("a resource");
+    let info =
+        |path: &str| RequestInfo::from_request(&http::Method::GET, &path.parse().expect("a path")).expect("a resource");
     faults.works(&info("/api/v1/namespaces/a/pods"));
     assert_eq!(known(&faults).len(), 1, "it was missed in b");
     faults.works(&info("/api/v1/namespaces/b/pods"));
@@ -71,7 +72,7 @@ async fn a_resource_that_is_not_served_is_no_fault_of_one_object() {
 #[tokio::test(start_paused = true)]
 async fn silence_ends_with_an_error() {
     let inner = tower::service_fn(|_: Request<Body>| std::future::pending::<Answer>());
-    let faults = Arc::new(Faults::of("s:1".into()));
+    let faults = Arc::new(Faults::for_server("s:1".into()));
     let start = Instant::now();
     let mut service = FaultReporter { inner, faults };
     let error = service.ready().await.expect("ready").call(get("/version")).await.map(|_| ()).expect_err("silence");

@@ -18,7 +18,7 @@ pub(super) struct RequestInfo {
 
 impl RequestInfo {
     /// Parses a request. Returns `None` if it concerns no resource, such as `/version` and discovery.
-    pub(super) fn of(method: &Method, uri: &Uri) -> Option<Self> {
+    pub(super) fn from_request(method: &Method, uri: &Uri) -> Option<Self> {
         let mut parts = uri.path().split('/').skip(1);
         let group = match parts.next()? {
             "api" => "",
@@ -103,7 +103,7 @@ mod tests {
             ("GET", "/apis", None, false),
         ];
         for (method, path, expected, about_all) in rows {
-            let info = RequestInfo::of(&method.parse().expect("a method"), &path.parse().expect("a path"));
+            let info = RequestInfo::from_request(&method.parse().expect("a method"), &path.parse().expect("a path"));
             let found = info.as_ref().map(|info| format!("{info} {}", info.namespace));
             assert_eq!(found.as_deref(), expected, "{method} {path}");
             assert_eq!(info.is_some_and(|info| info.is_about_all()), about_all, "{method} {path}");

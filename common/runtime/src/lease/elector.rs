@@ -68,7 +68,7 @@ pub fn start(
     let elector = Elector {
         election: Election::new(me, options.names.len(), options.timing, options.balance, now),
         objects: vec![None; options.names.len()],
-        failures: options.names.iter().map(|name| FailureLog::of(format!("the lease {name}"))).collect(),
+        failures: options.names.iter().map(|name| FailureLog::for_operation(format!("the lease {name}"))).collect(),
         leases: Api::namespaced(client, &options.namespace),
         views: views.clone(),
         writers: writers.clone(),
@@ -92,7 +92,7 @@ struct Elector {
 }
 
 /// Result of an operation.
-enum Outcome {
+enum OperationResult {
     Written(Box<Lease>),
     Claimed,
     Read(Option<Box<Lease>>),
@@ -180,21 +180,21 @@ impl Elector {
         self.objects[lease] = object;
     }
 
-    fn settle(&mut self, lease: usize, sent: Instant, outcome: Outcome) {
+    fn settle(&mut self, lease: usize, sent: Instant, outcome: OperationResult) {
         let (now, rng) = (Instant::now().into_std(), &mut rand::rng());
         match outcome {
-            Outcome::Written(object) => {
+            OperationResult::Written(object) => {
                 self.failures[lease].recovered();
                 self.election.written(lease, record(&object), sent.into_std(), now, rng);
                 self.objects[lease] = Some(*object);
             }
-            Outcome::Claimed => self.election.done(lease),
-            Outcome::Read(object) => {
+            OperationResult::Claimed => self.election.done(lease),
+            OperationResult::Read(object) => {
                 self.election.read(lease, object.as_deref().map(record), now, rng);
                 self.objects[lease] = object.map(|object| *object);
             }
-            Outcome::Conflict => self.election.conflict(lease),
-            Outcome::Failed(error, is_reported) => {
+            OperationResult::Conflict => self.election.conflict(lease),
+            OperationResult::Failed(error, is_reported) => {
                 if is_reported {
                     tracing::debug!(lease = %self.options.names[lease], %error, "lease could not be written");
                 } else {
@@ -208,7 +208,7 @@ impl Elector {
     /// Sends one operation. The future owns its data, so several can run at once. A write that takes the lease from us
     /// waits until no other write is in flight under the lease. None can begin meanwhile: [`Election`] has already let
     /// go of the lease, which must have been [published](Self::publish) before the future is polled.
-    fn perform(&self, lease: usize, op: Op) -> impl Future<Output = (usize, Instant, Outcome)> + Send + use<> {
+    fn perform(&self, lease: usize, op: Op) -> impl Future<Output = (usize, Instant, OperationResult)> + Send + use<> {
         let (leases, name) = (self.leases.clone(), self.options.names[lease].clone());
         let object = self.compose(lease, &op);
         let me = self.options.identity.clone();
@@ -217,7 +217,7 @@ impl Elector {
         async move {
             if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
                 let error = format!("kept: a write under it has not ended within {IDLE_TIMEOUT:?}");
-                return (lease, Instant::now(), Outcome::Failed(error, false));
+                return (lease, Instant::now(), OperationResult::Failed(error, false));
             }
             let sent = Instant::now();
             let write = async {
@@ -227,12 +227,12 @@ impl Elector {
                     Op::Claim => {
                         let patch = serde_json::json!({"metadata": {"annotations": {CLAIM: me}}});
                         match leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-                            Ok(_) => Outcome::Claimed,
+                            Ok(_) => OperationResult::Claimed,
                             Err(error) => failed(&error),
                         }
                     }
                     Op::Read => match leases.get_opt(&name).await {
-                        Ok(object) => Outcome::Read(object.map(Box::new)),
+                        Ok(object) => OperationResult::Read(object.map(Box::new)),
                         Err(error) => failed(&error),
                     },
                 }
@@ -241,7 +241,8 @@ impl Elector {
             (
                 lease,
                 sent,
-                outcome.unwrap_or_else(|_| Outcome::Failed(format!("no answer within {WRITE_TIMEOUT:?}"), true)),
+                outcome
+                    .unwrap_or_else(|_| OperationResult::Failed(format!("no answer within {WRITE_TIMEOUT:?}"), true)),
             )
         }
     }
@@ -297,7 +298,7 @@ impl Elector {
     }
 }
 
-fn created(result: kube::Result<Lease>) -> Outcome {
+fn created(result: kube::Result<Lease>) -> OperationResult {
     match result {
         // The namespace is missing, so reading the lease again would not help.
         Err(kube::Error::Api(status)) if status.code == 404 => failed(&kube::Error::Api(status)),
@@ -305,16 +306,16 @@ fn created(result: kube::Result<Lease>) -> Outcome {
     }
 }
 
-fn answer(result: kube::Result<Lease>) -> Outcome {
+fn answer(result: kube::Result<Lease>) -> OperationResult {
     match result {
-        Ok(object) => Outcome::Written(Box::new(object)),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Outcome::Conflict,
+        Ok(object) => OperationResult::Written(Box::new(object)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => OperationResult::Conflict,
         Err(error) => failed(&error),
     }
 }
 
-fn failed(error: &kube::Error) -> Outcome {
-    Outcome::Failed(error.to_string(), api_server::is_reported(error))
+fn failed(error: &kube::Error) -> OperationResult {
+    OperationResult::Failed(error.to_string(), api_server::is_reported(error))
 }
 
 fn record(object: &Lease) -> Record {

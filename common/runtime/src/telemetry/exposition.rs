@@ -184,8 +184,10 @@ mod tests {
     fn many_series_come_in_small_parts() {
         let metrics = Metrics::default();
         let new: fn() -> Histogram = || Histogram::new([0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
-        let family = metrics
-            .family(Instrument::new(Kind::Histogram, "took", "How long").in_unit("s"), Family::<Labels, _>::of(new));
+        let family = metrics.family(
+            Instrument::new(Kind::Histogram, "took", "How long").in_unit("s"),
+            Family::<Labels, _>::with_constructor(new),
+        );
         let counter: Counter = metrics.register(Instrument::new(Kind::Counter, "last", "Counter"), Counter::default());
         for n in 0..5_000 {
             family.get_or_create(&labels(n)).observe(0.3);

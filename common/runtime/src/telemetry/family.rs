@@ -20,7 +20,7 @@ pub struct Family<S, M> {
 
 impl<S, M: Default> Default for Family<S, M> {
     fn default() -> Self {
-        Self::of(M::default)
+        Self::with_constructor(M::default)
     }
 }
 
@@ -32,7 +32,7 @@ impl<S, M> Clone for Family<S, M> {
 
 impl<S, M> Family<S, M> {
     /// Creates a family of metrics that `new` creates.
-    pub fn of(new: fn() -> M) -> Self {
+    pub fn with_constructor(new: fn() -> M) -> Self {
         Self { series: Arc::default(), new }
     }
 }

@@ -25,7 +25,7 @@ const MOST: usize = 32;
 
 impl TextFormat {
     /// Returns the format that the caller prefers.
-    pub fn asked(headers: &HeaderMap) -> Self {
+    pub fn negotiate(headers: &HeaderMap) -> Self {
         let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let mut best = (Self::Prometheus, 0.0);
         for range in texts.flat_map(|text| text.split(',')).take(MOST) {
@@ -134,9 +134,9 @@ mod tests {
         ];
         for (accept, expected) in rows {
             let headers: HeaderMap = [(ACCEPT, HeaderValue::from_static(accept))].into_iter().collect();
-            assert_eq!(TextFormat::asked(&headers), expected, "{accept}");
+            assert_eq!(TextFormat::negotiate(&headers), expected, "{accept}");
         }
-        assert_eq!(TextFormat::asked(&HeaderMap::new()), Prometheus);
+        assert_eq!(TextFormat::negotiate(&HeaderMap::new()), Prometheus);
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Instrument {
     }
 
     /// Restricts the instrument to this plane.
-    pub const fn of(self, plane: Plane) -> Self {
+    pub const fn in_plane(self, plane: Plane) -> Self {
         Self { plane, ..self }
     }
 

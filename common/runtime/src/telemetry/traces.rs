@@ -53,7 +53,7 @@ impl Tracing {
             TracingProtocol::Otlp(protocol) => {
                 let sender = Sender::new(protocol, Signal::Traces, &config.endpoint, environment)?;
                 tracing::info!(to = %sender, rate = config.sampling_rate, "traces are sent");
-                let failures = Mutex::new(FailureLog::of(format!("the export of spans to {sender}")));
+                let failures = Mutex::new(FailureLog::for_operation(format!("the export of spans to {sender}")));
                 To::Collector(Box::new(Collector { sender, runtime: Handle::current(), failures }))
             }
         };

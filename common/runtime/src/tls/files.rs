@@ -54,7 +54,7 @@ impl Pair {
         let identity = Identity::new(self.parse(&seen)?);
         let followed = identity.clone();
         tokio::spawn(async move {
-            let mut failures = FailureLog::of(name(&self.certificate));
+            let mut failures = FailureLog::for_operation(name(&self.certificate));
             while timeout(every, shutdown.cancelled()).await.is_err() {
                 let Some(now) = changed(&seen, self.read().await, &mut failures) else { continue };
                 match self.parse(&now) {
@@ -89,7 +89,7 @@ pub async fn follow_roots(file: PathBuf, every: Duration, shutdown: Cancellation
     let roots = Roots::new(authorities(&file, &seen)?).map_err(unusable)?;
     let followed = roots.clone();
     tokio::spawn(async move {
-        let mut failures = FailureLog::of(name(&file));
+        let mut failures = FailureLog::for_operation(name(&file));
         while timeout(every, shutdown.cancelled()).await.is_err() {
             let Some(now) = changed(&seen, read(&file).await, &mut failures) else { continue };
             match authorities(&file, &now).and_then(|roots| followed.replace(roots).map_err(unusable)) {
@@ -169,7 +169,7 @@ mod tests {
         write("tls.key", &first.1);
         let stop = CancellationToken::new();
         let identity = files.follow(EVERY, stop.clone()).await.expect("a pair");
-        let shown = || identity.shown();
+        let shown = || identity.certificates();
         let before = shown();
         write("tls.crt", &second.0);
         // Once a later change is visible, earlier checks have passed. This incomplete change was rejected until its key

@@ -28,7 +28,7 @@ impl Identity {
     }
 
     /// Returns the chain that a handshake currently presents.
-    pub fn shown(&self) -> Vec<CertificateDer<'static>> {
+    pub fn certificates(&self) -> Vec<CertificateDer<'static>> {
         self.0.0.load().cert.clone()
     }
 }

@@ -50,7 +50,7 @@ where
     {
         return of_one(api, config);
     }
-    let mut several = Several::of(apis.len());
+    let mut several = Several::with_parts(apis.len());
     let numbered = |(number, api)| of_one(api, config.clone()).map(move |event| (number, event)).boxed();
     let all = stream::select_all(apis.into_iter().enumerate().map(numbered));
     all.flat_map(move |(number, event)| stream::iter(several.take(number, event))).boxed()
@@ -60,7 +60,7 @@ fn of_one<K>(api: Api<K>, config: watcher::Config) -> Attempts<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut failures = FailureLog::of(format!("the watch of {}", kind(&api)));
+    let mut failures = FailureLog::for_operation(format!("the watch of {}", kind(&api)));
     // kube announces each list before it requests it, and any event resets the back-off. So the pauses of a list that
     // always fails would not grow. Therefore the announcement is delayed until the list's first result.
     let mut is_begun = false;

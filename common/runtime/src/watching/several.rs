@@ -42,7 +42,7 @@ struct Part {
 
 impl<K: Resource + Clone> Several<K> {
     /// Creates the state of `count` namespaces.
-    pub(super) fn of(count: usize) -> Self {
+    pub(super) fn with_parts(count: usize) -> Self {
         let parts = std::iter::repeat_with(Part::default).take(count).collect();
         Self { parts, sample: None, is_begun: false, is_listed: false }
     }
@@ -128,7 +128,11 @@ mod tests {
     }
 
     /// Returns the passed-on events, each in a few words.
-    fn told(several: &mut Several<ConfigMap>, number: usize, event: Result<Event<ConfigMap>, Error>) -> Vec<String> {
+    fn events_after(
+        several: &mut Several<ConfigMap>,
+        number: usize,
+        event: Result<Event<ConfigMap>, Error>,
+    ) -> Vec<String> {
         let named = |word: &str, map: &ConfigMap| {
             format!(
                 "{word} {}/{} {}",
@@ -152,39 +156,39 @@ mod tests {
     /// deleted objects and leaves the others alone.
     #[test]
     fn each_namespace_is_listed_by_itself() {
-        let mut both = Several::of(2);
-        assert_eq!(told(&mut both, 0, Ok(Event::Init)), ["init"]);
-        assert_eq!(told(&mut both, 0, Ok(Event::InitApply(map("a", "x")))), ["list a/x a-x"]);
-        assert!(told(&mut both, 0, Ok(Event::InitDone)).is_empty());
-        assert_eq!(told(&mut both, 0, Ok(Event::Apply(map("a", "y")))), ["list a/y a-y"]);
-        assert!(told(&mut both, 1, Ok(Event::Init)).is_empty());
-        assert_eq!(told(&mut both, 1, Ok(Event::InitApply(map("b", "x")))), ["list b/x b-x"]);
-        assert_eq!(told(&mut both, 1, Ok(Event::InitDone)), ["done"]);
+        let mut both = Several::with_parts(2);
+        assert_eq!(events_after(&mut both, 0, Ok(Event::Init)), ["init"]);
+        assert_eq!(events_after(&mut both, 0, Ok(Event::InitApply(map("a", "x")))), ["list a/x a-x"]);
+        assert!(events_after(&mut both, 0, Ok(Event::InitDone)).is_empty());
+        assert_eq!(events_after(&mut both, 0, Ok(Event::Apply(map("a", "y")))), ["list a/y a-y"]);
+        assert!(events_after(&mut both, 1, Ok(Event::Init)).is_empty());
+        assert_eq!(events_after(&mut both, 1, Ok(Event::InitApply(map("b", "x")))), ["list b/x b-x"]);
+        assert_eq!(events_after(&mut both, 1, Ok(Event::InitDone)), ["done"]);
 
-        assert!(told(&mut both, 0, Ok(Event::Init)).is_empty());
-        assert_eq!(told(&mut both, 1, Ok(Event::Apply(map("b", "z")))), ["apply b/z b-z"]);
-        assert_eq!(told(&mut both, 0, Ok(Event::InitApply(map("a", "y")))), ["apply a/y a-y"]);
-        assert_eq!(told(&mut both, 0, Ok(Event::InitDone)), ["delete a/x a-x"]);
-        assert_eq!(told(&mut both, 1, Ok(Event::Delete(map("b", "x")))), ["delete b/x b-x"]);
-        assert!(told(&mut both, 1, Ok(Event::Init)).is_empty());
-        assert_eq!(told(&mut both, 1, Ok(Event::InitDone)), ["delete b/z b-z"]);
+        assert!(events_after(&mut both, 0, Ok(Event::Init)).is_empty());
+        assert_eq!(events_after(&mut both, 1, Ok(Event::Apply(map("b", "z")))), ["apply b/z b-z"]);
+        assert_eq!(events_after(&mut both, 0, Ok(Event::InitApply(map("a", "y")))), ["apply a/y a-y"]);
+        assert_eq!(events_after(&mut both, 0, Ok(Event::InitDone)), ["delete a/x a-x"]);
+        assert_eq!(events_after(&mut both, 1, Ok(Event::Delete(map("b", "x")))), ["delete b/x b-x"]);
+        assert!(events_after(&mut both, 1, Ok(Event::Init)).is_empty());
+        assert_eq!(events_after(&mut both, 1, Ok(Event::InitDone)), ["delete b/z b-z"]);
     }
 
     /// Goal: a denied namespace delays no other, and its known objects stay. Every other error reaches the reader, and
     /// the list waits for that namespace.
     #[test]
     fn a_namespace_that_is_denied_stops_nobody() {
-        let mut both = Several::of(2);
-        told(&mut both, 0, Ok(Event::Init));
-        assert!(told(&mut both, 0, Ok(Event::InitDone)).is_empty());
-        assert_eq!(told(&mut both, 1, Err(refused(500))), ["error"]);
-        assert_eq!(told(&mut both, 1, Err(refused(403))), ["done"]);
-        told(&mut both, 1, Ok(Event::Init));
-        assert_eq!(told(&mut both, 1, Ok(Event::InitApply(map("b", "x")))), ["apply b/x b-x"]);
-        assert!(told(&mut both, 1, Ok(Event::InitDone)).is_empty());
-        told(&mut both, 1, Ok(Event::Init));
-        assert!(told(&mut both, 1, Err(refused(403))).is_empty());
-        told(&mut both, 1, Ok(Event::Init));
-        assert_eq!(told(&mut both, 1, Ok(Event::InitDone)), ["delete b/x b-x"]);
+        let mut both = Several::with_parts(2);
+        events_after(&mut both, 0, Ok(Event::Init));
+        assert!(events_after(&mut both, 0, Ok(Event::InitDone)).is_empty());
+        assert_eq!(events_after(&mut both, 1, Err(refused(500))), ["error"]);
+        assert_eq!(events_after(&mut both, 1, Err(refused(403))), ["done"]);
+        events_after(&mut both, 1, Ok(Event::Init));
+        assert_eq!(events_after(&mut both, 1, Ok(Event::InitApply(map("b", "x")))), ["apply b/x b-x"]);
+        assert!(events_after(&mut both, 1, Ok(Event::InitDone)).is_empty());
+        events_after(&mut both, 1, Ok(Event::Init));
+        assert!(events_after(&mut both, 1, Err(refused(403))).is_empty());
+        events_after(&mut both, 1, Ok(Event::Init));
+        assert_eq!(events_after(&mut both, 1, Ok(Event::InitDone)), ["delete b/x b-x"]);
     }
 }

@@ -80,10 +80,10 @@ async fn a_link_over_tls_outlives_its_certificates() {
     assert_eq!(within(link.send(Bytes::from_static(b"one"))).await, Ok(()));
     assert_eq!(within(server.next()).await.expect("open").expect("readable"), Message::binary(b"one".to_vec()));
 
-    let before = identity.shown();
+    let before = identity.certificates();
     authority.renew();
     within(async {
-        while identity.shown() == before {
+        while identity.certificates() == before {
             tokio::time::sleep(LOOK).await;
         }
     })

@@ -62,7 +62,7 @@ pub(super) enum End {
 pub(super) async fn run(mut link: Link) {
     let mut backoff = Backoff::new(link.config.backoff_first, link.config.backoff_max);
     let peer = link.targets.first().map(|target| target.uri.to_string()).unwrap_or_default();
-    let mut failures = FailureLog::of(format!("the link to {peer}"));
+    let mut failures = FailureLog::for_operation(format!("the link to {peer}"));
     loop {
         let wait = backoff.wait(&mut rand::rng());
         if !wait.is_zero() && refuse_while(&mut link.frames, &link.shutdown, sleep(wait)).await.is_none() {

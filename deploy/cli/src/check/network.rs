@@ -3,7 +3,7 @@
 use super::{CheckContext, Finding, first_names};
 use common::config::{self, PortRange, PortsConfig};
 use common::names::{ACTIVATOR_HTTP1_PORT, GUARDS};
-use common::ports::{Block, State, ledger};
+use common::ports::{Block, NumberState, ledger};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -45,7 +45,7 @@ pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
 /// Counts the used numbers of the range.
 fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
     let ledger = maps.iter().filter_map(|map| Some(ledger::read(Block::of_map(&map.name_any())?, map.data.as_ref())));
-    let held = |page: ledger::Page| page.entries.into_iter().filter(|(_, entry)| entry.state == State::Held);
+    let held = |page: ledger::Page| page.entries.into_iter().filter(|(_, entry)| entry.state == NumberState::Held);
     let (used, all) = (ledger.flat_map(held).filter(|(number, _)| range.contains(*number)).count(), range.len());
     let says = format!("{used} of {all} numbers from {} to {} are used", range.first, range.last);
     if (used as f64) < NEARLY * all as f64 {

@@ -109,7 +109,7 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
                     Some(error) => {
                         failures
                             .entry(key.clone())
-                            .or_insert_with(|| FailureLog::of(format!("the reconciliation of {key}")))
+                            .or_insert_with(|| FailureLog::for_operation(format!("the reconciliation of {key}")))
                             .failed(error);
                         item.retry();
                     }

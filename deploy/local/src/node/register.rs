@@ -37,7 +37,7 @@ pub(crate) async fn run(client: Client, options: &NodeOptions, shutdown: Cancell
         }
     }
     attempts.succeeded();
-    let mut failures = FailureLog::of(format!("the renewal of node {}'s lease", options.name));
+    let mut failures = FailureLog::for_operation(format!("the renewal of node {}'s lease", options.name));
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
     loop {
         match renew(&leases, &options.name).await {

@@ -520,7 +520,7 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
     let mut refused: BTreeMap<&'static str, Instant> = BTreeMap::new();
     let mut missed: BTreeMap<(PlaneId, u64), u32> = BTreeMap::new();
-    let mut failures = FailureLog::of("the endpoints of the planes");
+    let mut failures = FailureLog::for_operation("the endpoints of the planes");
     let mut statuses = PodStatuses::new(&client);
     loop {
         shared.restart();

@@ -36,7 +36,7 @@ impl PodStatuses {
             pods: Api::namespaced(client.clone(), NAMESPACE),
             written: BTreeMap::new(),
             failed: BTreeMap::new(),
-            failures: FailureLog::of("the status of the planes' Pods"),
+            failures: FailureLog::for_operation("the status of the planes' Pods"),
         }
     }
 

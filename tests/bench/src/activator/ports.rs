@@ -11,7 +11,7 @@ use anyhow::Context;
 use common::RevisionKey;
 use common::backend::Protocol;
 use common::names;
-use common::ports::{Block, Entry, PortId, State, ledger};
+use common::ports::{Block, Entry, NumberState, PortId, ledger};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
@@ -171,8 +171,8 @@ async fn create(client: &Client, workloads: usize) -> anyhow::Result<Vec<String>
         let number = number(n)?;
         let key = RevisionKey::new(Plane::NAMESPACE, name(n));
         let port = PortId { name: "http".to_owned(), port: 80 };
-        let data = maps.entry(Block::of(number).map_name()).or_default();
-        ledger::write(data, number, &Entry { state: State::Held, key, uid: uid.into(), port });
+        let data = maps.entry(Block::containing(number).map_name()).or_default();
+        ledger::write(data, number, &Entry { state: NumberState::Held, key, uid: uid.into(), port });
     }
     for (name, data) in maps {
         let labels = json!({names::LEDGER: names::LEDGER_OF_PORTS});

@@ -6,7 +6,7 @@ use activator::discovery::{Event, Listing, Port, Spec};
 use activator::{Configs, Options, WorkerRuntimes};
 use common::RevisionKey;
 use common::backend::Backend;
-use common::ports::{Block, Entry, PortId, State};
+use common::ports::{Block, Entry, NumberState, PortId};
 use common_api::zeroscaler::PortProtocol;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
@@ -38,8 +38,9 @@ async fn serve(workers: WorkerRuntimes, pod: SocketAddr) -> anyhow::Result<()> {
     let spec =
         Spec { uid: UID.into(), ports: Box::new([port]), ..Spec::standalone(NAMESPACE, NAME, Backend::plain(NAME)) };
     let listing = Listing { ready: [pod.into()].into(), ..Listing::default() };
-    let entry = Entry { state: State::Held, key: key.clone(), uid: UID.into(), port: id };
-    let numbers = Event::Numbers { block: Block::of(address.port()), entries: [(address.port(), entry)].into() };
+    let entry = Entry { state: NumberState::Held, key: key.clone(), uid: UID.into(), port: id };
+    let numbers =
+        Event::Numbers { block: Block::containing(address.port()), entries: [(address.port(), entry)].into() };
     for event in [Event::Revision(Arc::new(spec)), Event::Pods { key, listing }, numbers, Event::Synced] {
         events.send(event).await?;
     }

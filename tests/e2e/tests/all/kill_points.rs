@@ -5,7 +5,7 @@
 use crate::giving_back::essence;
 use anyhow::{Context, ensure};
 use common::names;
-use common::ports::ledger::{self, Block, Entry, State};
+use common::ports::ledger::{self, Block, Entry, NumberState};
 use common_api::ZeroScaler;
 use e2e::parts::{Parts, Plane};
 use e2e::space::{ASLEEP, SOON, program};
@@ -97,7 +97,7 @@ async fn no_number_is_leaked(space: &Space) -> anyhow::Result<()> {
             for map in maps.list(&labels).await? {
                 let block = Block::of_map(&map.name_any()).context("a block")?;
                 let lines = ledger::read(block, map.data.as_ref()).entries.into_values();
-                for Entry { uid, .. } in lines.filter(|line| line.state == State::Held) {
+                for Entry { uid, .. } in lines.filter(|line| line.state == NumberState::Held) {
                     is_leaked |= !known.contains(&*uid);
                     *numbers.entry(uid.to_string()).or_default() += 1;
                 }

@@ -3,7 +3,7 @@
 use crate::install::rights::Record;
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
-use common_api::zeroscaler::State;
+use common_api::zeroscaler::SleepState;
 use e2e::space::SOON;
 use e2e::test_env::program;
 use e2e::{Entry, Load, TestEnv, Workload};
@@ -63,7 +63,7 @@ async fn overlap(env: &TestEnv) -> anyhow::Result<Option<(String, String, String
 async fn until_asleep(env: &TestEnv) -> anyhow::Result<()> {
     env.until(ASLEEP, "its sleep", async || {
         let state = env.scaler("web").await?.status.map(|status| status.state);
-        Ok(state == Some(State::Asleep) && env.replicas("web").await? == 0 && ready(env, "web").await? == 0)
+        Ok(state == Some(SleepState::Asleep) && env.replicas("web").await? == 0 && ready(env, "web").await? == 0)
     })
     .await
 }

@@ -2,7 +2,7 @@
 //! protocol.
 
 use anyhow::{Context, ensure};
-use common::ports::ledger::{self, Block, Entry, Ledger, State};
+use common::ports::ledger::{self, Block, Entry, Ledger, NumberState};
 use common_api::ZeroScaler;
 use common_api::zeroscaler::PortStatus;
 use common_runtime::tls::rustls::RootCertStore;
@@ -235,7 +235,7 @@ async fn numbers_are_nobody_elses_and_are_released() -> anyhow::Result<()> {
     ensure!(held == all, "{held:?} are written, {all:?} are told");
     let gone = ports(&env, "two").await?;
     env.api::<ZeroScaler>().delete("two", &DeleteParams::default()).await?;
-    let is_released = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.state != State::Held);
+    let is_released = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.state != NumberState::Held);
     env.until(SOON * 2, "its numbers to be released", async || {
         let lines = lines(&env).await?;
         Ok(gone.iter().filter_map(|port| port.number).all(|number| is_released(lines.get(&number))))

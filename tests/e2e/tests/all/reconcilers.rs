@@ -4,10 +4,10 @@
 
 use autoscaler::{FrontEnd, Hpa};
 use common::bound_ports::{BoundPort, BoundPorts};
-use common::ports::ledger::{self, Block, Entry, State as Line};
+use common::ports::ledger::{self, Block, Entry, NumberState as Line};
 use common::stat::Stat;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::State;
+use common_api::zeroscaler::SleepState;
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender};
 use e2e::bare::{self, SYSTEM, deployment, frame, scaler};
@@ -299,7 +299,7 @@ async fn a_revision_wakes_falls_asleep_and_is_given_back() {
     cluster.create(scaler(json!({"window": "6s"}))).await;
     eventually("asleep", async || {
         let object = cluster.get::<ZeroScaler>("hello").await.and_then(|object| object.status);
-        object.is_some_and(|status| status.state == State::Asleep)
+        object.is_some_and(|status| status.state == SleepState::Asleep)
     })
     .await;
     eventually("the public Service leads to the activators", async || {

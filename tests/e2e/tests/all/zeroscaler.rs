@@ -5,7 +5,7 @@ use clap::Parser;
 use cli::arguments::Arguments;
 use common::names;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::State;
+use common_api::zeroscaler::SleepState;
 use e2e::test_env::{SOON, program};
 use e2e::{Entry, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -69,7 +69,7 @@ async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
     env.until_asleep("hello").await?;
     env.until(SOON, "a status that says so", async || {
         let object = env.api::<ZeroScaler>().get("hello").await?;
-        Ok(object.is_ready() && object.status.is_some_and(|status| status.state == State::Asleep))
+        Ok(object.is_ready() && object.status.is_some_and(|status| status.state == SleepState::Asleep))
     })
     .await?;
     assert_eq!(condition(&env, "hello", "Active").await?.map(|active| active.0), Some("False".into()));
@@ -249,7 +249,7 @@ async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
             let object = env.api::<ZeroScaler>().get("thrifty").await?;
             let is_asleep = |object: &ZeroScaler| {
                 let status = object.status.as_ref();
-                status.is_some_and(|s| s.state == State::Asleep && (s.last_wake.is_some() == woken))
+                status.is_some_and(|s| s.state == SleepState::Asleep && (s.last_wake.is_some() == woken))
             };
             Ok(object.is_ready() && is_asleep(&object))
         })

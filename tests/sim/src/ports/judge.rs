@@ -4,7 +4,7 @@ use super::model::{Id, Object, Slices, ledger_of, proxy_at};
 use super::world::{WORKLOADS, World};
 use autoscaler_core::ports::Listed;
 use autoscaler_core::ports::carriers::count;
-use common::ports::ledger::State;
+use common::ports::ledger::NumberState;
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +102,7 @@ impl World {
         for workload in 0..WORKLOADS {
             let Some(scaler) = self.scaler(workload) else { continue };
             live.insert(scaler.uid.clone());
-            let held = ledger.iter().filter(|(_, entry)| entry.uid == scaler.uid && entry.state == State::Held);
+            let held = ledger.iter().filter(|(_, entry)| entry.uid == scaler.uid && entry.state == NumberState::Held);
             let held: BTreeMap<&str, u16> = held.map(|(number, entry)| (entry.port.name.as_str(), *number)).collect();
             let slices = match self.objects.get(&Id::Slices(workload)) {
                 Some((_, Object::Slices(slices))) if slices.uid == scaler.uid => slices.ports.clone(),
@@ -125,7 +125,7 @@ impl World {
                 ));
             }
         }
-        let left = ledger.iter().find(|(_, entry)| entry.state == State::Held && !live.contains(&entry.uid));
+        let left = ledger.iter().find(|(_, entry)| entry.state == NumberState::Held && !live.contains(&entry.uid));
         if let Some((number, entry)) = left {
             self.time.break_rule(format!("in peace it comes to rest: {number} is left as {entry}"));
         }

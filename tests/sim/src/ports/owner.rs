@@ -13,7 +13,7 @@ use autoscaler_core::ports::{
 };
 use common::config::PortRange;
 use common::ports::answer::Listening;
-use common::ports::ledger::{Block, Ledger, State};
+use common::ports::ledger::{Block, Ledger, NumberState};
 use rand::RngExt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -237,7 +237,7 @@ impl World {
         };
         if self.without == Some(Without::Rest) {
             for entry in ledger.values_mut() {
-                if let State::Released(at) = &mut entry.state {
+                if let NumberState::Released(at) = &mut entry.state {
                     *at = *at - RESTS_FOR;
                 }
             }

@@ -7,7 +7,7 @@ use super::world::World;
 use super::{CLOCKS_DIFFER, Without};
 use autoscaler_core::ports::{Activator, Answer, Serving};
 use common::ports::answer::Listening;
-use common::ports::ledger::{Entry, Ledger, OPEN_FOR, PortId, State};
+use common::ports::ledger::{Entry, Ledger, NumberState, OPEN_FOR, PortId};
 use common::ports::listeners::{Action, Listeners};
 use rand::RngExt;
 use std::collections::BTreeSet;
@@ -127,8 +127,8 @@ impl World {
             Some(Without::Ledger) => by_status(&proxy.view),
             Some(Without::Open) => {
                 let closed = |entry: Entry| match entry.state {
-                    State::Held | State::Closed(_) => entry,
-                    State::Released(at) => Entry { state: State::Released(at - OPEN_FOR), ..entry },
+                    NumberState::Held | NumberState::Closed(_) => entry,
+                    NumberState::Released(at) => Entry { state: NumberState::Released(at - OPEN_FOR), ..entry },
                 };
                 ledger_of(&proxy.view).into_iter().map(|(number, entry)| (number, closed(entry))).collect()
             }
@@ -168,7 +168,11 @@ impl World {
             Some(_) if proxy.paused => Answer::Silent,
             Some(entry) => {
                 let instance = format!("{index}-{}", proxy.life);
-                Answer::Ours(Listening { instance, uid: entry.uid.to_string(), is_held: entry.state == State::Held })
+                Answer::Ours(Listening {
+                    instance,
+                    uid: entry.uid.to_string(),
+                    is_held: entry.state == NumberState::Held,
+                })
             }
             None => Answer::Refused,
         }
@@ -204,7 +208,7 @@ fn by_status(view: &Objects) -> Ledger {
         let (Id::Workload(workload), Object::Workload(scaler)) = (id, object) else { continue };
         for (name, number) in &scaler.status {
             let port = PortId { name: name.clone(), port: 80 };
-            let entry = Entry { state: State::Held, key: key(*workload), uid: scaler.uid.clone(), port };
+            let entry = Entry { state: NumberState::Held, key: key(*workload), uid: scaler.uid.clone(), port };
             ledger.entry(*number).or_insert(entry);
         }
     }

@@ -162,7 +162,7 @@ impl World {
     }
 
     pub(super) fn line(&self, number: u16) -> Option<&common::ports::Entry> {
-        match self.objects.get(&Id::Block(Block::of(number))) {
+        match self.objects.get(&Id::Block(Block::containing(number))) {
             Some((_, Object::Block(ledger))) => ledger.get(&number),
             _ => None,
         }

@@ -127,7 +127,7 @@ pub fn push(
     let start = since_1970();
     tracing::info!(to = %sender, ?every, "metrics are pushed");
     Ok(Some(tokio::spawn(async move {
-        let mut failures = FailureLog::of(format!("the export of metrics to {sender}"));
+        let mut failures = FailureLog::for_operation(format!("the export of metrics to {sender}"));
         let mut next = Instant::now() + every;
         loop {
             let last = tokio::time::timeout_at(next, shutdown.cancelled()).await.is_ok();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use common_api::zeroscaler::{State, ZeroScaler, ZeroScalerStatus, crd};
+use common_api::zeroscaler::{SleepState, ZeroScaler, ZeroScalerStatus, crd};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject};
@@ -101,11 +101,11 @@ async fn defaults_status_and_columns_are_served() {
     assert!(!read.is_ready() && read.condition("Ready").is_some_and(|ready| ready.status == "Unknown"));
     assert_eq!(
         read.status.as_ref().map(|status| status.state),
-        Some(State::Unknown),
+        Some(SleepState::Unknown),
         "nobody writes a status that way"
     );
     let status = ZeroScalerStatus {
-        state: State::Asleep,
+        state: SleepState::Asleep,
         min: Some(0),
         host_names: "a.example.com, *.b.example.com".into(),
         ..Default::default()

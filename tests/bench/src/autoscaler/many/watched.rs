@@ -126,7 +126,7 @@ impl State {
 
     /// Returns the owner of a port number on which activators should listen.
     pub(super) fn owner(&self, number: u16) -> Option<&Arc<str>> {
-        self.numbers.get(&Block::of(number))?.get(&number)
+        self.numbers.get(&Block::containing(number))?.get(&number)
     }
 
     /// Returns the number of writes to slices so far.
@@ -253,8 +253,9 @@ impl Watched {
         let (Event::Apply(map) | Event::InitApply(map)) = event else { return };
         let Some(block) = Block::of_map(&map.name_any()) else { return };
         let entries = ledger::read(block, map.data.as_ref()).entries.into_iter();
-        let numbers =
-            entries.filter(|(_, entry)| entry.state == ledger::State::Held).map(|(number, entry)| (number, entry.uid));
+        let numbers = entries
+            .filter(|(_, entry)| entry.state == ledger::NumberState::Held)
+            .map(|(number, entry)| (number, entry.uid));
         self.now().numbers.insert(block, numbers.collect());
     }
 }

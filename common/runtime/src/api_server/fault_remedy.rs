@@ -145,7 +145,7 @@ mod tests {
             ("/apis/example.com/v1/namespaces/a/things", "things.example.com"),
         ];
         for (path, part) in rows {
-            let info = RequestInfo::of(&Method::GET, &path.parse().expect("a path")).expect("a resource");
+            let info = RequestInfo::from_request(&Method::GET, &path.parse().expect("a path")).expect("a resource");
             assert!(serve(&info).contains(part), "{}", serve(&info));
         }
     }
