@@ -35,7 +35,7 @@ use crate::registry::readiness::Readiness;
 use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
 use activator_core::breaker::Load;
-use activator_core::holders::standing::Standing;
+use activator_core::holders::sharing_mode::SharingMode;
 use activator_net::{Disconnects, HALF_CLOSE_MAX, Kind, Memory, Pools, PortListeners, Server};
 use anyhow::Context;
 use common::RevisionKey;
@@ -372,7 +372,7 @@ impl Activator {
 
     /// Reports whether hard limits are shared with other activators.
     pub fn shares_pods(&self) -> bool {
-        self.holders.standing() == Standing::Shared
+        self.holders.standing() == SharingMode::Shared
     }
 
     /// Returns the bytes charged for clients' incomplete heads and unread frames.

@@ -24,7 +24,7 @@ pub const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// State of a request that has no pod yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum WaitState {
     /// The request is held, and no pod is ready.
     Held,
     /// The request is queued, and pods are ready.
@@ -49,13 +49,13 @@ pub enum Next {
 }
 
 /// Returns the next step for a request that has `waited` so long, and that may fall back `after` this time.
-pub fn next(standing: Standing, waited: Duration, after: Duration) -> Next {
+pub fn next(standing: WaitState, waited: Duration, after: Duration) -> Next {
     match standing {
-        Standing::NoRoom | Standing::Failing => Next::FallBack,
-        Standing::Gone => Next::Stay,
-        Standing::Held | Standing::Queued if waited < after => Next::Wait(after - waited),
-        Standing::Held => Next::FallBack,
-        Standing::Queued => Next::Wait(AGAIN_AFTER),
+        WaitState::NoRoom | WaitState::Failing => Next::FallBack,
+        WaitState::Gone => Next::Stay,
+        WaitState::Held | WaitState::Queued if waited < after => Next::Wait(after - waited),
+        WaitState::Held => Next::FallBack,
+        WaitState::Queued => Next::Wait(AGAIN_AFTER),
     }
 }
 
@@ -67,17 +67,17 @@ mod tests {
     fn what_is_held_falls_back_at_its_time_and_what_cannot_be_held_at_once() {
         let ms = Duration::from_millis;
         let rows = [
-            (Standing::Held, 0, 100, Next::Wait(ms(100))),
-            (Standing::Held, 99, 100, Next::Wait(ms(1))),
-            (Standing::Held, 100, 100, Next::FallBack),
-            (Standing::Held, 500, 100, Next::FallBack),
-            (Standing::Held, 0, 0, Next::FallBack),
-            (Standing::Queued, 0, 0, Next::Wait(AGAIN_AFTER)),
-            (Standing::Queued, 40, 100, Next::Wait(ms(60))),
-            (Standing::Queued, 500, 100, Next::Wait(AGAIN_AFTER)),
-            (Standing::NoRoom, 0, 100, Next::FallBack),
-            (Standing::Failing, 0, 100, Next::FallBack),
-            (Standing::Gone, 500, 100, Next::Stay),
+            (WaitState::Held, 0, 100, Next::Wait(ms(100))),
+            (WaitState::Held, 99, 100, Next::Wait(ms(1))),
+            (WaitState::Held, 100, 100, Next::FallBack),
+            (WaitState::Held, 500, 100, Next::FallBack),
+            (WaitState::Held, 0, 0, Next::FallBack),
+            (WaitState::Queued, 0, 0, Next::Wait(AGAIN_AFTER)),
+            (WaitState::Queued, 40, 100, Next::Wait(ms(60))),
+            (WaitState::Queued, 500, 100, Next::Wait(AGAIN_AFTER)),
+            (WaitState::NoRoom, 0, 100, Next::FallBack),
+            (WaitState::Failing, 0, 100, Next::FallBack),
+            (WaitState::Gone, 500, 100, Next::Stay),
         ];
         for (standing, waited, after, expected) in rows {
             assert_eq!(next(standing, ms(waited), ms(after)), expected, "{standing:?} after {waited} of {after} ms");

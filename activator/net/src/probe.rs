@@ -19,7 +19,7 @@ use crate::http2::connection::Http2;
 use crate::pod::stream::PodStream;
 use crate::pod::tls::PodIo;
 use crate::pool::Pool;
-use activator_core::backends::{Outcome, Timeouts};
+use activator_core::backends::{ProbeOutcome, Timeouts};
 use bytes::{BufMut, Bytes, BytesMut};
 use common::backend::{HttpGet, Probe, Protocol};
 use common::headers;
@@ -47,10 +47,10 @@ pub async fn probe(
     protocol: Protocol,
     passthrough: Option<HeaderValue>,
     timeouts: Timeouts,
-) -> Outcome {
+) -> ProbeOutcome {
     let address = |port: &Option<u16>| SocketAddr::new(pool.address.ip(), port.unwrap_or(pool.address.port()));
     match probe {
-        Probe::Kubernetes => Outcome::Unanswered,
+        Probe::Kubernetes => ProbeOutcome::Unanswered,
         Probe::All(probes) => {
             let sent =
                 probes.iter().map(|one| Box::pin(self::probe(pool, one, protocol, passthrough.clone(), timeouts)));
@@ -81,14 +81,14 @@ pub async fn probe(
 }
 
 /// Joins the outcome of a probe with that of its connect.
-fn outcome(probed: Result<Outcome, Outcome>) -> Outcome {
+fn outcome(probed: Result<ProbeOutcome, ProbeOutcome>) -> ProbeOutcome {
     probed.unwrap_or_else(|missed| missed)
 }
 
 /// Combines the outcomes of several probes: the first failure, or the outcome of the first probe if all passed.
-fn all(outcomes: Vec<Outcome>) -> Outcome {
-    let failed = outcomes.iter().find(|outcome| !matches!(outcome, Outcome::Passed(_)));
-    failed.or(outcomes.first()).copied().unwrap_or(Outcome::Unanswered)
+fn all(outcomes: Vec<ProbeOutcome>) -> ProbeOutcome {
+    let failed = outcomes.iter().find(|outcome| !matches!(outcome, ProbeOutcome::Passed(_)));
+    failed.or(outcomes.first()).copied().unwrap_or(ProbeOutcome::Unanswered)
 }
 
 /// Returns the fields of an HTTP probe, following the kubelet. Configured fields replace ours with the same name. Only
@@ -112,9 +112,9 @@ fn fields_of(get: &HttpGet, host: HeaderValue) -> Vec<(HeaderName, HeaderValue)>
 }
 
 /// Connects to the pod's address, or to another port of the pod if `beside` is set.
-async fn connect(pool: &Pool, address: SocketAddr, beside: bool, timeout: Duration) -> Result<PodStream, Outcome> {
+async fn connect(pool: &Pool, address: SocketAddr, beside: bool, timeout: Duration) -> Result<PodStream, ProbeOutcome> {
     pool.connect(address, timeout).await.map_err(|missed| match missed {
-        Outcome::Refused(took) if beside => Outcome::RefusedBeside(took),
+        ProbeOutcome::Refused(took) if beside => ProbeOutcome::RefusedBeside(took),
         missed => missed,
     })
 }
@@ -124,7 +124,7 @@ async fn tcp(
     address: SocketAddr,
     protocol: Protocol,
     timeouts: Timeouts,
-) -> Result<Outcome, Outcome> {
+) -> Result<ProbeOutcome, ProbeOutcome> {
     let own = address == pool.address;
     let stream = connect(pool, address, !own, timeouts.connect).await?;
     let took = stream.round_trip;
@@ -140,7 +140,7 @@ async fn tcp(
             }
         }
     }
-    Ok(Outcome::Passed(Some(took)))
+    Ok(ProbeOutcome::Passed(Some(took)))
 }
 
 /// Target of an HTTP probe.
@@ -167,7 +167,7 @@ async fn http(
     fields: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
     timeouts: Timeouts,
     passes: impl Fn(StatusCode, &[u8]) -> bool,
-) -> Result<Outcome, Outcome> {
+) -> Result<ProbeOutcome, ProbeOutcome> {
     let Target { address, path, secure } = target;
     // A probe gets a pool of its own if it goes to another port, or if it or the requests are encrypted.
     let beside = address != pool.address;
@@ -180,14 +180,14 @@ async fn http(
             let stream = connect(pool, address, beside, timeouts.connect).await?;
             let took = stream.round_trip;
             let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, secure));
-            let Ok(Ok(stream)) = secured.await else { return Ok(Outcome::Unanswered) };
+            let Ok(Ok(stream)) = secured.await else { return Ok(ProbeOutcome::Unanswered) };
             (Http1::new(stream), Some(took))
         }
     };
     let mut request = Request::new(());
     match path.parse() {
         Ok(uri) => *request.uri_mut() = uri,
-        Err(_) => return Ok(Outcome::Refuted), // The configured path is invalid.
+        Err(_) => return Ok(ProbeOutcome::Refuted), // The configured path is invalid.
     }
     request.headers_mut().extend(fields);
     let (head, ()) = request.into_parts();
@@ -198,13 +198,20 @@ async fn http(
         Some((status, body))
     };
     Ok(match tokio::time::timeout(pool.answer_timeout(timeouts.answer), answer).await {
-        Ok(Some((status, body))) if passes(status, &body) => Outcome::Passed(took),
-        Ok(Some((StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, _)) | None) | Err(_) => Outcome::Unanswered,
-        Ok(Some(_)) => Outcome::Refuted,
+        Ok(Some((status, body))) if passes(status, &body) => ProbeOutcome::Passed(took),
+        Ok(Some((StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, _)) | None) | Err(_) => {
+            ProbeOutcome::Unanswered
+        }
+        Ok(Some(_)) => ProbeOutcome::Refuted,
     })
 }
 
-async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Timeouts) -> Result<Outcome, Outcome> {
+async fn grpc(
+    pool: &Arc<Pool>,
+    address: SocketAddr,
+    service: &str,
+    timeouts: Timeouts,
+) -> Result<ProbeOutcome, ProbeOutcome> {
     let beside = address != pool.address;
     let own = !beside && !pool.is_encrypted();
     let stream = connect(pool, address, beside, timeouts.connect).await?;
@@ -228,10 +235,10 @@ async fn grpc(pool: &Arc<Pool>, address: SocketAddr, service: &str, timeouts: Ti
             if own {
                 pool.http2.put(connection);
             }
-            Outcome::Passed(Some(took))
+            ProbeOutcome::Passed(Some(took))
         }
-        Ok(Some((_, false))) => Outcome::Refuted,
-        Ok(None) | Err(_) => Outcome::Unanswered,
+        Ok(Some((_, false))) => ProbeOutcome::Refuted,
+        Ok(None) | Err(_) => ProbeOutcome::Unanswered,
     })
 }
 
@@ -296,8 +303,8 @@ mod tests {
             ] {
                 let outcome = probe(&pools.get(pod, "ns"), &asked, Protocol::Http1, None, timeouts).await;
                 let expected = match outcome {
-                    Outcome::RefusedBeside(_) => is_beside,
-                    Outcome::Refused(_) => !is_beside,
+                    ProbeOutcome::RefusedBeside(_) => is_beside,
+                    ProbeOutcome::Refused(_) => !is_beside,
                     _ => false,
                 };
                 assert!(expected, "{asked:?}: {outcome:?}");
@@ -327,10 +334,10 @@ mod tests {
 
     #[test]
     fn several_probes_pass_together() {
-        let passed = |millis| Outcome::Passed(Some(Duration::from_millis(millis)));
+        let passed = |millis| ProbeOutcome::Passed(Some(Duration::from_millis(millis)));
         assert_eq!(all(vec![passed(1), passed(2)]), passed(1));
-        assert_eq!(all(vec![passed(1), Outcome::Refuted, Outcome::Unanswered]), Outcome::Refuted);
-        assert_eq!(all(vec![]), Outcome::Unanswered);
+        assert_eq!(all(vec![passed(1), ProbeOutcome::Refuted, ProbeOutcome::Unanswered]), ProbeOutcome::Refuted);
+        assert_eq!(all(vec![]), ProbeOutcome::Unanswered);
     }
 
     #[test]

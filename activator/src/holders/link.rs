@@ -246,7 +246,7 @@ impl Link {
 
     /// Cuts connections on a separate task, because it takes other locks.
     fn cut(&self, lots: Lots, shared: &Shared) {
-        for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.meets(Lots::of(pod))) {
+        for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.meets(Lots::of_pod(pod))) {
             // A slot belongs to the pod, regardless of the port that the request uses.
             let (pools, address) = (shared.parts.pools.clone(), pod.address().ip());
             tracing::warn!(revision = %self.key, %pod, "this activator has left, or ends: what it runs there is cut");

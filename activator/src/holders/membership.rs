@@ -9,7 +9,7 @@ use super::link::Link;
 use super::session::Session;
 use super::{Shared, now};
 use crate::discovery::Activators;
-use activator_core::holders::standing::{Contact, SharingDecider, SharingReport, Siblings, Standing};
+use activator_core::holders::sharing_mode::{Contact, SharingDecider, SharingMode, SharingReport, Siblings};
 use activator_core::holders::{DEAD_AFTER, Input, Peer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub(super) struct Membership {
     me: Peer,
     decider: Option<SharingDecider>,
     /// Standing in effect.
-    standing: Standing,
+    standing: SharingMode,
     siblings: Siblings,
     /// Addresses of all listed activators, ready or not.
     endpoints: BTreeMap<Peer, SocketAddr>,
@@ -67,7 +67,7 @@ impl Membership {
         Self {
             me,
             decider: None,
-            standing: Standing::Divided,
+            standing: SharingMode::Divided,
             siblings: Siblings::default(),
             endpoints: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -86,13 +86,13 @@ impl Membership {
         }
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> SharingMode {
         self.standing
     }
 
     /// Reports whether limits are shared. While the standing is undecided, no request gets a slot.
     pub(super) fn limits_are_shared(&self) -> bool {
-        matches!(self.standing(), Standing::Undecided | Standing::Shared)
+        matches!(self.standing(), SharingMode::Undecided | SharingMode::Shared)
     }
 
     pub(super) fn set_synced(&mut self, now: Instant) {
@@ -198,7 +198,7 @@ impl Membership {
             self.told = report;
             self.sessions.values().for_each(|session| session.send_report(report));
         }
-        if after == Standing::Shared {
+        if after == SharingMode::Shared {
             self.connect_links(shared);
         }
         self.dial(shared);
@@ -232,30 +232,30 @@ impl Membership {
         }
         if members != self.members {
             (self.members, self.members_since) = (members, now);
-            if self.standing() == Standing::Shared {
+            if self.standing() == SharingMode::Shared {
                 shared.tell_all(&Input::Members(self.members.clone()));
             }
         }
     }
 
     /// Applies a changed standing.
-    fn change(&mut self, shared: &Arc<Shared>, before: Standing, after: Standing, now: Instant) {
-        if after == Standing::Alone {
+    fn change(&mut self, shared: &Arc<Shared>, before: SharingMode, after: SharingMode, now: Instant) {
+        if after == SharingMode::Alone {
             self.alone_since = now;
         }
-        let used = |standing| matches!(standing, Standing::Undecided | Standing::Shared);
+        let used = |standing| matches!(standing, SharingMode::Undecided | SharingMode::Shared);
         let all = shared.all();
         match (used(before), used(after)) {
             (false, true) => {
                 let alone = Before::Alone(self.alone_since.checked_sub(DEAD_AFTER).unwrap_or(self.alone_since));
-                let how = if before == Standing::Alone { alone } else { Before::Others };
+                let how = if before == SharingMode::Alone { alone } else { Before::Others };
                 all.iter().for_each(|link| self.share(shared, link, how));
             }
             (true, false) => all.iter().for_each(|link| link.divide()),
             (true, true) => shared.tell_all(&Input::Members(self.members.clone())),
             (false, false) => {}
         }
-        if before == Standing::Shared {
+        if before == SharingMode::Shared {
             // Messages of these sessions are no longer valid.
             self.connected.clear();
             for session in std::mem::take(&mut self.sessions).into_values() {
@@ -282,7 +282,7 @@ impl Membership {
 
     /// Starts to share a workload's limit.
     pub(super) fn share(&self, shared: &Arc<Shared>, link: &Link, before: Before) {
-        let (peers, is_shared) = (shared.peers.load_full(), self.standing() == Standing::Shared);
+        let (peers, is_shared) = (shared.peers.load_full(), self.standing() == SharingMode::Shared);
         link.share(|pods, throttler| {
             let empty_since = match before {
                 Before::NoPods => Some(self.pods_known_since),
@@ -354,7 +354,7 @@ impl Membership {
     /// Reports whether no tick is needed: this activator is alone, or knows no other.
     pub(super) fn is_quiet(&self) -> bool {
         let only = self.siblings.known.iter().all(|peer| *peer == self.me);
-        let is_alone = self.standing() == Standing::Alone || self.decider.is_none();
+        let is_alone = self.standing() == SharingMode::Alone || self.decider.is_none();
         only && is_alone && self.sessions.is_empty() && self.parted.is_empty()
     }
 
@@ -378,7 +378,7 @@ impl Isolation {
     /// reachable.
     pub(super) fn look(&mut self, shared: &Arc<Shared>, now: Instant) -> bool {
         let membership = shared.membership.lock();
-        let lost = membership.standing() == Standing::Shared && membership.has_lost_all();
+        let lost = membership.standing() == SharingMode::Shared && membership.has_lost_all();
         let Some(ask) = shared.parts.ask_api.as_ref().filter(|_| lost) else {
             *self = Self::default();
             return false;

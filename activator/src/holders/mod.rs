@@ -6,7 +6,7 @@
 //! [`Holders`] learns the activators of the install from their Service and keeps a session with each. A session is an
 //! upgraded connection to the data port ([`activator_net::dial`]), so it needs no port of its own, and foreign
 //! activators reveal themselves by their response. The use of pods follows from that
-//! ([`activator_core::holders::standing`]). While limits are shared, each workload with a limit has a [`Holding`]
+//! ([`activator_core::holders::sharing_mode`]). While limits are shared, each workload with a limit has a [`Holding`]
 //! beside its throttler ([`link`]).
 //!
 //! ```text
@@ -58,7 +58,7 @@ pub(crate) use self::link::{Link, Relayed, Target};
 pub(crate) use self::mark::{FIELD, Mark};
 pub(crate) use self::security::Security;
 use crate::discovery::Activators;
-use activator_core::holders::standing::Standing;
+use activator_core::holders::sharing_mode::SharingMode;
 use activator_core::holders::{BEAT, Beat, Holding, Input, Peer, Peers, TICK};
 use activator_core::throttler::Throttler;
 use activator_net::Pools;
@@ -199,7 +199,7 @@ impl Holders {
     }
 
     /// Returns the current use of pods with a hard limit.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> SharingMode {
         self.shared.membership.lock().standing()
     }
 

@@ -7,7 +7,7 @@
 use super::security::{Io, ProofError};
 use super::{Shared, now};
 use activator_core::holders::session::{FRAME_MAX, Frame, Hello, SessionError, VERSION};
-use activator_core::holders::standing::SharingReport;
+use activator_core::holders::sharing_mode::SharingReport;
 use activator_core::holders::{Beat, Message, Peer, Running, message};
 use activator_net::{Duplex, accept};
 use bytes::Bytes;
@@ -292,7 +292,7 @@ mod tests {
     use super::super::tests::{beside_another, throttler};
     use super::*;
     use activator_core::holders::Lots;
-    use activator_core::holders::standing::Standing;
+    use activator_core::holders::sharing_mode::SharingMode;
 
     fn session() -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
         Session::new(Peer::from("127.0.0.9"), true, SocketAddr::from(([127, 0, 0, 9], 1)), "key")
@@ -304,7 +304,7 @@ mod tests {
         assert!(shared.with_membership(|membership, _| membership.opened(shared, &session)));
         let report = SharingReport { foreign: false, complete: true, shares: true };
         shared.with_membership(|membership, _| membership.said(&session, report));
-        assert_eq!(shared.membership.lock().standing(), Standing::Shared);
+        assert_eq!(shared.membership.lock().standing(), SharingMode::Shared);
         (session, outgoing)
     }
 

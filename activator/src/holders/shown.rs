@@ -1,15 +1,15 @@
 //! Metric for the current use of pods with a hard limit.
 
 use super::Holders;
-use activator_core::holders::standing::Standing;
+use activator_core::holders::sharing_mode::SharingMode;
 use common_runtime::telemetry::{self, FamilyText, catalog};
 
 /// Label values of the standings.
-const STANDINGS: [(Standing, &str); 4] = [
-    (Standing::Undecided, "undecided"),
-    (Standing::Alone, "alone"),
-    (Standing::Divided, "divided"),
-    (Standing::Shared, "shared"),
+const STANDINGS: [(SharingMode, &str); 4] = [
+    (SharingMode::Undecided, "undecided"),
+    (SharingMode::Alone, "alone"),
+    (SharingMode::Divided, "divided"),
+    (SharingMode::Shared, "shared"),
 ];
 
 /// Registers the metric.

@@ -33,7 +33,7 @@ pub(super) fn throttler() -> Throttler {
 #[tokio::test]
 async fn a_workload_that_is_made_anew_is_held() {
     let (holders, key) = (beside_another(), RevisionKey::new("ns", "app"));
-    assert_eq!(holders.standing(), Standing::Undecided);
+    assert_eq!(holders.standing(), SharingMode::Undecided);
     let (former, new) = (throttler(), throttler());
     let places = |throttler: &Throttler| throttler.load().capacity;
     let link = holders.enter(&key, &former, true);

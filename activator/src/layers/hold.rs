@@ -53,7 +53,7 @@ use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
 use activator_core::Destination;
 use activator_core::breaker;
-use activator_core::fallback::{self, AGAIN_AFTER, Next, Standing};
+use activator_core::fallback::{self, AGAIN_AFTER, Next, WaitState};
 use activator_core::ledger::Full;
 use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
@@ -210,7 +210,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
     let cold = call.revision.is_cold();
     let client = call.peer.address.ip();
     let held = call.revision.memory.hold(client, charge(&call.request, call.again));
-    let held = match (held, fallback_now(call, Standing::NoRoom)) {
+    let held = match (held, fallback_now(call, WaitState::NoRoom)) {
         (Ok(held), _) => held,
         (Err(_), Some(standby)) => return Ok(Way::Fallback(standby)),
         (Err(full), None) => return Err(too_much(full)),
@@ -236,7 +236,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
         Some(()) = gone => return Err(Refusal::ClientGone),
         Some(other) = turn => other,
         () = held.gives_way() => {
-            fallback_now(call, Standing::NoRoom).map(Way::Fallback).ok_or(gives_way(&call.revision))
+            fallback_now(call, WaitState::NoRoom).map(Way::Fallback).ok_or(gives_way(&call.revision))
         }
         Some(()) = late => return Err(TimedOut::Wait(wait.unwrap_or_default()).into()),
     };
@@ -248,16 +248,16 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
 /// Handles a request that gets no slot and may not wait for one.
 fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Way, Refusal> {
     let standing = match &error {
-        breaker::AdmissionError::QueueFull { .. } => Standing::NoRoom,
-        breaker::AdmissionError::Failing { .. } | breaker::AdmissionError::Paused => Standing::Failing,
-        breaker::AdmissionError::Gone => Standing::Gone,
+        breaker::AdmissionError::QueueFull { .. } => WaitState::NoRoom,
+        breaker::AdmissionError::Failing { .. } | breaker::AdmissionError::Paused => WaitState::Failing,
+        breaker::AdmissionError::Gone => WaitState::Gone,
         breaker::AdmissionError::Elsewhere => return Err(refusal(error)),
     };
     fallback_now(call, standing).map(Way::Fallback).ok_or_else(|| refusal(error))
 }
 
 /// Returns the fallback if the request falls back now.
-fn fallback_now(call: &Call, standing: Standing) -> Option<Arc<PendingFallback>> {
+fn fallback_now(call: &Call, standing: WaitState) -> Option<Arc<PendingFallback>> {
     let standby = call.standby.as_ref()?;
     let next = fallback::next(standing, call.received.elapsed(), standby.fallback.after);
     (next == Next::FallBack).then(|| standby.clone())
@@ -291,7 +291,7 @@ async fn until_cold(revision: &Revision) {
 
 async fn time_to_fall_back(received: Instant, after: Duration, is_cold: impl Fn() -> bool) {
     loop {
-        let standing = if is_cold() { Standing::Held } else { Standing::Queued };
+        let standing = if is_cold() { WaitState::Held } else { WaitState::Queued };
         match fallback::next(standing, received.elapsed(), after) {
             Next::Wait(left) => tokio::time::sleep(left).await,
             Next::FallBack => return,

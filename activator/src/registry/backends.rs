@@ -9,7 +9,7 @@ use crate::discovery::Listing;
 use crate::registry::Parts;
 use crate::registry::inbox::{Inbox, ProbeSetup, Shared};
 use crate::registry::revision::Revision;
-use activator_core::backends::{Action, Attempt, Backends, Event, Outcome};
+use activator_core::backends::{Action, Attempt, Backends, Event, ProbeOutcome};
 use activator_core::{Destination, Destinations};
 use activator_net::{Alarm, PodObserver, Pools};
 use std::collections::BTreeSet;
@@ -75,7 +75,7 @@ struct Task {
     share: BudgetShare,
     listed: BTreeSet<Destination>,
     serving: bool,
-    probes: JoinSet<(Destination, Attempt, Outcome)>,
+    probes: JoinSet<(Destination, Attempt, ProbeOutcome)>,
     revision: Weak<Revision>,
     namespace: String,
     pools: Arc<Pools>,

@@ -53,14 +53,14 @@ pub struct RevisionStats {
 
 #[derive(Debug)]
 struct Inner {
-    state: State,
+    state: TrackingState,
     /// Number of the tracked period. Distinguishes the current period from an earlier one whose signal may still be in
     /// delivery.
     life: u64,
 }
 
 #[derive(Debug)]
-enum State {
+enum TrackingState {
     Idle,
     Tracked(Tracked),
 }
@@ -132,7 +132,7 @@ pub struct Signal {
 impl RevisionStats {
     /// Creates the counts of an idle revision.
     pub fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { clock, inner: Mutex::new(Inner { state: State::Idle, life: 0 }) })
+        Arc::new(Self { clock, inner: Mutex::new(Inner { state: TrackingState::Idle, life: 0 }) })
     }
 
     /// Counts an arriving request.
@@ -141,10 +141,10 @@ impl RevisionStats {
         let mut inner = self.inner.lock();
         let first = match &mut inner.state {
             // Idle => Tracked
-            State::Idle => {
+            TrackingState::Idle => {
                 let mut stats = RequestStats::new(now);
                 stats.enter(now);
-                inner.state = State::Tracked(Tracked {
+                inner.state = TrackingState::Tracked(Tracked {
                     stats,
                     signal: SignalState::Due,
                     discount: Discount::None,
@@ -153,7 +153,7 @@ impl RevisionStats {
                 inner.life += 1;
                 true
             }
-            State::Tracked(tracked) => {
+            TrackingState::Tracked(tracked) => {
                 tracked.stats.enter(now);
                 false
             }
@@ -166,7 +166,7 @@ impl RevisionStats {
     pub fn signal(self: &Arc<Self>) -> Option<Signal> {
         let mut inner = self.inner.lock();
         let life = inner.life;
-        let State::Tracked(tracked) = &mut inner.state else { return None };
+        let TrackingState::Tracked(tracked) = &mut inner.state else { return None };
         let signal = tracked.take_signal(self, life)?;
         // Later windows do not count the first arrival, so they need no discount.
         if !tracked.first_window_over {
@@ -180,7 +180,7 @@ impl RevisionStats {
     pub fn reminder(self: &Arc<Self>) -> Option<Signal> {
         let mut inner = self.inner.lock();
         let life = inner.life;
-        let State::Tracked(tracked) = &mut inner.state else { return None };
+        let TrackingState::Tracked(tracked) = &mut inner.state else { return None };
         let due = tracked.signal == SignalState::Sent && tracked.discount == Discount::None;
         due.then(|| {
             tracked.signal = SignalState::Sending;
@@ -194,7 +194,7 @@ impl RevisionStats {
         let now = (self.clock)();
         let mut inner = self.inner.lock();
         let life = inner.life;
-        let State::Tracked(tracked) = &mut inner.state else { return None };
+        let TrackingState::Tracked(tracked) = &mut inner.state else { return None };
         let window = tracked.stats.report(now);
         tracked.first_window_over = true;
         let (presence, arrival) = match std::mem::take(&mut tracked.discount) {
@@ -208,7 +208,7 @@ impl RevisionStats {
             signal: tracked.take_signal(self, life),
         };
         if window.average_concurrency == 0.0 && tracked.stats.concurrency() == 0 {
-            inner.state = State::Idle; // Tracked => Idle
+            inner.state = TrackingState::Idle; // Tracked => Idle
         }
         Some(report)
     }
@@ -216,20 +216,20 @@ impl RevisionStats {
     /// Returns the number of requests in flight, including held ones.
     pub fn concurrency(&self) -> u64 {
         match &self.inner.lock().state {
-            State::Idle => 0,
-            State::Tracked(tracked) => u64::try_from(tracked.stats.concurrency()).unwrap_or(0),
+            TrackingState::Idle => 0,
+            TrackingState::Tracked(tracked) => u64::try_from(tracked.stats.concurrency()).unwrap_or(0),
         }
     }
 
     /// Returns true if the revision is tracked, so a report would not be empty.
     pub fn is_tracked(&self) -> bool {
-        matches!(self.inner.lock().state, State::Tracked(_))
+        matches!(self.inner.lock().state, TrackingState::Tracked(_))
     }
 
     fn leave(&self) {
         let now = (self.clock)();
         // Never idle here: a revision becomes idle only with nothing in flight.
-        if let State::Tracked(tracked) = &mut self.inner.lock().state {
+        if let TrackingState::Tracked(tracked) = &mut self.inner.lock().state {
             tracked.stats.leave(now);
         }
     }
@@ -255,7 +255,7 @@ impl Drop for Signal {
     fn drop(&mut self) {
         let mut inner = self.stats.inner.lock();
         let same_life = inner.life == self.life;
-        let State::Tracked(tracked) = &mut inner.state else { return };
+        let TrackingState::Tracked(tracked) = &mut inner.state else { return };
         if same_life && tracked.signal == SignalState::Sending {
             tracked.signal = if self.confirmed { SignalState::Sent } else { SignalState::Due };
             // A signal that was not sent needs no discount. If a report has already discounted it, the repeated signal

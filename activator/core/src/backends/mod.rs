@@ -110,7 +110,7 @@ pub enum Event {
         /// Number of the probe.
         attempt: Attempt,
         /// Result of the probe.
-        outcome: Outcome,
+        outcome: ProbeOutcome,
     },
     /// A request could not be delivered: connection refused, or bytes not acknowledged. Never for a slow response.
     Failed(Destination),
@@ -120,7 +120,7 @@ pub enum Event {
 
 /// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ProbeOutcome {
     /// The probe passed. Contains the connect time if a new connection was made.
     Passed(Option<Duration>),
     /// The response was wrong, with a status that a mesh does not return (not 502 or 503).
@@ -278,18 +278,21 @@ impl Backends {
         }
     }
 
-    fn probed(&mut self, destination: &Destination, attempt: Attempt, outcome: Outcome, now: Instant) {
-        if let Outcome::Passed(Some(connect)) | Outcome::Refused(connect) | Outcome::RefusedBeside(connect) = outcome {
+    fn probed(&mut self, destination: &Destination, attempt: Attempt, outcome: ProbeOutcome, now: Instant) {
+        if let ProbeOutcome::Passed(Some(connect))
+        | ProbeOutcome::Refused(connect)
+        | ProbeOutcome::RefusedBeside(connect) = outcome
+        {
             self.round_trip.measure(connect);
         }
         if self.cluster_ip.as_ref() == Some(destination) {
-            self.fallback.probed(attempt, matches!(outcome, Outcome::Passed(_)), now, self.sharers);
+            self.fallback.probed(attempt, matches!(outcome, ProbeOutcome::Passed(_)), now, self.sharers);
         }
         let proof = self.proof();
         let slowest = self.fallback.is_on().then_some(PODS_PAUSE);
         let Some(pod) = self.pods.get_mut(destination) else { return };
         match outcome {
-            Outcome::Passed(_) => pod.passed(proof, attempt, now),
+            ProbeOutcome::Passed(_) => pod.passed(proof, attempt, now),
             failure => pod.failed_probe(proof, attempt, failure, now, self.sharers, slowest),
         }
     }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::schedule::{is_eager, pause};
-use super::{Attempt, Outcome, Proof};
+use super::{Attempt, ProbeOutcome, Proof};
 
 /// State of one address.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct ProbedPod {
     contradicted: Option<Instant>,
     /// Time since which the pod is waited for, or is being probed after its readiness was withdrawn.
     since: Instant,
-    state: State,
+    state: PodState,
     /// First attempt whose pass counts. Earlier probes were sent before an event that invalidated them.
     valid_from: Attempt,
     /// True if the failure of the last probe could have come from a mesh. `None` if no probe failed since the address
@@ -25,7 +25,7 @@ pub(super) struct ProbedPod {
 }
 
 #[derive(Debug)]
-enum State {
+enum PodState {
     /// In use.
     Healthy,
     /// In use although its readiness was withdrawn, until this probe decides.
@@ -64,7 +64,7 @@ impl ProbedPod {
             withdrawn: false,
             contradicted: None,
             since: now,
-            state: State::Unready,
+            state: PodState::Unready,
             valid_from: attempt,
             maybe_mesh: None,
         };
@@ -80,12 +80,12 @@ impl ProbedPod {
     }
 
     pub(super) fn is_healthy(&self) -> bool {
-        matches!(self.state, State::Healthy | State::Suspect { .. } | State::Doubted { .. })
+        matches!(self.state, PodState::Healthy | PodState::Suspect { .. } | PodState::Doubted { .. })
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
         match self.state {
-            State::Waiting { due } | State::Doubted { due } => Some(due),
+            PodState::Waiting { due } | PodState::Doubted { due } => Some(due),
             _ => None,
         }
     }
@@ -96,7 +96,7 @@ impl ProbedPod {
 
     /// Returns true if the pod is waited for and probed at short intervals.
     pub(super) fn is_eager(&self, now: Instant) -> bool {
-        matches!(self.state, State::Probing { .. } | State::Waiting { .. }) && is_eager(self.waited(now))
+        matches!(self.state, PodState::Probing { .. } | PodState::Waiting { .. }) && is_eager(self.waited(now))
     }
 
     /// Handles the readiness in a listing.
@@ -108,8 +108,8 @@ impl ProbedPod {
         }
         match (before, ready, self.is_healthy()) {
             (false, true, true) => {
-                if matches!(self.state, State::Doubted { .. }) {
-                    self.state = State::Healthy;
+                if matches!(self.state, PodState::Doubted { .. }) {
+                    self.state = PodState::Healthy;
                 }
                 Step::Nothing
             }
@@ -120,13 +120,13 @@ impl ProbedPod {
             (true, false, true) => match proof {
                 Proof::Probe | Proof::ProbeThenReady | Proof::ReadyOrProbe => self.suspect(attempt, now),
                 Proof::Ready | Proof::ProbeAndReady => {
-                    self.state = State::Unready;
+                    self.state = PodState::Unready;
                     Step::Nothing
                 }
             },
             (true, false, false) => {
                 if proof.needs_readiness() {
-                    self.state = State::Unready;
+                    self.state = PodState::Unready;
                 }
                 Step::Nothing
             }
@@ -139,7 +139,7 @@ impl ProbedPod {
         let counts = self.ready || !proof.needs_readiness();
         if attempt >= self.valid_from && counts {
             if self.withdrawn {
-                self.state = State::Doubted { due: now + DOUBTED }; // (Probing | Suspect | Waiting) => Doubted
+                self.state = PodState::Doubted { due: now + DOUBTED }; // (Probing | Suspect | Waiting) => Doubted
                 self.maybe_mesh = None;
             } else {
                 self.believe(); // (Probing | Suspect | Waiting) => Healthy
@@ -153,20 +153,20 @@ impl ProbedPod {
         &mut self,
         proof: Proof,
         attempt: Attempt,
-        failure: Outcome,
+        failure: ProbeOutcome,
         now: Instant,
         sharers: usize,
         slowest: Option<Duration>,
     ) {
         match self.state {
             // (Probing | Suspect) => (Healthy | Waiting)
-            State::Probing { attempt: last } | State::Suspect { attempt: last } if last == attempt => {
+            PodState::Probing { attempt: last } | PodState::Suspect { attempt: last } if last == attempt => {
                 if self.is_overruled(proof, failure, now) {
                     return self.believe();
                 }
                 let pause = pause(self.waited(now), sharers);
-                self.state = State::Waiting { due: now + slowest.map_or(pause, |slowest| pause.max(slowest)) };
-                self.maybe_mesh = Some(failure != Outcome::Refuted);
+                self.state = PodState::Waiting { due: now + slowest.map_or(pause, |slowest| pause.max(slowest)) };
+                self.maybe_mesh = Some(failure != ProbeOutcome::Refuted);
             }
             _ => {}
         }
@@ -181,10 +181,10 @@ impl ProbedPod {
         self.since = now;
         self.valid_from = attempt;
         if proof == Proof::Ready {
-            self.state = State::Waiting { due: now + BENCHED };
+            self.state = PodState::Waiting { due: now + BENCHED };
             return Step::Nothing;
         }
-        self.state = State::Probing { attempt };
+        self.state = PodState::Probing { attempt };
         Step::Probe
     }
 
@@ -192,18 +192,18 @@ impl ProbedPod {
     pub(super) fn tick(&mut self, proof: Proof, attempt: Attempt, now: Instant) -> Step {
         match self.state {
             // Waiting => (Probing | Healthy)
-            State::Waiting { due } if due <= now => {
+            PodState::Waiting { due } if due <= now => {
                 if proof == Proof::Ready {
-                    self.state = State::Healthy;
+                    self.state = PodState::Healthy;
                     return Step::Nothing;
                 }
-                self.state = State::Probing { attempt };
+                self.state = PodState::Probing { attempt };
                 Step::Probe
             }
             // Doubted => (Suspect | Unready)
-            State::Doubted { due } if due <= now => {
+            PodState::Doubted { due } if due <= now => {
                 if proof.needs_readiness() {
-                    self.state = State::Unready;
+                    self.state = PodState::Unready;
                     return Step::Nothing;
                 }
                 self.suspect(attempt, now)
@@ -215,21 +215,21 @@ impl ProbedPod {
     /// Keeps the pod in use while this probe decides. Earlier probes no longer count.
     fn suspect(&mut self, attempt: Attempt, now: Instant) -> Step {
         self.since = now;
-        self.state = State::Suspect { attempt };
+        self.state = PodState::Suspect { attempt };
         self.valid_from = attempt;
         Step::Probe
     }
 
     fn believe(&mut self) {
-        self.state = State::Healthy;
+        self.state = PodState::Healthy;
         self.maybe_mesh = None;
         self.contradicted = None;
     }
 
     /// Returns true if readiness overrules a failed probe: Kubernetes has reported the pod as ready, and its kernel has
     /// responded, for [`CONTRADICTED`].
-    fn is_overruled(&mut self, proof: Proof, failure: Outcome, now: Instant) -> bool {
-        let is_there = matches!(failure, Outcome::Refuted | Outcome::RefusedBeside(_));
+    fn is_overruled(&mut self, proof: Proof, failure: ProbeOutcome, now: Instant) -> bool {
+        let is_there = matches!(failure, ProbeOutcome::Refuted | ProbeOutcome::RefusedBeside(_));
         if proof != Proof::ProbeThenReady || !self.ready || !is_there {
             self.contradicted = None;
             return false;
@@ -241,10 +241,10 @@ impl ProbedPod {
     /// Enters the first state that the proof requires, for a new address or new readiness.
     fn begin(&mut self, proof: Proof, attempt: Attempt) -> Step {
         let (state, step) = match (proof, self.ready) {
-            (Proof::Ready | Proof::ReadyOrProbe, true) => (State::Healthy, Step::Nothing),
-            (Proof::Ready | Proof::ProbeAndReady, false) => (State::Unready, Step::Nothing),
+            (Proof::Ready | Proof::ReadyOrProbe, true) => (PodState::Healthy, Step::Nothing),
+            (Proof::Ready | Proof::ProbeAndReady, false) => (PodState::Unready, Step::Nothing),
             (Proof::Probe | Proof::ProbeThenReady, _) | (Proof::ProbeAndReady, true) | (Proof::ReadyOrProbe, false) => {
-                (State::Probing { attempt }, Step::Probe)
+                (PodState::Probing { attempt }, Step::Probe)
             }
         };
         self.state = state;

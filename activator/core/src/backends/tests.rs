@@ -87,18 +87,18 @@ impl Watch {
         self.handle(Event::Listed { ready: set(ready), not_ready: set(not_ready) })
     }
 
-    fn probed(&mut self, n: u8, outcome: Outcome) -> Did {
+    fn probed(&mut self, n: u8, outcome: ProbeOutcome) -> Did {
         let attempt = self.attempts[&n];
         self.probed_as(n, attempt, outcome)
     }
 
-    fn probed_as(&mut self, n: u8, attempt: Attempt, outcome: Outcome) -> Did {
+    fn probed_as(&mut self, n: u8, attempt: Attempt, outcome: ProbeOutcome) -> Did {
         let destination = if n == 255 { cluster_ip() } else { at(n) };
         self.handle(Event::Probed { destination, attempt, outcome })
     }
 
     fn pass(&mut self, n: u8) -> Did {
-        self.probed(n, Outcome::Passed(None))
+        self.probed(n, ProbeOutcome::Passed(None))
     }
 
     /// Returns the time of the next call that the machine requests, in microseconds from the start.
@@ -113,7 +113,7 @@ impl Watch {
     }
 
     /// Ends each probe of `n` with this outcome as soon as it is sent, for this time or until a set is published.
-    fn answers(&mut self, n: u8, outcome: Outcome, long: Duration) -> Option<Published> {
+    fn answers(&mut self, n: u8, outcome: ProbeOutcome, long: Duration) -> Option<Published> {
         let end = self.now + long;
         loop {
             let (_, published) = self.probed(n, outcome);
@@ -145,9 +145,9 @@ fn publishes(pods: &[u8]) -> Did {
     (vec![], Some(Published::Pods(pods.to_vec())))
 }
 
-const FAIL: Outcome = Outcome::Unanswered;
-const REFUTED: Outcome = Outcome::Refuted;
-const REFUSED_BESIDE: Outcome = Outcome::RefusedBeside(Duration::from_micros(90));
+const FAIL: ProbeOutcome = ProbeOutcome::Unanswered;
+const REFUTED: ProbeOutcome = ProbeOutcome::Refuted;
+const REFUSED_BESIDE: ProbeOutcome = ProbeOutcome::RefusedBeside(Duration::from_micros(90));
 
 #[test]
 fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
@@ -203,7 +203,7 @@ fn a_refusal_measures_the_round_trip() {
     assert_eq!(watch.probed(1, FAIL), nothing());
     assert_eq!(connect(&watch), Duration::from_millis(100), "silence measures nothing");
     watch.due();
-    assert_eq!(watch.probed(1, Outcome::Refused(Duration::from_micros(500))), nothing(), "it failed");
+    assert_eq!(watch.probed(1, ProbeOutcome::Refused(Duration::from_micros(500))), nothing(), "it failed");
     assert_eq!(connect(&watch), Duration::from_millis(8));
     assert_eq!(watch.due(), (vec![1], None), "and is asked again");
 }
@@ -237,7 +237,7 @@ fn a_late_pass_still_counts() {
     watch.list(&[], &[1]);
     let early = watch.attempts[&1];
     watch.list(&[1], &[]);
-    assert_eq!(watch.probed_as(1, early, Outcome::Passed(None)), publishes(&[1]));
+    assert_eq!(watch.probed_as(1, early, ProbeOutcome::Passed(None)), publishes(&[1]));
     assert_eq!(watch.probed(1, FAIL), nothing(), "what is believed is not unbelieved by an old probe");
     assert_eq!(watch.healthy(), [1]);
 }
@@ -271,7 +271,7 @@ fn a_pod_whose_readiness_was_withdrawn_is_asked_again_each_second() {
     assert_eq!(watch.list(&[], &[1]), nothing(), "the same is no news");
     let before = watch.attempts[&1];
     assert_eq!(watch.due(), (vec![1], None), "in use while it is asked");
-    assert_eq!(watch.probed_as(1, before, Outcome::Passed(None)), nothing());
+    assert_eq!(watch.probed_as(1, before, ProbeOutcome::Passed(None)), nothing());
     assert_eq!(watch.due_us(), None, "what was asked before says nothing");
     assert_eq!(watch.pass(1), nothing());
     assert_eq!(watch.due_us(), Some(2_000_000));
@@ -324,7 +324,7 @@ fn a_ready_pod_whose_kernel_answers_failing_probes_is_believed_after_a_second() 
 #[test]
 fn a_ready_pod_is_not_believed_for_silence() {
     let long = Duration::from_secs(5);
-    for silence in [FAIL, Outcome::Refused(Duration::from_micros(90))] {
+    for silence in [FAIL, ProbeOutcome::Refused(Duration::from_micros(90))] {
         let mut watch = Watch::new(Proof::ProbeThenReady, Fallback::Never);
         watch.list(&[1], &[]);
         assert_eq!(watch.answers(1, silence, long), None, "{silence:?}");
@@ -370,7 +370,7 @@ fn an_address_that_comes_back_starts_anew() {
     let before = watch.attempts[&1];
     watch.list(&[], &[]);
     assert_eq!(watch.list(&[1], &[]), (vec![1], None));
-    assert_eq!(watch.probed_as(1, before, Outcome::Passed(None)), nothing(), "that was another pod");
+    assert_eq!(watch.probed_as(1, before, ProbeOutcome::Passed(None)), nothing(), "that was another pod");
     assert_eq!(watch.pass(1), publishes(&[1]));
 }
 
@@ -384,7 +384,7 @@ fn a_failed_request_takes_its_pod_out_and_probes_it_at_once() {
     watch.now += Duration::from_secs(100);
     assert_eq!(watch.handle(Event::Failed(at(1))), (vec![1], Some(Published::Pods(vec![2]))));
     assert_eq!(watch.handle(Event::Failed(at(1))), nothing(), "a second failure says the same");
-    assert_eq!(watch.probed_as(1, before, Outcome::Passed(None)), nothing(), "asked before it failed");
+    assert_eq!(watch.probed_as(1, before, ProbeOutcome::Passed(None)), nothing(), "asked before it failed");
     watch.probed(1, FAIL);
     assert_eq!(watch.due_us(), Some(100_001_000), "waited for since the failure");
     watch.due();
@@ -573,7 +573,7 @@ fn the_end_of_mesh_mode_enabled_asks_every_pod_and_interrupts_nothing() {
     let late = watch.attempts[&1];
     let actions = watch.machine.set_rules(auto, watch.now);
     assert_eq!(watch.did(actions), (vec![1, 2], None), "what 2 proved was before");
-    assert_eq!(watch.probed_as(1, late, Outcome::Passed(None)), nothing(), "and so was this asked");
+    assert_eq!(watch.probed_as(1, late, ProbeOutcome::Passed(None)), nothing(), "and so was this asked");
     assert_eq!(watch.pass(1), publishes(&[1]));
 }
 
@@ -607,14 +607,14 @@ fn mesh_mode_enabled_takes_over_a_cluster_ip_that_is_in_use() {
 #[derive(Clone, Debug)]
 enum Step {
     List(Vec<u8>, Vec<u8>),
-    Probed(usize, Outcome),
+    Probed(usize, ProbeOutcome),
     Failed(u8),
     Wait(u64),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
     let addresses = || prop::collection::vec(0u8..4, 0..4);
-    let passed = Outcome::Passed(Some(Duration::from_micros(90)));
+    let passed = ProbeOutcome::Passed(Some(Duration::from_micros(90)));
     let outcome = prop::sample::select(vec![passed, REFUTED, REFUSED_BESIDE, FAIL]);
     prop_oneof![
         2 => (addresses(), addresses()).prop_map(|(ready, not)| Step::List(ready, not)),

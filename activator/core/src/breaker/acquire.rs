@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::queue::Seen;
+use super::queue::WaiterState;
 use super::{AdmissionError, Breaker, Enqueued};
 
 /// Permit of a breaker, released on drop.
@@ -22,11 +22,11 @@ pub struct Permit<H: Deref<Target = Breaker>> {
 /// on a permit that was already granted.
 #[derive(Debug)]
 pub struct Acquire<H: Deref<Target = Breaker>> {
-    state: State<H>,
+    state: AcquireState<H>,
 }
 
 #[derive(Debug)]
-enum State<H: Deref<Target = Breaker>> {
+enum AcquireState<H: Deref<Target = Breaker>> {
     /// The request is not received yet.
     Arriving(Permit<H>),
     /// The request was admitted before, and keeps its permit until this future is polled.
@@ -51,7 +51,7 @@ impl<H: Deref<Target = Breaker>> Permit<H> {
     /// Trades the permit for the head of the queue, for a request that found no destination and of which nothing was
     /// sent. Always pending at its first poll, so that a loop around it lets other tasks run.
     pub fn requeue(self) -> Acquire<H> {
-        Acquire { state: State::Returning(self) }
+        Acquire { state: AcquireState::Returning(self) }
     }
 }
 
@@ -67,14 +67,14 @@ impl<H: Deref<Target = Breaker>> Acquire<H> {
     /// Creates the future of a request that has just arrived at the breaker behind `handle`. The handle is a reference,
     /// or an `Arc` if the permit must outlive the caller.
     pub fn new(handle: H) -> Self {
-        Self { state: State::Arriving(Permit { handle, held: false }) }
+        Self { state: AcquireState::Arriving(Permit { handle, held: false }) }
     }
 
     /// Returns the handle of the breaker while the request waits.
     pub fn handle(&self) -> Option<&H> {
         match &self.state {
-            State::Waiting(permit, _) => Some(permit.handle()),
-            State::Arriving(_) | State::Returning(_) | State::Done => None,
+            AcquireState::Waiting(permit, _) => Some(permit.handle()),
+            AcquireState::Arriving(_) | AcquireState::Returning(_) | AcquireState::Done => None,
         }
     }
 }
@@ -90,29 +90,29 @@ impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
     /// Panics if polled again after the outcome was returned.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let waker = context.waker();
-        let (mut permit, outcome) = match std::mem::replace(&mut self.state, State::Done) {
+        let (mut permit, outcome) = match std::mem::replace(&mut self.state, AcquireState::Done) {
             // Arriving => (Done | Waiting)
-            State::Arriving(permit) => {
+            AcquireState::Arriving(permit) => {
                 let outcome = if permit.handle.try_take() { Enqueued::Taken } else { permit.handle.enqueue(waker) };
                 (permit, outcome)
             }
             // Returning => (Done | Waiting)
-            State::Returning(mut permit) => {
+            AcquireState::Returning(mut permit) => {
                 permit.held = false; // The call below releases the permit.
                 let outcome = permit.handle.requeue(waker);
                 (permit, outcome)
             }
             // Waiting => (Waiting | Done)
-            State::Waiting(permit, key) => {
+            AcquireState::Waiting(permit, key) => {
                 let seen = permit.handle.queue.lock().look(key, waker);
                 let outcome = match seen {
-                    Seen::Granted => Enqueued::Taken,
-                    Seen::Refused(refusal) => Enqueued::Refused(refusal),
-                    Seen::Waiting => Enqueued::Waiting(key),
+                    WaiterState::Granted => Enqueued::Taken,
+                    WaiterState::Refused(refusal) => Enqueued::Refused(refusal),
+                    WaiterState::Waiting => Enqueued::Waiting(key),
                 };
                 (permit, outcome)
             }
-            State::Done => panic!("polled after it ended"),
+            AcquireState::Done => panic!("polled after it ended"),
         };
         match outcome {
             Enqueued::Taken => {
@@ -121,7 +121,7 @@ impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
             }
             Enqueued::Refused(refusal) => Poll::Ready(Err(refusal)),
             Enqueued::Waiting(key) => {
-                self.state = State::Waiting(permit, key);
+                self.state = AcquireState::Waiting(permit, key);
                 Poll::Pending
             }
         }
@@ -130,7 +130,7 @@ impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
 
 impl<H: Deref<Target = Breaker>> Drop for Acquire<H> {
     fn drop(&mut self) {
-        if let State::Waiting(permit, key) = &self.state {
+        if let AcquireState::Waiting(permit, key) = &self.state {
             permit.handle.abandon(*key);
         }
     }

@@ -46,7 +46,7 @@ enum Waiter {
 }
 
 /// State of a waiter at a poll.
-pub(super) enum Seen {
+pub(super) enum WaiterState {
     Waiting,
     Granted,
     Refused(AdmissionError),
@@ -95,14 +95,14 @@ impl WaitQueue {
     }
 
     /// Returns the state of a waiter. Removes a waiter that has an outcome; otherwise stores `waker` for it.
-    pub(super) fn look(&mut self, key: u32, waker: &Waker) -> Seen {
+    pub(super) fn look(&mut self, key: u32, waker: &Waker) -> WaiterState {
         if let Waiter::Waiting { waker: kept, .. } = &mut self.waiters[key as usize] {
             kept.clone_from(waker);
-            return Seen::Waiting;
+            return WaiterState::Waiting;
         }
         match self.forget(key) {
-            Waiter::Refused(refusal) => Seen::Refused(*refusal),
-            Waiter::Granted | Waiter::Waiting { .. } => Seen::Granted,
+            Waiter::Refused(refusal) => WaiterState::Refused(*refusal),
+            Waiter::Granted | Waiter::Waiting { .. } => WaiterState::Granted,
         }
     }
 

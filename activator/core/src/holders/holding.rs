@@ -153,7 +153,7 @@ impl Sibling {
 
     /// Returns true if the sibling has left the list and has been silent long enough to have stopped everywhere.
     fn is_dead(&self, peer: &Peer, peers: &Peers, now: Instant) -> bool {
-        let since = |gone: Instant| gone.max(self.known_since).max(peers.heard(peer).unwrap_or(gone));
+        let since = |gone: Instant| gone.max(self.known_since).max(peers.last_received(peer).unwrap_or(gone));
         let silent = |gone| now.saturating_duration_since(since(gone)) >= peers.dead_after();
         !self.connected && self.gone_since.is_some_and(silent)
     }
@@ -288,7 +288,7 @@ impl Holding {
     /// Applies the held lots and taken slots to the throttler.
     fn apply(&mut self, pods: &dyn Pods) {
         let mut taken = self.taken();
-        taken.retain(|pod, _| self.held.meets(Lots::of(pod)));
+        taken.retain(|pod, _| self.held.meets(Lots::of_pod(pod)));
         let now = (self.held, taken);
         if now != self.applied {
             pods.hold(now.0, &now.1);
@@ -298,11 +298,11 @@ impl Holding {
 
     /// Returns the lots that the list assigns to this activator.
     fn mine(&self) -> Lots {
-        self.of(&self.me)
+        self.listed_lots(&self.me)
     }
 
     /// Returns the lots that the list assigns to `peer`.
-    fn of(&self, peer: &Peer) -> Lots {
+    fn listed_lots(&self, peer: &Peer) -> Lots {
         let nth = self.holders.iter().position(|holder| holder == peer);
         let lots = nth.into_iter().flat_map(|nth| (nth..lots::LOTS).step_by(self.holders.len()));
         lots.fold(Lots::NONE, |all, lot| all.and(Lots::nth(lot)))

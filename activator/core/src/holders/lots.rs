@@ -30,7 +30,7 @@ impl Lots {
     pub const ALL: Self = Self(u16::MAX);
 
     /// Returns the lot of a pod.
-    pub fn of(pod: &Destination) -> Self {
+    pub fn of_pod(pod: &Destination) -> Self {
         Self::nth(index_of(pod))
     }
 

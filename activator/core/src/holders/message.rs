@@ -96,7 +96,7 @@ struct Confirm {
 }
 
 impl Confirm {
-    fn of(number: u64, running: &Running) -> Self {
+    fn new(number: u64, running: &Running) -> Self {
         Self { number, running: running.iter().map(|(pod, count)| (pod.as_str().to_owned(), *count)).collect() }
     }
 
@@ -113,8 +113,8 @@ impl From<Message> for Kind {
     fn from(message: Message) -> Self {
         match message {
             Message::Claim { number, lots } => Self::Claim(Claim { number, lots: lots.bits() }),
-            Message::Confirm { number, running } => Self::Confirm(Confirm::of(number, &running)),
-            Message::Running(running) => Self::Running(Confirm::of(0, &running)),
+            Message::Confirm { number, running } => Self::Confirm(Confirm::new(number, &running)),
+            Message::Running(running) => Self::Running(Confirm::new(0, &running)),
         }
     }
 }

@@ -76,7 +76,7 @@ pub mod lots;
 pub mod message;
 mod peers;
 pub mod session;
-pub mod standing;
+pub mod sharing_mode;
 
 use std::fmt;
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! other side's latest beat. So a sender knows a time up to which the other side has certainly received its beats.
 //! There are two times:
 //!
-//! - [`Peers::heard`]: the last time at which this activator received anything from the sibling. A *takeover* counts
-//!   from here.
+//! - [`Peers::last_received`]: the last time at which this activator received anything from the sibling. A *takeover*
+//!   counts from here.
 //! - [`Peers::acknowledged`]: the last time at which this activator sent something that the sibling certainly received.
 //!   The duty to *stop* counts from here.
 //!
@@ -122,7 +122,7 @@ impl Peers {
     }
 
     /// Returns the last time at which anything was received from the sibling.
-    pub fn heard(&self, peer: &Peer) -> Option<Instant> {
+    pub fn last_received(&self, peer: &Peer) -> Option<Instant> {
         self.peers.get(peer)?.heard
     }
 
@@ -133,7 +133,7 @@ impl Peers {
 
     /// Returns true if the session must be closed because nothing was received.
     pub fn is_silent(&self, peer: &Peer, now: Instant) -> bool {
-        self.heard(peer).is_none_or(|heard| now.saturating_duration_since(heard) >= DEAD_AFTER)
+        self.last_received(peer).is_none_or(|heard| now.saturating_duration_since(heard) >= DEAD_AFTER)
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
         at_b.received(&a, beat, at(300));
         at_a.received(&b, at_b.beat(&a, at(310)), at(700));
         assert_eq!(at_a.acknowledged(&b), Some(at(100)));
-        assert_eq!((at_a.heard(&b), at_b.heard(&a)), (Some(at(700)), Some(at(300))));
+        assert_eq!((at_a.last_received(&b), at_b.last_received(&a)), (Some(at(700)), Some(at(300))));
         assert!(!at_b.is_silent(&a, at(1299)) && at_b.is_silent(&a, at(1300)));
     }
 

@@ -1,13 +1,13 @@
 //! Frames of a session between two activators, and their encoding.
 //!
 //! The side that opened the session sends its address and a token; the other side replies with its own address. After
-//! that each side sends its [standing](super::standing) whenever that changes, a beat every [`BEAT`](super::BEAT), and
-//! messages about holders ([`super::message`]). Frames of unknown kinds are skipped.
+//! that each side sends its [standing](super::sharing_mode) whenever that changes, a beat every [`BEAT`](super::BEAT),
+//! and messages about holders ([`super::message`]). Frames of unknown kinds are skipped.
 
 use prost::Message as _;
 
 use super::Beat;
-use super::standing::SharingReport;
+use super::sharing_mode::SharingReport;
 
 /// Version of the protocol. Sessions of different versions are not opened.
 pub const VERSION: u32 = 1;

@@ -23,7 +23,7 @@ fn one(number: u32, idle: Option<u32>) -> Arc<One> {
     Arc::new(One(number, Rc::new(Cell::new(idle))))
 }
 
-fn of(workload: u64, host: u8) -> Of {
+fn owner(workload: u64, host: u8) -> Of {
     Of { workload, address: [10, 0, 0, host].into() }
 }
 
@@ -123,7 +123,7 @@ fn the_largest_holder_gives_way() {
     for (case, comers) in rows {
         let mut ledger = Ledger::new(4, 4);
         for (number, ((workload, host), idle, expected)) in (0..).zip(comers) {
-            let (taken, others) = ledger.take(of(*workload, *host), 1, one(number, *idle), 10, false);
+            let (taken, others) = ledger.take(owner(*workload, *host), 1, one(number, *idle), 10, false);
             let others: Vec<u32> = others.iter().map(|one| one.0).collect();
             let got = taken.map(|_| others.as_slice()).map_err(|_| ());
             // In "equal ones", the newcomer of workload 2 replaces a holder of that workload at another address.
@@ -137,10 +137,10 @@ fn the_largest_holder_gives_way() {
 fn who_is_stale_gives_way_to_whoever_needs_it() {
     let mut ledger = Ledger::new(4, 4);
     for (number, workload, idle) in [(0, 2, Some(10)), (1, 3, Some(11)), (2, 1, None), (3, 1, None)] {
-        ledger.take(of(workload, 1), 1, one(number, idle), 12, false).0.expect("room");
+        ledger.take(owner(workload, 1), 1, one(number, idle), 12, false).0.expect("room");
     }
     let mut comes = |number, now| {
-        let (taken, others) = ledger.take(of(1, 1), 1, one(number, None), now, false);
+        let (taken, others) = ledger.take(owner(1, 1), 1, one(number, None), now, false);
         (taken.is_ok(), others.iter().map(|one| one.0).collect::<Vec<_>>())
     };
     assert_eq!(comes(4, 9 + STALE), (false, vec![]), "not for long");
@@ -159,11 +159,11 @@ fn who_holds_nothing_is_left_alone() {
     ];
     for (case, newcomer, workload, idle, expected) in rows {
         let mut ledger = Ledger::new(4, 4);
-        ledger.take(of(1, 1), 4, one(0, None), 60, false).0.expect("room");
+        ledger.take(owner(1, 1), 4, one(0, None), 60, false).0.expect("room");
         for number in 1..4 {
-            ledger.enter(of(workload, 1), one(number, idle));
+            ledger.enter(owner(workload, 1), one(number, idle));
         }
-        let (taken, others) = ledger.take(of(newcomer, 1), 1, one(9, None), 60, false);
+        let (taken, others) = ledger.take(owner(newcomer, 1), 1, one(9, None), 60, false);
         let others: Vec<u32> = others.iter().map(|one| one.0).collect();
         assert_eq!((taken.is_ok(), others.as_slice()), expected, "{case}");
     }
@@ -177,9 +177,9 @@ fn few_holders_are_new() {
         let mut ledger = Ledger::new(128 * PART, 0);
         for number in 0..128 {
             let holder = one(number, (number == idle).then_some(5));
-            ledger.take(of(1, 1), PART, holder, 6, false).0.expect("room");
+            ledger.take(owner(1, 1), PART, holder, 6, false).0.expect("room");
         }
-        let (_, others) = ledger.take(of(2, 1), PART, one(200, None), 6, false);
+        let (_, others) = ledger.take(owner(2, 1), PART, one(200, None), 6, false);
         assert_eq!(others.iter().map(|one| one.0).collect::<Vec<_>>(), [expected], "{idle} is idle");
     }
 }
@@ -200,12 +200,12 @@ fn busy_holders_are_searched_once_in_a_second() {
     {
         let (mut ledger, asked) = (Ledger::new(1000, 1000), Rc::new(Cell::new(0)));
         for number in 0..1000 {
-            ledger.take(of(1, 1), 1, Arc::new(Counted(number, asked.clone())), 1, false).0.expect("room");
+            ledger.take(owner(1, 1), 1, Arc::new(Counted(number, asked.clone())), 1, false).0.expect("room");
         }
         let mut told = Vec::new();
         for number in 0..50 {
             let comer = Arc::new(Counted(number, asked.clone()));
-            told.extend(ledger.take(of(workload, 1), 1, comer, 1, of_idle).1.iter().map(|one| one.0));
+            told.extend(ledger.take(owner(workload, 1), 1, comer, 1, of_idle).1.iter().map(|one| one.0));
         }
         assert_eq!(told, (0..expected).map(|n| 999 - n).collect::<Vec<u32>>(), "{case}");
         assert!(asked.get() < 3000, "{case}: {}", asked.get());
@@ -218,11 +218,11 @@ fn some_push_out_idle_ones_alone() {
     let mut ledger = Ledger::new(3, 3);
     let state = Rc::new(Cell::new(None));
     for number in 0..3 {
-        ledger.take(of(1, 1), 1, Arc::new(One(number, state.clone())), 1, false).0.expect("room");
+        ledger.take(owner(1, 1), 1, Arc::new(One(number, state.clone())), 1, false).0.expect("room");
     }
-    assert!(ledger.take(of(2, 1), 1, Arc::new(One(3, state.clone())), 1, true).0.is_err());
+    assert!(ledger.take(owner(2, 1), 1, Arc::new(One(3, state.clone())), 1, true).0.is_err());
     state.set(Some(1));
-    let (taken, others) = ledger.take(of(2, 1), 1, Arc::new(One(4, state)), 2, true);
+    let (taken, others) = ledger.take(owner(2, 1), 1, Arc::new(One(4, state)), 2, true);
     assert_eq!((taken.is_ok(), others.len()), (true, 1));
 }
 
@@ -232,16 +232,17 @@ fn some_push_out_idle_ones_alone() {
 fn who_gives_way_is_counted_until_it_has_gone() {
     let mut ledger = Ledger::new(6, 2);
     let idle = Rc::new(Cell::new(Some(1)));
-    let keys: Vec<usize> =
-        (0..6).map(|n| ledger.take(of(1, 1), 1, Arc::new(One(n, idle.clone())), 5, false).0.expect("room")).collect();
+    let keys: Vec<usize> = (0..6)
+        .map(|n| ledger.take(owner(1, 1), 1, Arc::new(One(n, idle.clone())), 5, false).0.expect("room"))
+        .collect();
     let busy = || one(9, None);
     for workload in 2..5 {
-        assert_eq!(ledger.take(of(workload, 1), 1, busy(), 5, false).1.len(), 1);
+        assert_eq!(ledger.take(owner(workload, 1), 1, busy(), 5, false).1.len(), 1);
     }
-    let full = ledger.take(of(5, 1), 1, busy(), 5, false).0.expect_err("three have not gone");
+    let full = ledger.take(owner(5, 1), 1, busy(), 5, false).0.expect_err("three have not gone");
     assert_eq!((full.is_beyond, ledger.held(), ledger.holders()), (true, 9, 9));
     ledger.leave(keys[0]);
-    assert!(ledger.take(of(5, 1), 1, busy(), 5, false).0.is_ok());
+    assert!(ledger.take(owner(5, 1), 1, busy(), 5, false).0.is_ok());
     keys[1..].iter().for_each(|key| ledger.leave(*key));
     assert_eq!(ledger.held(), 4);
 }
@@ -249,7 +250,7 @@ fn who_gives_way_is_counted_until_it_has_gone() {
 #[test]
 fn who_turns_out_to_be_of_another_workload_counts_there() {
     let mut ledger = Ledger::new(4, 4);
-    let key = ledger.take(of(0, 1), 3, one(0, None), 1, false).0.expect("room");
+    let key = ledger.take(owner(0, 1), 3, one(0, None), 1, false).0.expect("room");
     ledger.regroup(key, 7);
     assert_eq!((ledger.of_workload(0), ledger.of_workload(7), ledger.held()), (0, 3, 3));
     ledger.shrink(key, 2);
@@ -262,9 +263,9 @@ fn who_turns_out_to_be_of_another_workload_counts_there() {
 fn room_is_made_for_some_more() {
     let mut ledger = Ledger::new(640, 640);
     for n in 0..640 {
-        ledger.take(of(1, 1), 1, one(n, (n % 2 == 0).then_some(n)), 1, false).0.expect("room");
+        ledger.take(owner(1, 1), 1, one(n, (n % 2 == 0).then_some(n)), 1, false).0.expect("room");
     }
-    let (taken, others) = ledger.take(of(2, 1), 1, one(0, None), 1, false);
+    let (taken, others) = ledger.take(owner(2, 1), 1, one(0, None), 1, false);
     assert!(taken.is_ok());
     let expected: Vec<u32> = (0..11).map(|n| 2 * n).collect();
     assert_eq!(others.iter().map(|one| one.0).collect::<Vec<_>>(), expected);
@@ -285,7 +286,7 @@ proptest! {
                 ledger.leave(keys.swap_remove(usize::from(host) % keys.len()));
                 continue;
             }
-            let whose = of(workload, host);
+            let whose = owner(workload, host);
             let before: Vec<(u64, u64)> = (0..4).map(|w| (w, ledger.of_workload(w))).collect();
             let mine = ledger.of_workload(workload) + amount;
             let is_over = ledger.used + amount > limit;

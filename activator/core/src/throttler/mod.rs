@@ -78,7 +78,7 @@ struct Inner {
     breaker: Breaker,
     snapshot: ArcSwap<Snapshot>,
     cursor: Cursor,
-    state: Mutex<State>,
+    state: Mutex<ThrottlerState>,
 }
 
 /// Callback for the end of a request on a pod that is no longer used. Must not call the throttler.
@@ -110,7 +110,7 @@ enum Targets {
 
 /// State that snapshots are built from. Changed under its lock, one change at a time.
 #[derive(Debug)]
-struct State {
+struct ThrottlerState {
     concurrency: ContainerConcurrency,
     activators: Activators,
     listed: Destinations,
@@ -156,12 +156,12 @@ impl Throttler {
     /// Creates a throttler without pods: every request waits, at most `max_held` at once.
     pub fn new(concurrency: ContainerConcurrency, max_held: u32) -> Self {
         let targets = Targets::Pods(Vec::new());
-        let snapshot = Snapshot { policy: Policy::of(concurrency), targets, is_cold: None };
+        let snapshot = Snapshot { policy: Policy::for_concurrency(concurrency), targets, is_cold: None };
         let inner = |inner: &Weak<Inner>| Inner {
             breaker: Breaker::new(Capacity::CLOSED, max_held),
             snapshot: ArcSwap::from_pointee(snapshot),
             cursor: Cursor(AtomicUsize::new(0)),
-            state: Mutex::new(State {
+            state: Mutex::new(ThrottlerState {
                 concurrency,
                 activators: Activators::Unknown,
                 listed: Destinations::NONE,
@@ -299,7 +299,7 @@ impl Throttler {
 impl Pods for Throttler {
     fn hold(&self, lots: Lots, taken: &Running) {
         let former = self.inner.change(|state| {
-            let State { held: Some(held), known: pods, inner, .. } = state else { return None };
+            let ThrottlerState { held: Some(held), known: pods, inner, .. } = state else { return None };
             held.lots = lots;
             let former = std::mem::take(&mut held.taken);
             for (at, count) in taken {
@@ -321,7 +321,7 @@ impl Pods for Throttler {
             let taken = state.held.as_ref().and_then(|held| held.taken.get(at));
             taken.map_or(0, |slots| u32::try_from(slots.len()).unwrap_or(u32::MAX))
         };
-        let elsewhere = state.known.iter().filter(|(at, _)| !beside.contains(Lots::of(at)));
+        let elsewhere = state.known.iter().filter(|(at, _)| !beside.contains(Lots::of_pod(at)));
         let own = elsewhere.map(|(at, pod)| (at.clone(), pod.in_flight().saturating_sub(taken(at))));
         own.filter(|(_, count)| *count > 0).collect()
     }
@@ -332,7 +332,7 @@ impl Pods for Throttler {
 impl Inner {
     /// Changes the state and applies the consequences in the order that the module documentation gives. Wakes no waiter
     /// under the lock.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut ThrottlerState) -> T) -> T {
         let mut state = self.state.lock();
         let result = change(&mut state);
         let snapshot = Arc::new(state.snapshot());
@@ -367,7 +367,7 @@ impl Inner {
 
 // === impl State ===
 
-impl State {
+impl ThrottlerState {
     fn refusal_now(&self) -> Option<AdmissionError> {
         self.refusal.clone().or_else(|| self.elsewhere.then_some(AdmissionError::Elsewhere))
     }
@@ -392,11 +392,12 @@ impl State {
                 let usable = share.positions().map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
                 let usable: Vec<&Destination> = usable.collect();
                 is_cold = lots.map(|_| usable.is_empty());
-                let own = usable.into_iter().filter(|pod| lots.is_none_or(|lots| lots.contains(Lots::of(pod))));
+                let own = usable.into_iter().filter(|pod| lots.is_none_or(|lots| lots.contains(Lots::of_pod(pod))));
                 Targets::Pods(own.map(|pod| known(&mut self.known, &self.inner, pod)).collect())
             }
         };
-        let policy = if lots.is_some() { Policy::in_turn(self.concurrency) } else { Policy::of(self.concurrency) };
+        let policy =
+            if lots.is_some() { Policy::in_turn(self.concurrency) } else { Policy::for_concurrency(self.concurrency) };
         Snapshot { policy, targets, is_cold }
     }
 

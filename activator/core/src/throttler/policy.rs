@@ -62,7 +62,7 @@ pub(super) enum Policy {
 const FIRST_AVAILABLE_MAX: u32 = 3;
 
 impl Policy {
-    pub(super) fn of(concurrency: ContainerConcurrency) -> Self {
+    pub(super) fn for_concurrency(concurrency: ContainerConcurrency) -> Self {
         match concurrency {
             ContainerConcurrency::Unlimited => Self::ChoiceOfTwo,
             ContainerConcurrency::Limited(limit) if limit.get() <= FIRST_AVAILABLE_MAX => {
@@ -176,7 +176,7 @@ mod tests {
 
     impl Picker {
         fn new(container_concurrency: u32, n: u8) -> Self {
-            let policy = Policy::of(ContainerConcurrency::from_number(container_concurrency));
+            let policy = Policy::for_concurrency(ContainerConcurrency::from_number(container_concurrency));
             let rng = SmallRng::seed_from_u64(1);
             Self { policy, cursor: AtomicUsize::new(0), rng, all: pods(n), held: Vec::new() }
         }

@@ -525,7 +525,7 @@ impl Ended for Ends {
 fn lots_are_held_and_given_up() {
     let (throttler, ends) = (throttler(2, [1, 2]), Arc::<Ends>::default());
     let [one, two] = [1, 2].map(at);
-    let [first, second] = [&one, &two].map(Lots::of);
+    let [first, second] = [&one, &two].map(Lots::of_pod);
     assert_ne!(first, second);
     throttler.hold_lots(ends.clone());
     assert_eq!((capacity_of(&throttler), throttler.is_cold()), (Capacity::CLOSED, false), "others may have them");

@@ -27,7 +27,7 @@ use crate::pod::tls::PodTls;
 use crate::relay::end::TcpEnd;
 use crate::relay::mark;
 use crate::tcp::connect::{Patience, connect};
-use activator_core::backends::{Outcome, answer_min};
+use activator_core::backends::{ProbeOutcome, answer_min};
 use common::backend::Protocol;
 use common_runtime::tls::Roots;
 use dashmap::DashMap;
@@ -107,16 +107,16 @@ impl Pool {
     ///
     /// # Errors
     /// Returns the probe's outcome if the pod could not be connected to.
-    pub(crate) async fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<PodStream, Outcome> {
+    pub(crate) async fn connect(&self, address: SocketAddr, timeout: Duration) -> Result<PodStream, ProbeOutcome> {
         let start = Instant::now();
         let connected = connect(address, Patience::without_doubt(timeout), || false, || {}).await;
         let connected = connected.map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => Outcome::Refused(start.elapsed()),
-            _ => Outcome::Unanswered,
+            io::ErrorKind::ConnectionRefused => ProbeOutcome::Refused(start.elapsed()),
+            _ => ProbeOutcome::Unanswered,
         })?;
         let own = address == self.address;
         let stream = if own { self.connected(connected) } else { PodStream::new(connected, None) };
-        stream.map_err(|_| Outcome::Unanswered)
+        stream.map_err(|_| ProbeOutcome::Unanswered)
     }
 
     /// Extends `timeout`, which is meant for a nearby pod, to at least a few round trips.

@@ -21,11 +21,11 @@ async fn a_refusal_is_told_from_silence() {
     let listener = listen().await;
     let address = listener.local_addr().expect("bound");
     let pool = Pool::new(address, None, 2, Arc::default());
-    let from_there = |outcome| matches!(outcome, Outcome::Refused(took) if took > Duration::ZERO);
+    let from_there = |outcome| matches!(outcome, ProbeOutcome::Refused(took) if took > Duration::ZERO);
     // From here on, the kernel drops incoming packets before TCP sees them.
     SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
     let silent = pool.connect(address, Duration::from_millis(5)).await.expect_err("dropped");
-    assert_eq!(silent, Outcome::Unanswered);
+    assert_eq!(silent, ProbeOutcome::Unanswered);
     drop(listener);
     let refused = pool.connect(address, Duration::from_secs(60)).await.expect_err("nobody listens");
     assert!(from_there(refused), "{refused:?}");

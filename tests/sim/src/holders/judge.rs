@@ -55,7 +55,7 @@ impl World {
         for index in self.listed.clone() {
             let holding = &self.activators[index].holding;
             let (held, mut taken, open) = (holding.held(), holding.taken(), holding.is_open());
-            taken.retain(|pod, _| held.meets(Lots::of(pod))); // Other holders count the rest.
+            taken.retain(|pod, _| held.meets(Lots::of_pod(pod))); // Other holders count the rest.
             all = all.and(held);
             if !taken.is_empty() || open {
                 let what = format!("in the end every slot has come back: {index} holds {held:?}, {taken:?} is taken");

@@ -45,7 +45,7 @@ impl Throttler {
             let mut used = state.taken.clone();
             state.running.values().for_each(|pod| *used.entry(pod.clone()).or_default() += 1);
             let free = |pod: &&Destination| {
-                state.lots.contains(Lots::of(pod)) && used.get(*pod).copied().unwrap_or_default() < state.limit
+                state.lots.contains(Lots::of_pod(pod)) && used.get(*pod).copied().unwrap_or_default() < state.limit
             };
             state.usable.iter().filter(free).cloned().collect()
         })
@@ -57,13 +57,13 @@ impl Throttler {
 
     /// Ends a request. Returns true if another activator holds the pod.
     pub(super) fn end(&self, request: Request) -> bool {
-        self.with(|state| state.running.remove(&request).is_some_and(|pod| !state.lots.contains(Lots::of(&pod))))
+        self.with(|state| state.running.remove(&request).is_some_and(|pod| !state.lots.contains(Lots::of_pod(&pod))))
     }
 
     /// Returns the requests that run on pods of these lots.
     pub(super) fn within(&self, lots: Lots) -> Vec<Request> {
         self.with(|state| {
-            let of = state.running.iter().filter(|(_, pod)| lots.contains(Lots::of(pod)));
+            let of = state.running.iter().filter(|(_, pod)| lots.contains(Lots::of_pod(pod)));
             of.map(|(request, _)| *request).collect()
         })
     }
@@ -81,7 +81,7 @@ impl Pods for Throttler {
     fn running(&self, beside: Lots) -> Running {
         self.with(|state| {
             let mut running = Running::new();
-            for pod in state.running.values().filter(|pod| !beside.contains(Lots::of(pod))) {
+            for pod in state.running.values().filter(|pod| !beside.contains(Lots::of_pod(pod))) {
                 *running.entry(pod.clone()).or_default() += 1;
             }
             running

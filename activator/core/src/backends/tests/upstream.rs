@@ -42,7 +42,7 @@ fn round(watch: &mut Watch, ready: &[u8], not_ready: &[u8], answers: &[(u8, Answ
         let n = sent[next];
         next += 1;
         let outcome = match answers.iter().find(|(of, _)| *of == n).map_or(Queue, |(_, answers)| *answers) {
-            Queue => Outcome::Passed(None),
+            Queue => ProbeOutcome::Passed(None),
             Mesh => FAIL,
             Status => REFUTED,
             Silent => continue,

@@ -94,7 +94,7 @@ impl Holding {
         let dead = self.siblings.iter().filter(|(peer, sibling)| self.is_dead(peer, sibling, peers, now));
         for peer in dead.map(|(peer, _)| peer.clone()).collect::<Vec<_>>() {
             let Some(sibling) = self.siblings.get_mut(&peer) else { continue };
-            sibling.running.retain(|pod, _| !mine.meets(Lots::of(pod)));
+            sibling.running.retain(|pod, _| !mine.meets(Lots::of_pod(pod)));
             let since = sibling.gone_since.unwrap_or(now);
             if now.saturating_duration_since(since) >= KNOWN_AFTER {
                 self.siblings.remove(&peer);
@@ -130,7 +130,7 @@ impl Holding {
         }
         self.release_lots(lots);
         self.apply(pods);
-        let running = pods.running(Lots::NONE).keys().fold(Lots::NONE, |all, pod| all.and(Lots::of(pod)));
+        let running = pods.running(Lots::NONE).keys().fold(Lots::NONE, |all, pod| all.and(Lots::of_pod(pod)));
         let cut = running.within(lots);
         if !cut.is_empty() {
             out.push(Output::Cut(cut));
@@ -150,6 +150,6 @@ impl Holding {
             now.saturating_duration_since(since) >= STOP_AFTER
         };
         let lost = self.holders.iter().filter(is_lost);
-        lost.fold(Lots::NONE, |all, peer| all.and(self.of(peer)))
+        lost.fold(Lots::NONE, |all, peer| all.and(self.listed_lots(peer)))
     }
 }

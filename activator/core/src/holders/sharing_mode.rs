@@ -31,10 +31,10 @@
 //! confirmation from an activator that still divides. An activator that finds a foreign one reports it to its siblings
 //! at once.
 //!
-//! [`Undecided`]: Standing::Undecided
-//! [`Alone`]: Standing::Alone
-//! [`Divided`]: Standing::Divided
-//! [`Shared`]: Standing::Shared
+//! [`Undecided`]: SharingMode::Undecided
+//! [`Alone`]: SharingMode::Alone
+//! [`Divided`]: SharingMode::Divided
+//! [`Shared`]: SharingMode::Shared
 //! [`Holding`]: super::Holding
 //! [only one]: #the-only-activator
 
@@ -51,7 +51,7 @@ pub const DECIDED_AFTER: Duration = Duration::from_secs(3);
 
 /// Way in which an activator and its siblings use pods with a hard limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum SharingMode {
     /// Not known yet.
     Undecided,
     /// There is only this activator.
@@ -104,7 +104,7 @@ pub struct Siblings {
 #[derive(Clone, Debug)]
 pub struct SharingDecider {
     me: Peer,
-    standing: Standing,
+    standing: SharingMode,
     began: Instant,
     /// Time since which this activator is known, no other is ready, and none has opened a session.
     only_since: Option<Instant>,
@@ -137,7 +137,7 @@ impl SharingDecider {
     pub fn new(me: Peer, now: Instant) -> Self {
         Self {
             me,
-            standing: Standing::Undecided,
+            standing: SharingMode::Undecided,
             began: now,
             only_since: None,
             others_since: None,
@@ -150,7 +150,7 @@ impl SharingDecider {
         SharingReport {
             foreign: self.foreign(siblings, now).next().is_some(),
             complete: siblings.others(&self.me).all(|(_, contact)| matches!(contact, Contact::Session(_))),
-            shares: self.standing == Standing::Shared,
+            shares: self.standing == SharingMode::Shared,
         }
     }
 
@@ -166,7 +166,7 @@ impl SharingDecider {
 
     /// Decides the standing again. While sharing, `held_alone` must tell whether no workload needs another activator
     /// any more.
-    pub fn judge(&mut self, siblings: &Siblings, held_alone: impl FnOnce() -> bool, now: Instant) -> Standing {
+    pub fn judge(&mut self, siblings: &Siblings, held_alone: impl FnOnce() -> bool, now: Instant) -> SharingMode {
         self.meet(siblings, now);
         let others = || siblings.others(&self.me).map(|(_, contact)| contact);
         let only = others().next().is_none() && siblings.reports().next().is_none();
@@ -184,15 +184,15 @@ impl SharingDecider {
         let long = |since: Instant| now.saturating_duration_since(since) >= ALONE_AFTER;
         let is_late = now.saturating_duration_since(self.began) >= DECIDED_AFTER;
         self.standing = match self.standing {
-            _ if foreign => Standing::Divided,
-            Standing::Shared if only_for(ALONE_AFTER) && held_alone() => Standing::Alone,
-            Standing::Shared => Standing::Shared,
-            _ if all_complete() || siblings.reports().any(|report| report.shares) => Standing::Shared,
-            Standing::Alone if !self.others_since.is_some_and(long) => Standing::Alone,
-            Standing::Undecided if only_one => Standing::Alone,
-            _ if only_for(ALONE_AFTER) => Standing::Alone,
-            Standing::Undecided if !is_late => Standing::Undecided,
-            _ => Standing::Divided,
+            _ if foreign => SharingMode::Divided,
+            SharingMode::Shared if only_for(ALONE_AFTER) && held_alone() => SharingMode::Alone,
+            SharingMode::Shared => SharingMode::Shared,
+            _ if all_complete() || siblings.reports().any(|report| report.shares) => SharingMode::Shared,
+            SharingMode::Alone if !self.others_since.is_some_and(long) => SharingMode::Alone,
+            SharingMode::Undecided if only_one => SharingMode::Alone,
+            _ if only_for(ALONE_AFTER) => SharingMode::Alone,
+            SharingMode::Undecided if !is_late => SharingMode::Undecided,
+            _ => SharingMode::Divided,
         };
         self.standing
     }
@@ -244,7 +244,7 @@ mod tests {
             Self { decider: SharingDecider::new("a".into(), start), start }
         }
 
-        fn judge(&mut self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> Standing {
+        fn judge(&mut self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> SharingMode {
             let now = self.start + Duration::from_millis(ms);
             self.decider.judge(&siblings(listed, contacts), || true, now)
         }
@@ -264,14 +264,17 @@ mod tests {
             Siblings { known, shows_leaving: true, ..siblings(ready, &[]) }
         };
         let mut judge = |siblings: &Siblings| case.decider.judge(siblings, || true, case.start);
-        assert_eq!(judge(&listed(&[], &[])), Standing::Undecided, "it stands in no list yet");
-        assert_eq!(judge(&listed(&[], &["b"])), Standing::Undecided);
-        assert_eq!(judge(&listed(&["a"], &["a", "b"])), Standing::Undecided);
-        assert_eq!(judge(&listed(&[], &["a"])), Standing::Alone);
+        assert_eq!(judge(&listed(&[], &[])), SharingMode::Undecided, "it stands in no list yet");
+        assert_eq!(judge(&listed(&[], &["b"])), SharingMode::Undecided);
+        assert_eq!(judge(&listed(&["a"], &["a", "b"])), SharingMode::Undecided);
+        assert_eq!(judge(&listed(&[], &["a"])), SharingMode::Alone);
         let mut unready = Case::new();
         let known = Siblings { shows_leaving: false, ..listed(&[], &["a"]) };
         let mut judge = |ms| unready.decider.judge(&known, || true, unready.start + Duration::from_millis(ms));
-        assert_eq!([judge(0), judge(999), judge(1000)], [Standing::Undecided, Standing::Undecided, Standing::Alone]);
+        assert_eq!(
+            [judge(0), judge(999), judge(1000)],
+            [SharingMode::Undecided, SharingMode::Undecided, SharingMode::Alone]
+        );
     }
 
     /// Goal: an activator without a session within the bound counts as foreign, whatever it is. An activator that had a
@@ -280,34 +283,34 @@ mod tests {
     fn who_was_never_met_is_foreign() {
         let mut case = Case::new();
         let listed = ["a", "b", "c"];
-        assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), Standing::Shared);
-        assert_eq!(case.judge(10, &listed, &[("b", COMPLETE)]), Standing::Shared);
-        assert_eq!(case.judge(3009, &listed, &[("b", COMPLETE)]), Standing::Shared);
+        assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.judge(10, &listed, &[("b", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.judge(3009, &listed, &[("b", COMPLETE)]), SharingMode::Shared);
         assert!(!case.report(3009, &listed, &[("b", COMPLETE)]).foreign);
-        assert_eq!(case.judge(3010, &listed, &[("b", COMPLETE)]), Standing::Divided);
+        assert_eq!(case.judge(3010, &listed, &[("b", COMPLETE)]), SharingMode::Divided);
         assert!(case.report(3010, &listed, &[("b", COMPLETE)]).foreign);
-        assert_eq!(case.judge(3020, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), Standing::Shared);
-        assert_eq!(case.judge(9000, &listed, &[]), Standing::Shared);
+        assert_eq!(case.judge(3020, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.judge(9000, &listed, &[]), SharingMode::Shared);
     }
 
     /// Goal: a start is decided as early as possible, and never late.
     #[test]
     fn a_start_is_decided_soon() {
         let mut alone = Case::new();
-        assert_eq!(alone.judge(0, &[], &[]), Standing::Undecided);
-        assert_eq!(alone.judge(500, &["a"], &[]), Standing::Undecided);
-        assert_eq!(alone.judge(1499, &["a"], &[]), Standing::Undecided);
-        assert_eq!(alone.judge(1500, &["a"], &[]), Standing::Alone);
+        assert_eq!(alone.judge(0, &[], &[]), SharingMode::Undecided);
+        assert_eq!(alone.judge(500, &["a"], &[]), SharingMode::Undecided);
+        assert_eq!(alone.judge(1499, &["a"], &[]), SharingMode::Undecided);
+        assert_eq!(alone.judge(1500, &["a"], &[]), SharingMode::Alone);
         let mut unlisted = Case::new();
-        assert_eq!(unlisted.judge(2999, &[], &[]), Standing::Undecided);
-        assert_eq!(unlisted.judge(3000, &[], &[]), Standing::Divided, "somebody may be on the way out");
+        assert_eq!(unlisted.judge(2999, &[], &[]), SharingMode::Undecided);
+        assert_eq!(unlisted.judge(3000, &[], &[]), SharingMode::Divided, "somebody may be on the way out");
         let mut second = Case::new();
-        assert_eq!(second.judge(0, &["b"], &[("b", Contact::Unknown)]), Standing::Undecided);
-        assert_eq!(second.judge(1, &["b"], &[("b", PARTIAL)]), Standing::Undecided);
-        assert_eq!(second.judge(2, &["b"], &[("b", COMPLETE)]), Standing::Shared);
+        assert_eq!(second.judge(0, &["b"], &[("b", Contact::Unknown)]), SharingMode::Undecided);
+        assert_eq!(second.judge(1, &["b"], &[("b", PARTIAL)]), SharingMode::Undecided);
+        assert_eq!(second.judge(2, &["b"], &[("b", COMPLETE)]), SharingMode::Shared);
         let mut silent = Case::new();
-        assert_eq!(silent.judge(2999, &["a", "b"], &[]), Standing::Undecided);
-        assert_eq!(silent.judge(3000, &["a", "b"], &[]), Standing::Divided);
+        assert_eq!(silent.judge(2999, &["a", "b"], &[]), SharingMode::Undecided);
+        assert_eq!(silent.judge(3000, &["a", "b"], &[]), SharingMode::Divided);
     }
 
     /// Goal: no activator shares before all are complete. One that already shares makes the others share.
@@ -315,12 +318,12 @@ mod tests {
     fn all_begin_or_none() {
         let mut case = Case::new();
         let listed = ["a", "b", "c"];
-        assert_eq!(case.judge(3000, &listed, &[("b", COMPLETE)]), Standing::Divided);
-        assert_eq!(case.judge(3001, &listed, &[("b", COMPLETE), ("c", PARTIAL)]), Standing::Divided);
-        assert_eq!(case.judge(3002, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), Standing::Shared);
+        assert_eq!(case.judge(3000, &listed, &[("b", COMPLETE)]), SharingMode::Divided);
+        assert_eq!(case.judge(3001, &listed, &[("b", COMPLETE), ("c", PARTIAL)]), SharingMode::Divided);
+        assert_eq!(case.judge(3002, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), SharingMode::Shared);
         let mut case = Case::new();
-        assert_eq!(case.judge(10, &listed, &[("b", SHARES)]), Standing::Shared);
-        assert_eq!(case.judge(11, &listed, &[]), Standing::Shared, "silence ends nothing");
+        assert_eq!(case.judge(10, &listed, &[("b", SHARES)]), SharingMode::Shared);
+        assert_eq!(case.judge(11, &listed, &[]), SharingMode::Shared, "silence ends nothing");
     }
 
     /// Goal: an activator of Knative in the list ends sharing, even if only a sibling has met it. When it is gone, all
@@ -328,13 +331,13 @@ mod tests {
     #[test]
     fn beside_a_foreign_one_pods_are_divided() {
         let mut case = Case::new();
-        assert_eq!(case.judge(0, &["a", "b"], &[("b", Contact::Foreign)]), Standing::Divided);
+        assert_eq!(case.judge(0, &["a", "b"], &[("b", Contact::Foreign)]), SharingMode::Divided);
         assert!(case.report(0, &["a", "b"], &[("b", Contact::Foreign)]).foreign);
-        assert_eq!(case.judge(10, &["a", "c"], &[("b", Contact::Foreign), ("c", COMPLETE)]), Standing::Shared);
-        assert_eq!(case.judge(20, &["a", "c"], &[("c", MET_ONE)]), Standing::Divided);
+        assert_eq!(case.judge(10, &["a", "c"], &[("b", Contact::Foreign), ("c", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.judge(20, &["a", "c"], &[("c", MET_ONE)]), SharingMode::Divided);
         let own = case.report(20, &["a", "c"], &[("c", MET_ONE)]);
         assert_eq!(own, SharingReport { foreign: false, complete: true, shares: false }, "it has not met one itself");
-        assert_eq!(case.judge(30, &["a", "c"], &[("c", COMPLETE)]), Standing::Shared);
+        assert_eq!(case.judge(30, &["a", "c"], &[("c", COMPLETE)]), SharingMode::Shared);
     }
 
     /// Goal: the last activator ends sharing a second later, unless its workloads need another one. A report of a
@@ -342,16 +345,16 @@ mod tests {
     #[test]
     fn the_last_one_has_all_pods() {
         let mut case = Case::new();
-        assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), Standing::Shared);
-        assert_eq!(case.judge(10, &["a"], &[]), Standing::Shared);
+        assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.judge(10, &["a"], &[]), SharingMode::Shared);
         let now = case.start + Duration::from_millis(2000);
-        assert_eq!(case.decider.judge(&siblings(&["a"], &[]), || false, now), Standing::Shared);
-        assert_eq!(case.judge(2001, &["a"], &[]), Standing::Alone);
-        assert_eq!(case.judge(2002, &["a", "b"], &[]), Standing::Alone, "it has not answered yet");
-        assert_eq!(case.judge(3002, &["a", "b"], &[]), Standing::Divided, "it may have begun to send");
-        assert_eq!(case.judge(3003, &["a"], &[]), Standing::Divided);
-        assert_eq!(case.judge(4003, &["a"], &[]), Standing::Alone);
-        assert_eq!(case.judge(4004, &["a"], &[("b", COMPLETE)]), Standing::Alone);
-        assert_eq!(case.judge(4005, &["a"], &[("b", SHARES)]), Standing::Shared);
+        assert_eq!(case.decider.judge(&siblings(&["a"], &[]), || false, now), SharingMode::Shared);
+        assert_eq!(case.judge(2001, &["a"], &[]), SharingMode::Alone);
+        assert_eq!(case.judge(2002, &["a", "b"], &[]), SharingMode::Alone, "it has not answered yet");
+        assert_eq!(case.judge(3002, &["a", "b"], &[]), SharingMode::Divided, "it may have begun to send");
+        assert_eq!(case.judge(3003, &["a"], &[]), SharingMode::Divided);
+        assert_eq!(case.judge(4003, &["a"], &[]), SharingMode::Alone);
+        assert_eq!(case.judge(4004, &["a"], &[("b", COMPLETE)]), SharingMode::Alone);
+        assert_eq!(case.judge(4005, &["a"], &[("b", SHARES)]), SharingMode::Shared);
     }
 }
