@@ -31,7 +31,7 @@ pub(crate) fn listen(
     layers: Layers,
     connections: Connections,
 ) {
-    server.listen_ports(listeners, layers, share_of, move |port| carries(port, &connections));
+    server.listen_ports(listeners, layers, share_of, move |port| port_protocols(port, &connections));
 }
 
 /// Share for ports without a workload.
@@ -45,13 +45,13 @@ fn share_of(port: &PortIdentity) -> u64 {
 /// Returns the kind of connections on a port. If the workload is unknown, the port is HTTP, so that requests get an
 /// error response. If the workload does not declare the port's protocol, the port is automatic: the declaration may
 /// come later than the number. If pods were found to speak first, the port is TCP.
-fn carries(port: &PortIdentity, connections: &Connections) -> CarriedProtocol<PortConnector> {
+fn port_protocols(port: &PortIdentity, connections: &Connections) -> CarriedProtocol<PortConnector> {
     let Ok(port) = port.clone().downcast::<WorkloadPort>() else { return CarriedProtocol::Http };
     let Some(spec) = connections.registry().spec_of(&port) else { return CarriedProtocol::Http };
     if spec.contract == Contract::QueueProxy {
         return CarriedProtocol::Http; // A queue-proxy speaks only HTTP.
     }
-    let connector = || connections.of(port.clone());
+    let connector = || connections.for_port(port.clone());
     let auto = || CarriedProtocol::Auto { silent_after: WAKE_AFTER_DEFAULT, connector: connector() };
     let tcp = |wake_after: Option<Duration>| CarriedProtocol::Tcp {
         wake_after: wake_after.unwrap_or(WAKE_AFTER_DEFAULT),

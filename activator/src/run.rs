@@ -257,7 +257,7 @@ async fn begin(
         security: security.unwrap_or_default(),
         shutdown: infrastructure.clone(),
     });
-    holders::shown::show(&registered, &holders);
+    holders::sharing_metric::show(&registered, &holders);
     let sharing = is_shared.then(|| holders.clone());
     let registry = Registry::new(Parts {
         clock: Arc::new(move || {
@@ -372,7 +372,7 @@ impl Activator {
 
     /// Reports whether hard limits are shared with other activators.
     pub fn shares_pods(&self) -> bool {
-        self.holders.standing() == SharingMode::Shared
+        self.holders.sharing_mode() == SharingMode::Shared
     }
 
     /// Returns the bytes charged for clients' incomplete heads and unread frames.

@@ -4,7 +4,7 @@
 //! fallbacks cannot pass a request around in a loop.
 
 use super::Request;
-use super::found::Found;
+use super::fallback_addresses::FallbackAddresses;
 use super::matching::{Asked, Matching, is_grpc};
 use common::backend::Protocol;
 use common_api::zeroscaler::FallbackStatus;
@@ -31,7 +31,7 @@ pub(crate) struct Fallback {
     /// Time a request waits for the workload before it is sent here.
     pub(crate) after: Duration,
     /// Result of the last address lookup.
-    pub(crate) found: Arc<Mutex<Found>>,
+    pub(crate) found: Arc<Mutex<FallbackAddresses>>,
 }
 
 impl Fallback {
@@ -83,7 +83,7 @@ mod tests {
         for (edited, is_kept) in [("sorry, port: 80", true), ("sorry, port: 81", false), ("other, port: 80", false)] {
             let mut edited = fallback(&format!("{{service: {edited}, afterMs: 2}}")).expect("good");
             edited.follow(&found);
-            assert_eq!(edited.found.lock().await.kept(now).is_some(), is_kept, "{}", edited.service);
+            assert_eq!(edited.found.lock().await.fresh(now).is_some(), is_kept, "{}", edited.service);
         }
     }
 

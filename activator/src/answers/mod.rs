@@ -25,8 +25,8 @@
 //! Sockets, counts and bounds: [`crate::layers::answers`].
 
 pub(crate) mod fallback;
+pub(crate) mod fallback_addresses;
 pub(crate) mod fixed;
-pub(crate) mod found;
 pub(crate) mod matching;
 pub(crate) mod page;
 pub(crate) mod wakes;
@@ -98,7 +98,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl PageChoice {
-    fn of(said: &zeroscaler::Page) -> Self {
+    fn from_page(said: &zeroscaler::Page) -> Self {
         said.html.as_deref().map_or(Self::Cluster, |html| Self::Own(Arc::new(Page::new(Some(html)))))
     }
 }
@@ -117,7 +117,7 @@ impl Answers {
             keeps_awake: said.keeps_awake,
         });
         Self {
-            page: page.as_ref().map(|said| (Matching::new(&said.matching, Asked::Get), PageChoice::of(said))),
+            page: page.as_ref().map(|said| (Matching::new(&said.matching, Asked::Get), PageChoice::from_page(said))),
             placeholder,
             fixed: fixed.collect(),
             fallback: fallback.as_ref().and_then(Fallback::new).map(Arc::new),

@@ -18,13 +18,13 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 /// Wakes of one workload that this activator observed.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
-    state: Mutex<State>,
+    state: Mutex<WakeState>,
     /// Signals a ready pod, failing pods, or the deletion of the workload.
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WakeState {
     running: Option<Running>,
     lengths: VecDeque<Duration>,
 }

@@ -97,7 +97,7 @@ mod tests {
     use futures::FutureExt;
     use serde_json::json;
 
-    fn told(activators: &Ready) -> Vec<(String, bool)> {
+    fn activator_list(activators: &Ready) -> Vec<(String, bool)> {
         activators.iter().map(|(address, is_ready)| (address.to_string(), *is_ready)).collect()
     }
 
@@ -127,7 +127,7 @@ mod tests {
         let row = |address: &str, is_ready| (address.to_owned(), is_ready);
         let (a, b) = (row("10.0.0.1:8012", true), "10.0.0.2:8012");
         let expected = [vec![a.clone(), row(b, true)], vec![a, row(b, false)], vec![row(b, false)]];
-        assert_eq!(sums.iter().map(told).collect::<Vec<_>>(), expected);
+        assert_eq!(sums.iter().map(activator_list).collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -140,6 +140,9 @@ mod tests {
             }],
         }))
         .expect("endpoints");
-        assert_eq!(told(&endpoints(&object)), [("10.0.0.1:8012".into(), true), ("10.0.0.2:8012".into(), false)]);
+        assert_eq!(
+            activator_list(&endpoints(&object)),
+            [("10.0.0.1:8012".into(), true), ("10.0.0.2:8012".into(), false)]
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use super::mark::Mark;
 use super::session::Session;
-use super::{Peer, Shared, now};
+use super::{Peer, SharedHolders, now};
 use activator_core::Destination;
 use activator_core::holders::{Holding, Input, Lots, Message, Output, Pods, Route, Running};
 use activator_core::throttler::{Ended, Throttler};
@@ -20,15 +20,15 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Link {
     key: RevisionKey,
     throttler: Throttler,
-    shared: Weak<Shared>,
-    state: Mutex<State>,
-    way: ArcSwap<Way>,
+    shared: Weak<SharedHolders>,
+    state: Mutex<LinkState>,
+    way: ArcSwap<RelayRoute>,
     /// Set while a decision waits for time to pass.
     open: AtomicBool,
     me: Weak<Link>,
 }
 
-struct State {
+struct LinkState {
     /// `None` while the limit is not shared.
     holding: Option<Holding>,
     pods: BTreeSet<Destination>,
@@ -41,7 +41,7 @@ struct State {
 
 /// Activators at which requests wait for a pod. Default: this activator.
 #[derive(Default)]
-struct Way {
+struct RelayRoute {
     siblings: Vec<Target>,
     /// Number of pods that this activator holds, if siblings hold others.
     own: u32,
@@ -91,8 +91,8 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    pub(super) fn new(key: RevisionKey, throttler: Throttler, shared: &Arc<Shared>) -> Arc<Self> {
-        let state = State {
+    pub(super) fn new(key: RevisionKey, throttler: Throttler, shared: &Arc<SharedHolders>) -> Arc<Self> {
+        let state = LinkState {
             holding: None,
             pods: BTreeSet::new(),
             limit: 1,
@@ -143,7 +143,7 @@ impl Link {
 
     /// Returns the lots held here, and the requests of siblings that still run on each pod; `None` if the limit is not
     /// shared.
-    pub(crate) fn shown(&self) -> Option<(Lots, Running)> {
+    pub(crate) fn sharing(&self) -> Option<(Lots, Running)> {
         self.state.lock().holding.as_ref().map(|holding| (holding.held(), holding.taken()))
     }
 
@@ -162,7 +162,7 @@ impl Link {
         self.change(|state| state.is_behind_service = is_behind_service);
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut LinkState)) {
         let mut state = self.state.lock();
         change(&mut state);
         let input = Input::Pods(state.pods.clone(), state.limit);
@@ -205,12 +205,12 @@ impl Link {
         self.tell(Input::Received { from: from.clone(), message });
     }
 
-    pub(super) fn is_alone(&self, shared: &Shared) -> bool {
+    pub(super) fn is_alone(&self, shared: &SharedHolders) -> bool {
         let state = self.state.lock();
         state.holding.as_ref().is_none_or(|holding| holding.is_alone(&shared.peers.load(), now()))
     }
 
-    fn handle(&self, state: &mut State, input: Input) {
+    fn handle(&self, state: &mut LinkState, input: Input) {
         let (Some(shared), Some(holding)) = (self.shared.upgrade(), state.holding.as_mut()) else { return };
         let sessions = shared.sessions.load();
         for output in holding.handle(input, &shared.peers.load(), &self.throttler, now()) {
@@ -227,8 +227,8 @@ impl Link {
     }
 
     /// Applies a route to new and waiting requests.
-    fn lead(&self, state: &mut State, route: Route, ends: bool, sessions: &BTreeMap<Peer, Arc<Session>>) {
-        let mut way = Way::default();
+    fn lead(&self, state: &mut LinkState, route: Route, ends: bool, sessions: &BTreeMap<Peer, Arc<Session>>) {
+        let mut way = RelayRoute::default();
         if let Route::There { siblings, own } = route
             && !state.is_behind_service
         {
@@ -245,7 +245,7 @@ impl Link {
     }
 
     /// Cuts connections on a separate task, because it takes other locks.
-    fn cut(&self, lots: Lots, shared: &Shared) {
+    fn cut(&self, lots: Lots, shared: &SharedHolders) {
         for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.meets(Lots::of_pod(pod))) {
             // A slot belongs to the pod, regardless of the port that the request uses.
             let (pools, address) = (shared.parts.pools.clone(), pod.address().ip());

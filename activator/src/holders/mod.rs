@@ -52,7 +52,7 @@ mod mark;
 mod membership;
 mod security;
 mod session;
-pub(crate) mod shown;
+pub(crate) mod sharing_metric;
 
 pub(crate) use self::link::{Link, Relayed, Target};
 pub(crate) use self::mark::{FIELD, Mark};
@@ -99,10 +99,10 @@ pub(crate) struct Parts {
 /// Shared limits of this activator. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Holders {
-    shared: Arc<Shared>,
+    shared: Arc<SharedHolders>,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct SharedHolders {
     me: Peer,
     parts: Parts,
     epoch: Instant,
@@ -122,7 +122,7 @@ pub(crate) struct Shared {
     changed_notify: Notify,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedHolders {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("me", &self.me).finish_non_exhaustive()
     }
@@ -134,7 +134,7 @@ impl Holders {
         let (epoch, me) = (now(), Peer::from(parts.address.to_string().as_str()));
         let numbers = Clock::system().now().as_nanos() / 1000;
         let (runtime, shutdown) = (parts.runtime.clone(), parts.shutdown.clone());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedHolders {
             numbers: u64::try_from(numbers).unwrap_or_default(),
             peers: ArcSwap::from_pointee(Peers::new(epoch)),
             sessions: ArcSwap::default(),
@@ -199,8 +199,8 @@ impl Holders {
     }
 
     /// Returns the current use of pods with a hard limit.
-    pub(crate) fn standing(&self) -> SharingMode {
-        self.shared.membership.lock().standing()
+    pub(crate) fn sharing_mode(&self) -> SharingMode {
+        self.shared.membership.lock().sharing_mode()
     }
 
     /// Answers a request that asks for a session; returns `None` for any other request.
@@ -213,7 +213,7 @@ impl Holders {
     }
 }
 
-impl Shared {
+impl SharedHolders {
     /// Changes the membership and applies the consequences.
     fn with_membership<T>(self: &Arc<Self>, change: impl FnOnce(&mut Membership, Instant) -> T) -> T {
         let mut membership = self.membership.lock();
@@ -265,7 +265,7 @@ impl Shared {
 }
 
 /// Sends beats and applies decisions that depend on time.
-async fn beats(shared: Arc<Shared>, shutdown: CancellationToken) {
+async fn beats(shared: Arc<SharedHolders>, shutdown: CancellationToken) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut isolation, mut beaten) = (membership::Isolation::default(), now());

@@ -5,7 +5,7 @@
 //! does not read: the number of messages per workload is small and does not depend on the number of requests.
 
 use super::security::{Io, ProofError};
-use super::{Shared, now};
+use super::{SharedHolders, now};
 use activator_core::holders::session::{FRAME_MAX, Frame, Hello, SessionError, VERSION};
 use activator_core::holders::sharing_mode::SharingReport;
 use activator_core::holders::{Beat, Message, Peer, Running, message};
@@ -132,7 +132,7 @@ fn framed(io: Io) -> Frames {
 }
 
 /// Returns the first frame of this side.
-fn hello(shared: &Shared, token: Option<String>) -> Bytes {
+fn hello(shared: &SharedHolders, token: Option<String>) -> Bytes {
     let hello = Hello { version: VERSION, from: shared.me.to_string(), token, key: shared.key.clone() };
     Frame::Hello(hello).into_bytes().into()
 }
@@ -143,7 +143,7 @@ async fn step<T, E: Into<Broken>>(step: impl Future<Output = Result<T, E>>) -> R
 }
 
 /// Opens a session on a connection dialled to `peer`, and starts its task.
-pub(super) async fn open(shared: &Arc<Shared>, io: Duplex, peer: &Peer) -> Result<(), Broken> {
+pub(super) async fn open(shared: &Arc<SharedHolders>, io: Duplex, peer: &Peer) -> Result<(), Broken> {
     let security = &shared.parts.security;
     let mut frames = framed(step(security.dialled(io)).await?);
     let token = security.token().await?;
@@ -154,7 +154,7 @@ pub(super) async fn open(shared: &Arc<Shared>, io: Duplex, peer: &Peer) -> Resul
 
 /// Answers a request that asks for a session.
 pub(super) fn answer<B, R: Default>(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedHolders>,
     request: &mut Request<B>,
     from: SocketAddr,
 ) -> Option<Response<R>> {
@@ -178,7 +178,7 @@ pub(super) fn answer<B, R: Default>(
 }
 
 async fn accepted(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedHolders>,
     upgraded: impl Future<Output = io::Result<Duplex>>,
     peer: &Peer,
 ) -> Result<(), Broken> {
@@ -202,7 +202,7 @@ async fn hello_of(frames: &mut Frames, peer: &Peer) -> Result<(Option<String>, S
     }
 }
 
-fn begin(shared: &Arc<Shared>, frames: Frames, peer: Peer, dialled: bool, key: &str) -> Result<(), Broken> {
+fn begin(shared: &Arc<SharedHolders>, frames: Frames, peer: Peer, dialled: bool, key: &str) -> Result<(), Broken> {
     let relays_to = shared.membership.lock().relays_to(&peer, shared.parts.port).ok_or(Broken::OutOfTurn)?;
     let (session, outgoing) = Session::new(peer, dialled, relays_to, key);
     if !shared.with_membership(|membership, _| membership.opened(shared, &session)) {
@@ -214,7 +214,7 @@ fn begin(shared: &Arc<Shared>, frames: Frames, peer: Peer, dialled: bool, key: &
     Ok(())
 }
 
-async fn run(shared: Arc<Shared>, frames: Frames, session: Arc<Session>, outgoing: mpsc::Receiver<Outgoing>) {
+async fn run(shared: Arc<SharedHolders>, frames: Frames, session: Arc<Session>, outgoing: mpsc::Receiver<Outgoing>) {
     let (sink, stream) = frames.split();
     let ended = tokio::select! {
         ended = write(sink, outgoing) => ended,
@@ -246,7 +246,7 @@ async fn write(
 }
 
 async fn read(
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedHolders>,
     session: &Arc<Session>,
     mut stream: impl StreamExt<Item = io::Result<bytes::BytesMut>> + Unpin,
 ) -> Result<(), Broken> {
@@ -254,7 +254,9 @@ async fn read(
     while let Some(bytes) = stream.next().await {
         match Frame::decode(&bytes?)? {
             Some(Frame::Beat(beat)) => shared.change_peers(|peers| peers.received(&session.peer, beat, now())),
-            Some(Frame::Report(report)) => shared.with_membership(|membership, _| membership.said(session, report)),
+            Some(Frame::Report(report)) => {
+                shared.with_membership(|membership, _| membership.record_report(session, report))
+            }
             Some(Frame::Holder(bytes)) => {
                 // The sender knows that this side shares, but not all links here may know yet.
                 connected.wait_for(|connected| *connected).await.map_err(|_| Broken::Ended)?;
@@ -269,7 +271,7 @@ async fn read(
 
 /// Delivers a message to its workload. A workload that is inactive here holds nothing and runs nothing, so a claim is
 /// confirmed. If it becomes active meanwhile, it asks before it sends.
-fn deliver(shared: &Shared, session: &Session, bytes: &[u8]) -> Result<(), Broken> {
+fn deliver(shared: &SharedHolders, session: &Session, bytes: &[u8]) -> Result<(), Broken> {
     let (workload, message) = message::decode(bytes)?;
     let (Some((namespace, name)), Some(message)) = (workload.split_once('/'), message) else { return Ok(()) };
     let key = RevisionKey::new(namespace, name);
@@ -299,12 +301,12 @@ mod tests {
     }
 
     /// Opens a session with a sibling that shares. Also returns its outgoing messages.
-    fn in_touch(shared: &Arc<Shared>) -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
+    fn in_touch(shared: &Arc<SharedHolders>) -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
         let (session, outgoing) = session();
         assert!(shared.with_membership(|membership, _| membership.opened(shared, &session)));
         let report = SharingReport { foreign: false, complete: true, shares: true };
-        shared.with_membership(|membership, _| membership.said(&session, report));
-        assert_eq!(shared.membership.lock().standing(), SharingMode::Shared);
+        shared.with_membership(|membership, _| membership.record_report(&session, report));
+        assert_eq!(shared.membership.lock().sharing_mode(), SharingMode::Shared);
         (session, outgoing)
     }
 

@@ -33,11 +33,11 @@ pub(super) fn throttler() -> Throttler {
 #[tokio::test]
 async fn a_workload_that_is_made_anew_is_held() {
     let (holders, key) = (beside_another(), RevisionKey::new("ns", "app"));
-    assert_eq!(holders.standing(), SharingMode::Undecided);
+    assert_eq!(holders.sharing_mode(), SharingMode::Undecided);
     let (former, new) = (throttler(), throttler());
     let places = |throttler: &Throttler| throttler.load().capacity;
     let link = holders.enter(&key, &former, true);
-    assert_eq!((places(&former), link.shown().is_some()), (Capacity::CLOSED, true));
+    assert_eq!((places(&former), link.sharing().is_some()), (Capacity::CLOSED, true));
     let next = holders.enter(&key, &new, true);
     assert_eq!((places(&former), places(&new)), (Capacity::Limited(1), Capacity::CLOSED));
     holders.exit(&link);

@@ -74,7 +74,7 @@ impl Call {
 
     /// Sets up a handoff for the request, in case another activator must serve it.
     pub(crate) fn prepare_handoff(&mut self) -> Arc<Back> {
-        self.back.insert(Arc::new(Back::of(self))).clone()
+        self.back.insert(Arc::new(Back::from_call(self))).clone()
     }
 
     /// Hands the request off, because another activator must serve it.
@@ -87,7 +87,7 @@ impl Call {
 
 impl Back {
     /// Creates a handoff for the request of `call`, still without the request.
-    pub(crate) fn of(call: &Call) -> Self {
+    pub(crate) fn from_call(call: &Call) -> Self {
         Self {
             peer: call.peer.clone(),
             received: call.received,

@@ -109,7 +109,7 @@ impl Connections {
     }
 
     /// Returns the connector of one port.
-    pub(crate) fn of(&self, port: Arc<WorkloadPort>) -> PortConnector {
+    pub(crate) fn for_port(&self, port: Arc<WorkloadPort>) -> PortConnector {
         PortConnector { shared: self.shared.clone(), port }
     }
 }
@@ -167,7 +167,7 @@ impl Connector for PortConnector {
                 Next::Wait => std::future::pending().await,
                 Next::Later => sleep(PAUSE.1).await,
                 Next::Ask(asking) => match self.ask(&revision, false).await {
-                    Some(is_pod) => asking.found(is_pod, pods),
+                    Some(is_pod) => asking.report(is_pod, pods),
                     None => {
                         drop(asking);
                         sleep(ASLEEP).await;
@@ -183,7 +183,7 @@ impl Connector for PortConnector {
             return;
         }
         if let Some(revision) = registry.by_port(&self.port)
-            && let Some(port) = self.unsaid(&revision)
+            && let Some(port) = self.undeclared_port(&revision)
         {
             revision.seen.silent(port);
             self.shared.sink.observed(&revision);
@@ -239,7 +239,7 @@ impl PortConnector {
     }
 
     /// Returns the Service's number of the port if its protocol is not known.
-    fn unsaid(&self, revision: &Revision) -> Option<u16> {
+    fn undeclared_port(&self, revision: &Revision) -> Option<u16> {
         let live = revision.live();
         let said = self.port.among(&live.spec.ports)?;
         (said.protocol == PortProtocol::Auto && said.spoken.is_none()).then_some(said.id.port)
@@ -322,7 +322,7 @@ impl PortConnector {
             self.shared.sink.first_request(revision, || None);
         }
         if self.port.speaker.is_pod()
-            && let Some(port) = self.unsaid(revision)
+            && let Some(port) = self.undeclared_port(revision)
         {
             revision.seen.pod_speaks_first(port);
         }

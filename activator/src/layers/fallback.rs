@@ -18,7 +18,7 @@
 //! The request goes to the Service of that name in the workload's own namespace. The name is resolved here, so a status
 //! cannot direct a request anywhere else. Neither can the Service itself, which may have changed since it was checked:
 //! in a cluster its address is the cluster IP from the API server ([`common_runtime::resolve::ClusterIps`]).
-//! [`crate::answers::found`] limits the time for which an address is used.
+//! [`crate::answers::fallback_addresses`] limits the time for which an address is used.
 
 use crate::answers::fallback::{Fallback, MARK};
 use crate::layers::call::Call;
@@ -137,7 +137,7 @@ impl Fallbacks {
     async fn addresses(&self, fallback: &Fallback, namespace: &str) -> Result<Vec<SocketAddr>, Refusal> {
         // Concurrent requests share one lookup.
         let mut found = fallback.found.lock().await;
-        if let Some(addresses) = found.kept(Instant::now()) {
+        if let Some(addresses) = found.fresh(Instant::now()) {
             return known(fallback, addresses);
         }
         let name = format!("{}.{namespace}.svc.{}.", fallback.service, self.cluster_domain);
@@ -217,7 +217,7 @@ mod tests {
         fallbacks.addresses(fallback, "ns").await.map_err(|refusal| refusal.to_string())
     }
 
-    fn found() -> Result<Vec<SocketAddr>, String> {
+    fn pod_addresses() -> Result<Vec<SocketAddr>, String> {
         Ok(vec!["10.0.0.9:80".parse().expect("an address")])
     }
 
@@ -240,7 +240,7 @@ mod tests {
             assert_eq!(addresses(&cluster).await, refused(), "{service:?}");
             *said.lock() = fit();
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert_eq!(addresses(&cluster).await, found(), "it is fit now");
+            assert_eq!(addresses(&cluster).await, pod_addresses(), "it is fit now");
             *said.lock() = Some(service.clone());
             tokio::time::advance(Duration::from_secs(5)).await;
             assert_eq!(addresses(&cluster).await, refused(), "{service:?}: it was fit before");
@@ -252,17 +252,17 @@ mod tests {
     async fn the_last_address_serves_while_the_api_server_is_silent() {
         let said = Said::new(Mutex::new(fit()));
         let cluster = cluster(&said);
-        assert_eq!(addresses(&cluster).await, found());
+        assert_eq!(addresses(&cluster).await, pod_addresses());
         *said.lock() = None;
         for _ in 0..10 {
             tokio::time::advance(Duration::from_secs(5)).await;
             let begun = Instant::now();
-            assert_eq!(addresses(&cluster).await, found());
+            assert_eq!(addresses(&cluster).await, pod_addresses());
             assert!(begun.elapsed() <= Duration::from_millis(1100), "{:?}", begun.elapsed());
-            assert_eq!(addresses(&cluster).await, found(), "at once");
+            assert_eq!(addresses(&cluster).await, pod_addresses(), "at once");
             assert!(begun.elapsed() <= Duration::from_millis(1100), "{:?}", begun.elapsed());
         }
         tokio::time::advance(Duration::from_secs(3600)).await;
-        assert_eq!(addresses(&cluster).await, found(), "nobody has said otherwise");
+        assert_eq!(addresses(&cluster).await, pod_addresses(), "nobody has said otherwise");
     }
 }

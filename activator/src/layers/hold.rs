@@ -92,17 +92,17 @@ pub(super) const ATTEMPTS_MAX: usize = 64;
 /// Innermost layer: holds and sends requests. Each clone has its own reference counts, because a shared count would be
 /// written by every core.
 pub(crate) struct Hold {
-    shared: Arc<Shared>,
+    shared: Arc<HoldShared>,
 }
 
 impl Clone for Hold {
     fn clone(&self) -> Self {
-        Self { shared: Arc::new(Shared::clone(&self.shared)) }
+        Self { shared: Arc::new(HoldShared::clone(&self.shared)) }
     }
 }
 
 #[derive(Clone)]
-struct Shared {
+struct HoldShared {
     pools: Arc<Pools>,
     memory: Memory,
     sink: StatSink,
@@ -126,7 +126,7 @@ impl Occupied {
 }
 
 /// Destination of an admitted request.
-enum Way {
+enum Admission {
     /// A pod, and whether there was none when the request came.
     Pod(Admitted, bool),
     /// The fallback.
@@ -136,7 +136,7 @@ enum Way {
 impl Hold {
     /// Creates the layer. `memory` is the memory of the process.
     pub(crate) fn new(pools: Arc<Pools>, memory: Memory, sink: StatSink, fallbacks: Fallbacks) -> Self {
-        Self { shared: Arc::new(Shared { pools, memory, sink, fallbacks }) }
+        Self { shared: Arc::new(HoldShared { pools, memory, sink, fallbacks }) }
     }
 }
 
@@ -156,7 +156,7 @@ impl Service<Call> for Hold {
 
 /// A block instead of an `async fn`, which would store its arguments twice while it waits.
 fn exchange(
-    shared: Arc<Shared>,
+    shared: Arc<HoldShared>,
     mut call: Call,
 ) -> BoxFuture<'static, Result<Response<Guarded<PodBody, Occupied>>, Refusal>> {
     Box::pin(async move {
@@ -170,9 +170,9 @@ fn exchange(
             call.give_back();
         }
         let (admitted, cold) = match admitted? {
-            Way::Pod(admitted, cold) => (admitted, cold),
+            Admission::Pod(admitted, cold) => (admitted, cold),
             // Boxed, because it is rare.
-            Way::Fallback(standby) => return Box::pin(shared.fallbacks.answer(call, standby)).await,
+            Admission::Fallback(standby) => return Box::pin(shared.fallbacks.answer(call, standby)).await,
         };
         let Call { request, peer, received, again, revision, trace, counts, released: clock, back, .. } = call;
         let live = revision.live();
@@ -201,18 +201,18 @@ fn exchange(
 }
 
 /// Waits for a slot, or for the time at which the request falls back.
-async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
+async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusal> {
     let mut acquire = call.revision.throttler.acquire();
     let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
     if let Poll::Ready(admitted) = at_once {
-        return admitted.map(|admitted| Way::Pod(admitted, false)).or_else(|error| refused(call, error));
+        return admitted.map(|admitted| Admission::Pod(admitted, false)).or_else(|error| refused(call, error));
     }
     let cold = call.revision.is_cold();
     let client = call.peer.address.ip();
     let held = call.revision.memory.hold(client, charge(&call.request, call.again));
     let held = match (held, fallback_now(call, WaitState::NoRoom)) {
         (Ok(held), _) => held,
-        (Err(_), Some(standby)) => return Ok(Way::Fallback(standby)),
+        (Err(_), Some(standby)) => return Ok(Admission::Fallback(standby)),
         (Err(full), None) => return Err(too_much(full)),
     };
     if shared.memory.held() > UNTOUCHED_MAX {
@@ -222,7 +222,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
     let since = Instant::now();
     let turn = OptionFuture::from(until_other_way(call, cold));
     let place = |admitted: Result<Admitted, breaker::AdmissionError>| match admitted {
-        Ok(admitted) => Ok(Way::Pod(admitted, cold)),
+        Ok(admitted) => Ok(Admission::Pod(admitted, cold)),
         Err(error) => refused(call, error),
     };
     let wait = call.revision.bounds().wait;
@@ -236,7 +236,7 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
         Some(()) = gone => return Err(Refusal::ClientGone),
         Some(other) = turn => other,
         () = held.gives_way() => {
-            fallback_now(call, WaitState::NoRoom).map(Way::Fallback).ok_or(gives_way(&call.revision))
+            fallback_now(call, WaitState::NoRoom).map(Admission::Fallback).ok_or(gives_way(&call.revision))
         }
         Some(()) = late => return Err(TimedOut::Wait(wait.unwrap_or_default()).into()),
     };
@@ -246,14 +246,14 @@ async fn admit(shared: &Shared, call: &mut Call) -> Result<Way, Refusal> {
 }
 
 /// Handles a request that gets no slot and may not wait for one.
-fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Way, Refusal> {
+fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Admission, Refusal> {
     let standing = match &error {
         breaker::AdmissionError::QueueFull { .. } => WaitState::NoRoom,
         breaker::AdmissionError::Failing { .. } | breaker::AdmissionError::Paused => WaitState::Failing,
         breaker::AdmissionError::Gone => WaitState::Gone,
         breaker::AdmissionError::Elsewhere => return Err(refusal(error)),
     };
-    fallback_now(call, standing).map(Way::Fallback).ok_or_else(|| refusal(error))
+    fallback_now(call, standing).map(Admission::Fallback).ok_or_else(|| refusal(error))
 }
 
 /// Returns the fallback if the request falls back now.
@@ -265,7 +265,7 @@ fn fallback_now(call: &Call, standing: WaitState) -> Option<Arc<PendingFallback>
 
 /// Returns a future that resolves when the request must stop waiting; `None` if only a slot or the timeout ends its
 /// wait. Boxed, because few requests need it.
-fn until_other_way(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<Way, Refusal>>> {
+fn until_other_way(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<Admission, Refusal>>> {
     let (revision, received) = (&call.revision, call.received);
     if !call.counts {
         let revision = revision.clone();
@@ -278,7 +278,7 @@ fn until_other_way(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<
     let revision = revision.clone();
     Some(Box::pin(async move {
         time_to_fall_back(received, standby.fallback.after, || revision.is_cold()).await;
-        Ok(Way::Fallback(standby))
+        Ok(Admission::Fallback(standby))
     }))
 }
 
@@ -302,7 +302,7 @@ async fn time_to_fall_back(received: Instant, after: Duration, is_cold: impl Fn(
 
 /// Sends to one pod after another until one has taken the request. Also returns when the request was given to that pod.
 async fn send(
-    shared: &Shared,
+    shared: &HoldShared,
     active: Active,
     client: Client<'_>,
     admitted: Admitted,

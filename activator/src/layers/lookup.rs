@@ -50,10 +50,10 @@ const STARTING_MAX: usize = 1000;
 #[derive(Clone)]
 pub(crate) struct Lookup<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<LookupShared>,
 }
 
-struct Shared {
+struct LookupShared {
     registry: Arc<Registry>,
     readiness: Arc<Readiness>,
     front_end: Arc<dyn FrontEnd>,
@@ -77,7 +77,7 @@ impl<S> Lookup<S> {
         holders: Option<Holders>,
     ) -> Self {
         let starting = Semaphore::new(STARTING_MAX);
-        let shared = Shared { registry, readiness, front_end, unknown, tracing, holders, starting };
+        let shared = LookupShared { registry, readiness, front_end, unknown, tracing, holders, starting };
         Self { inner, shared: Arc::new(shared) }
     }
 }
@@ -128,7 +128,7 @@ where
     }
 }
 
-impl Shared {
+impl LookupShared {
     /// Waits until revisions are known, then returns the revision.
     async fn known(&self, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
         if let Ok(_place) = self.starting.try_acquire() {

@@ -56,7 +56,7 @@ const PORTS_QUESTION: HeaderName = HeaderName::from_static(bound_ports::QUESTION
 #[derive(Clone)]
 pub(crate) struct Probe<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<ProbeShared>,
 }
 
 /// Response to a probe, at once or after its preparation, or the exchange of the inner service.
@@ -76,7 +76,7 @@ enum Answer {
     BoundPorts(JoinHandle<Response<Full<Bytes>>>),
 }
 
-struct Shared {
+struct ProbeShared {
     readiness: Arc<Readiness>,
     registry: Arc<Registry>,
     /// `None`: this activator shares no limits.
@@ -94,7 +94,7 @@ impl<S> Probe<S> {
         holders: Option<Holders>,
         gate: Option<Arc<Gate>>,
     ) -> Self {
-        Self { inner, shared: Arc::new(Shared { readiness, registry, holders, gate }) }
+        Self { inner, shared: Arc::new(ProbeShared { readiness, registry, holders, gate }) }
     }
 }
 
@@ -136,7 +136,7 @@ where
     }
 }
 
-impl Shared {
+impl ProbeShared {
     /// Returns the response on a shared port, if the headers are a probe's.
     fn on_shared_port(self: &Arc<Self>, inbound: &Inbound) -> Option<Answer> {
         let fields = inbound.request.headers();

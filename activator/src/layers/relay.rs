@@ -58,10 +58,10 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) struct Relay<S> {
     /// One service per connection: a clone per request would touch counts that all threads share.
     inner: Arc<Mutex<S>>,
-    shared: Arc<Shared>,
+    shared: Arc<RelayShared>,
 }
 
-struct Shared {
+struct RelayShared {
     pools: Arc<Pools>,
     relayed: Counter,
 }
@@ -74,7 +74,7 @@ impl Guard for Relayed {}
 impl<S> Relay<S> {
     /// Wraps `inner`.
     pub(crate) fn new(inner: S, pools: Arc<Pools>, relayed: Counter) -> Self {
-        Self { inner: Arc::new(Mutex::new(inner)), shared: Arc::new(Shared { pools, relayed }) }
+        Self { inner: Arc::new(Mutex::new(inner)), shared: Arc::new(RelayShared { pools, relayed }) }
     }
 }
 
@@ -114,7 +114,7 @@ where
 /// Context of a request that may be relayed.
 pub(crate) struct RelayContext<S> {
     inner: Arc<Mutex<S>>,
-    shared: Arc<Shared>,
+    shared: Arc<RelayShared>,
     link: Arc<Link>,
 }
 
@@ -165,12 +165,12 @@ pub(super) async fn wait(pause: &mut Duration) {
 /// Response of another activator, or the unmodified request.
 type Sent = Result<Response<Guarded<PodBody, Relayed>>, Box<Call>>;
 
-impl Shared {
+impl RelayShared {
     async fn relay(&self, call: Call, target: &Target) -> Result<Sent, Refusal> {
         let port = call.peer.port::<WorkloadPort>().map(WorkloadPort::number);
         let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
         let pool = self.pools.of_activator(address);
-        let back = Back::of(&call);
+        let back = Back::from_call(&call);
         let held =
             call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(too_much)?;
         let Call { request, peer, received, revision, .. } = call;

@@ -165,17 +165,17 @@ impl WordCounter {
     fn register(registry: &telemetry::Metrics, instrument: Instrument, label: &'static str) -> Self {
         let counter = Self { label, family: registry.register(instrument, Family::default()) };
         for (value, _) in instrument.values {
-            counter.of(value);
+            counter.counter(value);
         }
         counter
     }
 
     /// Counts one event.
     pub(crate) fn count(&self, value: &str) {
-        self.of(value).inc();
+        self.counter(value).inc();
     }
 
-    fn of(&self, value: &str) -> Counter {
+    fn counter(&self, value: &str) -> Counter {
         self.family.get_or_create_owned(&vec![(self.label, value.to_owned())])
     }
 }

@@ -26,9 +26,9 @@ pub(crate) struct Measure {
 
 /// All series of `N` measures. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Sides<const N: usize>(Arc<Shared<N>>);
+pub(crate) struct Sides<const N: usize>(Arc<SeriesSetShared<N>>);
 
-struct Shared<const N: usize> {
+struct SeriesSetShared<const N: usize> {
     bounds: [&'static [f64]; N],
     convention: Convention,
     /// First status that is an error on this side.
@@ -66,7 +66,7 @@ impl<const N: usize> Sides<N> {
         measures: [Measure; N],
     ) -> Self {
         let bounds = measures.each_ref().map(|measure| measure.bounds);
-        let sides = Self(Arc::new(Shared { bounds, convention, errors_from, shown: Mutex::default() }));
+        let sides = Self(Arc::new(SeriesSetShared { bounds, convention, errors_from, shown: Mutex::default() }));
         for (at, measure) in measures.into_iter().enumerate() {
             let shown = sides.clone();
             registry.collect(move || vec![shown.text(&measure, at)]);
@@ -94,7 +94,7 @@ impl<const N: usize> Sides<N> {
 
     /// Creates the series of one revision, with the labels `base`.
     pub(crate) fn side(&self, base: Labels) -> Arc<Side<N>> {
-        let Shared { bounds, convention, .. } = *self.0;
+        let SeriesSetShared { bounds, convention, .. } = *self.0;
         let side = Arc::new(Side { bounds, convention, base, series: Mutex::default() });
         self.0.shown.lock().push(side.clone());
         side

@@ -7,7 +7,7 @@
 
 use crate::discovery::Listing;
 use crate::registry::Parts;
-use crate::registry::inbox::{Inbox, ProbeSetup, Shared};
+use crate::registry::probe_inbox::{Inbox, ProbeInboxShared, ProbeSetup};
 use crate::registry::revision::Revision;
 use activator_core::backends::{Action, Attempt, Backends, Event, ProbeOutcome};
 use activator_core::{Destination, Destinations};
@@ -82,7 +82,7 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self, shared: Arc<Shared>) {
+    async fn run(mut self, shared: Arc<ProbeInboxShared>) {
         let mut alarm = Alarm::default();
         loop {
             let due = self.machine.due().map(Instant::from_std);

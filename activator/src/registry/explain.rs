@@ -27,7 +27,7 @@ fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
     let turned_away = revision.map(|revision| revision.throttler.turned_away()).unwrap_or_default();
     let pod = |pod: activator_core::throttler::PodLoad| json!({"address": pod.destination.as_str(), "inFlight": pod.in_flight, "usable": pod.usable});
     let pods = revision.map(|revision| revision.throttler.pods()).unwrap_or_default();
-    let held = revision.and_then(|revision| revision.link().as_ref()?.shown());
+    let held = revision.and_then(|revision| revision.link().as_ref()?.sharing());
     let held =
         held.map(|(lots, taken)| json!({"lots": lots.bits().count_ones(), "taken": taken.values().sum::<u32>()}));
     json!({

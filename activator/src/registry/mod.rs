@@ -18,12 +18,12 @@
 pub(crate) mod backends;
 mod callers;
 pub(crate) mod explain;
-mod inbox;
 mod learned_http;
+mod observations;
 pub(crate) mod ports;
+mod probe_inbox;
 pub(crate) mod readiness;
 pub(crate) mod revision;
-mod seen;
 pub(crate) mod speaker;
 pub(crate) mod stats;
 mod workload;
@@ -88,12 +88,12 @@ pub(crate) struct Registry {
     by_key: DashMap<ByText, Arc<Workload>, RandomState>,
     hosts: ArcSwap<Table>,
     callers: Callers,
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
 }
 
 /// State of the writer.
 #[derive(Default)]
-struct State {
+struct RegistryState {
     /// Hosts with the names of their revisions, by namespace.
     hosts: Hosts,
     hosts_changed: bool,
@@ -262,7 +262,7 @@ impl Registry {
         self.by_key.get(std::str::from_utf8(&key).ok()?).map(|entry| entry.value().clone())
     }
 
-    fn apply(&self, state: &mut State, event: Event) {
+    fn apply(&self, state: &mut RegistryState, event: Event) {
         match event {
             Event::Revision(spec) => self.set(state, spec),
             Event::Deleted(key) => {
@@ -319,7 +319,7 @@ impl Registry {
         address.contains(':') == self.parts.own_ip.contains(':')
     }
 
-    fn set(&self, state: &mut State, spec: Arc<Spec>) {
+    fn set(&self, state: &mut RegistryState, spec: Arc<Spec>) {
         let Some(workload) = self.get_or(&spec.key, false) else { return };
         let former = workload.set_spec(spec.clone(), &self.parts);
         if former.as_ref() == Some(&spec) {
@@ -339,7 +339,7 @@ impl Registry {
     }
 
     /// Makes clients of returned Services reconnect, once the Services bypass this activator.
-    fn leave(&self, state: &mut State, ports: &WorkloadPorts) {
+    fn leave(&self, state: &mut RegistryState, ports: &WorkloadPorts) {
         if !std::mem::take(&mut state.may_leave) || state.given_back.is_empty() {
             return;
         }

@@ -10,9 +10,9 @@ use crate::holders::{Holders, Link};
 use crate::metrics::cold_start::ColdStart;
 use crate::metrics::{Metrics, RevisionMetrics};
 use crate::refusal::{Refusal, TimedOut};
-use crate::registry::inbox::Handle;
 use crate::registry::learned_http::LearnedHttp;
-use crate::registry::seen::SeenHere;
+use crate::registry::observations::UnreportedObservations;
+use crate::registry::probe_inbox::Handle;
 use activator_core::Destination;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
@@ -57,7 +57,7 @@ pub(crate) struct Revision {
     /// Hash of its pods' addresses, to detect another set of pods.
     pods: AtomicU64,
     timeline: Mutex<Timeline>,
-    pub(crate) seen: SeenHere,
+    pub(crate) seen: UnreportedObservations,
     /// Inbox of the task that probes.
     pub(super) backends: Handle,
     /// Responses without a pod, if configured.
@@ -153,11 +153,11 @@ impl Revision {
             memory,
             reporting: AtomicBool::new(false),
             gone: AtomicBool::new(false),
-            live: ArcSwap::from_pointee(Live::of(spec)),
+            live: ArcSwap::from_pointee(Live::from_spec(spec)),
             pod_ports: ArcSwapOption::empty(),
             pods: AtomicU64::new(0),
             timeline: Mutex::default(),
-            seen: SeenHere::default(),
+            seen: UnreportedObservations::default(),
             backends: Handle::default(),
             answers: ArcSwapOption::empty(),
             wakes,
@@ -178,7 +178,7 @@ impl Revision {
 
     /// Applies a spec. `fresh`: no pod was ever listed.
     fn take(&self, spec: &Arc<Spec>, fresh: bool) {
-        self.live.store(Arc::new(Live::of(spec)));
+        self.live.store(Arc::new(Live::from_spec(spec)));
         let former = self.answers.load_full();
         if spec.answers.is_some() || former.is_some() {
             let following = |said| Arc::new(Answers::new(said).following(former.as_deref()));
@@ -350,7 +350,7 @@ impl Revision {
     }
 
     /// Returns the observations since the last call.
-    pub(super) fn seen(&self) -> Option<Box<Observations>> {
+    pub(super) fn take_observations(&self) -> Option<Box<Observations>> {
         let [waited, waiting] = self.metrics.waiting();
         self.seen.take(waited, waiting, Instant::now())
     }
@@ -373,7 +373,7 @@ impl PodObserver for Revision {
 }
 
 impl Live {
-    fn of(spec: &Arc<Spec>) -> Self {
+    fn from_spec(spec: &Arc<Spec>) -> Self {
         let millis = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
         Self {
             spec: spec.clone(),
@@ -446,7 +446,7 @@ mod tests {
         let backend = |queue_proxy| Backend { protocol: Protocol::H2c, queue_proxy, ..Backend::plain("app") };
         let live = |queue_proxy| {
             let spec = Spec::standalone("ns", "app", backend(queue_proxy));
-            Live::of(&Arc::new(Spec { ports: ports.clone(), ..spec }))
+            Live::from_spec(&Arc::new(Spec { ports: ports.clone(), ..spec }))
         };
         let get = || http::Request::get("/");
         let (upgrade, grpc) = (("upgrade", "websocket"), ("content-type", "application/grpc+proto"));

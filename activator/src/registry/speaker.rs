@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Knowledge about one port.
 #[derive(Debug, Default)]
 pub(crate) struct Speaker {
-    state: Mutex<State>,
+    state: Mutex<SpeakerState>,
     http: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum SpeakerState {
     #[default]
     Unknown,
     Asking,
@@ -50,24 +50,24 @@ impl Speaker {
 
     /// Returns whether the pods speak first.
     pub(crate) fn is_pod(&self) -> bool {
-        *self.state.lock() == State::Pod
+        *self.state.lock() == SpeakerState::Pod
     }
 
     /// Returns whether the speaking side is known, for the present or former pods.
     pub(crate) fn is_known(&self) -> bool {
-        self.http.load(Ordering::Relaxed) || matches!(*self.state.lock(), State::Pod | State::Client(_))
+        self.http.load(Ordering::Relaxed) || matches!(*self.state.lock(), SpeakerState::Pod | SpeakerState::Client(_))
     }
 
     /// Returns the next step of a silent connection. `pods`: hash of the present set of pods.
     pub(crate) fn next(&self, pods: u64) -> Next<'_> {
         let mut state = self.state.lock();
         match *state {
-            State::Pod => Next::PassOn,
+            SpeakerState::Pod => Next::PassOn,
             _ if self.http.load(Ordering::Relaxed) => Next::Wait,
-            State::Client(asked) if asked == pods => Next::Wait,
-            State::Asking => Next::Later,
-            State::Unknown | State::Client(_) => {
-                *state = State::Asking;
+            SpeakerState::Client(asked) if asked == pods => Next::Wait,
+            SpeakerState::Asking => Next::Later,
+            SpeakerState::Unknown | SpeakerState::Client(_) => {
+                *state = SpeakerState::Asking;
                 Next::Ask(Asking(self))
             }
         }
@@ -76,16 +76,16 @@ impl Speaker {
 
 impl Asking<'_> {
     /// Records whether the pod spoke first. `pods`: hash of the present set of pods.
-    pub(crate) fn found(self, is_pod: bool, pods: u64) {
-        *self.0.state.lock() = if is_pod { State::Pod } else { State::Client(pods) };
+    pub(crate) fn report(self, is_pod: bool, pods: u64) {
+        *self.0.state.lock() = if is_pod { SpeakerState::Pod } else { SpeakerState::Client(pods) };
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
-        if *state == State::Asking {
-            *state = State::Unknown;
+        if *state == SpeakerState::Asking {
+            *state = SpeakerState::Unknown;
         }
     }
 }
@@ -105,9 +105,9 @@ mod tests {
         let asking = ask(1).expect("nothing is known");
         assert!(matches!(speaker.next(1), Next::Later) && !speaker.is_known());
         drop(asking);
-        ask(1).expect("nobody was answered").found(false, 1);
+        ask(1).expect("nobody was answered").report(false, 1);
         assert!(matches!(speaker.next(1), Next::Wait) && speaker.is_known());
-        ask(2).expect("others").found(true, 2);
+        ask(2).expect("others").report(true, 2);
         assert!(matches!(speaker.next(3), Next::PassOn) && speaker.is_pod());
 
         let speaker = Speaker::default();

@@ -32,10 +32,10 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Sender of stats. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct StatSink {
-    shared: Arc<Shared>,
+    shared: Arc<StatsShared>,
 }
 
-struct Shared {
+struct StatsShared {
     link: DurableSender,
     pod_name: String,
     system_namespace: String,
@@ -48,7 +48,7 @@ struct Shared {
 
 impl StatSink {
     /// Creates a sink over `link`. `shows`: the autoscaler is one of ours. Reports to it include further observations
-    /// ([`super::seen`]), and a wake's signal the trace of its request.
+    /// ([`super::observations`]), and a wake's signal the trace of its request.
     pub(crate) fn new(
         link: DurableSender,
         pod_name: String,
@@ -57,7 +57,7 @@ impl StatSink {
         shows: bool,
     ) -> Self {
         let reporting = Mutex::default();
-        Self { shared: Arc::new(Shared { link, pod_name, system_namespace, reporting, metrics, shows }) }
+        Self { shared: Arc::new(StatsShared { link, pod_name, system_namespace, reporting, metrics, shows }) }
     }
 
     /// Signals the first request of an idle revision. `trace` returns its span, if other processes should continue it.
@@ -69,7 +69,8 @@ impl StatSink {
         self.send_signal(revision, || None);
     }
 
-    /// Includes a revision that may be idle in the next report, because there are observations of it ([`super::seen`]).
+    /// Includes a revision that may be idle in the next report, because there are observations of it
+    /// ([`super::observations`]).
     pub(crate) fn observed(&self, revision: &Arc<Revision>) {
         if !revision.reporting.swap(true, Ordering::AcqRel) {
             self.shared.reporting.lock().push(revision.clone());
@@ -169,7 +170,7 @@ impl StatSink {
         let reporting = std::mem::take(&mut *shared.reporting.lock());
         let mut kept = Vec::with_capacity(reporting.len());
         for revision in reporting {
-            let seen = if shared.shows { revision.seen() } else { None };
+            let seen = if shared.shows { revision.take_observations() } else { None };
             if let Some(report) = revision.stats.report() {
                 revision.metrics.concurrency.set(report.average_concurrency);
                 let entry = self.entry(&revision, report.average_concurrency, report.request_count);

@@ -16,11 +16,11 @@ const OWN_IP: &str = "10.0.0.1";
 
 /// Returns an empty registry.
 fn registry() -> Arc<Registry> {
-    shown().0
+    registry_with_metrics().0
 }
 
 /// Returns an empty registry, and a function that exports its metrics.
-fn shown() -> (Arc<Registry>, impl Fn() -> String) {
+fn registry_with_metrics() -> (Arc<Registry>, impl Fn() -> String) {
     let start = Instant::now();
     let shown = telemetry::Metrics::default();
     let registry = Registry::new(Parts {
@@ -107,7 +107,7 @@ fn minutes_pass(registry: &Registry, now: &mut Instant, minutes: u32) {
 /// earlier events applied.
 #[tokio::test]
 async fn the_first_request_finds_what_was_told_while_it_slept() {
-    let (registry, metrics) = shown();
+    let (registry, metrics) = registry_with_metrics();
     let activators = |addresses: &[&str]| Event::Activators {
         key: key(),
         addresses: addresses.iter().map(ToString::to_string).collect(),
@@ -190,7 +190,7 @@ async fn further_services_names_lead_to_their_workload() {
 /// Goal: a revision is dropped if for the whole time it was unused and had no pod, and not a check sooner.
 #[tokio::test]
 async fn a_revision_of_no_use_is_dropped() {
-    let (registry, metrics) = shown();
+    let (registry, metrics) = registry_with_metrics();
     take(&registry, [is("app"), Event::Synced].into_iter());
     let mut now = Instant::now();
     let rest = u32::try_from(workload::REST.as_secs() / LOOK.as_secs()).expect("few");

@@ -29,11 +29,11 @@ pub(super) const REST: Duration = Duration::from_secs(300);
 /// Data of a workload, and its active revision.
 #[derive(Default)]
 pub(super) struct Workload {
-    state: Mutex<State>,
+    state: Mutex<WorkloadState>,
 }
 
 #[derive(Default)]
-struct State {
+struct WorkloadState {
     /// `None` if its addresses came first.
     spec: Option<Arc<Spec>>,
     /// `None` if there are no pods.
@@ -156,7 +156,7 @@ impl Workload {
     }
 }
 
-impl State {
+impl WorkloadState {
     fn revision(&mut self, parts: &Parts) -> Option<Arc<Revision>> {
         self.work.unused = None;
         if let Some(revision) = &self.work.revision {

@@ -44,7 +44,7 @@ impl Hostile {
         Self { address, asked, accepting }
     }
 
-    fn asked(&self) -> usize {
+    fn request_count(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 }
@@ -128,7 +128,7 @@ async fn is_refused(name: &str, protocol: Protocol, answer: &[u8], then: Then) {
         let told = (answer.header("x-zeroscale-origin"), answer.header("x-zeroscale-reason"));
         assert_eq!(told, ("activator", "pod"), "{name}, {method}");
     }
-    assert_eq!(pod.asked(), 2, "{name}: it stays in use, and is asked once for each");
+    assert_eq!(pod.request_count(), 2, "{name}: it stays in use, and is asked once for each");
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
@@ -148,7 +148,7 @@ async fn breaks_off(name: &str, protocol: Protocol, answer: &[u8], then: Then) {
             let rest = tokio::time::timeout(rig::PATIENCE, response.into_body().collect()).await.expect(name);
             assert!(rest.is_err(), "{name}: it ended cleanly, with {:?}", rest.map(|rest| rest.to_bytes()));
         }
-        assert_eq!(pod.asked(), sent, "{name}: it stays in use");
+        assert_eq!(pod.request_count(), sent, "{name}: it stays in use");
     }
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
@@ -272,7 +272,7 @@ async fn unusual_framing_comes_through_in_the_usual_form() {
         }
         let rest = rig::read_to_end(&mut client).await;
         assert!(head.starts_with("HTTP/1.1 304 ") || head.contains("ok") || rest.contains("ok"), "{name}: {rest}");
-        assert_eq!(pod.asked(), if *ends { 1 } else { 2 }, "{name}");
+        assert_eq!(pod.request_count(), if *ends { 1 } else { 2 }, "{name}");
     }
 }
 
@@ -303,12 +303,12 @@ async fn more_than_an_answer_is_not_the_next_answer() {
     let rig = rig(Protocol::Http1, &pod).await;
     for sent in 1..=5 {
         let answer = rig.send(rig::post("/")).await;
-        assert_eq!((answer.status, answer.body.as_str(), pod.asked()), (StatusCode::OK, "ok", sent));
+        assert_eq!((answer.status, answer.body.as_str(), pod.request_count()), (StatusCode::OK, "ok", sent));
     }
 }
 
 /// Returns a response head with a field whose value has `size` bytes, and `count` references to it, of a byte each.
-fn references(stream: u32, size: usize, count: usize) -> Vec<u8> {
+fn head_of_references(stream: u32, size: usize, count: usize) -> Vec<u8> {
     // 200 from the static table; then a literal that is added to the dynamic table, as entry 62.
     let mut block = vec![0x88, 0x40, 1, b'x'];
     match size {
@@ -344,9 +344,9 @@ fn http2_rows() -> Vec<(&'static str, Vec<u8>, Then)> {
             frame(HEADERS, END_STREAM, 1, &block(&[ok])),
             Repeats(b"\0\0\x06\x09\0\0\0\0\x01\0\x01a\x02bc"),
         ),
-        ("a little more than 400 KiB of references", references(1, 4000, 102), Waits),
-        ("ten megabytes of references", references(1, 4000, 2600), Waits),
-        ("12 000 references to next to nothing", references(1, 0, 12_000), Waits),
+        ("a little more than 400 KiB of references", head_of_references(1, 4000, 102), Waits),
+        ("ten megabytes of references", head_of_references(1, 4000, 2600), Waits),
+        ("12 000 references to next to nothing", head_of_references(1, 0, 12_000), Waits),
         (
             "a head in pieces with others between",
             [frame(HEADERS, 0, 1, &block(&[ok])), frame(DATA, 0, 1, b"x"), frame(CONTINUATION, 0, 1, &[])].concat(),
@@ -367,7 +367,7 @@ async fn http2_answers_that_are_none_are_told_as_such() {
 /// Goal: the pod is told the bound, and heads within it pass, regardless of their compressed size.
 #[tokio::test]
 async fn http2_heads_within_the_bound_pass() {
-    let answer = [frame(SETTINGS, 0, 0, &[]), references(1, 4000, 98)].concat();
+    let answer = [frame(SETTINGS, 0, 0, &[]), head_of_references(1, 4000, 98)].concat();
     let pod = Hostile::start(Protocol::H2c, &answer, Waits).await;
     let rig = rig(Protocol::H2c, &pod).await;
     for _ in 0..3 {
@@ -429,7 +429,7 @@ async fn a_pod_that_turns_everything_away_is_not_asked_for_ever() {
         let answer = rig.send(rig::post("/")).await;
         assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{}", answer.body);
         assert_eq!(answer.header("x-zeroscale-origin"), "activator");
-        assert!(pod.asked() < 1_000, "{} times", pod.asked());
+        assert!(pod.request_count() < 1_000, "{} times", pod.request_count());
         rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
     }
 }

@@ -40,7 +40,7 @@ impl Scripted {
     }
 
     /// Returns the connection of the next request.
-    async fn asked(&mut self) -> TcpStream {
+    async fn next_request(&mut self) -> TcpStream {
         patient(self.asked.recv()).await.expect("a request")
     }
 }
@@ -83,7 +83,7 @@ async fn hints_come_at_once_and_in_order() {
     let rig = warm(&pods).await;
     let mut client = rig.raw().await;
     write(&mut client, GET).await;
-    let mut pod = pods.asked().await;
+    let mut pod = pods.next_request().await;
     says(&mut pod, HINT).await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "before there is an answer");
     says(&mut pod, "HTTP/1.1 102 X\r\nconnection: x-own\r\nx-own: 1\r\ncontent-length: 7\r\n\r\n").await;
@@ -112,7 +112,7 @@ async fn a_hint_waits_for_the_end_of_the_response_before_it() {
     let rig = warm(&pods).await;
     let mut client = rig.raw().await;
     write(&mut client, &GET.repeat(2)).await;
-    let mut pod = pods.asked().await;
+    let mut pod = pods.next_request().await;
     let answered = Arc::new(AtomicBool::new(false));
     let both = answered.clone();
     let answering = tokio::spawn(async move {
@@ -152,7 +152,7 @@ async fn older_and_newer_clients_get_the_answer_alone() {
     let rig = warm(&pods).await;
     let mut client = rig.raw().await;
     write(&mut client, "GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n").await;
-    let mut pod = pods.asked().await;
+    let mut pod = pods.next_request().await;
     says(&mut pod, &format!("{HINT}{OK}")).await;
     let text = rig::read_to_end(&mut client).await;
     assert!(text.starts_with("HTTP/1.0 200 OK\r\n") && text.ends_with("ok"), "{text}");
@@ -162,7 +162,7 @@ async fn older_and_newer_clients_get_the_answer_alone() {
     let request = Request::get("http://app.ns/").body(Empty::<bytes::Bytes>::new()).expect("a request");
     let (answered, ()) = tokio::join!(patient(client.send_request(request)), async {
         if !patient(is_asked(&mut pod)).await {
-            pod = pods.asked().await;
+            pod = pods.next_request().await;
         }
         says(&mut pod, &format!("{HINT}{OK}")).await;
     });
@@ -176,7 +176,7 @@ async fn hints_come_before_100_and_101_as_well() {
     let rig = warm(&pods).await;
     let mut client = rig.raw().await;
     write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n").await;
-    let mut pod = pods.asked().await;
+    let mut pod = pods.next_request().await;
     says(&mut pod, HINT).await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "and no 100 for it");
     says(&mut pod, "HTTP/1.1 100 Continue\r\n\r\n").await;
@@ -189,7 +189,7 @@ async fn hints_come_before_100_and_101_as_well() {
 
     let mut client = rig.raw().await;
     write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n").await;
-    let mut pod = pods.asked().await;
+    let mut pod = pods.next_request().await;
     says(
         &mut pod,
         &format!("{HINT}HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhi"),
@@ -213,7 +213,7 @@ async fn an_answer_of_ours_follows_the_hints() {
     rig.revision(|backend| backend.timeout_ms = 3_000).await;
     let mut client = rig.raw().await;
     write(&mut client, GET).await;
-    let mut pod = pods.asked().await;
+    let mut pod = pods.next_request().await;
     says(&mut pod, HINT).await;
     let text = read_until(&mut client, "timeout of 3s").await;
     assert!(text.starts_with(HINT) && text[HINT.len()..].starts_with("HTTP/1.1 504 "), "{text}");
@@ -221,7 +221,7 @@ async fn an_answer_of_ours_follows_the_hints() {
     rig.revision(|_| {}).await;
     let mut client = rig.raw().await;
     write(&mut client, &GET.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n")).await;
-    let mut pod = pods.asked().await;
+    let mut pod = pods.next_request().await;
     let flood = tokio::spawn(async move {
         let mut hints = 0;
         while pod.write_all(HINT.as_bytes()).await.is_ok() {

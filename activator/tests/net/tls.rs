@@ -88,7 +88,7 @@ impl Client<'_> {
     }
 }
 
-fn shown(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
+fn presented_certificate(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
     stream.get_ref().1.peer_certificates().expect("one was shown")[0].clone().into_owned()
 }
 
@@ -176,7 +176,7 @@ async fn a_certificate_is_replaced_while_a_connection_lives() {
     rig.revision(|_| {}).await;
     rig.pods(&[pod.address]).await;
     let stream = ANY.connect(&first, address).await.expect("shaken");
-    let before = shown(&stream);
+    let before = presented_certificate(&stream);
     let mut client = http1(stream).await;
     let ask = async |client: &mut hyper::client::conn::http1::SendRequest<_>| {
         patient(client.ready()).await.expect("open");
@@ -188,7 +188,7 @@ async fn a_certificate_is_replaced_while_a_connection_lives() {
     let refused = ANY.connect(&first, address).await.expect_err("signed by another");
     assert!(refused.to_string().contains("UnknownIssuer"), "{refused}");
     let stream = ANY.connect(&second, address).await.expect("shaken");
-    assert_ne!(shown(&stream), before);
+    assert_ne!(presented_certificate(&stream), before);
     assert_eq!(ask(&mut http1(stream).await).await, "hello", "a new connection");
 }
 

@@ -25,7 +25,7 @@ const IDLE: usize = 4;
 
 /// Ways in which a program ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum ConnectionEnd {
     /// Orderly close.
     Finish,
     /// Reset.
@@ -43,7 +43,7 @@ struct Closing {
 }
 
 impl Closing {
-    async fn start(way: Way) -> Self {
+    async fn start(way: ConnectionEnd) -> Self {
         let listener = listen().await;
         let address = listener.local_addr().expect("bound");
         let (accepted, runs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -65,7 +65,12 @@ impl Drop for Closing {
     }
 }
 
-async fn serve(mut stream: TcpStream, way: Way, runs: Arc<AtomicUsize>, met: Arc<Barrier>) -> std::io::Result<()> {
+async fn serve(
+    mut stream: TcpStream,
+    way: ConnectionEnd,
+    runs: Arc<AtomicUsize>,
+    met: Arc<Barrier>,
+) -> std::io::Result<()> {
     loop {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -74,9 +79,9 @@ async fn serve(mut stream: TcpStream, way: Way, runs: Arc<AtomicUsize>, met: Arc
         if !head.starts_with(b"GET /meet ") {
             runs.fetch_add(1, Ordering::SeqCst);
             match way {
-                Way::Finish => {}
-                Way::Reset => SockRef::from(&stream).set_linger(Some(Duration::ZERO))?,
-                Way::HalfAHead => stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-le").await?,
+                ConnectionEnd::Finish => {}
+                ConnectionEnd::Reset => SockRef::from(&stream).set_linger(Some(Duration::ZERO))?,
+                ConnectionEnd::HalfAHead => stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-le").await?,
             }
             return Ok(());
         }
@@ -86,7 +91,7 @@ async fn serve(mut stream: TcpStream, way: Way, runs: Arc<AtomicUsize>, met: Arc
 }
 
 /// Starts two such pods, with as many connections to each as it has slots.
-async fn two(way: Way) -> (Arc<Rig>, [Closing; 2]) {
+async fn two(way: ConnectionEnd) -> (Arc<Rig>, [Closing; 2]) {
     let rig = Arc::new(Rig::start().await);
     rig.revision(|backend| {
         backend.probe = Probe::Kubernetes; // A pod that is out of use returns only by a listing.
@@ -123,9 +128,11 @@ async fn meet(rig: &Arc<Rig>) {
 async fn a_program_that_closes_is_answered_for_and_no_pod_is_taken_out() {
     const ONCE: [usize; 2] = [0, 1];
     const ON_BOTH: [usize; 2] = [1, 1];
-    for (way, over_idle) in [(Way::Finish, ON_BOTH), (Way::Reset, ON_BOTH), (Way::HalfAHead, ONCE)] {
+    for (way, over_idle) in
+        [(ConnectionEnd::Finish, ON_BOTH), (ConnectionEnd::Reset, ON_BOTH), (ConnectionEnd::HalfAHead, ONCE)]
+    {
         // A reset of a new connection may come from the kernel of a killed pod.
-        let over_new = if way == Way::Reset { ON_BOTH } else { ONCE };
+        let over_new = if way == ConnectionEnd::Reset { ON_BOTH } else { ONCE };
         for (warm, expected) in [(true, over_idle), (false, over_new)] {
             let (rig, pods) = two(way).await;
             if warm {
@@ -152,7 +159,7 @@ async fn an_idempotent_request_is_sent_again_after_a_reset() {
     for (method, body, expected) in
         [("GET", "", [1, 1]), ("DELETE", "", [1, 1]), ("PUT", "body", [1, 1]), ("POST", "body", [0, 1])]
     {
-        let (rig, pods) = two(Way::Reset).await;
+        let (rig, pods) = two(ConnectionEnd::Reset).await;
         let mut client = rig.raw().await;
         let length = body.len();
         let request = format!("{method} /close HTTP/1.1\r\nhost: app.ns\r\ncontent-length: {length}\r\n\r\n{body}");
@@ -169,7 +176,7 @@ async fn an_idempotent_request_is_sent_again_after_a_reset() {
 /// Goal: a request that is not safe to repeat runs once.
 #[tokio::test]
 async fn a_post_whose_program_closes_runs_once() {
-    for way in [Way::Finish, Way::Reset] {
+    for way in [ConnectionEnd::Finish, ConnectionEnd::Reset] {
         let (rig, pods) = two(way).await;
         meet(&rig).await;
         let answer = rig.send(rig::post("/close")).await;
@@ -194,7 +201,7 @@ async fn a_request_with_chunks_runs_once() {
         ("GET", ["accept: */*", "accept: text/html"], "", 2),
     ];
     for (method, [one, other], body, expected) in rows {
-        let (rig, pods) = two(Way::Finish).await;
+        let (rig, pods) = two(ConnectionEnd::Finish).await;
         meet(&rig).await;
         let mut client = rig.raw().await;
         let request = format!("{method} /close HTTP/1.1\r\nhost: app.ns\r\n{one}\r\n{other}\r\n\r\n{body}");
@@ -213,7 +220,7 @@ async fn a_request_with_chunks_runs_once() {
 #[tokio::test]
 async fn a_pod_that_does_not_answer_is_told_of_once() {
     log::capture();
-    let (rig, pods) = two(Way::HalfAHead).await;
+    let (rig, pods) = two(ConnectionEnd::HalfAHead).await;
     let ran = |pod: &Closing| pod.runs.load(Ordering::SeqCst);
     while pods.iter().any(|pod| ran(pod) < 3) {
         assert_eq!(rig.send(rig::post("/close")).await.status, StatusCode::BAD_GATEWAY);

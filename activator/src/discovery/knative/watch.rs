@@ -226,7 +226,7 @@ impl KnativeWatch {
         if self.served.get(&name).is_some_and(|former| *former != key) {
             self.service_gone(&name).await?;
         }
-        let addresses = ClusterAddresses::of(service);
+        let addresses = ClusterAddresses::from_service(service);
         self.cluster_ip(&key, addresses).await?;
         self.served.insert(name.clone(), key.clone());
         self.services.insert(key, (name, addresses));
@@ -270,7 +270,7 @@ impl KnativeWatch {
 }
 
 impl ClusterAddresses {
-    fn of(service: &Service) -> Self {
+    fn from_service(service: &Service) -> Self {
         let [http1, h2c] = [Protocol::Http1, Protocol::H2c].map(|protocol| {
             let spec = service.spec.as_ref()?;
             let ip: IpAddr = spec.cluster_ip.as_deref()?.parse().ok()?;

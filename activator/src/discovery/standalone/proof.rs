@@ -33,7 +33,7 @@ pub(super) struct PrivateService(Box<str>);
 
 impl PrivateService {
     /// Reads a Service; returns `None` if no ZeroScaler controls it or its name does not match.
-    pub(super) fn of(service: &Service) -> Option<Self> {
+    pub(super) fn from_service(service: &Service) -> Option<Self> {
         let owner = controller(&service.metadata)?;
         let is_owned = owner.api_version.starts_with(ZERO_SCALER.0) && owner.kind == ZERO_SCALER.1;
         let is_named = service.name_any() == names::private_service(&owner.name);
@@ -56,7 +56,7 @@ impl PrivateService {
 
 impl<'a> Proof<'a> {
     /// Returns the identity of the ZeroScaler behind this spec.
-    pub(super) fn of(spec: &'a Spec) -> Self {
+    pub(super) fn from_spec(spec: &'a Spec) -> Self {
         Self { uid: &spec.uid, public: &spec.backend.service }
     }
 
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_scalers_slices_are_its_own_or_its_private_services() {
-        let private = PrivateService::of(&service(|_| {})).expect("one");
+        let private = PrivateService::from_service(&service(|_| {})).expect("one");
         let owner = |field: &'static str, to: Value| {
             move |service: &mut Value| service["metadata"]["ownerReferences"][0][field] = to
         };
@@ -105,7 +105,7 @@ mod tests {
             ("another's", service(owner("name", json!("other")))),
             ("no controller", service(owner("controller", json!(false)))),
         ] {
-            assert_eq!(PrivateService::of(&service), None, "{what}");
+            assert_eq!(PrivateService::from_service(&service), None, "{what}");
         }
         let proof = |uid: &'static str| Proof { uid, public: "hello" };
         let uid = |uid: &str| Some(ObjectOwner::Uid(uid.into()));

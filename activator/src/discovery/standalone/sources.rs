@@ -18,7 +18,7 @@ use std::time::Duration;
 const DENIED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Client and namespaces of the watches.
-pub(super) type Seen<'a> = (&'a Client, &'a Namespaces);
+pub(super) type WatchScope<'a> = (&'a Client, &'a Namespaces);
 
 /// Event of one of the watches.
 pub(super) enum WatchEvent {
@@ -33,13 +33,13 @@ pub(super) enum WatchEvent {
     EndpointsDenied,
 }
 
-pub(super) fn services((client, namespaces): Seen<'_>) -> impl Stream<Item = WatchEvent> + Send + use<> {
+pub(super) fn services((client, namespaces): WatchScope<'_>) -> impl Stream<Item = WatchEvent> + Send + use<> {
     let selector = format!("{}={}", names::SIDE, names::SERVICE_TYPE_PRIVATE);
     let config = listing().labels(&selector);
     watch(namespaces.reach::<Service>(client), config).map(|event| WatchEvent::Service(Box::new(event)))
 }
 
-pub(super) fn zero_scalers((client, namespaces): Seen<'_>) -> BoxStream<'static, WatchEvent> {
+pub(super) fn zero_scalers((client, namespaces): WatchScope<'_>) -> BoxStream<'static, WatchEvent> {
     watch_unless(namespaces.reach::<ZeroScaler>(client), listing(), is_denied)
         .map(|event| event.map_or_else(WatchEvent::ScalersDenied, |event| WatchEvent::Scaler(Box::new(event))))
         .boxed()
@@ -65,14 +65,14 @@ pub(super) fn hosts(client: Client, system_namespace: &str) -> impl Stream<Item 
         .map(|change| WatchEvent::Hosts(Box::new(change)))
 }
 
-pub(super) fn slices((client, namespaces): Seen<'_>) -> BoxStream<'static, WatchEvent> {
+pub(super) fn slices((client, namespaces): WatchScope<'_>) -> BoxStream<'static, WatchEvent> {
     let config = listing().labels(names::SIDE);
     watch_unless(namespaces.reach::<EndpointSlice>(client), config, is_denied)
         .map(|event| event.map_or_else(WatchEvent::SlicesDenied, |event| WatchEvent::Slice(Box::new(event))))
         .boxed()
 }
 
-pub(super) fn endpoints((client, namespaces): Seen<'_>) -> BoxStream<'static, WatchEvent> {
+pub(super) fn endpoints((client, namespaces): WatchScope<'_>) -> BoxStream<'static, WatchEvent> {
     let config = listing().labels(names::SIDE);
     watch_unless(namespaces.reach::<Endpoints>(client), config, is_denied)
         .map(|event| event.map_or(WatchEvent::EndpointsDenied, |event| WatchEvent::Endpoints(Box::new(event))))

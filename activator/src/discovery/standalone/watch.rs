@@ -176,7 +176,7 @@ impl StandaloneWatch {
         };
         // Returns the parts that decide which addresses belong to its pods.
         fn addressing(spec: &Spec) -> (Proof<'_>, Option<&str>, &PodNames) {
-            (Proof::of(spec), scalers::first_port(spec), &spec.pod_names)
+            (Proof::from_spec(spec), scalers::first_port(spec), &spec.pod_names)
         }
         let former = self.scalers.get(&key);
         if former.is_some_and(|former| **former == spec) {
@@ -218,7 +218,7 @@ impl StandaloneWatch {
 
     async fn service(&mut self, service: &Service) -> Result<(), Closed> {
         let name = key_of(service);
-        let Some(private) = PrivateService::of(service) else { return self.gone(&name).await };
+        let Some(private) = PrivateService::from_service(service) else { return self.gone(&name).await };
         let key = RevisionKey::new(name.namespace(), private.scaler());
         let former = self.privates.insert(name, private.clone());
         if former == Some(private) { Ok(()) } else { self.tell_addresses(&(key, Side::Private)).await }
@@ -284,7 +284,7 @@ impl StandaloneWatch {
         let (key, side) = owner;
         let private = self.privates.get(&ObjectKey::new(key.namespace(), names::private_service(key.name())));
         let spec = self.scalers.get(key).map(|spec| &**spec);
-        let proof = spec.map(Proof::of);
+        let proof = spec.map(Proof::from_spec);
         let counts = |entry: &Entry| proof.is_some_and(|proof| proof.covers(entry.owner.as_ref(), *side, private));
         let (port, at) = (spec.and_then(scalers::first_port), self.at.get(key).copied());
         let own = spec.map_or(&PodNames::Any, |spec| &spec.pod_names);

@@ -54,10 +54,10 @@ use tower::Service;
 #[derive(Clone)]
 pub(crate) struct Answering<S> {
     inner: S,
-    shared: Arc<Shared>,
+    shared: Arc<SharedAnswering>,
 }
 
-struct Shared {
+struct SharedAnswering {
     sink: StatSink,
     answered: WordCounter,
     readiness: Arc<Readiness>,
@@ -76,7 +76,7 @@ impl<S> Answering<S> {
         page: watch::Receiver<Arc<Page>>,
     ) -> Self {
         let clock = Clock::system();
-        Self { inner, shared: Arc::new(Shared { sink, answered, readiness, page, clock }) }
+        Self { inner, shared: Arc::new(SharedAnswering { sink, answered, readiness, page, clock }) }
     }
 }
 
@@ -109,19 +109,19 @@ where
 /// Returns the response that replaces the error of a forwarded request that no pod has answered, if there is one.
 type Instead = Box<dyn FnOnce(&Refusal) -> Option<Response<Own>> + Send>;
 
-impl Shared {
+impl SharedAnswering {
     /// Returns the possible replacement for the error of a forwarded request: the page if the pods fail, or the static
     /// response of an uncounted request if no pod is ready.
     fn instead(self: &Arc<Self>, answers: &Answers, call: &Call) -> Option<Instead> {
         let shared = self.clone();
         if call.counts {
-            let (page, revision) = (answers.page(asked(call))?.clone(), call.revision.clone());
+            let (page, revision) = (answers.page(request_of(call))?.clone(), call.revision.clone());
             return Some(Box::new(move |refusal| {
                 let is_failing = matches!(refusal, Refusal::Failing { .. });
                 is_failing.then(|| shared.page(&page, &revision, Instant::now()))
             }));
         }
-        let fixed = answers.fixed(asked(call))?.clone();
+        let fixed = answers.fixed(request_of(call))?.clone();
         Some(Box::new(move |refusal| {
             let is_cold = matches!(refusal, Refusal::Asleep | Refusal::Failing { .. } | Refusal::Paused);
             is_cold.then(|| shared.fixed(&fixed))
@@ -136,7 +136,7 @@ impl Shared {
     /// counts.
     fn answer(&self, answers: &Answers, call: &mut Call) -> Option<Response<Own>> {
         let revision = call.revision.clone();
-        let (request, is_cold) = (asked(call), revision.is_cold());
+        let (request, is_cold) = (request_of(call), revision.is_cold());
         let now = Instant::now();
         let is_paused = is_cold && revision.live().spec.backend.paused;
         match if is_paused { answers.decide_paused(request) } else { answers.to(request, is_cold) } {
@@ -223,7 +223,7 @@ impl Shared {
     }
 }
 
-fn asked(call: &Call) -> Request<'_> {
+fn request_of(call: &Call) -> Request<'_> {
     let request = &call.request;
     Request { method: request.method(), path: request.uri().path(), headers: request.headers() }
 }

@@ -20,10 +20,10 @@ const REASON_MAX: usize = 200;
 
 /// Unreported observations of one revision.
 #[derive(Debug, Default)]
-pub(crate) struct SeenHere(Mutex<State>);
+pub(crate) struct UnreportedObservations(Mutex<ObservationState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ObservationState {
     ended: VecDeque<(Instant, ObservedWake)>,
     failed: Option<Instant>,
     /// Number of requests that were waiting at the last report.
@@ -33,7 +33,7 @@ struct State {
     pod_speaks_first: BTreeSet<u16>,
 }
 
-impl SeenHere {
+impl UnreportedObservations {
     /// Records a wake that ended with a response.
     pub(super) fn answered(&self, cold: &ColdStart) {
         let phases = cold.phases();
@@ -102,7 +102,7 @@ impl SeenHere {
     }
 }
 
-impl State {
+impl ObservationState {
     fn end(&mut self, at: Instant, wake: ObservedWake) {
         if self.ended.len() == WAKES_MAX {
             self.ended.pop_front();
@@ -130,7 +130,7 @@ mod tests {
     /// Goal: a request counts as held in each second in which it waits, and nothing is reported twice.
     #[test]
     fn held_requests_are_those_that_wait_at_some_moment() {
-        let (seen, now) = (SeenHere::default(), Instant::now());
+        let (seen, now) = (UnreportedObservations::default(), Instant::now());
         // (began to wait, wait still) -> held
         for (row, expected) in [((0, 0), None), ((5, 2), Some(5)), ((1, 3), Some(3)), ((0, 0), Some(3)), ((0, 0), None)]
         {
@@ -142,7 +142,7 @@ mod tests {
     /// once for all requests that waited.
     #[test]
     fn wakes_are_told_once_with_their_phases() {
-        let (seen, start) = (SeenHere::default(), Instant::now());
+        let (seen, start) = (UnreportedObservations::default(), Instant::now());
         for _ in 0..=WAKES_MAX {
             seen.answered(&cold(start, [1, 5, 9, 10, 12]));
         }

@@ -19,16 +19,16 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Addresses of a fallback and the time of the next lookup.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FallbackAddresses {
     /// Earliest time of the next lookup.
     again: Option<Instant>,
     /// Addresses that the last successful lookup returned.
     said: Vec<SocketAddr>,
 }
 
-impl Found {
+impl FallbackAddresses {
     /// Returns the addresses to use at `now`, or `None` if they must be resolved again.
-    pub(crate) fn kept(&self, now: Instant) -> Option<Vec<SocketAddr>> {
+    pub(crate) fn fresh(&self, now: Instant) -> Option<Vec<SocketAddr>> {
         self.again.is_some_and(|again| now < again).then(|| self.believed())
     }
 
@@ -69,9 +69,9 @@ mod tests {
         vec!["10.0.0.9:80".parse().expect("an address")]
     }
 
-    fn found(begin: Instant) -> Found {
-        let mut found = Found::default();
-        assert_eq!(found.kept(begin), None, "nobody was asked");
+    fn after_lookup(begin: Instant) -> FallbackAddresses {
+        let mut found = FallbackAddresses::default();
+        assert_eq!(found.fresh(begin), None, "nobody was asked");
         found.hear(begin, Ok(addresses()));
         found
     }
@@ -80,12 +80,12 @@ mod tests {
     #[test]
     fn addresses_hold_while_nobody_answers() {
         let begin = Instant::now();
-        let mut found = found(begin);
+        let mut found = after_lookup(begin);
         let mut now = begin;
         while now < begin + Duration::from_secs(3600) {
-            assert_eq!(found.kept(now), Some(addresses()), "{:?}", now - begin);
+            assert_eq!(found.fresh(now), Some(addresses()), "{:?}", now - begin);
             now += KEPT;
-            assert_eq!(found.kept(now), None, "to be asked for again after {:?}", now - begin);
+            assert_eq!(found.fresh(now), None, "to be asked for again after {:?}", now - begin);
             found.hear(now, Err(ErrorKind::TimedOut.into()));
         }
     }
@@ -95,10 +95,10 @@ mod tests {
     fn what_nobody_has_said_yet_is_asked_for_again_soon() {
         let begin = Instant::now();
         for (kind, pause) in [(ErrorKind::Other, PAUSE), (ErrorKind::TimedOut, KEPT)] {
-            let mut found = Found::default();
+            let mut found = FallbackAddresses::default();
             found.hear(begin, Err(kind.into()));
             let just_before = begin + pause - Duration::from_millis(1);
-            assert_eq!((found.kept(just_before), found.kept(begin + pause)), (Some(Vec::new()), None), "{kind}");
+            assert_eq!((found.fresh(just_before), found.fresh(begin + pause)), (Some(Vec::new()), None), "{kind}");
         }
     }
 
@@ -107,12 +107,12 @@ mod tests {
     fn an_answer_ends_what_was_said_before() {
         let begin = Instant::now();
         for kind in [ErrorKind::NotFound, ErrorKind::ConnectionRefused] {
-            let mut found = found(begin);
+            let mut found = after_lookup(begin);
             let now = begin + KEPT;
             found.hear(now, Err(kind.into()));
-            assert_eq!((found.kept(now), found.kept(now + PAUSE)), (Some(Vec::new()), None), "{kind}");
+            assert_eq!((found.fresh(now), found.fresh(now + PAUSE)), (Some(Vec::new()), None), "{kind}");
             found.hear(now + PAUSE, Err(ErrorKind::TimedOut.into()));
-            assert_eq!(found.kept(now + PAUSE), Some(Vec::new()), "{kind}: it does not come back");
+            assert_eq!(found.fresh(now + PAUSE), Some(Vec::new()), "{kind}: it does not come back");
         }
     }
 
@@ -121,12 +121,12 @@ mod tests {
     #[test]
     fn addresses_that_do_not_answer_are_asked_for_soon() {
         let begin = Instant::now();
-        let mut found = found(begin);
+        let mut found = after_lookup(begin);
         let later = PAUSE / 2;
         found.failed(begin);
         found.failed(begin + later);
-        assert_eq!(found.kept(begin + later), Some(addresses()));
-        assert_eq!(found.kept(begin + PAUSE), None, "the second does not put it off");
+        assert_eq!(found.fresh(begin + later), Some(addresses()));
+        assert_eq!(found.fresh(begin + PAUSE), None, "the second does not put it off");
         assert_eq!(found.believed(), addresses(), "if nobody knows better");
     }
 }

@@ -16,12 +16,12 @@ use tokio::sync::Notify;
 /// Sending side, held by the revision.
 #[derive(Default)]
 pub(crate) struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<ProbeInboxShared>,
 }
 
 /// State shared by a revision and its task.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct ProbeInboxShared {
     pub(super) inbox: Mutex<Inbox>,
     pub(super) changed: Notify,
 }
@@ -57,7 +57,7 @@ impl Handle {
         self.put(|inbox| inbox.probe_setup = Some(probe_setup));
     }
 
-    pub(super) fn shared(&self) -> Arc<Shared> {
+    pub(super) fn shared(&self) -> Arc<ProbeInboxShared> {
         self.shared.clone()
     }
 

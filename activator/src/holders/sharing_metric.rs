@@ -16,7 +16,7 @@ const STANDINGS: [(SharingMode, &str); 4] = [
 pub(crate) fn show(registry: &telemetry::Metrics, holders: &Holders) {
     let holders = holders.clone();
     registry.collect(move || {
-        let now = holders.standing();
+        let now = holders.sharing_mode();
         vec![FamilyText::new(catalog::POD_SHARING, STANDINGS, move |(standing, word), encoder| {
             let labels = [("standing", word)];
             encoder.encode_family(&labels)?.encode_gauge(&i64::from(standing == now))
