@@ -109,7 +109,7 @@ fn merged(objects: &[ZeroScaler], live: Listing) -> Listing {
     let key = |workload: Summary| ((workload.namespace.clone(), workload.name.clone()), workload);
     let mut known: HashMap<_, _> = live.workloads.into_iter().map(key).collect();
     let merge = |object: &ZeroScaler| {
-        let own = Summary::of(object);
+        let own = Summary::from_object(object);
         match known.remove(&(object.namespace().unwrap_or_default(), object.name_any())) {
             // `paused` comes from the ZeroScaler: it is newer than the dashboard's copy.
             Some(live) => Summary { created: own.created, paused: own.paused, ..live },

@@ -178,7 +178,7 @@ pub struct Detail {
 
 impl Summary {
     /// Builds the summary from a ZeroScaler alone.
-    pub fn of(object: &ZeroScaler) -> Self {
+    pub fn from_object(object: &ZeroScaler) -> Self {
         let status = object.status.clone().unwrap_or_default();
         let target = &object.spec.target;
         let condition = |type_: &str| object.condition(type_).cloned();

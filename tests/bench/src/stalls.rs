@@ -25,9 +25,9 @@ pub(crate) struct StallDetector {
     over: Arc<AtomicBool>,
 }
 
-struct Watcher(Mutex<Seen>);
+struct Watcher(Mutex<ObservedGaps>);
 
-struct Seen {
+struct ObservedGaps {
     latest: Instant,
     /// Each gap lasts from before a sleep until after it.
     gaps: Vec<(Instant, Instant)>,
@@ -52,10 +52,10 @@ impl StallDetector {
     pub(crate) async fn stalled_between(&self, from: Instant, to: Instant) -> bool {
         let mut saw = false;
         for watcher in &self.watchers {
-            while watcher.seen(|seen| seen.latest) <= to {
+            while watcher.with_gaps(|seen| seen.latest) <= to {
                 tokio::time::sleep(MOMENT).await;
             }
-            saw |= watcher.seen(|seen| seen.gaps.iter().any(|(start, end)| *start < to && from < *end));
+            saw |= watcher.with_gaps(|seen| seen.gaps.iter().any(|(start, end)| *start < to && from < *end));
         }
         saw
     }
@@ -69,7 +69,7 @@ impl Drop for StallDetector {
 
 impl Watcher {
     fn take(cpu: usize, over: &Arc<AtomicBool>) -> Option<Arc<Self>> {
-        let watcher = Arc::new(Self(Mutex::new(Seen { latest: Instant::now(), gaps: Vec::new() })));
+        let watcher = Arc::new(Self(Mutex::new(ObservedGaps { latest: Instant::now(), gaps: Vec::new() })));
         let (own, over) = (watcher.clone(), over.clone());
         let (said, heard) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -80,7 +80,7 @@ impl Watcher {
                 let before = Instant::now();
                 std::thread::sleep(MOMENT);
                 let now = Instant::now();
-                own.seen(|seen| {
+                own.with_gaps(|seen| {
                     seen.latest = now;
                     if now - before > MOMENT + USUAL {
                         seen.gaps.push((before, now));
@@ -91,7 +91,7 @@ impl Watcher {
         heard.recv().is_ok_and(|placed| placed.is_ok()).then_some(watcher)
     }
 
-    fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+    fn with_gaps<T>(&self, look: impl FnOnce(&mut ObservedGaps) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     async fn a_gap_is_seen_from_within_and_across_its_ends() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let watcher = Arc::new(Watcher(Mutex::new(Seen { latest: at(1000), gaps: vec![(at(10), at(20))] })));
+        let watcher = Arc::new(Watcher(Mutex::new(ObservedGaps { latest: at(1000), gaps: vec![(at(10), at(20))] })));
         let stalls = StallDetector { watchers: vec![watcher], over: Arc::default() };
         for (from, to, saw) in [(0, 9, false), (0, 11, true), (12, 14, true), (19, 30, true), (21, 30, false)] {
             assert_eq!(stalls.stalled_between(at(from), at(to)).await, saw, "{from} to {to} ms");
@@ -130,6 +130,6 @@ mod tests {
         let stalls = StallDetector::new();
         let now = Instant::now();
         let _ = stalls.stalled_between(now, now).await; // The result depends on the machine.
-        assert!(stalls.watchers.iter().all(|watcher| watcher.seen(|seen| seen.latest) > now));
+        assert!(stalls.watchers.iter().all(|watcher| watcher.with_gaps(|seen| seen.latest) > now));
     }
 }

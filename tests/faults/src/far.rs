@@ -62,7 +62,7 @@ async fn wake(plan: Plan) -> anyhow::Result<Figures> {
         backend.probe = plan.probe.clone();
     })
     .await?;
-    let clients = Clients::of(rig.activator.http1);
+    let clients = Clients::new(rig.activator.http1);
     let held = tokio::spawn({
         let clients = clients.clone();
         async move { clients.send(Method::GET, "").await }

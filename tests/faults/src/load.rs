@@ -44,7 +44,7 @@ impl Sample {
 
 impl Clients {
     /// Creates clients of `activator`.
-    pub fn of(activator: SocketAddr) -> Self {
+    pub fn new(activator: SocketAddr) -> Self {
         Self { client: Client::builder(TokioExecutor::new()).build_http(), activator }
     }
 

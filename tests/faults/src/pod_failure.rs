@@ -98,7 +98,7 @@ async fn under_load(plan: Plan) -> anyhow::Result<Figures> {
         pods.push((namespace, pod));
     }
     let rig = Rig::start(|backend| backend.protocol = plan.protocol).await?;
-    let clients = Clients::of(rig.activator.http1);
+    let clients = Clients::new(rig.activator.http1);
 
     // Each pod gets a stream while it is the only pod. Each stream outlasts the run.
     let parts = (WARM_UP + plan.after + 2 * plan.work).as_millis() / 100 + 30;

@@ -131,7 +131,7 @@ pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) ->
     let text = match args.output.as_deref() {
         Some("yaml") => serde_yaml_ng::to_string(&findings)?,
         Some(_) => format!("{}\n", serde_json::to_string_pretty(&findings)?),
-        None => shown(&findings, Colours::of_output()),
+        None => render_findings(&findings, Colours::of_output()),
     };
     out.write_all(text.as_bytes())?;
     let wrong = findings.iter().filter(|finding| finding.standing == CheckResult::Wrong).count();
@@ -143,7 +143,7 @@ pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) ->
 }
 
 /// Formats one line per finding, with its remedy below.
-fn shown(findings: &[Finding], colours: Colours) -> String {
+fn render_findings(findings: &[Finding], colours: Colours) -> String {
     let mut out = String::new();
     for finding in findings {
         let (word, tone) = match finding.standing {
@@ -190,7 +190,7 @@ mod tests {
             Finding::unknown("clocks", "nodes cannot be looked at: forbidden"),
         ];
         assert_eq!(
-            shown(&findings, Colours(false)),
+            render_findings(&findings, Colours(false)),
             "\
 ok       definition  zeroscalers.zeroscale.dev is as this program knows it
 WRONG    planes      autoscaler: 0 of 2 pods are ready

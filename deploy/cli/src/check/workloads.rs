@@ -92,7 +92,7 @@ fn condition_findings(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Fi
         let said = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
         let of = if condition.type_ == READY { String::new() } else { format!("{}: ", condition.type_) };
         let says = format!("{} {what}: {of}{}{said}", name(*scaler), condition.reason);
-        Finding::wrong(WORKLOADS, says, remedy(scaler, &condition.reason))
+        Finding::wrong(WORKLOADS, says, reason_remedy(scaler, &condition.reason))
     };
     let mut findings: Vec<Finding> = wrong.iter().take(TOLD_MAX).map(one).collect();
     let more: Vec<String> = wrong.iter().skip(TOLD_MAX).map(|(scaler, _)| name(*scaler)).collect();
@@ -104,7 +104,7 @@ fn condition_findings(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Fi
 }
 
 /// Returns the remedy for the reason of a condition.
-fn remedy(scaler: &ZeroScaler, reason: &str) -> String {
+fn reason_remedy(scaler: &ZeroScaler, reason: &str) -> String {
     let (namespace, own) = (scaler.namespace().unwrap_or_default(), scaler.name_any());
     let (target, edit) = (&scaler.spec.target, format!("kubectl -n {namespace} edit zs {own}"));
     let kind = target.kind.to_lowercase();

@@ -187,7 +187,7 @@ pub(super) struct Scaled {
 
 impl Scaled {
     /// Collects the routes and ScaledObjects of all documents.
-    pub(super) fn of(documents: &[(String, Value)]) -> Self {
+    pub(super) fn from_documents(documents: &[(String, Value)]) -> Self {
         let mut scaled = Self { by_route: HashMap::new(), routes: HashSet::new() };
         for (_, document) in documents {
             if document["kind"] == "InterceptorRoute" {

@@ -69,7 +69,7 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
             }
         }
     }
-    let scaled = keda::Scaled::of(&documents);
+    let scaled = keda::Scaled::from_documents(&documents);
     let (middlewares, groups) = (sablier::middlewares(&documents), sablier::groups(&documents));
     let mut all = Vec::new();
     for (origin, value) in documents {

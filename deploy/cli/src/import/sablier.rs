@@ -43,7 +43,7 @@ fn named_group(middleware: &Value) -> Option<&str> {
 /// Returns the groups of all workloads that Sablier's labels enable.
 pub(super) fn groups(documents: &[(String, Value)]) -> HashSet<String> {
     let workloads = documents.iter().filter(|(_, document)| is_enabled(document));
-    workloads.map(|(_, document)| group(said(&mut Source::new(document.clone()), "group"))).collect()
+    workloads.map(|(_, document)| group(sablier_setting(&mut Source::new(document.clone()), "group"))).collect()
 }
 
 /// Returns the group in a workload's labels or annotations, or the default group.
@@ -68,8 +68,9 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
     let name = from.text("/metadata/name").unwrap_or_default();
     let namespace = from.text("/metadata/namespace");
     from.take(ENABLE);
-    let group = said(from, "group");
-    let (hours, days) = (said(from, "running-hours"), said(from, "running-days").map(|(_, days)| days));
+    let group = sablier_setting(from, "group");
+    let (hours, days) =
+        (sablier_setting(from, "running-hours"), sablier_setting(from, "running-days").map(|(_, days)| days));
     from.keep_of("sablier.");
     let mut draft = Draft::new(&name, namespace.as_deref(), json!({"kind": kind, "name": name}));
     if let Some((at, _)) = group.as_ref().filter(|(_, group)| group != GROUP_DEFAULT) {
@@ -133,7 +134,7 @@ pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<Stri
 }
 
 /// Returns a Sablier setting and its pointer: an annotation, or a label as in earlier versions.
-fn said(from: &mut Source, name: &str) -> Option<(String, String)> {
+fn sablier_setting(from: &mut Source, name: &str) -> Option<(String, String)> {
     let mut found = |kind: &str| {
         let at = format!("/metadata/{kind}/sablier.{name}");
         from.text(&at).map(|text| (at, text))

@@ -25,7 +25,7 @@ pub async fn run(sources: &Sources, name: &Name, out: &mut impl Write) -> anyhow
         (Ok(object), Ok(live)) => (Some(object), live),
         (Ok(object), Err(error)) => {
             eprintln!("warning: shown without load and wakes, which only the dashboard knows: {error:#}");
-            let summary = Summary::of(&object);
+            let summary = Summary::from_object(&object);
             (Some(object), Detail { summary, ..Detail::default() })
         }
         (Err(error), Ok(live)) => {
@@ -217,7 +217,7 @@ mod tests {
         }))
         .expect("a ZeroScaler");
         let now = Timestamp::from_second(NOW).expect("a time");
-        let detail = Detail { summary: Summary::of(&object), ..Detail::default() };
+        let detail = Detail { summary: Summary::from_object(&object), ..Detail::default() };
         let text = page(Some(&object), &detail, now, Colours(false));
         for part in [
             "Workload     shop/hello\n",

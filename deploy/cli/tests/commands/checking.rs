@@ -40,7 +40,7 @@ fn a_sound_install_for_some_namespaces_has_all_rights() {
     let said = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
     assert!(said.contains("ok       rights      the planes have all"), "{said}");
     let reviews: Vec<Value> = api
-        .asked()
+        .requests()
         .into_iter()
         .filter(|(line, _)| line == REVIEWS)
         .map(|(_, body)| serde_json::from_str(&body).expect("JSON"))

@@ -104,7 +104,7 @@ fn the_dashboard_is_reached_through_the_api_server() {
     assert!(output.status.success() && warnings.is_empty(), "{warnings}");
     let row: Vec<_> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     assert_eq!(row[..7], ["hello", "Awake", "2/2", "-", "-", "12", "4"], "{table}");
-    let asked: Vec<_> = api.asked().into_iter().map(|(line, _)| line).collect();
+    let asked: Vec<_> = api.requests().into_iter().map(|(line, _)| line).collect();
     assert!(asked.iter().all(|line| line == LIST || line == PODS), "{asked:?}");
 }
 

@@ -49,7 +49,7 @@ impl Server {
         server
     }
 
-    fn asked(&self) -> Vec<(String, String)> {
+    fn requests(&self) -> Vec<(String, String)> {
         self.asked.lock().expect("not poisoned").clone()
     }
 }
@@ -89,7 +89,7 @@ fn answer(stream: TcpStream, says: &Says, asked: &Mutex<Vec<(String, String)>>) 
 
 /// Returns the last patch.
 fn patched(api: &Server) -> Value {
-    let patch = api.asked().into_iter().rfind(|(line, _)| line.starts_with("PATCH ")).expect("a patch");
+    let patch = api.requests().into_iter().rfind(|(line, _)| line.starts_with("PATCH ")).expect("a patch");
     serde_json::from_str(&patch.1).expect("JSON")
 }
 
@@ -303,7 +303,11 @@ fn what_the_autoscaler_says_to_a_wake_ends_it() {
         let said = text(&output.stdout) + &text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{said}");
         assert!(said.contains(expected), "{said}");
-        assert!(api.asked().iter().all(|(line, _)| line.ends_with(ONE)), "no other right is used: {:?}", api.asked());
+        assert!(
+            api.requests().iter().all(|(line, _)| line.ends_with(ONE)),
+            "no other right is used: {:?}",
+            api.requests()
+        );
     }
 }
 
@@ -394,6 +398,6 @@ fn a_release_says_what_it_means() {
         "{}",
         text(&output.stderr)
     );
-    assert!(api.asked().is_empty(), "{:?}", api.asked());
+    assert!(api.requests().is_empty(), "{:?}", api.requests());
     assert!(run(api.address, &["release", "--namespace", "shop"]).status.success());
 }

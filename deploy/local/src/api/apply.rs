@@ -93,7 +93,7 @@ pub(crate) fn apply(
 ) -> Result<Value> {
     let shape = match resource.custom() {
         Some(_) => Shape::Schema(&resource.schema),
-        None => Shape::Typed(Lists::of(resource)),
+        None => Shape::Typed(Lists::for_resource(resource)),
     };
     let subresource = if part == Part::Status { "status" } else { "" };
     let mut stated = config.clone();
@@ -206,10 +206,10 @@ fn step<'a>(value: Option<&'a Value>, segment: &str) -> Option<&'a Value> {
         return value.get(field);
     }
     let key: Value = serde_json::from_str(segment.strip_prefix("k:")?).ok()?;
-    value.as_array()?.iter().find(|item| carries(item, &key))
+    value.as_array()?.iter().find(|item| has_key(item, &key))
 }
 
-fn carries(item: &Value, key: &Value) -> bool {
+fn has_key(item: &Value, key: &Value) -> bool {
     key.as_object().is_some_and(|key| key.iter().all(|(field, wanted)| key_field(item, field) == *wanted))
 }
 
@@ -282,8 +282,8 @@ fn prune(document: &mut Value, before: &Value, wanted: Option<&Value>, others: &
             let Some(key) = key else { continue };
             let set = segment.starts_with("v:");
             if free {
-                items.retain(|item| if set { *item != key } else { !carries(item, &key) });
-            } else if let Some(item) = items.iter_mut().find(|item| !set && carries(item, &key)) {
+                items.retain(|item| if set { *item != key } else { !has_key(item, &key) });
+            } else if let Some(item) = items.iter_mut().find(|item| !set && has_key(item, &key)) {
                 prune(item, owned, wanted, &others);
             }
         }
@@ -314,7 +314,7 @@ fn merge(document: &mut Value, stated: &Value, shape: Shape<'_>, field: &str) {
                 let mut merged = document.as_array().cloned().unwrap_or_default();
                 for item in items {
                     let key = key_of(item, &keys);
-                    match merged.iter_mut().find(|stored| carries(stored, &key)) {
+                    match merged.iter_mut().find(|stored| has_key(stored, &key)) {
                         Some(stored) => merge(stored, item, shape.items(), ""),
                         None => merged.push(item.clone()),
                     }

@@ -110,7 +110,7 @@ impl Call {
             ("", "deletecollection") => {
                 let options = self.delete_options()?;
                 let deleted = api.delete_collection(&info.resource, &info.namespace, &self.selector()?, &options)?;
-                Ok(self.page(&Page::of(deleted, api.store.version())))
+                Ok(self.page(&Page::new(deleted, api.store.version())))
             }
             ("scale", "get") => Ok(media::encode_value(200, &api.scale(target)?)),
             ("scale", "update") => {

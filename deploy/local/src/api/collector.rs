@@ -72,7 +72,7 @@ impl Api {
     fn examine(&self, at: &StoreKey) -> Result<()> {
         let Some(resource) = self.registry.load().by_table(&at.0) else { return Ok(()) };
         let Some(object) = self.store.get(&at.0, &at.1) else { return Ok(()) };
-        let target = Target::of(&resource, &object);
+        let target = Target::new(&resource, &object);
         if object.text("/metadata/deletionTimestamp").is_empty() {
             return self.examine_owners(target, &object);
         }
@@ -97,7 +97,7 @@ impl Api {
 
     /// Examines an object with owners: deletes it, or removes its missing owners.
     fn examine_owners(&self, target: Target<'_>, object: &Object) -> Result<()> {
-        let owners: Vec<&str> = references(&object.value).map(|owner| text(owner, "/uid")).collect();
+        let owners: Vec<&str> = owner_references(&object.value).map(|owner| text(owner, "/uid")).collect();
         if owners.is_empty() {
             return Ok(());
         }
@@ -122,7 +122,7 @@ impl Api {
         let mut blocked = false;
         for at in self.store.dependents(uid) {
             let Some(dependent) = self.store.get(&at.0, &at.1) else { continue };
-            let blocks = references(&dependent.value)
+            let blocks = owner_references(&dependent.value)
                 .any(|reference| text(reference, "/uid") == uid && reference["blockOwnerDeletion"] == true);
             blocked |= blocks;
             if dependent.text("/metadata/deletionTimestamp").is_empty() {
@@ -147,7 +147,7 @@ impl Api {
             return self.remove_finalizer(target, crd::FINALIZER);
         }
         let Some(resource) = self.registry.load().by_table(&table) else { return Ok(()) };
-        let key = |object: &Arc<Object>| (table.clone(), Target::of(&resource, object).key());
+        let key = |object: &Arc<Object>| (table.clone(), Target::new(&resource, object).key());
         self.collect_all(objects.iter().map(key).collect())
     }
 
@@ -156,7 +156,7 @@ impl Api {
             let Some(resource) = self.registry.load().by_table(&at.0) else { continue };
             let Some(object) = self.store.get(&at.0, &at.1) else { continue };
             if object.text("/metadata/deletionTimestamp").is_empty() {
-                self.collect(Target::of(&resource, &object), &object, None)?;
+                self.collect(Target::new(&resource, &object), &object, None)?;
             }
         }
         Ok(())
@@ -169,7 +169,7 @@ impl Api {
             if last_of(&event).is_none_or(|last| now.duration_since(last) <= EVENT_LIFE) {
                 continue;
             }
-            let target = Target::of(&resource, &event);
+            let target = Target::new(&resource, &event);
             if let Err(error) = self.collect(target, &event, None) {
                 tracing::debug!(event = target.key(), error = %error.body["message"], "an old Event was not deleted");
             }
@@ -188,7 +188,7 @@ impl Api {
     fn remove_owners(&self, at: &StoreKey, gone: &dyn Fn(&str) -> bool) -> Result<()> {
         let Some(resource) = self.registry.load().by_table(&at.0) else { return Ok(()) };
         let Some(object) = self.store.get(&at.0, &at.1) else { return Ok(()) };
-        self.edit(Target::of(&resource, &object), |value| {
+        self.edit(Target::new(&resource, &object), |value| {
             let fields = metadata(value);
             if let Some(owners) = fields.get_mut("ownerReferences").and_then(Value::as_array_mut) {
                 owners.retain(|owner| !gone(text(owner, "/uid")));
@@ -218,7 +218,7 @@ impl Api {
     }
 }
 
-fn references(value: &Value) -> impl Iterator<Item = &Value> {
+fn owner_references(value: &Value) -> impl Iterator<Item = &Value> {
     items(value, "/metadata/ownerReferences").iter()
 }
 

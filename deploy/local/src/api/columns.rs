@@ -10,7 +10,7 @@ use jsonpath_rust::query::js_path_process;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::fields::{items, shown, text};
+use super::fields::{display_value, items, text};
 
 /// Format of a cell, computed from the values at the column's paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -104,13 +104,13 @@ impl Column {
         let paths = self.paths.iter().map(|path| js_path_process(path, object).unwrap_or_default());
         let paths: Vec<Vec<&Value>> = paths.map(|found| found.into_iter().map(|found| found.val()).collect()).collect();
         let all = || paths.iter().flatten().copied();
-        let words = || all().map(shown).filter(|word| !word.is_empty());
+        let words = || all().map(display_value).filter(|word| !word.is_empty());
         let number = |path: &Vec<&Value>| path.first().and_then(|value| value.as_i64()).unwrap_or(0);
         let or_none = |text: String| Value::from(if text.is_empty() { "<none>".to_owned() } else { text });
         let slashed = |numbers: Vec<String>| Value::from(numbers.join("/"));
         match self.cell {
             Cell::Value => match all().next() {
-                Some(value) if self.definition["type"] == "string" && !value.is_null() => shown(value).into(),
+                Some(value) if self.definition["type"] == "string" && !value.is_null() => display_value(value).into(),
                 value => value.cloned().unwrap_or_default(),
             },
             Cell::Age => match (words().next(), all().next()) {
@@ -129,8 +129,8 @@ impl Column {
                 let seconds = paths.get(1).into_iter().flatten().cycle();
                 let pairs = paths.first().into_iter().flatten().zip(seconds);
                 let pairs = pairs.map(|(first, second)| match self.cell {
-                    Cell::Object => format!("{}/{}", shown(first).to_lowercase(), shown(second)),
-                    _ => format!("{}/{}", shown(first), shown(second)),
+                    Cell::Object => format!("{}/{}", display_value(first).to_lowercase(), display_value(second)),
+                    _ => format!("{}/{}", display_value(first), display_value(second)),
                 });
                 or_none(pairs.collect::<Vec<_>>().join(","))
             }

@@ -77,7 +77,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             namespaced: text(spec, "/scope") == "Namespaced",
             table: table_of(definition).into(),
             model: Model::Custom(model),
-            patterns: schema::Patterns::of(&schema),
+            patterns: schema::Patterns::from_schema(&schema),
             schema,
             rules: Rules {
                 generation: Generation::Spec,

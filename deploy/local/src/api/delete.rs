@@ -97,7 +97,7 @@ impl Api {
         let (objects, _) = self.store.list(&resource.table, &resource.prefix(namespace));
         let mut deleted = Vec::new();
         for object in objects.into_iter().filter(|object| selector.matches(&object.value)) {
-            match self.delete(Target::of(resource, &object), options) {
+            match self.delete(Target::new(resource, &object), options) {
                 Ok(done) => deleted.push(done.object),
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),

@@ -8,7 +8,7 @@ pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// Formats a value for people. Null is the empty text.
-pub(crate) fn shown(value: &Value) -> String {
+pub(crate) fn display_value(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

@@ -24,7 +24,7 @@ pub(crate) struct Page {
 
 impl Page {
     /// Builds a list of stored objects at a version.
-    pub(crate) fn of(objects: Vec<Arc<Object>>, version: u64) -> Self {
+    pub(crate) fn new(objects: Vec<Arc<Object>>, version: u64) -> Self {
         Page { objects, metadata: json!({"resourceVersion": version.to_string()}) }
     }
 
@@ -153,6 +153,6 @@ impl Api {
             _ => {}
         }
         objects.retain(|object| selector.matches(&object.value));
-        Ok(Page::of(objects, current))
+        Ok(Page::new(objects, current))
     }
 }

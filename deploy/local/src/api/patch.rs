@@ -75,7 +75,7 @@ impl Patch {
                 Ok(())
             }
             Patch::Strategic(patch) => {
-                strategic::merge(document, patch, strategic::Lists::of(resource));
+                strategic::merge(document, patch, strategic::Lists::for_resource(resource));
                 Ok(())
             }
             Patch::Apply(_) => Err(ApiError::unprocessable("server-side apply does not go to this subresource")),

@@ -25,7 +25,7 @@ pub(crate) struct Patterns(HashMap<String, Regex>);
 
 impl Patterns {
     /// Compiles the patterns of a schema, at any depth.
-    pub(crate) fn of(schema: &Value) -> Self {
+    pub(crate) fn from_schema(schema: &Value) -> Self {
         let mut patterns = Patterns::default();
         patterns.collect(schema);
         patterns

@@ -5,7 +5,7 @@ use common::labels::{self, LabelSelector};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::fields::shown;
+use super::fields::display_value;
 use super::resource::Resource;
 use super::status::{ApiError, Result};
 
@@ -37,7 +37,7 @@ impl Selector {
         let value = |key: &str| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str);
         self.labels.matches_with(value)
             && self.fields.iter().all(|(pointer, equal, wanted)| {
-                let found = object.pointer(pointer).map(shown).unwrap_or_default();
+                let found = object.pointer(pointer).map(display_value).unwrap_or_default();
                 (found == *wanted) == *equal
             })
     }

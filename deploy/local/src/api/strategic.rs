@@ -45,7 +45,7 @@ pub(crate) enum Lists {
 
 impl Lists {
     /// Returns the rule of a resource. Lists of Endpoints, EndpointSlices and policies are replaced as a whole.
-    pub(crate) fn of(resource: &Resource) -> Self {
+    pub(crate) fn for_resource(resource: &Resource) -> Self {
         match (resource.group.as_str(), resource.plural.as_str()) {
             ("discovery.k8s.io" | "networking.k8s.io", _) | ("", "endpoints") => Lists::Atomic,
             _ => Lists::ByKey,

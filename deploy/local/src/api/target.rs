@@ -17,7 +17,7 @@ pub(crate) struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// Returns the reference to a known object.
-    pub(crate) fn of(resource: &'a Arc<Resource>, object: &'a Object) -> Self {
+    pub(crate) fn new(resource: &'a Arc<Resource>, object: &'a Object) -> Self {
         let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
         Target { resource, namespace, name }
     }

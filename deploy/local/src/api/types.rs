@@ -30,7 +30,7 @@ pub(crate) struct TypeSchemas(Map<String, Value>);
 
 impl TypeSchemas {
     /// Builds the schemas of these types and of all types in them.
-    pub(crate) fn of(types: impl Iterator<Item = Describe>) -> Self {
+    pub(crate) fn from_types(types: impl Iterator<Item = Describe>) -> Self {
         let mut generator = SchemaSettings::openapi3().into_generator();
         types.for_each(|describe| drop(describe(&mut generator)));
         TypeSchemas(generator.take_definitions(true))
@@ -139,7 +139,7 @@ mod tests {
         let all: [Describe; 4] =
             [describe::<Pod>, describe::<Secret>, describe::<Lease>, describe::<CustomResourceDefinition>];
         let mut unknown = Vec::new();
-        TypeSchemas::of(all.into_iter()).read(name, &mut value, &mut unknown)?;
+        TypeSchemas::from_types(all.into_iter()).read(name, &mut value, &mut unknown)?;
         Ok((value, unknown))
     }
 

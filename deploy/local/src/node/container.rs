@@ -79,7 +79,7 @@ impl Container {
             let attempt = async { self.start(restarts).await };
             let started = tokio::select! {
                 biased;
-                () = asked(&mut stop) => return,
+                () = stop_requested(&mut stop) => return,
                 started = attempt => started,
             };
             let (mut process, prepared) = match started {
@@ -175,7 +175,7 @@ impl Container {
             tokio::select! {
                 biased;
                 exit = process.wait() => break exit,
-                () = asked(stop) => break stop_within(process, stop, Duration::ZERO).await,
+                () = stop_requested(stop) => break stop_within(process, stop, Duration::ZERO).await,
                 Some(outcome) = outcomes.recv() => match outcome {
                     ProbeOutcome::Started => {
                         self.update(|view| (view.started, view.ready) = (true, !has(Purpose::Readiness)));
@@ -309,7 +309,7 @@ fn backing_off(ended: &Ended, delay: Duration, container: &str, pod: &str) -> Op
 }
 
 /// Waits until the pod must stop. Cancel safe.
-async fn asked(stop: &mut watch::Receiver<Option<Duration>>) {
+async fn stop_requested(stop: &mut watch::Receiver<Option<Duration>>) {
     let _ = stop.wait_for(Option::is_some).await; // Without a sender, the pod is gone.
 }
 
@@ -317,7 +317,7 @@ async fn asked(stop: &mut watch::Receiver<Option<Duration>>) {
 async fn pause(delay: Duration, stop: &mut watch::Receiver<Option<Duration>>) -> bool {
     tokio::select! {
         biased;
-        () = asked(stop) => true,
+        () = stop_requested(stop) => true,
         () = tokio::time::sleep(delay) => false,
     }
 }

@@ -27,8 +27,8 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
     if manifests.iter().any(|manifest| labelled(&manifest)) {
         return Vec::new();
     }
-    let workloads: Vec<_> = manifests.iter().filter_map(Workload::of).collect();
-    let services: Vec<_> = manifests.iter().filter_map(Selecting::of).collect();
+    let workloads: Vec<_> = manifests.iter().filter_map(Workload::from_manifest).collect();
+    let services: Vec<_> = manifests.iter().filter_map(Selecting::from_manifest).collect();
     let mut made = Vec::new();
     for workload in workloads.iter().filter(|workload| workload.kind == "Deployment" || !is_embedded) {
         // A Service with several workloads belongs to none of them.
@@ -57,7 +57,7 @@ struct Workload {
 }
 
 impl Workload {
-    fn of(manifest: &Manifest) -> Option<Self> {
+    fn from_manifest(manifest: &Manifest) -> Option<Self> {
         let known = manifest.types.api_version == "apps/v1"
             && ["Deployment", "StatefulSet"].contains(&manifest.types.kind.as_str());
         let labels = manifest.object.data.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
@@ -90,7 +90,7 @@ struct Selecting {
 }
 
 impl Selecting {
-    fn of(manifest: &Manifest) -> Option<Self> {
+    fn from_manifest(manifest: &Manifest) -> Option<Self> {
         if manifest.types.kind != "Service" {
             return None;
         }

@@ -34,7 +34,7 @@ impl fmt::Display for Event {
                 write!(f, "scale       {}  {} -> {}  ({})", scale.key, scale.from, scale.to, scale.reason)
             }
             Event::ColdStart { cold, scaled } => {
-                let p = Phases::of(cold, *scaled);
+                let p = Phases::from_cold_start(cold, *scaled);
                 write!(
                     f,
                     "cold start  {}  {} = signal {} + scale {} + pod {} + probe {} + forward {}",
@@ -71,7 +71,7 @@ pub struct Phases {
 
 impl Phases {
     /// Splits the time that the activator measured at the response to the autoscaler's patch.
-    pub fn of(cold: &ColdStart, scaled: Option<Instant>) -> Self {
+    pub fn from_cold_start(cold: &ColdStart, scaled: Option<Instant>) -> Self {
         let seen = cold.phases();
         let signalled = cold.received + seen.signal;
         let known = signalled + seen.scale;

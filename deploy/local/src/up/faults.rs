@@ -88,25 +88,27 @@ impl Faults {
 }
 
 /// Event of one of the two watches.
-enum Seen {
+enum WatchedEvent {
     Scaler(Box<watcher::Event<ZeroScaler>>),
     Event(Box<watcher::Event<Event>>),
 }
 
 /// Watches for faults in all namespaces. The stream never ends.
 pub(super) fn lines(client: &Client) -> impl Stream<Item = Line> + use<> {
-    let scalers =
-        watch(Api::<ZeroScaler>::all(client.clone()), watcher::Config::default()).map(Box::new).map(Seen::Scaler);
-    let events = watch(Api::<Event>::all(client.clone()), watcher::Config::default()).map(Box::new).map(Seen::Event);
+    let scalers = watch(Api::<ZeroScaler>::all(client.clone()), watcher::Config::default())
+        .map(Box::new)
+        .map(WatchedEvent::Scaler);
+    let events =
+        watch(Api::<Event>::all(client.clone()), watcher::Config::default()).map(Box::new).map(WatchedEvent::Event);
     let mut faults = Faults::default();
     stream::select(scalers, events).filter_map(move |seen| {
         ready(match seen {
-            Seen::Scaler(event) => match *event {
+            WatchedEvent::Scaler(event) => match *event {
                 watcher::Event::Apply(scaler) | watcher::Event::InitApply(scaler) => faults.scaler(&scaler),
                 watcher::Event::Delete(scaler) => faults.healed(scaler.key()).filter(|_| false),
                 watcher::Event::Init | watcher::Event::InitDone => None,
             },
-            Seen::Event(event) => match *event {
+            WatchedEvent::Event(event) => match *event {
                 watcher::Event::Apply(event) | watcher::Event::InitApply(event) => faults.warning(event),
                 _ => None,
             },

@@ -160,7 +160,7 @@ fn check_scaler(value: &Value) -> anyhow::Result<()> {
     let (mut unknown, mut causes) = (Vec::new(), Causes::default());
     for schema in schemas() {
         schema::prune(&mut value.clone(), &schema, &mut unknown);
-        schema::validate(value, &schema, &Patterns::of(&schema), &mut causes);
+        schema::validate(value, &schema, &Patterns::from_schema(&schema), &mut causes);
     }
     anyhow::ensure!(causes.is_empty(), "ZeroScaler {name}: {}", causes.messages().join(", "));
     anyhow::ensure!(unknown.is_empty(), "ZeroScaler {name}: no such field: {}", unknown.join(", "));

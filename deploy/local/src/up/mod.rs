@@ -181,7 +181,7 @@ impl Workloads {
             match scalers.get_opt(key.name()).await? {
                 None => {}
                 Some(scaler) if scaler.is_ready() => {
-                    all.served.push(Served::of(&scaler, &client).await?);
+                    all.served.push(Served::from_scaler(&scaler, &client).await?);
                 }
                 Some(scaler) => {
                     let ready = scaler.condition(READY).map(|ready| format!("{}: {}", ready.reason, ready.message));
@@ -194,7 +194,7 @@ impl Workloads {
 }
 
 impl Served {
-    async fn of(scaler: &ZeroScaler, client: &Client) -> anyhow::Result<Self> {
+    async fn from_scaler(scaler: &ZeroScaler, client: &Client) -> anyhow::Result<Self> {
         let status = scaler.status.clone().unwrap_or_default();
         let namespace = scaler.key().namespace().to_owned();
         let service = status.service.unwrap_or_else(|| scaler.spec.service_name().to_owned());

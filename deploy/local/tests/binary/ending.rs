@@ -1,6 +1,6 @@
 //! Every way of ending leaves nothing behind.
 
-use crate::process::{Local, Seen, children, eventually};
+use crate::process::{Local, ProcessId, children, eventually};
 use crate::up::{deployment, write};
 use rustix::process::Signal;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const END: Duration = Duration::from_secs(15);
 
 /// Starts a cluster with two running pods. Returns it with their processes and its kubeconfig.
-async fn busy(folder: &tempfile::TempDir) -> (Local, Vec<Seen>, PathBuf) {
+async fn busy(folder: &tempfile::TempDir) -> (Local, Vec<ProcessId>, PathBuf) {
     let manifest = write(folder, "pods.yaml", &deployment("pods", 2));
     let mut local = Local::up([manifest]);
     let kubeconfig = local.ready().await.kubeconfig;

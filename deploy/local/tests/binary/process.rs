@@ -172,13 +172,13 @@ pub(crate) async fn run(args: &[&str]) -> (Option<i32>, String, String) {
 
 /// A process, distinguished from a later one with the same id by its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ProcessId {
     pid: i32,
     started: u64,
 }
 
 /// Returns the running children of `parent`.
-pub(crate) fn children(parent: i32) -> Vec<Seen> {
+pub(crate) fn children(parent: i32) -> Vec<ProcessId> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut children = Vec::new();
@@ -192,7 +192,7 @@ pub(crate) fn children(parent: i32) -> Vec<Seen> {
     children
 }
 
-impl Seen {
+impl ProcessId {
     pub(crate) fn pid(self) -> i32 {
         self.pid
     }
@@ -203,12 +203,12 @@ impl Seen {
 }
 
 /// Returns a running process and its parent, or `None` if it has ended, even if it is not reaped yet.
-fn look(pid: i32) -> Option<(Seen, i32)> {
+fn look(pid: i32) -> Option<(ProcessId, i32)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // proc_pid_stat(5): after the name in parentheses come state (3), parent (4), ..., start time (22).
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let (state, parent, started) = (*fields.first()?, fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?);
-    (!matches!(state, "Z" | "X")).then_some((Seen { pid, started }, parent))
+    (!matches!(state, "Z" | "X")).then_some((ProcessId { pid, started }, parent))
 }
 
 /// Polls a condition that no event reports.

@@ -1,8 +1,8 @@
 //! Large bodies, downloaded and uploaded, one at a time and many at once: bytes per second, and CPU time per MiB,
 //! relative to HAProxy. Client, proxy and backend share all cores.
 
-use super::interleaved::{self, of, ratio};
-use crate::load::bodies::{self, Bodies, Way};
+use super::interleaved::{self, ratio, series_named};
+use crate::load::bodies::{self, Bodies, Direction};
 use crate::process::Process;
 use crate::proxy::Target;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
@@ -24,28 +24,28 @@ const fn cpu(name: &'static str) -> Row {
 }
 
 /// A load, and the names of its two rows.
-type Case = (Way, u64, usize, [&'static str; 2]);
+type Case = (Direction, u64, usize, [&'static str; 2]);
 
 const HTTP1_CASES: [Case; 8] = [
-    (Way::Down, SMALL, 1, ["body-http1-down-1m-1", "body-http1-down-1m-1-cpu"]),
-    (Way::Down, SMALL, MANY, ["body-http1-down-1m-64", "body-http1-down-1m-64-cpu"]),
-    (Way::Down, LARGE, 1, ["body-http1-down-1g-1", "body-http1-down-1g-1-cpu"]),
-    (Way::Down, LARGE, MANY, ["body-http1-down-1g-64", "body-http1-down-1g-64-cpu"]),
-    (Way::Up, SMALL, 1, ["body-http1-up-1m-1", "body-http1-up-1m-1-cpu"]),
-    (Way::Up, SMALL, MANY, ["body-http1-up-1m-64", "body-http1-up-1m-64-cpu"]),
-    (Way::Up, LARGE, 1, ["body-http1-up-1g-1", "body-http1-up-1g-1-cpu"]),
-    (Way::Up, LARGE, MANY, ["body-http1-up-1g-64", "body-http1-up-1g-64-cpu"]),
+    (Direction::Down, SMALL, 1, ["body-http1-down-1m-1", "body-http1-down-1m-1-cpu"]),
+    (Direction::Down, SMALL, MANY, ["body-http1-down-1m-64", "body-http1-down-1m-64-cpu"]),
+    (Direction::Down, LARGE, 1, ["body-http1-down-1g-1", "body-http1-down-1g-1-cpu"]),
+    (Direction::Down, LARGE, MANY, ["body-http1-down-1g-64", "body-http1-down-1g-64-cpu"]),
+    (Direction::Up, SMALL, 1, ["body-http1-up-1m-1", "body-http1-up-1m-1-cpu"]),
+    (Direction::Up, SMALL, MANY, ["body-http1-up-1m-64", "body-http1-up-1m-64-cpu"]),
+    (Direction::Up, LARGE, 1, ["body-http1-up-1g-1", "body-http1-up-1g-1-cpu"]),
+    (Direction::Up, LARGE, MANY, ["body-http1-up-1g-64", "body-http1-up-1g-64-cpu"]),
 ];
 
 const H2C_CASES: [Case; 8] = [
-    (Way::Down, SMALL, 1, ["body-h2c-down-1m-1", "body-h2c-down-1m-1-cpu"]),
-    (Way::Down, SMALL, MANY, ["body-h2c-down-1m-64", "body-h2c-down-1m-64-cpu"]),
-    (Way::Down, LARGE, 1, ["body-h2c-down-1g-1", "body-h2c-down-1g-1-cpu"]),
-    (Way::Down, LARGE, MANY, ["body-h2c-down-1g-64", "body-h2c-down-1g-64-cpu"]),
-    (Way::Up, SMALL, 1, ["body-h2c-up-1m-1", "body-h2c-up-1m-1-cpu"]),
-    (Way::Up, SMALL, MANY, ["body-h2c-up-1m-64", "body-h2c-up-1m-64-cpu"]),
-    (Way::Up, LARGE, 1, ["body-h2c-up-1g-1", "body-h2c-up-1g-1-cpu"]),
-    (Way::Up, LARGE, MANY, ["body-h2c-up-1g-64", "body-h2c-up-1g-64-cpu"]),
+    (Direction::Down, SMALL, 1, ["body-h2c-down-1m-1", "body-h2c-down-1m-1-cpu"]),
+    (Direction::Down, SMALL, MANY, ["body-h2c-down-1m-64", "body-h2c-down-1m-64-cpu"]),
+    (Direction::Down, LARGE, 1, ["body-h2c-down-1g-1", "body-h2c-down-1g-1-cpu"]),
+    (Direction::Down, LARGE, MANY, ["body-h2c-down-1g-64", "body-h2c-down-1g-64-cpu"]),
+    (Direction::Up, SMALL, 1, ["body-h2c-up-1m-1", "body-h2c-up-1m-1-cpu"]),
+    (Direction::Up, SMALL, MANY, ["body-h2c-up-1m-64", "body-h2c-up-1m-64-cpu"]),
+    (Direction::Up, LARGE, 1, ["body-h2c-up-1g-1", "body-h2c-up-1g-1-cpu"]),
+    (Direction::Up, LARGE, MANY, ["body-h2c-up-1g-64", "body-h2c-up-1g-64-cpu"]),
 ];
 
 /// Returns two rows for each case.
@@ -55,14 +55,14 @@ const fn rows(cases: &[Case; 8]) -> [Row; 16] {
     while n < cases.len() {
         let (way, size, number, [of_rate, of_cpu]) = &cases[n];
         let what = match (way, *size, *number) {
-            (Way::Down, SMALL, 1) => "bytes/s of bodies of 1 MiB that come down ÷ HAProxy's",
-            (Way::Down, SMALL, _) => "the same, 64 at once",
-            (Way::Down, _, 1) => "bytes/s of a body of 1 GiB that comes down ÷ HAProxy's",
-            (Way::Down, _, _) => "the same, 64 at once",
-            (Way::Up, SMALL, 1) => "bytes/s of bodies of 1 MiB that go up ÷ HAProxy's",
-            (Way::Up, SMALL, _) => "the same, 64 at once",
-            (Way::Up, _, 1) => "bytes/s of a body of 1 GiB that goes up ÷ HAProxy's",
-            (Way::Up, _, _) => "the same, 64 at once",
+            (Direction::Down, SMALL, 1) => "bytes/s of bodies of 1 MiB that come down ÷ HAProxy's",
+            (Direction::Down, SMALL, _) => "the same, 64 at once",
+            (Direction::Down, _, 1) => "bytes/s of a body of 1 GiB that comes down ÷ HAProxy's",
+            (Direction::Down, _, _) => "the same, 64 at once",
+            (Direction::Up, SMALL, 1) => "bytes/s of bodies of 1 MiB that go up ÷ HAProxy's",
+            (Direction::Up, SMALL, _) => "the same, 64 at once",
+            (Direction::Up, _, 1) => "bytes/s of a body of 1 GiB that goes up ÷ HAProxy's",
+            (Direction::Up, _, _) => "the same, 64 at once",
         };
         rows[2 * n] = rate(of_rate, what);
         rows[2 * n + 1] = cpu(of_cpu);
@@ -95,7 +95,7 @@ async fn run(settings: &Settings, protocol: Protocol, cases: &[Case]) -> anyhow:
         let load =
             async |target: &Target| bodies::run(bodies, target.address, &host, (backend, &file), settings.span).await;
         let all = interleaved::run(settings, &targets, load).await?;
-        let (ours, haproxy) = (of(&all, "activator")?, of(&all, "haproxy")?);
+        let (ours, haproxy) = (series_named(&all, "activator")?, series_named(&all, "haproxy")?);
         figures.row(of_rate, ratio(&ours.rate, &haproxy.rate));
         figures.row(of_cpu, ratio(&ours.cpu, &haproxy.cpu));
         let case = format!("{} {}, {number} at once", if *size == SMALL { "1 MiB" } else { "1 GiB" }, way.name());

@@ -2,7 +2,7 @@
 //!
 //! Client, proxy and backend share all cores, so requests/s also show how much a proxy slows its neighbors.
 
-use super::interleaved::{self, of, ratio};
+use super::interleaved::{self, ratio, series_named};
 use crate::load::wrk;
 use crate::process::Process;
 use crate::proxy::Target;
@@ -59,7 +59,8 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let host = Target::host();
     let load = async |target: &Target| wrk::run(target.address, &host, CONNECTIONS, settings.span).await;
     let all = interleaved::run(settings, &targets, load).await?;
-    let (ours, haproxy, bare) = (of(&all, "activator")?, of(&all, "haproxy")?, of(&all, "bare hyper")?);
+    let (ours, haproxy, bare) =
+        (series_named(&all, "activator")?, series_named(&all, "haproxy")?, series_named(&all, "bare hyper")?);
     let mut figures = Figures::default();
     figures.row("http1-cpu-haproxy", ratio(&ours.cpu, &haproxy.cpu));
     figures.row("http1-cpu-bare", ratio(&ours.cpu, &bare.cpu));

@@ -1,6 +1,6 @@
 //! Warm HTTP/2 requests and unary gRPC calls: CPU time relative to peers that also use HTTP/2 on both sides.
 
-use super::interleaved::{self, of, ratio};
+use super::interleaved::{self, ratio, series_named};
 use crate::load::h2load;
 use crate::process::Process;
 use crate::proxy::Target;
@@ -63,7 +63,7 @@ async fn run(settings: &Settings, row: &'static str, body: Option<&Path>) -> any
     let load = async |target: &Target| h2load::run(target.address, &host, CLIENTS, settings.span, body).await;
     let all = interleaved::run(settings, &targets, load).await?;
     let mut figures = Figures::default();
-    figures.row(row, ratio(&of(&all, "activator")?.cpu, &of(&all, "haproxy")?.cpu));
+    figures.row(row, ratio(&series_named(&all, "activator")?.cpu, &series_named(&all, "haproxy")?.cpu));
     interleaved::beside(&mut figures, &all, "request");
     Ok(figures)
 }

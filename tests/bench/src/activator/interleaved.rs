@@ -39,7 +39,7 @@ pub(super) async fn run(
 }
 
 /// Returns the series of the target with this name.
-pub(super) fn of<'a>(all: &'a [Series], name: &str) -> anyhow::Result<&'a Series> {
+pub(super) fn series_named<'a>(all: &'a [Series], name: &str) -> anyhow::Result<&'a Series> {
     all.iter().find(|series| series.name == name).ok_or_else(|| anyhow::anyhow!("{name} was not measured"))
 }
 

@@ -3,7 +3,7 @@
 //! HAProxy copies bytes unless it is configured to splice. Both modes are shown; the rows use the first one, which is
 //! its default. Client, proxy and backend share all cores.
 
-use super::interleaved::{self, Series, of, ratio};
+use super::interleaved::{self, Series, ratio, series_named};
 use crate::load::tcp::{self, Unit};
 use crate::process::Process;
 use crate::proxy::Target;
@@ -79,7 +79,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let connects = load(Unit::Connection, CONNECTS).await?;
     let mut figures = Figures::default();
     let compared = |all: &[Series]| {
-        let (ours, haproxy) = (of(all, "activator")?, of(all, "haproxy")?);
+        let (ours, haproxy) = (series_named(all, "activator")?, series_named(all, "haproxy")?);
         anyhow::Ok((ratio(&ours.rate, &haproxy.rate), ratio(&ours.cpu, &haproxy.cpu)))
     };
     let (rate, cpu) = compared(&streams)?;

@@ -10,7 +10,7 @@
 //! after everything has been reconciled. CPU is that of the process alone; API server and pods are separate processes.
 
 use super::wake::{SLEEPERS, wakes};
-use crate::fleet::{Autoscaler, Fleet, Rules, State};
+use crate::fleet::{Autoscaler, Fleet, RevisionKind, Rules};
 use crate::idle::SETTLE;
 use crate::report::{Figures, Good, MEDIAN, Measurement, P99, Row};
 use crate::settings::Settings;
@@ -74,8 +74,8 @@ async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
     let mut fleet = Fleet::start(settings, Rules::Knative).await?;
     let empty = empty(&fleet).await?;
-    fleet.fill("revision", State::Scraped, settings.revisions).await?;
-    fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
+    fleet.fill("revision", RevisionKind::Scraped, settings.revisions).await?;
+    fleet.fill("sleeper", RevisionKind::Asleep, SLEEPERS).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_reconciled(2 * settings.revisions).await?;
     fleet.until_scraped().await?;
@@ -105,7 +105,7 @@ async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
 async fn asleep(settings: &Settings, rules: Rules, row: &'static str) -> anyhow::Result<Figures> {
     let mut fleet = Fleet::start(settings, rules).await?;
     let empty = empty(&fleet).await?;
-    fleet.fill("asleep", State::Asleep, settings.revisions).await?;
+    fleet.fill("asleep", RevisionKind::Asleep, settings.revisions).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_reconciled(2 * settings.revisions).await?;
     tokio::time::sleep(SETTLE).await;

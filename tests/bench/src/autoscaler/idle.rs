@@ -1,6 +1,6 @@
 //! Resident memory of an autoscaler with 100 sleeping revisions in standalone, where it does the most work itself.
 
-use crate::fleet::{Fleet, Rules, State};
+use crate::fleet::{Fleet, RevisionKind, Rules};
 use crate::idle::{REVISIONS, ROW, settled};
 use crate::report::{Figures, Measurement};
 use crate::settings::Settings;
@@ -10,7 +10,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement { rows: &[ROW], run: |se
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
-    fleet.fill("asleep", State::Asleep, REVISIONS).await?;
+    fleet.fill("asleep", RevisionKind::Asleep, REVISIONS).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_reconciled(2 * REVISIONS).await?;
     settled(&autoscaler.process).await

@@ -6,7 +6,7 @@
 //! ping after the last frame is answered after all frames before it have been read.
 
 use super::wake::{send_all, stat_socket};
-use crate::fleet::{self, Fleet, NAMESPACE, Rules, State};
+use crate::fleet::{self, Fleet, NAMESPACE, RevisionKind, Rules};
 use crate::process::Process;
 use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
 use crate::settings::Settings;
@@ -36,7 +36,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut fleet = Fleet::start(settings, Rules::Knative).await?;
-    fleet.fill("busy", State::Unscraped, REVISIONS as usize).await?;
+    fleet.fill("busy", RevisionKind::Unscraped, REVISIONS as usize).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_reconciled(2 * REVISIONS as usize).await?;
     let (floor, address) = Process::role(&["stat-floor"])?;

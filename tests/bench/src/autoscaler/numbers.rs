@@ -6,7 +6,7 @@
 
 use super::wake::{PAUSE, SLEEPERS, SOON, activator};
 use crate::client::Connection;
-use crate::fleet::{self, Autoscaler, Fleet, Rules, State};
+use crate::fleet::{self, Autoscaler, Fleet, RevisionKind, Rules};
 use crate::idle::SETTLE;
 use crate::report::{Figures, MEDIAN, Measurement, Row};
 use crate::settings::{Settings, quantile};
@@ -86,7 +86,7 @@ struct Measured {
 
 async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
     let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
-    fleet.fill(PREFIX, State::Asleep, workloads).await?;
+    fleet.fill(PREFIX, RevisionKind::Asleep, workloads).await?;
     fleet.activators(&[settings.second_ip()]).await?;
     let before = fleet.writes().await?;
     let begin = Instant::now();

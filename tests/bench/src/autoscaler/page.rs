@@ -4,7 +4,7 @@
 //! The list jumps by a screen with every frame, further than a user scrolls, so each frame paints only new rows. A
 //! missed frame delays the next one by at least a sixtieth of a second.
 
-use crate::fleet::{self, Fleet, Rules, State};
+use crate::fleet::{self, Fleet, RevisionKind, Rules};
 use crate::report::{Figures, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use anyhow::{Context, bail, ensure};
@@ -72,7 +72,7 @@ struct Measured {
 
 async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
     let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
-    fleet.fill(PREFIX, State::Asleep, workloads).await?;
+    fleet.fill(PREFIX, RevisionKind::Asleep, workloads).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_numbered(workloads).await?;
     fleet.until_quiet().await?;

@@ -7,7 +7,7 @@
 
 use crate::client::Connection;
 use crate::cluster;
-use crate::fleet::{self, Autoscaler, Fleet, NAMESPACE, Rules, State};
+use crate::fleet::{self, Autoscaler, Fleet, NAMESPACE, RevisionKind, Rules};
 use crate::process::{self, Process};
 use crate::report::{Figures, Good, Measurement, P99, Row};
 use crate::settings::Settings;
@@ -46,7 +46,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
     let mut fleet = Fleet::start(settings, Rules::Knative).await?;
-    fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
+    fleet.fill("sleeper", RevisionKind::Asleep, SLEEPERS).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_reconciled(2 * SLEEPERS).await?;
     figures.row("wake-idle", wakes(&mut fleet, &autoscaler, "sleeper").await?);
@@ -91,7 +91,7 @@ pub(super) async fn stat_socket(address: SocketAddr) -> anyhow::Result<Socket> {
 /// Returns the milliseconds from request to patch, with an activator that receives the requests.
 async fn requests(settings: &Settings) -> anyhow::Result<Vec<f64>> {
     let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
-    fleet.fill("sleeper", State::Asleep, SLEEPERS).await?;
+    fleet.fill("sleeper", RevisionKind::Asleep, SLEEPERS).await?;
     let autoscaler = fleet.autoscaler().await?;
     let (_activator, http1) = activator(settings, &fleet, autoscaler.stats).await?;
     fleet.until_reconciled(2 * SLEEPERS).await?;

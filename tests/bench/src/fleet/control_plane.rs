@@ -7,7 +7,7 @@
 //!
 //! Autoscalers get the settings of a deployment, as far as they matter here.
 
-use super::objects::{self, NAMESPACE, Rules, State};
+use super::objects::{self, NAMESPACE, RevisionKind, Rules};
 use super::{Autoscaler, CREATING, LOOK_EVERY, Launch, NUMBERS, RECONCILED_WITHIN, name};
 use crate::process::Process;
 use crate::settings::Settings;
@@ -53,7 +53,7 @@ const NUMBERED: usize = 9_000;
 
 /// State of an activator.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ActivatorState {
     Ready,
     /// Terminating, but still serving.
     Terminating,
@@ -136,7 +136,7 @@ impl ControlPlane {
             let name = name(prefix, n);
             let (namespace, no_pod) = (namespace_of(&name), Ipv4Addr::UNSPECIFIED);
             let created =
-                objects::create(&self.client, &namespace, Rules::Standalone, State::Asleep, &name, no_pod).await;
+                objects::create(&self.client, &namespace, Rules::Standalone, RevisionKind::Asleep, &name, no_pod).await;
             created.with_context(|| name.clone())
         });
         created.buffer_unordered(CREATING).try_collect().await
@@ -180,9 +180,9 @@ impl ControlPlane {
     }
 
     /// Publishes exactly these activators, as Kubernetes does.
-    pub(crate) async fn publish(&self, activators: &[(IpAddr, Standing)]) -> anyhow::Result<()> {
-        let endpoint = |(address, standing): &(IpAddr, Standing)| {
-            let ready = *standing == Standing::Ready;
+    pub(crate) async fn publish(&self, activators: &[(IpAddr, ActivatorState)]) -> anyhow::Result<()> {
+        let endpoint = |(address, standing): &(IpAddr, ActivatorState)| {
+            let ready = *standing == ActivatorState::Ready;
             let conditions = json!({"ready": ready, "serving": true, "terminating": !ready});
             json!({"addresses": [address], "conditions": conditions})
         };

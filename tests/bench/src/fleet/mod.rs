@@ -28,8 +28,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
-pub(crate) use control_plane::{ControlPlane, Standing, namespace_of};
-pub(crate) use objects::{NAMESPACE, Rules, State};
+pub(crate) use control_plane::{ActivatorState, ControlPlane, namespace_of};
+pub(crate) use objects::{NAMESPACE, RevisionKind, Rules};
 
 /// Number of objects created concurrently.
 const CREATING: usize = 48;
@@ -102,9 +102,9 @@ impl Fleet {
     }
 
     /// Creates `count` revisions whose names begin with `prefix`, and their pods if they have any.
-    pub(crate) async fn fill(&mut self, prefix: &str, state: State, count: usize) -> anyhow::Result<()> {
+    pub(crate) async fn fill(&mut self, prefix: &str, state: RevisionKind, count: usize) -> anyhow::Result<()> {
         let total = u32::try_from(count)?;
-        if state == State::Scraped {
+        if state == RevisionKind::Scraped {
             ensure!(self.pods.is_empty(), "a fleet has pods once");
             for begin in (0..total).step_by(PODS_OF_ONE as usize) {
                 let (first, count) = (queue_proxies::address(self.network, begin), PODS_OF_ONE.min(total - begin));

@@ -21,7 +21,7 @@ pub(crate) enum Rules {
 
 /// Kind of revision.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum RevisionKind {
     /// One pod, which is scraped for its stats.
     Scraped,
     /// One replica, whose pod is not known yet.
@@ -48,18 +48,18 @@ pub(super) async fn create(
     client: &Client,
     namespace: &str,
     rules: Rules,
-    state: State,
+    state: RevisionKind,
     name: &str,
     pod: Ipv4Addr,
 ) -> anyhow::Result<()> {
-    let replicas = if state == State::Asleep { 0 } else { 1 };
+    let replicas = if state == RevisionKind::Asleep { 0 } else { 1 };
     if rules == Rules::Standalone {
         put(client, namespace, plain_deployment(name, replicas)).await?;
         put(client, namespace, plain_scaler(name)).await?;
         return Ok(());
     }
     put(client, namespace, deployment(name, replicas)).await?;
-    if state == State::Scraped {
+    if state == RevisionKind::Scraped {
         put(client, namespace, running_pod(name, pod)).await?;
     }
     let uid = put(client, namespace, autoscaler(name, replicas)).await?;

@@ -19,12 +19,12 @@ use tokio::time::Instant;
 
 /// Direction of the bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Down,
     Up,
 }
 
-impl Way {
+impl Direction {
     /// Returns the name of the direction for display.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -38,7 +38,7 @@ impl Way {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bodies {
     pub(crate) protocol: Protocol,
-    pub(crate) way: Way,
+    pub(crate) way: Direction,
     /// Bytes of each body.
     pub(crate) size: u64,
     /// Number of concurrent bodies.
@@ -70,7 +70,7 @@ pub(crate) async fn run(
     };
     let took = began.elapsed();
     let up = received(bodies, backend).await? - before;
-    let bytes = if bodies.way == Way::Up { up } else { down };
+    let bytes = if bodies.way == Direction::Up { up } else { down };
     ensure!(bytes > 0.0, "nothing got through");
     Ok(Done { requests: bytes / MIB, took })
 }
@@ -78,12 +78,12 @@ pub(crate) async fn run(
 /// Returns the number of bytes that the backend has received so far. Returns 0 for downloads.
 async fn received(bodies: Bodies, backend: SocketAddr) -> anyhow::Result<f64> {
     match (bodies.way, bodies.protocol) {
-        (Way::Down, _) => Ok(0.0),
-        (Way::Up, Protocol::Http1) => {
+        (Direction::Down, _) => Ok(0.0),
+        (Direction::Up, Protocol::Http1) => {
             let answer = cluster::get(backend, "backend", "/received").await?;
             Ok(answer.lines().last().context("no number")?.trim().parse()?)
         }
-        (Way::Up, Protocol::H2c) => Ok(crate::client::get_http2(backend, "/received").await?.trim().parse()?),
+        (Direction::Up, Protocol::H2c) => Ok(crate::client::get_http2(backend, "/received").await?.trim().parse()?),
     }
 }
 
@@ -108,17 +108,17 @@ fn drive(bodies: Bodies, address: SocketAddr, host: &str, until: Instant) -> any
     let (mut bytes, mut piece) = (0, vec![0; PIECE]);
     while Instant::now() < until {
         let head = match bodies.way {
-            Way::Down => format!("GET /{} HTTP/1.1\r\nhost: {host}\r\n\r\n", bodies.size),
-            Way::Up => format!("POST / HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\n\r\n", bodies.size),
+            Direction::Down => format!("GET /{} HTTP/1.1\r\nhost: {host}\r\n\r\n", bodies.size),
+            Direction::Up => format!("POST / HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\n\r\n", bodies.size),
         };
         stream.write_all(head.as_bytes())?;
         let mut left = bodies.size;
-        while bodies.way == Way::Up && left > 0 && Instant::now() < until {
+        while bodies.way == Direction::Up && left > 0 && Instant::now() < until {
             let length = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
             stream.write_all(&piece[..length])?;
             left -= length as u64;
         }
-        if bodies.way == Way::Up && left > 0 {
+        if bodies.way == Direction::Up && left > 0 {
             break; // The time is over.
         }
         left = head_of_answer(&mut stream)?;
@@ -163,8 +163,8 @@ async fn h2load(bodies: Bodies, address: SocketAddr, host: &str, file: &Path, sp
         .args(["-t1", &format!("-c{clients}"), &format!("-m{streams}"), &format!("-D{seconds}")])
         .args(["-H", &format!(":authority: {host}")]);
     let path = match bodies.way {
-        Way::Down => bodies.size.to_string(),
-        Way::Up => {
+        Direction::Down => bodies.size.to_string(),
+        Direction::Up => {
             command.arg("-d").arg(file);
             String::new()
         }

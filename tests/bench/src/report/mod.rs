@@ -10,7 +10,7 @@ use futures::future::LocalBoxFuture;
 use machine::Code;
 pub(crate) use page::Plane;
 use std::path::Path;
-use store::{Found, Store};
+use store::{Store, StoredFigures};
 
 pub(crate) struct Row {
     /// Name by which the row is selected.
@@ -104,7 +104,7 @@ impl Report {
         settings: &Settings,
         figures: Figures,
     ) -> anyhow::Result<()> {
-        self.store.add(Found::new(plane, page::first(measurement), &self.code, settings, figures))
+        self.store.add(StoredFigures::new(plane, page::first(measurement), &self.code, settings, figures))
     }
 
     /// Writes the short page into `folder`, and the page of all rows into `whole`.

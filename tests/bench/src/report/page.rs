@@ -1,7 +1,7 @@
 //! Two pages: a short one for the manual with the figures that matter to users, and one with all rows, which CI keeps
 //! as an artifact.
 
-use super::store::{Found, Store};
+use super::store::{Store, StoredFigures};
 use super::{Good, Measurement, Row, machine, plot, short, spread, verdict};
 use crate::settings::quantile;
 use anyhow::Context;
@@ -81,7 +81,7 @@ pub(super) fn write_brief(folder: &Path, planes: &[Plane], store: &Store) -> any
                 writeln!(page, "| {}{unit} | {median} | {worst} | {} |", row.what, short(row.must))?;
             }
         }
-        let peers = store.latest(plane, PEERS).map(|found| Peers::of(&found.beside)).filter(Peers::are_several);
+        let peers = store.latest(plane, PEERS).map(|found| Peers::new(&found.beside)).filter(Peers::are_several);
         if let Some(peers) = peers {
             bars(&mut page, folder, plane, PEERS, &peers)?;
         }
@@ -101,7 +101,7 @@ pub(super) fn write_whole(folder: &Path, planes: &[Plane], store: &Store) -> any
             let found = store.latest(plane, first(measurement));
             table(&mut page, measurement.rows, found)?;
             let Some(found) = found else { continue };
-            let peers = Peers::of(&found.beside);
+            let peers = Peers::new(&found.beside);
             if peers.are_several() {
                 bars(&mut page, folder, plane, first(measurement), &peers)?;
             }
@@ -139,7 +139,7 @@ fn dots(
 ) -> anyhow::Result<()> {
     let all = measurements.iter().map(|m| (m, store.latest(plane, first(m))));
     let rows = all.flat_map(|(m, found)| m.rows.iter().map(move |row| (row, found)));
-    let dots = rows.filter_map(|(row, found)| Some(plot::Dot::of(row, found?.row(row.name)?)));
+    let dots = rows.filter_map(|(row, found)| Some(plot::Dot::new(row, found?.row(row.name)?)));
     let name = format!("{PLOT}{plane}.svg");
     std::fs::write(folder.join(&name), plot::dots(&dots.collect::<Vec<_>>()))?;
     Ok(writeln!(page, "![Each row of the {plane} beside what is demanded of it]({name})")?)
@@ -164,7 +164,7 @@ fn of_machine(page: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn table(page: &mut String, rows: &[Row], found: Option<&Found>) -> std::fmt::Result {
+fn table(page: &mut String, rows: &[Row], found: Option<&StoredFigures>) -> std::fmt::Result {
     writeln!(page, "\n| row | | least | median | greatest | must | aim | |\n|---|---|--:|--:|--:|--:|--:|---|")?;
     for row in rows {
         let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
@@ -207,7 +207,7 @@ struct Peers<'a> {
 }
 
 impl<'a> Peers<'a> {
-    fn of(beside: &'a [(String, Vec<f64>)]) -> Self {
+    fn new(beside: &'a [(String, Vec<f64>)]) -> Self {
         let mut groups: Vec<plot::Group<'a>> = Vec::new();
         for (label, samples) in beside {
             let Some((who, what)) = label.split_once(": ") else { continue };
@@ -234,7 +234,7 @@ mod tests {
     fn peers_are_grouped_by_what_was_measured() {
         let beside = [("a: µs", 1.0), ("b: µs", 2.0), ("a: requests/s", 3.0), ("alone", 4.0)];
         let beside: Vec<_> = beside.map(|(label, value)| (label.to_owned(), vec![value])).into();
-        let peers = Peers::of(&beside);
+        let peers = Peers::new(&beside);
         let of = |group: &plot::Group<'_>| (group.what.to_owned(), group.bars.len());
         assert_eq!(peers.groups.iter().map(of).collect::<Vec<_>>(), [("µs".to_owned(), 2)]);
     }

@@ -25,7 +25,7 @@ pub(super) struct Dot {
 }
 
 impl Dot {
-    pub(super) fn of(row: &Row, samples: &[f64]) -> Self {
+    pub(super) fn new(row: &Row, samples: &[f64]) -> Self {
         let part = |value: f64| match row.good {
             Good::Small => value / row.must,
             Good::Large => row.must / value,
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn a_part_above_one_is_short_of_what_is_demanded() {
         let row = |good, must, aim| Row { name: "", what: "", unit: "", good, judged: MEDIAN, must, aim };
-        let small = Dot::of(&row(Good::Small, 2.0, 1.0), &[1.0, 2.0, 3.0]);
+        let small = Dot::new(&row(Good::Small, 2.0, 1.0), &[1.0, 2.0, 3.0]);
         assert_eq!((small.parts, small.aim), ([0.5, 1.0, 1.5], 0.5));
-        let large = Dot::of(&row(Good::Large, 1.0, 2.0), &[0.5, 1.0, 2.0]);
+        let large = Dot::new(&row(Good::Large, 1.0, 2.0), &[0.5, 1.0, 2.0]);
         assert_eq!((large.parts, large.aim), ([2.0, 1.0, 0.5], 0.5));
     }
 

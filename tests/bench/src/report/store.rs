@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Figures of one measurement.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Found {
+pub(super) struct StoredFigures {
     /// Plane of the measurement.
     pub(super) plane: String,
     /// Name of its first row.
@@ -27,7 +27,7 @@ pub(super) struct Found {
     pub(super) beside: Vec<(String, Vec<f64>)>,
 }
 
-impl Found {
+impl StoredFigures {
     /// Creates the record of a measurement whose first row is `first`.
     pub(super) fn new(plane: &str, first: &str, code: &Code, settings: &Settings, figures: Figures) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Found {
 /// File with all records.
 pub(super) struct Store {
     path: PathBuf,
-    all: Vec<Found>,
+    all: Vec<StoredFigures>,
 }
 
 impl Store {
@@ -65,7 +65,7 @@ impl Store {
     }
 
     /// Appends a record.
-    pub(super) fn add(&mut self, found: Found) -> anyhow::Result<()> {
+    pub(super) fn add(&mut self, found: StoredFigures) -> anyhow::Result<()> {
         let mut line = serde_json::to_vec(&found)?;
         line.push(b'\n');
         OpenOptions::new().create(true).append(true).open(&self.path)?.write_all(&line)?;
@@ -74,7 +74,7 @@ impl Store {
     }
 
     /// Returns the latest record of a measurement, by the name of its first row.
-    pub(super) fn latest(&self, plane: &str, first: &str) -> Option<&Found> {
+    pub(super) fn latest(&self, plane: &str, first: &str) -> Option<&StoredFigures> {
         self.all.iter().rfind(|found| found.plane == plane && found.first == first)
     }
 }

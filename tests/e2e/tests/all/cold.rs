@@ -93,7 +93,7 @@ async fn a_cold_start_is_told_with_its_phases() -> anyhow::Result<()> {
         }
     }
     let (cold, at) = started.expect("told");
-    let p = Phases::of(&cold, at);
+    let p = Phases::from_cold_start(&cold, at);
     assert_eq!(p.signal + p.scale + p.pod + p.probe + p.forward, cold.total());
     assert!(at.is_some() && !p.pod.is_zero(), "patch and pod are told apart: {p:?}");
     env.end().await;

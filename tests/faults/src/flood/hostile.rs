@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Response of a pod to every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum HostileResponse {
     /// The largest head that the activator relays: 400 KiB decoded, in 1 020 fields.
     Heads,
     /// A head of 400 KiB when decoded, but 4 KiB on the wire: references to one field of the table.
@@ -24,7 +24,7 @@ pub(super) enum Way {
     Silent,
 }
 
-impl Way {
+impl HostileResponse {
     /// All kinds.
     pub(super) const ALL: [Self; 4] = [Self::Heads, Self::References, Self::Huge, Self::Silent];
 
@@ -63,7 +63,7 @@ impl Way {
 /// Running pods. They end when dropped.
 pub(super) struct HostilePods {
     /// Address of each pod.
-    pub(super) addresses: Vec<(Way, SocketAddr)>,
+    pub(super) addresses: Vec<(HostileResponse, SocketAddr)>,
     end: CancellationToken,
 }
 
@@ -80,7 +80,7 @@ impl HostilePods {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async move {
                 let mut pods = JoinSet::new();
-                for way in Way::ALL {
+                for way in HostileResponse::ALL {
                     let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await else { return };
                     let _ = bound.send(listener.local_addr().map(|address| (way, address)));
                     pods.spawn(serve(listener, way));
@@ -90,7 +90,7 @@ impl HostilePods {
             });
         })?;
         let addresses = told.iter().collect::<Result<Vec<_>, _>>()?;
-        anyhow::ensure!(addresses.len() == Way::ALL.len(), "a hostile pod could not be started");
+        anyhow::ensure!(addresses.len() == HostileResponse::ALL.len(), "a hostile pod could not be started");
         Ok(Self { addresses, end })
     }
 }
@@ -101,7 +101,7 @@ impl Drop for HostilePods {
     }
 }
 
-async fn serve(listener: TcpListener, way: Way) {
+async fn serve(listener: TcpListener, way: HostileResponse) {
     let block = way.block().map(Arc::new);
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {

@@ -7,7 +7,7 @@ use super::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, NEWEST, PING, PRIORITY, SETTINGS, UNKNOWN, begin, entry,
     frame, request,
 };
-use super::hostile::Way;
+use super::hostile::HostileResponse;
 use super::plane::{ASLEEP, BODIES, BODIES_HTTP2};
 use super::readers::{Pace, ask_http1, ask_http2, until_closed, upload};
 use anyhow::bail;
@@ -38,7 +38,8 @@ pub enum Kind {
     Heads,
     /// HTTP/2 header blocks of references that do not end.
     Blocks,
-    /// Requests to HTTP/2 pods with the largest response heads ([`Way`]), by clients that read slowly or not at all.
+    /// Requests to HTTP/2 pods with the largest response heads ([`HostileResponse`]), by clients that read slowly or not
+    /// at all.
     Pods,
     /// Large bodies over HTTP/1.1 and HTTP/2 that no client reads, and uploads to a pod that reads nothing.
     Readers,
@@ -114,7 +115,8 @@ impl Kind {
                 until_closed(stream).await
             }
             Self::Pods => {
-                let host = [Way::Heads, Way::References, Way::Huge][number % 3].host();
+                let host =
+                    [HostileResponse::Heads, HostileResponse::References, HostileResponse::Huge][number % 3].host();
                 let pace = if number.is_multiple_of(2) { Pace::Slow } else { Pace::None };
                 if number.is_multiple_of(11) {
                     ask_http2(&mut stream, &host, "/").await?;

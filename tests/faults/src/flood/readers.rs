@@ -1,7 +1,7 @@
 //! Clients that request more than they read, and clients that send more than the pod reads.
 
 use super::frames::{END_STREAM, begin, head, request, windows_open};
-use super::hostile::Way;
+use super::hostile::HostileResponse;
 use bytes::Bytes;
 use http::Request;
 use http_body::Frame;
@@ -73,7 +73,7 @@ pub(super) async fn upload(stream: TcpStream) -> anyhow::Result<()> {
     for _ in 0..STREAMS {
         let piece = Bytes::from_static(&[7; 16 * 1024]);
         let pieces = futures::stream::repeat_with(move || Ok::<_, Infallible>(Frame::data(piece.clone())));
-        let target = format!("http://{}/", Way::Silent.host());
+        let target = format!("http://{}/", HostileResponse::Silent.host());
         let request = Request::post(target).body(StreamBody::new(pieces))?;
         let answer = sender.send_request(request);
         tasks.spawn(async move {

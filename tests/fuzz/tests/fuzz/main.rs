@@ -3,6 +3,6 @@
 mod config;
 mod frames;
 mod hosts;
-mod references;
 mod requests;
+mod scale_targets;
 mod stats;

@@ -113,7 +113,8 @@ fn make() -> Registry {
     let mut registry = Registry::default();
     let kinds: Vec<Kind> = read(include_str!("kinds.yaml"), "kinds");
     let schemas: Value = read(include_str!("rules.yaml"), "kinds");
-    let types = Arc::new(TypeSchemas::of(kinds.iter().filter_map(|kind| describe_kind(&kind.version, &kind.kind))));
+    let types =
+        Arc::new(TypeSchemas::from_types(kinds.iter().filter_map(|kind| describe_kind(&kind.version, &kind.kind))));
     for Kind { version, kind, plural, short, categories, cluster, review, mut rules } in kinds {
         let model = match (review, describe_kind(&version, &kind)) {
             (Some(review), _) => Model::Review(review),
@@ -144,7 +145,7 @@ fn make() -> Registry {
             kind,
             plural,
             model,
-            patterns: Patterns::of(&schema),
+            patterns: Patterns::from_schema(&schema),
             schema,
             rules,
         }));

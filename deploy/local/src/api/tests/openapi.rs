@@ -96,13 +96,13 @@ fn kinds_are_found_with_their_fields() {
 /// Goal: no document has dangling references, and none lists a verb that its resource does not support.
 #[test]
 fn documents_are_complete() {
-    fn references<'a>(node: &'a Value, found: &mut Vec<&'a Value>) {
+    fn collect_references<'a>(node: &'a Value, found: &mut Vec<&'a Value>) {
         match node {
             Value::Object(fields) => {
                 found.extend(fields.get("$ref").filter(|reference| reference.is_string()).map(|_| node));
-                fields.values().for_each(|node| references(node, found));
+                fields.values().for_each(|node| collect_references(node, found));
             }
-            Value::Array(items) => items.iter().for_each(|node| references(node, found)),
+            Value::Array(items) => items.iter().for_each(|node| collect_references(node, found)),
             _ => {}
         }
     }
@@ -110,7 +110,7 @@ fn documents_are_complete() {
     let mut seen = 0;
     for document in documents(&registry) {
         let mut found = Vec::new();
-        references(&document, &mut found);
+        collect_references(&document, &mut found);
         seen += found.len();
         for node in found {
             assert!(resolved(&document, node).is_object(), "{node}");

@@ -66,13 +66,13 @@ fn turn(number: u16) -> Duration {
 }
 
 pub(super) struct Activators {
-    shared: Arc<Shared>,
+    shared: Arc<SharedActivators>,
     running: BTreeMap<IpAddr, JoinSet<()>>,
     /// Number of activators ever started.
     started: u32,
 }
 
-struct Shared {
+struct SharedActivators {
     watched: Arc<Watched>,
     listeners: Arc<Listeners>,
     /// Autoscaler to which stats are sent.
@@ -87,7 +87,7 @@ struct Shared {
 
 impl Activators {
     pub(super) fn new(watched: Arc<Watched>, listeners: Arc<Listeners>) -> Self {
-        let shared = Shared {
+        let shared = SharedActivators {
             watched,
             listeners,
             stats: watch::Sender::new(None),
@@ -147,7 +147,7 @@ impl Activators {
 }
 
 /// Responds to probes and port queries, forever.
-async fn answer(listener: TcpListener, address: IpAddr, name: String, instance: String, shared: Arc<Shared>) {
+async fn answer(listener: TcpListener, address: IpAddr, name: String, instance: String, shared: Arc<SharedActivators>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -166,7 +166,7 @@ async fn answer(listener: TcpListener, address: IpAddr, name: String, instance: 
     }
 }
 
-impl Shared {
+impl SharedActivators {
     /// Returns the response to a port query, or an empty one to other requests.
     fn bound(&self, address: IpAddr, pod: &str, instance: &str, request: &Request<Incoming>) -> Bytes {
         let question = request.headers().get(QUESTION).and_then(|value| Question::parse(value.to_str().ok()?).ok());
@@ -221,7 +221,7 @@ fn entry(address: IpAddr, workload: &str) -> WireStatMessage {
 }
 
 /// Sends stats forever, to the current autoscaler.
-async fn report(address: IpAddr, shared: Arc<Shared>) {
+async fn report(address: IpAddr, shared: Arc<SharedActivators>) {
     let mut stats = shared.stats.subscribe();
     loop {
         let to = *stats.borrow_and_update();
@@ -244,7 +244,7 @@ fn beat(address: IpAddr) -> Duration {
 }
 
 /// Sends stats until the connection ends.
-async fn link(address: IpAddr, to: Option<SocketAddr>, shared: &Shared) -> anyhow::Result<()> {
+async fn link(address: IpAddr, to: Option<SocketAddr>, shared: &SharedActivators) -> anyhow::Result<()> {
     let mut signals = shared.signals.subscribe();
     let mut socket = stat_socket(to.context("nobody")?).await?;
     socket.send(Message::Binary(shared.frame(address))).await?;

@@ -25,7 +25,7 @@ mod watched;
 
 use super::fleet_rows::cpu;
 use super::wake::{PAUSE, SLEEPERS};
-use crate::fleet::{self, Autoscaler, ControlPlane, Standing};
+use crate::fleet::{self, ActivatorState, Autoscaler, ControlPlane};
 use crate::idle::SETTLE;
 use crate::report::{Figures, Good, MEDIAN, Measurement, P99, Row};
 use crate::settings::{Settings, quantile};
@@ -195,14 +195,15 @@ impl Bench {
             activators.start(plane.plane(FIRST_ACTIVATOR + number)).await?;
         }
         let bench = Self { plane, watched, activators };
-        bench.plane.publish(&bench.standing_with(Some(Standing::Ready))).await?;
+        bench.plane.publish(&bench.standing_with(Some(ActivatorState::Ready))).await?;
         bench.plane.bare(BARE).await?;
         Ok(bench)
     }
 
     /// Returns all activators, the last one with state `last`. Without it, the last one is absent.
-    fn standing_with(&self, last: Option<Standing>) -> Vec<(IpAddr, Standing)> {
-        let ready = (0..ACTIVATORS - 1).map(|number| (self.plane.plane(FIRST_ACTIVATOR + number), Standing::Ready));
+    fn standing_with(&self, last: Option<ActivatorState>) -> Vec<(IpAddr, ActivatorState)> {
+        let ready =
+            (0..ACTIVATORS - 1).map(|number| (self.plane.plane(FIRST_ACTIVATOR + number), ActivatorState::Ready));
         ready.chain(last.map(|standing| (self.last(), standing))).collect()
     }
 
@@ -252,7 +253,7 @@ impl Bench {
         let rest = cpu(settings, &autoscaler, all as usize).await?;
         let begin = Instant::now();
         self.activators.call(busy.end);
-        let have_pods = |now: &watched::State| (now.ready_pods(BUSY) >= busy.end as usize).then_some(());
+        let have_pods = |now: &watched::ClusterState| (now.ready_pods(BUSY) >= busy.end as usize).then_some(());
         self.watched.until("all busy ones to have a pod", have_pods).await?;
         let woken = begin.elapsed().as_secs_f64();
         progress("given pods, the busy ones");

@@ -1,7 +1,7 @@
 //! Faults of an autoscaler with all of the workloads.
 
 use super::{ASLEEP, Bench, WAITING, until_calm};
-use crate::fleet::{self, Autoscaler, Standing};
+use crate::fleet::{self, ActivatorState, Autoscaler};
 use crate::idle::SETTLE;
 use crate::report::Figures;
 use anyhow::ensure;
@@ -91,12 +91,12 @@ impl Bench {
         let last = self.last();
         let named = self.watched.now().led_to(last).count();
         ensure!(named > 0, "nobody is led to {last}");
-        let before = self.watched.now().led();
-        let goes = self.change(Some(Standing::Terminating)).await?;
+        let before = self.watched.now().workload_activators();
+        let goes = self.change(Some(ActivatorState::Terminating)).await?;
         self.activators.end(last);
         self.plane.publish(&self.standing_with(None)).await?;
         let comes = self.comes_back().await?;
-        let after = self.watched.now().led();
+        let after = self.watched.now().workload_activators();
         let others = before.iter().filter(|(name, led)| after.get(*name) != Some(*led)).count();
         self.activators.end(last);
         let dies = self.change(None).await?;
@@ -119,20 +119,20 @@ impl Bench {
     /// Starts the last activator again. It is published as ready before it has bound all numbers.
     async fn comes_back(&mut self) -> anyhow::Result<Change> {
         self.activators.start(self.last()).await?;
-        self.change(Some(Standing::Ready)).await
+        self.change(Some(ActivatorState::Ready)).await
     }
 
     /// Publishes the state of the last activator, and waits until no writes follow.
-    async fn change(&self, standing: Option<Standing>) -> anyhow::Result<Change> {
+    async fn change(&self, standing: Option<ActivatorState>) -> anyhow::Result<Change> {
         let read = || {
             let now = self.watched.now();
             (now.writes(), now.misled())
         };
         let ((writes, misled), begin) = (read(), Instant::now());
         self.plane.publish(&self.standing_with(standing)).await?;
-        let is_led = standing == Some(Standing::Ready);
+        let is_led = standing == Some(ActivatorState::Ready);
         let last = self.last();
-        let right = |now: &super::watched::State| (now.led_to(last).next().is_some() == is_led).then_some(());
+        let right = |now: &super::watched::ClusterState| (now.led_to(last).next().is_some() == is_led).then_some(());
         self.watched.until("slices to follow", right).await?;
         let seconds = (self.watched.until_quiet(begin).await? - begin).as_secs_f64();
         let after = read();

@@ -35,13 +35,13 @@ const PATIENCE: Duration = Duration::from_secs(2_400);
 pub(super) type Led = BTreeMap<String, BTreeSet<IpAddr>>;
 
 pub(super) struct Watched {
-    state: Mutex<State>,
+    state: Mutex<ClusterState>,
     changed: Notify,
     listeners: Arc<Listeners>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ClusterState {
     slices: HashMap<String, Slice>,
     scales: HashMap<String, Scale>,
     /// Workloads whose status reports that they are served.
@@ -71,7 +71,7 @@ struct Scale {
     woken: Option<Instant>,
 }
 
-impl State {
+impl ClusterState {
     /// Returns the number of ready pods of workloads whose names begin with `prefix`.
     pub(super) fn ready_pods(&self, prefix: &str) -> usize {
         let of = self.scales.iter().filter(|(name, _)| name.starts_with(prefix));
@@ -105,7 +105,7 @@ impl State {
     }
 
     /// Returns the activators of all workloads.
-    pub(super) fn led(&self) -> Led {
+    pub(super) fn workload_activators(&self) -> Led {
         let mut led = Led::new();
         for slice in self.slices.values().filter(|slice| !slice.leads_to.is_empty()) {
             led.entry(slice.workload.clone()).or_default().extend(slice.leads_to.iter().map(|(address, _)| *address));
@@ -170,12 +170,16 @@ impl Watched {
     }
 
     /// Returns the current state.
-    pub(super) fn now(&self) -> MutexGuard<'_, State> {
+    pub(super) fn now(&self) -> MutexGuard<'_, ClusterState> {
         self.state.lock().expect("no panic")
     }
 
     /// Waits until `read` returns a value for the state, and returns it.
-    pub(super) async fn until<T>(&self, what: &str, mut read: impl FnMut(&State) -> Option<T>) -> anyhow::Result<T> {
+    pub(super) async fn until<T>(
+        &self,
+        what: &str,
+        mut read: impl FnMut(&ClusterState) -> Option<T>,
+    ) -> anyhow::Result<T> {
         let reached = async {
             loop {
                 let changed = self.changed.notified();
@@ -212,7 +216,7 @@ impl Watched {
         let mut state = self.now();
         match event {
             Event::Apply(slice) | Event::InitApply(slice) => {
-                let read = Slice::of(&slice);
+                let read = Slice::from_endpoint_slice(&slice);
                 let is_right = read.leads_to.iter().all(|(at, number)| self.listeners.is_bound(*at, *number, now));
                 state.misled += u64::from(is_write && !is_right);
                 state.slices.insert(slice.name_any(), read);
@@ -261,7 +265,7 @@ impl Watched {
 }
 
 impl Slice {
-    fn of(slice: &EndpointSlice) -> Self {
+    fn from_endpoint_slice(slice: &EndpointSlice) -> Self {
         let label = |name: &str| slice.labels().get(name).cloned().unwrap_or_default();
         let to_activators = label(names::LEADS_TO) == names::LEADS_TO_ACTIVATORS;
         let ports = slice.ports.iter().flatten().filter_map(|port| u16::try_from(port.port?).ok());
