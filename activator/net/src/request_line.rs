@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     /// Returns the result for bytes that are read in pieces of `size`.
-    fn told(bytes: &[u8], size: usize) -> Option<bool> {
+    fn detected(bytes: &[u8], size: usize) -> Option<bool> {
         let mut line = RequestLine::default();
         bytes.chunks(size).find_map(|piece| line.read(piece))
     }
@@ -322,7 +322,7 @@ mod tests {
         ];
         for (bytes, expected) in rows {
             for size in 1..=bytes.len().max(1) {
-                assert_eq!(told(bytes, size), *expected, "{:?} by {size}", bytes.escape_ascii().to_string());
+                assert_eq!(detected(bytes, size), *expected, "{:?} by {size}", bytes.escape_ascii().to_string());
             }
         }
     }

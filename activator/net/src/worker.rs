@@ -47,10 +47,10 @@ thread_local! {
 /// A set of workers. Cheap to clone.
 #[derive(Clone)]
 pub struct WorkerRuntimes {
-    shared: Arc<Shared>,
+    shared: Arc<WorkersShared>,
 }
 
-struct Shared {
+struct WorkersShared {
     handles: Vec<Handle>,
     next: AtomicUsize,
     _open: DropGuard,
@@ -82,7 +82,7 @@ impl WorkerRuntimes {
                 runtime.block_on(closed.cancelled());
             })?;
         }
-        Ok(Self { shared: Arc::new(Shared { handles, next: AtomicUsize::new(0), _open: open }) })
+        Ok(Self { shared: Arc::new(WorkersShared { handles, next: AtomicUsize::new(0), _open: open }) })
     }
 
     /// Returns the next worker in turn.

@@ -1,7 +1,7 @@
 //! A request's body as hyper delivers it. Over HTTP/2, it reports to its connection which frames are read, when their
-//! data is dropped, and whether the rest will not be read ([`super::unread`]).
+//! data is dropped, and whether the rest will not be read ([`super::unread_frames`]).
 
-use super::unread::UnreadFrames;
+use super::unread_frames::UnreadFrames;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;

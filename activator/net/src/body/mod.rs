@@ -7,7 +7,7 @@
 mod from_client;
 pub(crate) mod reading;
 mod replay;
-pub(crate) mod unread;
+pub(crate) mod unread_frames;
 
 use crate::limits::FIELDS_MAX;
 use crate::memory::HeldCharge;
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use tokio::time::Instant;
-use unread::UnreadFrames;
+use unread_frames::UnreadFrames;
 
 /// Reason why a body failed.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;

@@ -93,10 +93,10 @@ pub struct ClientBounds {
 
 /// All client connections. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct ClientConnections(Arc<Shared>);
+pub struct ClientConnections(Arc<ConnectionsShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct ConnectionsShared {
     phase: AtomicU8,
     /// Number of seconds counted so far.
     second: AtomicU32,
@@ -119,7 +119,7 @@ struct Shared {
     idle: AtomicU64,
 }
 
-impl Default for Shared {
+impl Default for ConnectionsShared {
     fn default() -> Self {
         Self {
             phase: AtomicU8::new(0),

@@ -1,7 +1,7 @@
 //! Client side of a connection.
 
 use crate::body::RequestBody;
-use crate::body::unread::UnreadFrames;
+use crate::body::unread_frames::UnreadFrames;
 use crate::client::connection_permit::ConnectionPermit;
 use crate::client::disconnects::{Disconnect, Disconnects};
 use crate::client::interim::Interims;
@@ -130,7 +130,7 @@ impl Peer {
     }
 
     /// Returns the counters of unread bodies, for HTTP/2 only.
-    pub(crate) fn unread(&self) -> &Arc<UnreadFrames> {
+    pub(crate) fn unread_frames(&self) -> &Arc<UnreadFrames> {
         self.unread.get_or_init(Arc::default)
     }
 

@@ -20,7 +20,7 @@ const LENGTHS: usize = 2 * size_of::<u32>();
 
 impl HeadCopy {
     /// Copies a head. Returns `None` if a field is longer than any valid head.
-    pub(super) fn of(head: &request::Parts) -> Option<Self> {
+    pub(super) fn from_head(head: &request::Parts) -> Option<Self> {
         let length = |(name, value): (&HeaderName, &HeaderValue)| LENGTHS + name.as_str().len() + value.len();
         let mut fields = Vec::with_capacity(head.headers.iter().map(length).sum());
         for (name, value) in &head.headers {
@@ -73,7 +73,7 @@ mod tests {
             .header("x-twice", "2")
             .header("x-bytes", HeaderValue::from_bytes(&[0xe4, b' ', 0xff]).expect("a value"));
         let (head, ()) = request.body(()).expect("valid").into_parts();
-        let again = HeadCopy::of(&head).expect("short").into_parts();
+        let again = HeadCopy::from_head(&head).expect("short").into_parts();
         assert_eq!((again.method, again.uri, again.version), (head.method, head.uri, head.version));
         assert_eq!(again.headers, head.headers);
     }

@@ -30,7 +30,7 @@ pub struct Original {
 }
 
 impl Original {
-    fn of<B>(request: &Request<B>) -> Box<Self> {
+    fn from_request<B>(request: &Request<B>) -> Box<Self> {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         Box::new(Self { method, uri, version: request.version(), fields: request.headers().clone() })
     }
@@ -48,7 +48,7 @@ impl Prepared {
         peer: Arc<Peer>,
         mark: impl FnOnce(bool) -> (HeaderName, HeaderValue),
     ) -> Result<Box<Self>, ProxyError> {
-        let original = Some(Original::of(&request));
+        let original = Some(Original::from_request(&request));
         let protocol = if request.version() == Version::HTTP_2 { Protocol::H2c } else { Protocol::Http1 };
         let upgradable = request.version() == Version::HTTP_11;
         let on_upgrade =
@@ -80,7 +80,7 @@ impl Prepared {
 
     /// Keeps the head in `request`, so that the original request can be restored.
     pub fn keep_original(request: &Request<RequestBody>) -> Box<Original> {
-        Original::of(request)
+        Original::from_request(request)
     }
 
     /// Returns the request as received, if its head was kept.

@@ -31,7 +31,7 @@ impl Prepared {
             };
             let (worked, was_idle) = (stream.has_answered(), stream.was_idle);
             let Self { head, body, delivery, .. } = *self;
-            let (copy, upload) = (HeadCopy::of(&head), body.upload());
+            let (copy, upload) = (HeadCopy::from_head(&head), body.upload());
             // No race with `lost`: if the pod is lost, its connection breaks, which ends all of its streams.
             match stream.exchange(Request::from_parts(head, body)).await {
                 Ok(response) => {
@@ -40,7 +40,7 @@ impl Prepared {
                 }
                 Err(Failed::Unsent(error, body)) => {
                     let Some(head) = copy else { return Err(broken(pool, &error, upload.as_deref(), Evidence::None)) };
-                    self = delivery.of(head.into_parts(), body);
+                    self = delivery.prepare(head.into_parts(), body);
                     closed_at_once += 1;
                     if closed_at_once == CLOSED_AT_ONCE_MAX {
                         return Err(self.unsent(&error));
@@ -52,7 +52,7 @@ impl Prepared {
                     let (Some(head), Some(body)) = (copy, body) else {
                         return Err(broken(pool, &error, upload.as_deref(), evidence));
                     };
-                    self = delivery.of(head.into_parts(), body);
+                    self = delivery.prepare(head.into_parts(), body);
                     if !is_unprocessed(&error) {
                         let is_aged = worked || was_idle;
                         return Err(Box::pin(self.broken_off(pool, &error, upload.as_deref(), evidence, is_aged)).await);
@@ -75,7 +75,7 @@ impl Prepared {
 
 impl Delivery {
     /// Reassembles the request.
-    fn of(self, head: request::Parts, body: RequestBody) -> Box<Prepared> {
+    fn prepare(self, head: request::Parts, body: RequestBody) -> Box<Prepared> {
         Box::new(Prepared { head, body, upgrade: None, delivery: self })
     }
 }

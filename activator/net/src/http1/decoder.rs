@@ -46,7 +46,7 @@ impl Decoder {
     ///
     /// # Errors
     /// The end of the body is ambiguous.
-    pub(crate) fn of(
+    pub(crate) fn for_response(
         status: StatusCode,
         version: Version,
         method: &Method,
@@ -292,7 +292,7 @@ mod tests {
         ];
         for (status, version, method, fields, expected) in rows {
             let (status, mut headers) = (StatusCode::from_u16(status).expect("a status"), headers(fields));
-            let decoder = Decoder::of(status, version, &method, &mut headers);
+            let decoder = Decoder::for_response(status, version, &method, &mut headers);
             match expected {
                 Ok((body, length, is_faulty)) => {
                     assert_eq!(decoder, Ok((body, is_faulty)), "{status} {version:?} {method} {fields:?}");
@@ -306,7 +306,7 @@ mod tests {
         }
         for length in ["", "+5", "-5", "5x", "0x5", "5,", "5 6", "99999999999999999999"] {
             let mut headers = headers(&[("content-length", length)]);
-            let decoder = Decoder::of(StatusCode::OK, Version::HTTP_11, &Method::GET, &mut headers);
+            let decoder = Decoder::for_response(StatusCode::OK, Version::HTTP_11, &Method::GET, &mut headers);
             assert!(decoder.is_err(), "{length:?}");
         }
     }

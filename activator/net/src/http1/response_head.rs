@@ -72,7 +72,8 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     let unusual = parsed.reason.filter(|reason| status.canonical_reason() != Some(reason));
     let reason = unusual.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
     // The values share these bytes, so they are split off afterwards.
-    let places: SmallVec<[FieldRange; 24]> = parsed.headers.iter().map(|field| FieldRange::of(field, input)).collect();
+    let places: SmallVec<[FieldRange; 24]> =
+        parsed.headers.iter().map(|field| FieldRange::from_field(field, input)).collect();
     let mut bytes = input.split_to(length);
     if is_unusual {
         let values = places.iter().map(|field| field.value.clone());
@@ -88,7 +89,7 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(Some(Head::Interim(Interim { status, headers })));
     }
-    let (body, is_faulty) = Decoder::of(status, version, method, &mut headers)?;
+    let (body, is_faulty) = Decoder::for_response(status, version, method, &mut headers)?;
     let keep_alive = is_kept_alive(version, &headers) && !body.ends_with_connection() && !is_faulty;
     let mut head = Response::new(());
     (*head.status_mut(), *head.version_mut(), *head.headers_mut()) = (status, version, headers);
@@ -113,7 +114,7 @@ struct FieldRange {
 }
 
 impl FieldRange {
-    fn of(field: &httparse::Header<'_>, head: &[u8]) -> Self {
+    fn from_field(field: &httparse::Header<'_>, head: &[u8]) -> Self {
         let place = |part: &[u8]| {
             let start = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
             // An empty part may point outside the head.

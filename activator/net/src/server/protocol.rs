@@ -115,7 +115,7 @@ fn protocol_of_any(first: &[u8]) -> io::Result<Option<Protocol>> {
         _ if first.starts_with(mark::BEGINS) => Ok(None),
         Some(true) if first.starts_with(PRI) => Ok(Some(Protocol::Http2)),
         Some(true) => Ok(Some(Protocol::Http1)),
-        None if !line.has_line() && may_become_request(first) => unfinished(first),
+        None if !line.has_line() && may_become_request(first) => protocol_of_unfinished(first),
         Some(false) | None => Ok(None),
     }
 }
@@ -137,7 +137,7 @@ fn may_follow(method: &[u8], target: &[u8]) -> bool {
 }
 
 /// Returns the result for an unfinished line that may become a request line.
-fn unfinished(first: &[u8]) -> io::Result<Option<Protocol>> {
+fn protocol_of_unfinished(first: &[u8]) -> io::Result<Option<Protocol>> {
     if first.len() < LINE_MAX { Err(ErrorKind::WouldBlock.into()) } else { Ok(Some(Protocol::Http1)) }
 }
 

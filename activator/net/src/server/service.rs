@@ -107,7 +107,7 @@ where
             checked => return serving(None, checked),
         }
         let request = request.map(|body| match version {
-            Version::HTTP_2 => RequestBody::over_http2(body, self.peer.unread()),
+            Version::HTTP_2 => RequestBody::over_http2(body, self.peer.unread_frames()),
             _ => RequestBody::new(body),
         });
         let again = self.requests.get() > 1;

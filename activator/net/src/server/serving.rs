@@ -77,7 +77,7 @@ where
             drive(connection, drain, || false, |c| c.graceful_shutdown()).await
         }
         Protocol::Http2 => {
-            let unread = client.unread().clone();
+            let unread = client.unread_frames().clone();
             let io = Http2Io::new(io, &client, service.progress().clone());
             // Boxed, so that an HTTP/1 connection does not carry the size of this future.
             let mut connection = Box::pin(

@@ -84,7 +84,7 @@ async fn is_answered(client: &mut TcpStream) -> bool {
 }
 
 /// Returns everything received until the connection ends.
-async fn said(mut client: TcpStream) -> String {
+async fn text_to_end(mut client: TcpStream) -> String {
     let mut answer = Vec::new();
     let _ = client.read_to_end(&mut answer).await; // A reset counts as an end too.
     String::from_utf8_lossy(&answer).into_owned()
@@ -151,7 +151,7 @@ async fn idle_connections_make_room() {
         until_running(&connections, n).await;
     }
     assert!(!is_answered(&mut idle).await);
-    let refused = said(ask(address, "/1").await).await;
+    let refused = text_to_end(ask(address, "/1").await).await;
     assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("16 connections"), "{refused}");
     for client in &mut running {
         assert!(is_answered(client).await, "what runs is served");
@@ -260,7 +260,7 @@ async fn without_room_probes_alone_are_answered() {
         (format!("{other}{probe}"), "503", 1),
     ] {
         let before = connections.refused();
-        let answer = said(send(&sent).await).await;
+        let answer = text_to_end(send(&sent).await).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {answers} ")), "{sent}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{sent}: {answer}");
         assert!(answer.contains("\r\nconnection: close\r\n"), "{sent}: {answer}");
@@ -268,7 +268,7 @@ async fn without_room_probes_alone_are_answered() {
     }
     for silent in ["", "GET / HTTP/1.1\r\nhost: a\r\nprobe:", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
         let start = Instant::now();
-        said(send(silent).await).await;
+        text_to_end(send(silent).await).await;
         assert!(start.elapsed() <= Duration::from_secs(STAY.into()), "{silent:?}: {:?}", start.elapsed());
     }
     assert_eq!(connections.open(), 1, "those in the reserve are not counted");
@@ -336,7 +336,7 @@ async fn a_reserve_that_is_held_from_many_addresses_has_room_for_probes() {
                 attack.push(client);
                 tokio::task::yield_now().await;
             }
-            let answer = said(ask_from([127, 0, 0, 2], address, "/probe").await).await;
+            let answer = text_to_end(ask_from([127, 0, 0, 2], address, "/probe").await).await;
             assert!(answer.starts_with("HTTP/1.1 200 "), "{begun:?}: {answer}");
         }
     }

@@ -54,7 +54,7 @@ impl<'a, P> Exchange<'a, P> {
         client: Option<&'a Peer>,
         pool: &'a Arc<P>,
     ) -> Self {
-        let expected = Expected::of(head, body);
+        let expected = Expected::from_head(head, body);
         let sending = Sending::new(head, body);
         let under_way = UnderWay {
             connection,

@@ -27,7 +27,7 @@ pub(super) struct Expected {
 
 impl Expected {
     /// Closes the body until a 100, if the head expects one.
-    pub(super) fn of(head: &request::Parts, body: &mut RequestBody) -> Option<Self> {
+    pub(super) fn from_head(head: &request::Parts, body: &mut RequestBody) -> Option<Self> {
         let expects = head.headers.get(EXPECT)?.as_bytes().eq_ignore_ascii_case(b"100-continue");
         let gate = expects.then(|| body.hold_back()).flatten()?;
         let is_certain = head.extensions.get::<ToActivator>().is_some();

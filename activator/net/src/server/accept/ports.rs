@@ -51,9 +51,9 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Listeners of all workloads' ports. Cheap to clone.
 #[derive(Clone)]
-pub struct PortListeners(Arc<Shared>);
+pub struct PortListeners(Arc<ListenersShared>);
 
-struct Shared {
+struct ListenersShared {
     address: IpAddr,
     keepalive: Option<KeepAlive>,
     table: Mutex<Table>,
@@ -100,7 +100,7 @@ impl PortListeners {
     /// Outside of a runtime, which then runs the ports' tasks.
     pub fn new(address: IpAddr, keepalive: Option<KeepAlive>) -> Self {
         let (table, served, runtime, tasks) = (Mutex::default(), SetOnce::new(), Handle::current(), TaskTracker::new());
-        Self(Arc::new(Shared { address, keepalive, table, served, runtime, tasks }))
+        Self(Arc::new(ListenersShared { address, keepalive, table, served, runtime, tasks }))
     }
 
     /// Passes all connections to `serve`. If the system has no resources, some of `connections` give way.
@@ -187,7 +187,7 @@ impl PortListeners {
     }
 }
 
-impl Shared {
+impl ListenersShared {
     fn count(&self, table: &Table) {
         self.served.get().into_iter().for_each(|served| served.connections.set_listeners(table.rows.len()));
     }

@@ -10,7 +10,7 @@
 //! | a target that is neither a path nor a URI, or has user information | 400 |
 //! | a transfer coding other than a single `chunked` | 501 |
 //! | an expectation other than `100-continue` | 417 |
-//! | HTTP/2 fields that repeat the same text too often ([`crate::server::heads::references`]) | 431 |
+//! | HTTP/2 fields that repeat the same text too often ([`crate::server::heads::field_repetition`]) | 431 |
 //! | more fields than [`FIELDS_MAX`] (over HTTP/1 from hyper) | 431 |
 //! | `OPTIONS *` over HTTP/1 | 200, from us |
 //!
@@ -19,7 +19,7 @@
 
 use crate::error::ProxyError;
 use crate::limits::FIELDS_MAX;
-use crate::server::heads::references;
+use crate::server::heads::field_repetition;
 use http::header::{EXPECT, HOST, TRANSFER_ENCODING};
 use http::{Method, Request, StatusCode, Version};
 use http_body::Body;
@@ -78,7 +78,7 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
         (Some(host), None) if !is_host(host.as_bytes()) => return Err(ProxyError::Malformed("malformed Host header")),
         _ => {}
     }
-    if !is_http1(request) && references::exceeds_repetition(fields) {
+    if !is_http1(request) && field_repetition::exceeds_repetition(fields) {
         let rule = "these fields repeat what they say too often";
         return Err(ProxyError::Unsupported { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, rule });
     }

@@ -2,8 +2,8 @@
 //!
 //! The parser holds two things without a limit in bytes: header blocks that continue in CONTINUATION frames, and unread
 //! DATA frames. This module reports the length of such a block on the wire, and each DATA frame as it arrives
-//! ([`crate::body::unread`]). It also counts the frames of all kinds ([`crate::server::io::control_frame_limit`]).
-//! Malformed frames are left to the parser, which closes the connection.
+//! ([`crate::body::unread_frames`]). It also counts the frames of all kinds
+//! ([`crate::server::io::control_frame_limit`]). Malformed frames are left to the parser, which closes the connection.
 
 use crate::server::io::control_frame_limit::Came;
 

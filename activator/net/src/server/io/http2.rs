@@ -3,7 +3,7 @@
 //! ([`crate::server::memory::connection_memory`]), and so are frames that carry nothing
 //! ([`crate::server::io::control_frame_limit`]). An unfinished header block has a deadline.
 
-use crate::body::unread::UnreadFrames;
+use crate::body::unread_frames::UnreadFrames;
 use crate::client::peer::Peer;
 use crate::limits::HEAD_TIMEOUT;
 use crate::server::io::bounded_writes::{BoundedWrites, ClientStream};
@@ -42,7 +42,7 @@ impl<S: ClientStream> Http2Io<S> {
     /// Wraps the connection of `client`.
     pub(crate) fn new(io: BoundedWrites<S>, client: &Peer, progress: Arc<Progress>) -> Self {
         let (memory, unread) =
-            (ConnectionMemory::new(client.memory.clone(), progress.permit.clone()), client.unread().clone());
+            (ConnectionMemory::new(client.memory.clone(), progress.permit.clone()), client.unread_frames().clone());
         let (frames, linger, credit) = (Frames::default(), Linger::default(), ControlFrameCredit::default());
         Self { io, frames, credit, is_flushed: true, memory, unread, progress, linger, block: None }
     }
@@ -138,7 +138,7 @@ mod tests {
         let mut read = vec![0; bytes.len()];
         io.read_exact(&mut read).await.expect("within the bounds");
         assert_eq!(read, bytes, "as it was");
-        (client, io, peer.unread().clone())
+        (client, io, peer.unread_frames().clone())
     }
 
     /// Goal: a header block has 60 s; without an unfinished block there is no deadline.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | an unfinished HTTP/1 head | its length, beyond [`FREE`] |
 //! | an HTTP/2 header block that continues in CONTINUATION frames | its length, and its possible decoded size: [`DECODED`] times the length, at most [`DECODED_MAX`] |
-//! | unread DATA frames | their cost ([`crate::body::unread`]), without the data of held requests |
+//! | unread DATA frames | their cost ([`crate::body::unread_frames`]), without the data of held requests |
 //! | data on its way to a pod | its length |
 //! | maximum number of concurrent HTTP/2 streams so far | [`STREAM_ROOM`] each: h2's tables grow with them, and do not shrink |
 //!

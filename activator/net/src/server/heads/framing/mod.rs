@@ -24,12 +24,12 @@
 //! a tunnel.
 
 mod chunk;
-mod escaped;
+mod escaped_bytes;
 mod head;
 mod target;
 
 use chunk::{After, Chunk};
-use escaped::Escaped;
+use escaped_bytes::Escaped;
 use head::{AfterLine, Body, Head};
 
 /// Position in a connection's bytes.
