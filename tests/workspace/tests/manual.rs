@@ -100,6 +100,7 @@ fn every_event_is_in_the_manual() {
         "Severity::Warning, \"",
         "Severity::Normal, \"",
         "warn(subject, \"",
+        "complain(COMPONENT, &object, \"",
         "REASON: &str = \"",
     ];
     let code: BTreeSet<_> = before.iter().flat_map(|before| after(&all, before)).collect();
