@@ -1,0 +1,172 @@
+//! Tests of the prose and the names in Rust files, so that both stay plain.
+//!
+//! # Rules
+//!
+//! - At most 6 % of a crate's doc comments open with a word of [`OPENINGS`]. A doc comment opens with a verb, or with the
+//!   name of the thing that it describes.
+//! - No module or function has a name of [`VAGUE_NAMES`], and no type one of [`BARE_TYPES`]. Such a name says nothing to a
+//!   reader who has not opened the file; `BreakerState` does, where `State` does not.
+//!
+//! # Not here
+//!
+//! The quality of sentences, which only a reader can judge.
+
+use cargo_metadata::MetadataCommand;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// First words of a doc comment that leave its subject open.
+const OPENINGS: [&str; 16] = [
+    "As", "How", "It", "Of", "One that", "One who", "That", "Those", "What", "When", "Where", "Whether", "Who",
+    "Whoever", "Whom", "Whose",
+];
+
+/// Largest share of a crate's doc comments that may open with one of [`OPENINGS`], in percent.
+const OPENINGS_MAX_PERCENT: usize = 6;
+
+/// Names that neither a module nor a function may have.
+const VAGUE_NAMES: [&str; 37] = [
+    "asked",
+    "asking",
+    "beside_hyper",
+    "calm",
+    "carries",
+    "departure",
+    "escaped",
+    "found",
+    "greedy",
+    "heard",
+    "implied",
+    "inbox",
+    "keeper",
+    "kept",
+    "leaving",
+    "led",
+    "lived",
+    "of",
+    "orders",
+    "overdue",
+    "references",
+    "remedy",
+    "roster",
+    "said",
+    "scoped",
+    "seat",
+    "seen",
+    "shown",
+    "spoken",
+    "standing",
+    "tally",
+    "told",
+    "trim",
+    "unfinished",
+    "unread",
+    "unsaid",
+    "untold",
+];
+
+/// Names of types that need a qualifier.
+const BARE_TYPES: [&str; 8] = ["Found", "Kept", "Outcome", "Seen", "Shared", "Standing", "State", "Way"];
+
+/// Returns the Rust files below `folder`.
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let files = entries.flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] });
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// Returns the Rust files of each crate, by its name.
+fn crates() -> BTreeMap<String, Vec<PathBuf>> {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec().expect("metadata of the workspace");
+    let files = |package: &cargo_metadata::Package| {
+        let folder = package.manifest_path.parent().expect("a folder").as_std_path().to_owned();
+        ["src", "tests", "examples"].iter().flat_map(|part| rust_files(&folder.join(part))).collect()
+    };
+    metadata.packages.iter().map(|package| (package.name.to_string(), files(package))).collect()
+}
+
+/// Returns the first line of each doc comment of a file.
+fn doc_openings(text: &str) -> Vec<&str> {
+    let mut openings = Vec::new();
+    let mut before = None;
+    for line in text.lines().map(str::trim_start) {
+        let kind = ["///", "//!"].into_iter().find(|kind| line.starts_with(kind) && !line.starts_with("////"));
+        if let Some(kind) = kind
+            && before != Some(kind)
+        {
+            openings.push(line[kind.len()..].trim_start());
+        }
+        before = kind;
+    }
+    openings
+}
+
+fn opens_badly(opening: &&str) -> bool {
+    OPENINGS.iter().any(|word| opening.strip_prefix(word).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric)))
+}
+
+/// Goal: doc comments name their subject.
+#[test]
+fn doc_comments_open_with_a_verb_or_a_name() {
+    for (name, files) in crates() {
+        let texts: Vec<_> = files.iter().map(|file| std::fs::read_to_string(file).expect("readable")).collect();
+        let openings: Vec<_> = texts.iter().flat_map(|text| doc_openings(text)).collect();
+        let bad: Vec<_> = openings.iter().filter(|opening| opens_badly(opening)).collect();
+        assert!(
+            bad.len() * 100 <= openings.len() * OPENINGS_MAX_PERCENT,
+            "{name}: {} of {}: {bad:#?}",
+            bad.len(),
+            openings.len()
+        );
+    }
+}
+
+/// Returns the name that a line of code gives to a function, a module or a type, with the keyword.
+fn definition(line: &str) -> Option<(&str, &str)> {
+    let mut words =
+        line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '#')).filter(|word| !word.is_empty());
+    let prefixes = ["pub", "crate", "super", "in", "self", "async", "const", "unsafe"];
+    let keyword = words.find(|word| !prefixes.contains(word))?;
+    let is_definition = ["fn", "mod", "struct", "enum", "trait", "type"].contains(&keyword);
+    is_definition.then(|| words.next()).flatten().map(|name| (keyword, name))
+}
+
+/// Goal: names say what they name.
+#[test]
+fn no_name_is_vague() {
+    let mut vague = Vec::new();
+    for file in crates().into_values().flatten() {
+        let text = std::fs::read_to_string(&file).expect("readable");
+        for (number, line) in text.lines().enumerate() {
+            let is_vague = match definition(line.trim_start()) {
+                Some(("fn" | "mod", name)) => VAGUE_NAMES.contains(&name),
+                Some(("struct" | "enum" | "trait" | "type", name)) => BARE_TYPES.contains(&name),
+                _ => false,
+            };
+            if is_vague {
+                vague.push(format!("{}:{}: {}", file.display(), number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(vague.is_empty(), "{} vague names:\n{}", vague.len(), vague.join("\n"));
+}
+
+/// Goal: the rules find what they forbid.
+#[test]
+fn the_rules_find_what_they_forbid() {
+    let text = "/// What it is.\nstruct A;\n/// Whatever.\n/// Whose.\nfn b() {}\n//! Name of it.\n";
+    let openings = doc_openings(text);
+    assert_eq!(openings, ["What it is.", "Whatever.", "Name of it."]);
+    assert_eq!(openings.iter().map(opens_badly).collect::<Vec<_>>(), [true, false, false]);
+    let lines = [
+        ("pub(crate) async fn told(&self) {", Some(("fn", "told"))),
+        ("pub(super) struct State<T> {", Some(("struct", "State"))),
+        ("mod kept;", Some(("mod", "kept"))),
+        ("type Way = u8;", Some(("type", "Way"))),
+        ("let fn_ = 1;", None),
+    ];
+    for (line, expected) in lines {
+        assert_eq!(definition(line), expected, "{line}");
+    }
+}
