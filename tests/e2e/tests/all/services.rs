@@ -68,14 +68,18 @@ async fn until_called(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, name, async || Ok(call(env, name).await.is_ok_and(|status| status == 200))).await
 }
 
-/// Returns the names of served Services, and those of direct Services.
+/// Returns the names of the served Services of `shop`, and those of its direct Services.
 async fn paths(env: &TestEnv) -> anyhow::Result<(Vec<String>, Vec<String>)> {
-    let status = env.api::<ZeroScaler>().get("shop").await?.status.unwrap_or_default();
-    let of = |path: ServicePath| {
-        let services = status.services.iter().filter(|service| service.path == path);
-        services.map(|service| service.name.clone()).collect::<Vec<_>>()
+    Ok(paths_of(&env.api::<ZeroScaler>().get("shop").await?))
+}
+
+/// Returns the names of served Services and of direct Services in one status.
+fn paths_of(object: &ZeroScaler) -> (Vec<String>, Vec<String>) {
+    let services = object.status.iter().flat_map(|status| &status.services);
+    let with = |path: ServicePath| {
+        services.clone().filter(|service| service.path == path).map(|service| service.name.clone()).collect()
     };
-    Ok((of(ServicePath::Served), of(ServicePath::Direct)))
+    (with(ServicePath::Served), with(ServicePath::Direct))
 }
 
 /// Edits the list of Services, and waits until these are served.
@@ -87,8 +91,8 @@ async fn edit(env: &TestEnv, services: Value, served: &[&str]) -> anyhow::Result
 
 async fn until_served(env: &TestEnv, served: &[&str]) -> anyhow::Result<()> {
     env.until(SOON, "Ready", async || {
-        let is_ready = env.api::<ZeroScaler>().get("shop").await?.is_ready();
-        Ok(is_ready && paths(env).await?.0 == served)
+        let object = env.api::<ZeroScaler>().get("shop").await?;
+        Ok(object.is_ready() && paths_of(&object).0 == served)
     })
     .await
 }
