@@ -258,7 +258,7 @@ mod tests {
         let memory = Memory::new(Some(1600));
         let (one, other) = (memory.share(1), memory.share(2));
         let held: Vec<HeldCharge> = (0..16).map(|_| one.hold(CLIENT, 100).expect("room")).collect();
-        let full = one.hold(CLIENT, 100).err().expect("its own are the most");
+        let full = one.hold(CLIENT, 100).expect_err("its own are the most");
         assert_eq!((full.limit, full.own), (1600, 1600));
         let newcomer = other.hold(CLIENT, 100).expect("others have more");
         let told: Vec<bool> = held.iter().map(|held| held.gives_way().now_or_never().is_some()).collect();

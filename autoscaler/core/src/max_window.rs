@@ -1,8 +1,8 @@
 //! Sliding maximum of recent decisions: the value that the scale-down delay holds.
 //!
-//! Time is divided into slots of two seconds, the evaluation period. A value recorded in slot `i` holds through slot `i
-//! + slots − 1`. The entries form a queue with values that fall from head to tail, so recording is O(1) amortised and
-//! the maximum is the head.
+//! Time is divided into slots of two seconds, the evaluation period. A value recorded in slot `i` holds through slot
+//! `i + slots − 1`. The entries form a queue with values that fall from head to tail, so recording is O(1) amortised
+//! and the maximum is the head.
 //!
 //! If the clock goes backwards, values are recorded into the newest slot. The queue therefore never outgrows the
 //! window.

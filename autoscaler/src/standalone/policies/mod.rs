@@ -453,11 +453,12 @@ fn selects(spec: &Spec, labels: &Labels, is_unknown: impl Fn(&str) -> bool) -> O
         (asked.key, holds)
     });
     let each = equal.chain(expressions).map(|(label, holds)| if is_unknown(&label) { None } else { holds });
-    each.fold(Some(true), |all, one| match (all, one) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        (Some(true), Some(true)) => Some(true),
-        _ => None,
-    })
+    let each: Vec<Option<bool>> = each.collect();
+    match () {
+        () if each.contains(&Some(false)) => Some(false),
+        () if each.contains(&None) => None,
+        () => Some(true),
+    }
 }
 
 /// Reports whether an expression is true for a label. Returns `None` if its operator is unknown.

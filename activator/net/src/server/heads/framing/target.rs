@@ -26,7 +26,7 @@ pub(super) enum Target {
     Path,
     Query,
     /// The version.
-    AfterTarget,
+    Version,
 }
 
 impl Target {
@@ -34,8 +34,8 @@ impl Target {
     pub(super) fn next(self, byte: u8) -> (Self, bool) {
         match (self, byte) {
             (Self::Before, b' ') => (Self::Start, false),
-            (Self::Before | Self::AfterTarget, _) => (self, false),
-            (_, b' ') => (Self::AfterTarget, false),
+            (Self::Before | Self::Version, _) => (self, false),
+            (_, b' ') => (Self::Version, false),
             (Self::Start | Self::Origin(2), b'/') => (Self::Path, false),
             (Self::Start | Self::Origin(_) | Self::Path, b'?') => (Self::Query, false),
             (Self::Start, _) => (Self::Origin(0), byte == b'#'),
