@@ -1,7 +1,7 @@
 //! Admin port for operators: `GET /metrics`, and the pages by which a plane explains itself. Never on a public port.
 //!
 //! A separate thread with lower priority serves the port, so any number of scrapers costs requests no time. Its
-//! connections are bounded ([`bounded_accept`]). Each has [`HEAD_TIMEOUT`] to send a request and lasts at most
+//! connections are bounded ([`crate::bounded_accept`]). Each has [`HEAD_TIMEOUT`] to send a request and lasts at most
 //! [`LASTS`].
 
 mod ask;

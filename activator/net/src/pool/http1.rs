@@ -1,7 +1,7 @@
 //! Idle HTTP/1.1 connections to one address.
 //!
 //! The most recently used connection is taken first, so that the others age when the load falls. Connections of the
-//! caller's worker go before others, which move to that worker ([`crate::tcp::rebind`]).
+//! caller's worker go before others, which move to that worker ([`crate::pod::stream::PodStream`]).
 //!
 //! # Memory
 //!

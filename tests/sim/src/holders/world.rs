@@ -48,7 +48,7 @@ pub(super) struct World {
     pub(super) peace_since: Duration,
     /// Waiting times of requests that got a slot, with their activator.
     pub(super) waits: Vec<(usize, Duration)>,
-    /// Times of arrival, for [`super::figures`].
+    /// Times of arrival, for [`super::figures()`].
     pub(super) arrivals: Vec<Duration>,
     /// Last holder of each lot.
     pub(super) holders: [Option<usize>; LOTS],
