@@ -54,6 +54,8 @@ pub struct Page {
 }
 
 const SCRIPT_NAME: &str = "{{script}}";
+/// Length of the longest name in braces.
+const NAME_MAX: usize = "workload".len();
 
 /// Values for one rendering of a page.
 #[derive(Clone, Copy, Debug)]
@@ -93,13 +95,16 @@ impl Page {
         if wake.moment.is_some() || self.knows_paused { self } else { &OF_PAUSED }
     }
 
-    /// Renders the page.
+    /// Renders the page, in linear time.
     pub(crate) fn render(&self, wake: Wake<'_>) -> Bytes {
         let mut text = String::new();
         let mut rest = &*self.fit(wake).html;
         while let Some(at) = rest.find("{{") {
             text.push_str(&rest[..at]);
-            let named = rest[at + 2..].split_once("}}");
+            // Without this bound, a page of nothing but braces would be searched to its end at each of them.
+            let near = rest.as_bytes()[at + 2..].iter().take(NAME_MAX + 2);
+            let name_end = near.clone().zip(near.skip(1)).position(|pair| pair == (&b'}', &b'}'));
+            let named = name_end.map(|end| (&rest[at + 2..at + 2 + end], &rest[at + 4 + end..]));
             rest = match named.and_then(|(name, after)| Some((wake.value(name)?, after))) {
                 Some((value, after)) => {
                     escape(&value, &mut text);

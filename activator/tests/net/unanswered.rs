@@ -8,8 +8,9 @@ use activator::discovery::{Event, Listing};
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common::backend::{Probe, Protocol};
-use http::{Request, StatusCode};
-use http_body_util::Full;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use socket2::SockRef;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -395,4 +396,36 @@ async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
         assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "next"), "reset: {reset}");
         assert_eq!(next.requests(), 1);
     }
+}
+
+/// Goal: a PUT whose pod ended after it had read the body reaches the next pod with the whole body.
+#[tokio::test]
+async fn a_put_whose_pod_ended_is_sent_again_with_its_body() {
+    let rig = Rig::start().await;
+    rig.revision(|backend| backend.probe = Probe::Kubernetes).await;
+    let list = async |ready: &[SocketAddr]| {
+        let ready = ready.iter().map(|address| (*address).into()).collect();
+        rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+    };
+    let ending = listen().await;
+    let address = ending.local_addr().expect("bound");
+    list(&[address]).await;
+    let next =
+        rig::Pod::start(|request: Request<Incoming>| async move { Response::new(request.into_body().boxed_unsync()) })
+            .await;
+    let mut client = rig.raw().await;
+    rig::write(&mut client, "PUT / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 5\r\n\r\nwhole").await;
+    let (mut stream, _) = ending.accept().await.expect("dialled");
+    let mut request = Vec::new();
+    while !request.ends_with(b"whole") {
+        request.push(stream.read_u8().await.expect("the request"));
+    }
+    list(&[address, next.address]).await;
+    rig.settled().await;
+    drop(ending);
+    // A child process of another test holds it, too, until its exec.
+    while TcpStream::connect(address).await.is_ok() {}
+    drop(stream);
+    let answer = rig::read_until(&mut client, "whole").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }

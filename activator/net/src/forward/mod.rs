@@ -271,6 +271,8 @@ impl Prepared {
         self.delivery.may_have_run = true;
         match connected(Box::pin(pool.check()), pool.lost()).await {
             Ok(()) => broken(pool, error, None, Evidence::None),
+            // The pod has read some of the body, or all of it.
+            Err(error) if !self.rewind() => Failure::of_pod(pool, format!("connect: {error}"), Evidence::None),
             Err(error) => self.unreachable(pool, &error),
         }
     }
