@@ -9,6 +9,7 @@ use autoscaler_core::path_mode::PathMode;
 use common::backend::Backend;
 use common_api::ObjectReference;
 use common_controller::Alone;
+use common_runtime::clock::Clock;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let queue = WorkQueue::new();
-        let numbers = Numbers::new("system", queue.clone());
+        let numbers = Numbers::new("system", queue.clone(), Clock::system());
         let scalers = Scalers::new(Arc::new(Alone), numbers);
         let cluster = Cluster::new(
             "system",

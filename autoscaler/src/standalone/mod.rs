@@ -99,7 +99,7 @@ impl Decisions for Standalone {
 
     fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
         let (hpa, queue) = (self.hpa, WorkQueue::new());
-        let numbers = Numbers::new(&wiring.system_namespace, queue.clone());
+        let numbers = Numbers::new(&wiring.system_namespace, queue.clone(), wiring.clock.clone());
         let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
         let range = wiring.ports_config.clone();
         let (namespace, domain) = (&wiring.system_namespace, &wiring.cluster_domain);

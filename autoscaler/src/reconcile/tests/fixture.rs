@@ -340,7 +340,7 @@ impl Fixture {
 
     fn standalone_with(hpa: Hpa, namespaces: Namespaces) -> Self {
         let (fakes, queue) = (Arc::new(Fakes::default()), WorkQueue::new());
-        let numbers = Numbers::new("system", queue.clone());
+        let numbers = Numbers::new("system", queue.clone(), Clock::system());
         let scalers = Scalers::new(fakes.clone(), numbers);
         let cluster = Cluster::new(
             "system",

@@ -89,8 +89,9 @@ struct SharedPorts {
 }
 
 impl Numbers {
-    /// Builds a value without known numbers. `decisions` is the queue of workloads whose path proof is complete.
-    pub(crate) fn new(system_namespace: &str, decisions: WorkQueue<Key>) -> Arc<Self> {
+    /// Builds a value without known numbers. `decisions` is the queue of workloads whose path proof is complete. `clock`
+    /// must be one that is kept in step with the wall clock.
+    pub(crate) fn new(system_namespace: &str, decisions: WorkQueue<Key>, clock: Clock) -> Arc<Self> {
         let shared = Arc::new(SharedPorts {
             system_namespace: system_namespace.to_owned(),
             state: Mutex::default(),
@@ -100,7 +101,7 @@ impl Numbers {
             decisions,
             asks: Notify::new(),
             plan_from: Mutex::new(Instant::now()),
-            clock: Clock::system(),
+            clock,
         });
         let looks = shared.clone();
         Arc::new(Self { ledger: Store::new(move |_, _, _| looks.look()), shared })
@@ -326,7 +327,7 @@ mod tests {
             (ms(500), ms(0), PAUSE_MAX),
             (ms(1), ms(0), MERGED_WITHIN),
         ] {
-            let numbers = Numbers::new("system", WorkQueue::new());
+            let numbers = Numbers::new("system", WorkQueue::new(), Clock::system());
             numbers.planned_within(took);
             tokio::time::sleep(later).await;
             numbers.look();

@@ -221,7 +221,7 @@ mod tests {
     /// events.
     #[tokio::test]
     async fn who_leads_anew_looks_at_every_label() {
-        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
         let queue = scalers.enabled.queue();
         let owner = OwnerReference { uid: "d".into(), controller: Some(true), ..OwnerReference::default() };
         let mut made = made_for(&Key::new("ns", "made"), owner.clone());
@@ -264,7 +264,7 @@ mod tests {
             recorder: Recorder::limited(client, limiter, CancellationToken::new()),
             clock: Clock::system(),
         };
-        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
         let key = Key::new("ns", "made");
         let owner = OwnerReference {
             api_version: "apps/v1".into(),

@@ -293,6 +293,7 @@ fn is_newer(have: &ZeroScaler, than: &ZeroScaler) -> bool {
 mod tests {
     use super::*;
     use common_controller::Alone;
+    use common_runtime::clock::Clock;
     use std::sync::Barrier;
     use std::sync::atomic::AtomicBool;
     use std::sync::atomic::Ordering::Relaxed;
@@ -307,7 +308,7 @@ mod tests {
     /// Goal: a repeated list queues only the objects that have changed.
     #[test]
     fn what_is_listed_again_is_not_looked_at_again() {
-        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
         for (version, is_news) in [("1", true), ("1", false), ("2", true)] {
             scalers.apply(zeroscaler("ns", version), &|_, _, _| {});
             assert_eq!(scalers.queue().try_next().is_some(), is_news, "{version}");
@@ -318,7 +319,7 @@ mod tests {
     /// arrives late. Method: watch and reconcile at the same moment on separate threads, repeatedly.
     #[test]
     fn what_is_gone_stays_so() {
-        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new()));
+        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
         let key = Key::new("ns", "a");
         let version = |version: &str| zeroscaler("ns", version);
         let (together, is_told) = (Barrier::new(2), AtomicBool::new(false));

@@ -204,7 +204,8 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     }
     // A new workload admits no client before the policies are known. For others the last verdict holds.
     let was_awaited = written::find(&before_conditions, written::GUARDED).is_some_and(|was| was.reason == AWAITED);
-    if awaits_policies && object.status.is_none() {
+    let is_new = object.status.as_ref().is_none_or(|written| written.observed_generation.is_none());
+    if awaits_policies && is_new {
         set(written::GUARDED, Some(says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED)));
     } else if !awaits_policies && was_awaited && guard.is_none() {
         set(written::GUARDED, None);

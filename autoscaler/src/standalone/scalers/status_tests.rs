@@ -199,8 +199,10 @@ fn what_lacks_its_target_is_told_so_again() {
 #[test]
 fn what_awaits_policies_says_so() {
     let (findings, none) = (Findings::default(), PodCounts { ready: 0, actual: 0 });
-    let new = ZeroScaler::new("hello", ZeroScalerSpec::default());
-    let known = ZeroScaler { status: Some(ZeroScalerStatus::default()), ..new.clone() };
+    // The API server gives a new object the default status of the definition.
+    let with = |status| ZeroScaler { status: Some(status), ..ZeroScaler::new("hello", ZeroScalerSpec::default()) };
+    let new = with(ZeroScalerStatus::default());
+    let known = with(ZeroScalerStatus { observed_generation: Some(1), ..ZeroScalerStatus::default() });
     let reason = |status: &ZeroScalerStatus, type_: &str| {
         written::find(&status.conditions, type_).map(|one| (one.status.clone(), one.reason.clone()))
     };

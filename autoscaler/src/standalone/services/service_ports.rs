@@ -118,8 +118,10 @@ pub(crate) fn number_of(port: &IntOrString, target: Option<&Target>) -> Option<i
     match port {
         IntOrString::Int(number) => Some(*number),
         IntOrString::String(name) => {
-            let ports = target?.containers.iter().flat_map(|container| container.ports.iter().flatten());
-            ports.into_iter().find(|port| port.name.as_ref() == Some(name)).map(|port| port.container_port)
+            let target = target?;
+            let containers = target.containers.iter().chain(&target.sidecars);
+            let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+            ports.find(|port| port.name.as_ref() == Some(name)).map(|port| port.container_port)
         }
     }
 }
