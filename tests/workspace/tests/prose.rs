@@ -124,6 +124,9 @@ fn doc_comments_open_with_a_verb_or_a_name() {
 
 /// Returns the name that a line of code gives to a function, a module or a type, with the keyword.
 fn definition(line: &str) -> Option<(&str, &str)> {
+    if !line.starts_with(char::is_alphabetic) {
+        return None; // A string or a comment.
+    }
     let mut words =
         line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '#')).filter(|word| !word.is_empty());
     let prefixes = ["pub", "crate", "super", "in", "self", "async", "const", "unsafe"];
