@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! Which requests may fall back at all, and where they are sent.
+//! The choice of requests that may fall back, and of their destination.
 
 use std::time::Duration;
 

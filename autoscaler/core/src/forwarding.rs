@@ -31,9 +31,9 @@ pub const NEWS_WITHIN: Duration = Duration::from_secs(3);
 /// Hop between two autoscalers, counted from the instance that had the stat first-hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hop {
-    /// From the instance to which an activator sent the stat.
+    /// Sent by the instance to which an activator sent the stat.
     First,
-    /// From an instance that was believed to be the owner.
+    /// Sent by an instance that was believed to be the owner.
     Second,
 }
 

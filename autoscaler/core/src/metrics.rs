@@ -16,7 +16,7 @@
 //!   Exactly one window after the last value, it reads a load of zero that was never measured.
 //! - Pods are not scraped (only activators report): an empty window is zero load.
 //!
-//! As in Knative, an empty panic window reads 0 while the stable one still holds values.
+//! An empty panic window reads 0, as in Knative, while the stable one still holds values.
 //!
 //! # Not here
 //!

@@ -1,4 +1,4 @@
-//! From a decision to an outcome, and from there to the replicas patch or to the obstacle that prevents it.
+//! Turns a decision into an outcome, and the outcome into the replicas patch or the obstacle that prevents it.
 
 use super::conflicts::Conflicts;
 use super::front_end::{FrontEnd, Notices};

@@ -1,7 +1,7 @@
 //! Environment of several activators that are separate processes: an API server with their Service, and one workload
 //! whose pods have a hard limit. The test publishes which of them are ready, as Kubernetes' controllers would.
 //!
-//! As a drop-in they have exactly the permissions of Knative's own roles.
+//! In the drop-in they have exactly the permissions of Knative's own roles.
 
 use crate::accounts;
 use crate::bare::{self, create};

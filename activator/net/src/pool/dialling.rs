@@ -72,7 +72,7 @@ impl Pool {
     /// Connects to a port of the pod.
     ///
     /// # Errors
-    /// As [`Pool::dial`]'s.
+    /// Same errors as [`Pool::dial`].
     pub(super) async fn dial_plain(&self, target: SocketAddr) -> io::Result<PodStream> {
         let patience = match self.link.round_trip() {
             Some(round_trip) => Patience {

@@ -74,7 +74,7 @@ pub struct Wanted {
     pub shown: Option<u16>,
 }
 
-/// Who may connect to a workload, according to NetworkPolicies.
+/// Clients that NetworkPolicies admit to a workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Access {
     /// Every client: no policy selects the pods.
@@ -104,7 +104,7 @@ pub struct Workload {
     pub uid: Arc<str>,
     /// Ports of the ZeroScaler.
     pub ports: Vec<Wanted>,
-    /// Who may connect.
+    /// Clients that may connect.
     pub access: Access,
 }
 

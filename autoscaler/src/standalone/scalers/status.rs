@@ -92,7 +92,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) fallback: Option<Resolved>,
     /// Reason why the activators cannot reach the pods, if known.
     pub(crate) unreachable: Option<&'a str>,
-    /// Who may connect to the workload; `None` if that is not known yet.
+    /// Effect of the NetworkPolicies on the workload; `None` if it is not known yet.
     pub(crate) guard: Option<&'a Verdict>,
     /// Set until NetworkPolicies and the labels of its pods have been read. Port numbers are not given before.
     pub(crate) awaits_policies: bool,

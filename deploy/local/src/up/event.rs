@@ -57,7 +57,7 @@ impl fmt::Display for Event {
 /// Phases of a cold start, from the times of both planes. They add up to the total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
-    /// From the request to the sending of the stat.
+    /// Time from the request to the sending of the stat.
     pub signal: Duration,
     /// Until the response to the patch of the replicas.
     pub scale: Duration,

@@ -15,8 +15,8 @@
 //!
 //! # Modeled parts
 //!
-//! From the shells: one frame per second, with an attestation and an entry for each workload that has a report; frames
-//! between autoscalers with the contents of one received frame, at most [`BATCH_MAX`] entries each; attestations sent
+//! Parts of the shells: one frame per second, with an attestation and an entry for each workload that has a report;
+//! frames between autoscalers with the contents of one received frame, at most [`BATCH_MAX`] entries each; attestations sent
 //! to every other autoscaler under two names; slices that are written at once or after a second. A change of these must
 //! be made in both places.
 //!
