@@ -83,12 +83,6 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Reports whether two lists are equal apart from transition times.
-pub fn equal_except_times(a: &[Condition], b: &[Condition]) -> bool {
-    a.len() == b.len()
-        && a.iter().all(|condition| find(b, &condition.type_).is_some_and(|c| c.equals_except_time(condition)))
-}
-
 /// Sets the transition times with which conditions are written. If nothing else changed, the condition keeps the time
 /// that was read; otherwise it gets `now` in whole seconds. So a change that is reverted within one pass leaves no
 /// trace.
