@@ -10,17 +10,9 @@
 //! page about it. A test fails while those files are stale.
 
 use crate::{Metric, PodAutoscaler, ServerlessService, zeroscaler};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, JSON, JSONSchemaProps,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::json;
-
-/// Label on every CRD of Knative's installation.
-const INSTALL_LABEL: &str = "knative.dev/crd-install";
-
-const READY_STATUS: &str = ".status.conditions[?(@.type==\"Ready\")].status";
-const READY_REASON: &str = ".status.conditions[?(@.type==\"Ready\")].reason";
 
 /// Returns Zeroscale's own definitions, which are all that standalone needs.
 pub fn crds() -> Vec<CustomResourceDefinition> {
@@ -30,7 +22,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 /// Returns the definitions shared with Knative, whose installation provides them. Only tests of the drop-in create
 /// them.
 pub fn shared() -> [CustomResourceDefinition; 3] {
-    [pod_autoscaler(), metric(), serverless_service()]
+    [PodAutoscaler::crd(), Metric::crd(), ServerlessService::crd()]
 }
 
 /// Returns the generated files by name, including a kustomization that lists the others.
@@ -52,85 +44,6 @@ pub fn manifests() -> Result<Vec<(String, String)>, serde_yaml_ng::Error> {
 fn to_yaml(object: &impl serde::Serialize) -> Result<String, serde_yaml_ng::Error> {
     let header = "# Generated: cargo run -p common-api --example crds\n";
     Ok(format!("{header}{}", serde_yaml_ng::to_string(object)?))
-}
-
-fn pod_autoscaler() -> CustomResourceDefinition {
-    let mut crd = finish(
-        PodAutoscaler::crd(),
-        &[
-            ("DesiredScale", "integer", ".status.desiredScale"),
-            ("ActualScale", "integer", ".status.actualScale"),
-            ("Ready", "string", READY_STATUS),
-            ("Reason", "string", READY_REASON),
-        ],
-    );
-    edit(&mut crd, &["spec", "protocolType"], |schema| one_of(schema, &["http1", "h2c"]));
-    edit(&mut crd, &["spec", "reachability"], |schema| one_of(schema, &["", "Reachable", "Unreachable"]));
-    edit(&mut crd, &["status"], |schema| {
-        schema.required = Some(vec!["metricsServiceName".to_owned(), "serviceName".to_owned()]);
-    });
-    crd
-}
-
-fn metric() -> CustomResourceDefinition {
-    finish(Metric::crd(), &[("Ready", "string", READY_STATUS), ("Reason", "string", READY_REASON)])
-}
-
-fn serverless_service() -> CustomResourceDefinition {
-    let mut crd = finish(
-        ServerlessService::crd(),
-        &[
-            ("Mode", "string", ".spec.mode"),
-            ("Activators", "integer", ".spec.numActivators"),
-            ("ServiceName", "string", ".status.serviceName"),
-            ("PrivateServiceName", "string", ".status.privateServiceName"),
-            ("Ready", "string", READY_STATUS),
-            ("Reason", "string", READY_REASON),
-        ],
-    );
-    edit(&mut crd, &["spec", "mode"], |schema| one_of(schema, &["Proxy", "Serve"]));
-    edit(&mut crd, &["spec", "protocolType"], |schema| one_of(schema, &["http1", "h2c"]));
-    crd
-}
-
-/// Adds labels and columns, which the types do not contain.
-fn finish(mut crd: CustomResourceDefinition, columns: &[(&str, &str, &str)]) -> CustomResourceDefinition {
-    crd.metadata.labels.get_or_insert_default().insert(INSTALL_LABEL.to_owned(), "true".to_owned());
-    for version in &mut crd.spec.versions {
-        let columns = columns.iter().map(|(name, type_, path)| CustomResourceColumnDefinition {
-            name: (*name).to_owned(),
-            type_: (*type_).to_owned(),
-            json_path: (*path).to_owned(),
-            ..CustomResourceColumnDefinition::default()
-        });
-        version.additional_printer_columns = Some(columns.collect());
-        if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
-            // The derived title and description describe the derive, not the resource.
-            (root.title, root.description) = (None, None);
-        }
-    }
-    crd
-}
-
-/// Restricts a text to these values.
-fn one_of(schema: &mut JSONSchemaProps, values: &[&str]) {
-    *schema = JSONSchemaProps {
-        description: schema.description.take(),
-        type_: Some("string".to_owned()),
-        enum_: Some(values.iter().map(|value| JSON(json!(value))).collect()),
-        ..JSONSchemaProps::default()
-    };
-}
-
-/// Edits the schema of a field in every version.
-fn edit(crd: &mut CustomResourceDefinition, path: &[&str], change: impl Fn(&mut JSONSchemaProps)) {
-    for version in &mut crd.spec.versions {
-        let root = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
-        let field = path.iter().fold(root, |schema, name| schema?.properties.as_mut()?.get_mut(*name));
-        if let Some(field) = field {
-            change(field);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -158,7 +71,7 @@ mod tests {
             let categories = crd.spec.names.categories.clone().unwrap_or_default();
             assert!(categories.contains(&"knative-internal".to_owned()));
             assert_eq!(
-                crd.metadata.labels.as_ref().and_then(|l| l.get(INSTALL_LABEL)).map(String::as_str),
+                crd.metadata.labels.as_ref().and_then(|l| l.get("knative.dev/crd-install")).map(String::as_str),
                 Some("true")
             );
             let version = &crd.spec.versions[0];

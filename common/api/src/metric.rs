@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
     singular = "metric",
     category = "knative-internal",
     category = "autoscaling",
+    label("knative.dev/crd-install", "true"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     namespaced,
     status = "MetricStatus",
     derive = "PartialEq"

@@ -19,6 +19,11 @@ use std::collections::BTreeMap;
     shortname = "pa",
     category = "knative-internal",
     category = "autoscaling",
+    label("knative.dev/crd-install", "true"),
+    printcolumn(name = "DesiredScale", type_ = "integer", json_path = ".status.desiredScale"),
+    printcolumn(name = "ActualScale", type_ = "integer", json_path = ".status.actualScale"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     namespaced,
     status = "PodAutoscalerStatus",
     derive = "PartialEq"
@@ -31,16 +36,18 @@ pub struct PodAutoscalerSpec {
     /// Reference to the scaled object.
     pub scale_target_ref: ObjectReference,
     /// Reachability of the revision by routes.
+    #[schemars(with = "String", extend("enum" = ["", "Reachable", "Unreachable"]))]
     #[serde(default, skip_serializing_if = "Reachability::is_unknown")]
     pub reachability: Reachability,
     /// Protocol of the pods: http1 or h2c.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("enum" = ["http1", "h2c"]))]
     #[serde(deserialize_with = "read_protocol")]
     pub protocol_type: Protocol,
 }
 
 /// Result that the autoscaler reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("required" = ["metricsServiceName", "serviceName"]))]
 #[serde(rename_all = "camelCase")]
 pub struct PodAutoscalerStatus {
     /// Generation that this status describes.
@@ -67,7 +74,7 @@ pub struct PodAutoscalerStatus {
 }
 
 /// Reachability of a revision by routes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reachability {
     /// A route can send traffic to the revision.
     Reachable,

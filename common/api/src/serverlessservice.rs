@@ -18,6 +18,13 @@ use serde::{Deserialize, Serialize};
     shortname = "sks",
     category = "knative-internal",
     category = "networking",
+    label("knative.dev/crd-install", "true"),
+    printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
+    printcolumn(name = "Activators", type_ = "integer", json_path = ".spec.numActivators"),
+    printcolumn(name = "ServiceName", type_ = "string", json_path = ".status.serviceName"),
+    printcolumn(name = "PrivateServiceName", type_ = "string", json_path = ".status.privateServiceName"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
     namespaced,
     status = "ServerlessServiceStatus",
     derive = "PartialEq"
@@ -25,12 +32,13 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct ServerlessServiceSpec {
     /// Path of traffic.
+    #[schemars(with = "Option<String>", extend("enum" = ["Proxy", "Serve"]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// Copy of the PodAutoscaler's `scaleTargetRef`.
     pub object_ref: ObjectReference,
     /// Copy of the PodAutoscaler's `protocolType`.
-    #[schemars(with = "String")]
+    #[schemars(with = "String", extend("enum" = ["http1", "h2c"]))]
     #[serde(deserialize_with = "read_protocol")]
     pub protocol_type: Protocol,
     /// Number of activators that carry the traffic in Proxy mode; 0: all.
@@ -39,7 +47,7 @@ pub struct ServerlessServiceSpec {
 }
 
 /// Path of traffic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     /// Through the activators.
     Proxy,

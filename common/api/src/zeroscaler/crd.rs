@@ -1,13 +1,12 @@
 //! CustomResourceDefinition of ZeroScaler: the derived one, completed with facts that the types do not contain.
 //!
-//! - Adds rules and bounds of [`super::checks`] and [`super::rules`], merge strategies of lists, and columns.
+//! - Adds rules and bounds of [`super::checks`] and [`super::rules`], and merge strategies of lists.
 //! - Gives `wake` and `timeouts` a default, so their fields' defaults are visible. Gives the status a default, so an
 //!   object is not ready until an autoscaler has processed it.
 //! - Makes no field nullable: an API server drops a null as if the field were absent.
 
 use super::ZeroScaler;
 use super::checks::{Cel, Check, List, fields, lists};
-use super::columns::columns;
 use super::conditions::READY;
 use super::rules::RULES;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -22,10 +21,7 @@ const DESCRIPTION: &str = "A ZeroScaler stands beside one workload and its Servi
 /// Returns the definition.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = ZeroScaler::crd();
-    let labels = crd.metadata.labels.get_or_insert_default();
-    labels.insert("app.kubernetes.io/name".to_owned(), "zeroscale".to_owned());
     for version in &mut crd.spec.versions {
-        version.additional_printer_columns = Some(columns());
         if let Some(root) = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             tidy(root);
             root.title = None;

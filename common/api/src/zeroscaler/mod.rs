@@ -11,7 +11,6 @@
 pub mod answers;
 pub mod backend;
 pub mod checks;
-pub mod columns;
 pub mod conditions;
 pub mod crd;
 pub mod duration;
@@ -63,6 +62,25 @@ use serde::{Deserialize, Serialize};
     singular = "zeroscaler",
     shortname = "zs",
     category = "all",
+    label("app.kubernetes.io/name", "zeroscale"),
+    printcolumn(name = "Target", type_ = "string", json_path = ".spec.target.name"),
+    printcolumn(name = "Hosts", type_ = "string", json_path = ".status.hostNames"),
+    printcolumn(name = "Min", type_ = "integer", json_path = ".status.min"),
+    printcolumn(name = "Max", type_ = "integer", json_path = ".status.max"),
+    printcolumn(name = "Pods", type_ = "integer", json_path = ".status.pods.ready"),
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
+    printcolumn(name = "Paused", type_ = "boolean", json_path = ".spec.paused"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Kind", type_ = "string", json_path = ".spec.target.kind", priority = 1),
+    printcolumn(name = "Service", type_ = "string", json_path = ".status.service", priority = 1),
+    printcolumn(name = "Desired", type_ = "integer", json_path = ".status.desired", priority = 1),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = 1
+    ),
     namespaced,
     status = "ZeroScalerStatus",
     derive = "PartialEq"
