@@ -8,12 +8,12 @@
 use super::ZeroScaler;
 use super::checks::{Cel, Check, List, fields, lists};
 use super::conditions::READY;
-use super::rules::RULES;
+use super::rules::rules;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 use kube::CustomResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const DESCRIPTION: &str = "A ZeroScaler stands beside one workload and its Service. While nobody calls the workload it has no pods; the first \
      request wakes it, and waits for it.";
@@ -85,16 +85,7 @@ fn complete(root: &mut JSONSchemaProps) {
     for (path, check) in fields() {
         at(root, &path, |field| hold(field, check));
     }
-    for rule in RULES {
-        at(root, rule.at, |field| {
-            field.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
-                rule: rule.form.cel(),
-                message_expression: Some(rule.cel_message()),
-                field_path: Some(rule.field.to_owned()).filter(|field| !field.is_empty()),
-                ..ValidationRule::default()
-            });
-        });
-    }
+    add_rules(root);
     for path in ["spec.metrics", "spec.behavior"] {
         at(root, path, super::quantities::allow_fractions);
     }
@@ -110,6 +101,27 @@ fn complete(root: &mut JSONSchemaProps) {
         "lastTransitionTime": "1970-01-01T00:00:00Z",
     });
     at(root, "status", |status| status.default = Some(JSON(json!({"conditions": [pending]}))));
+}
+
+fn add_rules(root: &mut JSONSchemaProps) {
+    for rule in rules() {
+        at(root, rule.at, |field| {
+            field.x_kubernetes_validations.get_or_insert_default().push(ValidationRule {
+                rule: rule.cel,
+                message_expression: Some(rule.message.to_owned()),
+                field_path: Some(rule.field.to_owned()).filter(|field| !field.is_empty()),
+                ..ValidationRule::default()
+            });
+        });
+    }
+}
+
+/// Returns a schema that contains the rules about several fields alone, to evaluate them.
+pub(super) fn schema_of_rules() -> Value {
+    let derived = ZeroScaler::crd().spec.versions.remove(0).schema;
+    let mut root = derived.and_then(|schema| schema.open_api_v3_schema).unwrap_or_default();
+    add_rules(&mut root);
+    json!(root)
 }
 
 /// Adds a rule about one field to its schema.
@@ -174,11 +186,11 @@ mod tests {
     fn every_rule_leads_to_a_field() {
         let mut root = root();
         let lists = lists().map(|(path, ..)| path);
-        let rules = RULES.iter().map(|rule| rule.at.to_owned());
-        for path in fields().map(|(path, _)| path).chain(lists).chain(rules) {
+        let at = rules().map(|rule| rule.at.to_owned());
+        for path in fields().map(|(path, _)| path).chain(lists).chain(at) {
             assert!(find(&mut root, &path).is_some(), "{path}");
         }
-        for rule in RULES.iter().filter(|rule| !rule.field.is_empty()) {
+        for rule in rules().iter().filter(|rule| !rule.field.is_empty()) {
             assert!(find(&mut root, &format!("{}{}", rule.at, rule.field)).is_some(), "{}{}", rule.at, rule.field);
         }
     }

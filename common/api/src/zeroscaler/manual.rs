@@ -3,7 +3,7 @@
 use super::checks::{Check, fields};
 use super::conditions::TYPES;
 use super::crd::crd;
-use super::rules::RULES;
+use super::rules::rules;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
@@ -34,7 +34,7 @@ pub fn page() -> String {
     TEMPLATE
         .replace("<!-- spec -->\n", &table("spec"))
         .replace("<!-- status -->\n", &table("status"))
-        .replace("<!-- rules -->\n", &RULES.iter().map(|rule| format!("- {}.\n", rule.says)).collect::<String>())
+        .replace("<!-- rules -->\n", &rules().map(|rule| format!("- {}.\n", rule.says)).concat())
         .replace("<!-- types -->", &list(&TYPES))
         .replace("<!-- plain -->", &names(&plain))
         .replace("<!-- wide -->", &names(&wide))

@@ -1,14 +1,20 @@
 //! Validates objects by the API server's own rules, for callers that cannot rely on the API server having run them.
+//! Rules about one field are checked by their Rust form, rules about several fields by their CEL.
 //!
 //! Not here: facts that only the cluster knows, such as the existence of the target or the owner of a host.
 
 use super::checks::{List, fields, lists};
-use super::rules::RULES;
-use super::{ZeroScaler, ZeroScalerSpec};
+use super::{ZeroScaler, crd};
+use crate::numbers;
 use common::config::AutoscalerConfig;
 use common::field::FieldErrors;
-use serde_json::Value;
+use kube_cel::CompiledSchema;
+use serde_json::{Value, json};
 use std::collections::HashSet;
+use std::sync::LazyLock;
+
+/// Rules about several fields, compiled.
+static RULES: LazyLock<CompiledSchema> = LazyLock::new(|| kube_cel::compile_schema(&crd::schema_of_rules()));
 
 impl ZeroScaler {
     /// Checks the spec by itself.
@@ -52,20 +58,12 @@ impl ZeroScaler {
     }
 }
 
-/// Checks an object in JSON, for the embedded API server. The schema handles values of a wrong type.
+/// Checks an object in JSON, for the embedded API server, whose schema handles values of a wrong type.
 ///
 /// # Errors
 /// Returns every violation: field, value, rule.
 pub fn validate_json(object: &Value) -> Result<(), FieldErrors> {
-    let mut errors = FieldErrors::new();
-    let Some(spec) = object.get("spec") else { return Ok(()) };
-    check_fields(spec, &mut errors);
-    // Includes the defaults that rules read.
-    let read = serde_json::from_value::<ZeroScalerSpec>(spec.clone()).and_then(serde_json::to_value);
-    if let Ok(spec) = read {
-        check_rules(&spec, &mut errors);
-    }
-    errors.into_result()
+    serde_json::from_value::<ZeroScaler>(object.clone()).map_or(Ok(()), |object| object.validate())
 }
 
 fn check_fields(spec: &Value, errors: &mut FieldErrors) {
@@ -82,12 +80,13 @@ fn check_fields(spec: &Value, errors: &mut FieldErrors) {
 }
 
 fn check_rules(spec: &Value, errors: &mut FieldErrors) {
-    for rule in RULES {
-        each(spec, rule.at, &mut |value, path| {
-            if let Some(message) = rule.broken(value) {
-                errors.push(message, format!("{path}{}", rule.field), "");
-            }
-        });
+    let mut object = json!({"spec": spec});
+    numbers::as_stored(&mut object);
+    let Err(broken) = kube_cel::validate_compiled(&RULES, &object, None) else { return };
+    let mut broken = broken.into_vec();
+    broken.sort_by(|a, b| a.field_path.cmp(&b.field_path));
+    for violation in broken {
+        errors.push(violation.message, violation.field_path, "");
     }
 }
 
@@ -132,7 +131,7 @@ fn descend(value: &Value, at: &str, rest: &str, visit: &mut dyn FnMut(&Value, &s
 }
 
 /// Formats a value as people write it.
-pub(super) fn display_value(value: &Value) -> String {
+fn display_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.as_f64().map_or_else(|| number.to_string(), |number| number.to_string()),
