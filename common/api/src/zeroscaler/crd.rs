@@ -172,6 +172,20 @@ pub(super) fn find<'a>(root: &'a mut JSONSchemaProps, path: &str) -> Option<&'a 
     })
 }
 
+/// Returns every field of a schema, at any depth, with its path below `path`.
+pub fn all_fields<'a>(schema: &'a JSONSchemaProps, path: &str) -> Vec<(String, &'a JSONSchemaProps)> {
+    let mut found = Vec::new();
+    for (name, field) in schema.properties.iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        found.push((path.clone(), field));
+        found.extend(all_fields(field, &path));
+        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &field.items {
+            found.extend(all_fields(items, &format!("{path}[]")));
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

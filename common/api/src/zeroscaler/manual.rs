@@ -2,7 +2,7 @@
 
 use super::checks::{Check, fields};
 use super::conditions::TYPES;
-use super::crd::crd;
+use super::crd::{all_fields, crd};
 use super::rules::rules;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -45,31 +45,13 @@ type Column = k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1
 /// Returns the paths of all fields without a description.
 pub fn unexplained() -> Vec<String> {
     let crd = crd();
-    let mut found = Vec::new();
-    if let Some(root) = root(&crd) {
-        walk(root, "", &mut |schema, path| {
-            if schema.description.as_deref().unwrap_or_default().is_empty() {
-                found.push(path.to_owned());
-            }
-        });
-    }
-    found
+    let fields = root(&crd).map(|root| all_fields(root, "")).unwrap_or_default();
+    let is_unexplained = |field: &JSONSchemaProps| field.description.as_deref().unwrap_or_default().is_empty();
+    fields.into_iter().filter(|(_, field)| is_unexplained(field)).map(|(path, _)| path).collect()
 }
 
 fn root(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
     crd.spec.versions.first()?.schema.as_ref()?.open_api_v3_schema.as_ref()
-}
-
-/// Calls `visit` with each field, at any depth, and its path.
-fn walk(schema: &JSONSchemaProps, path: &str, visit: &mut dyn FnMut(&JSONSchemaProps, &str)) {
-    for (name, field) in schema.properties.iter().flatten() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        visit(field, &path);
-        walk(field, &path, visit);
-        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &field.items {
-            walk(items, &format!("{path}[]"), visit);
-        }
-    }
 }
 
 fn rows(schema: &JSONSchemaProps, path: &str, page: &mut String) {

@@ -12,9 +12,8 @@ use common::ownership::bucket_of_host;
 use http::{Request, header};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ListParams;
+use kube::ResourceExt;
 use kube::client::Body;
-use kube::{Api, ResourceExt};
 
 const ABOUT: &str = "clocks";
 /// Namespace of the nodes' leases.
@@ -26,28 +25,21 @@ const OFF_MAX: i64 = 5;
 /// Tolerated age of a renewal in seconds. Nodes renew every ten seconds, and their leases last forty.
 const SILENT_MAX: i64 = 60;
 
-/// Predicate for the names of leases to check.
-type IsTheirs = fn(&str) -> bool;
-
 /// Compares all clocks.
-pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
-    let client = &place.cluster.client;
-    let Some(server) = server_time(place).await else {
-        return vec![Finding::unknown(ABOUT, "the API server does not say what time it is")];
-    };
+pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+    let server = server_time(place).await;
+    let server = server.ok_or_else(|| Finding::unknown(ABOUT, "the API server does not say what time it is"))?;
     let mut findings = vec![ours(Timestamp::now(), server)];
-    let rows: [(&str, &str, IsTheirs); 2] = [("nodes", NODES, |_| true), ("planes", place.system, is_of_a_plane)];
-    for (what, namespace, is_theirs) in rows {
-        let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
-        match api.list(&ListParams::default()).await {
-            Ok(mut list) => {
-                list.items.retain(|lease| is_theirs(&lease.name_any()));
-                findings.extend(leases(what, &list.items, server));
+    for (what, namespace) in [("nodes", NODES), ("planes", place.system)] {
+        match place.list::<Lease>(ABOUT, Some(namespace)).await {
+            Ok(mut all) => {
+                all.retain(|lease| namespace == NODES || is_of_a_plane(&lease.name_any()));
+                findings.extend(leases(what, &all, server));
             }
-            Err(error) => findings.push(Finding::denied(ABOUT, &format!("Leases of {namespace}"), &error)),
+            Err(finding) => findings.push(finding),
         }
     }
-    findings
+    Ok(findings)
 }
 
 async fn server_time(place: &CheckContext<'_>) -> Option<Timestamp> {

@@ -3,11 +3,10 @@
 use super::{AS_INSTALLED, CheckContext, Finding, first_names};
 use crate::forward::is_ready;
 use crate::text::count;
+use common_api::zeroscaler::crd::{all_fields, crd};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use std::collections::BTreeSet;
@@ -21,15 +20,15 @@ const NAMES: [&str; 2] = ["autoscaler", "activator"];
 const APPLY: &str = "kubectl apply --server-side -k deploy/kubernetes/crds";
 
 /// Checks all three.
-pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
+pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let mut findings = vec![definition(place).await];
     findings.extend(planes(place).await);
     findings.push(dashboard(place).await);
-    findings
+    Ok(findings)
 }
 
 async fn definition(place: &CheckContext<'_>) -> Finding {
-    let ours = common_api::zeroscaler::crd::crd();
+    let ours = crd();
     let name = ours.name_any();
     let api: Api<CustomResourceDefinition> = Api::all(place.cluster.client.clone());
     match api.get_opt(&name).await {
@@ -62,22 +61,7 @@ fn compared(ours: &CustomResourceDefinition, there: &CustomResourceDefinition) -
 fn fields(definition: &CustomResourceDefinition) -> BTreeSet<String> {
     let served = definition.spec.versions.iter().find(|version| version.name == "v1alpha1" && version.served);
     let root = served.and_then(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());
-    let mut found = BTreeSet::new();
-    if let Some(root) = root {
-        walk(root, "", &mut found);
-    }
-    found
-}
-
-fn walk(schema: &JSONSchemaProps, path: &str, found: &mut BTreeSet<String>) {
-    for (name, field) in schema.properties.iter().flatten() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        walk(field, &path, found);
-        if let Some(JSONSchemaPropsOrArray::Schema(items)) = &field.items {
-            walk(items, &path, found);
-        }
-        found.insert(path);
-    }
+    root.into_iter().flat_map(|root| all_fields(root, "")).map(|(path, _)| path).collect()
 }
 
 async fn planes(place: &CheckContext<'_>) -> Vec<Finding> {
@@ -183,11 +167,7 @@ fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
 
 async fn dashboard(place: &CheckContext<'_>) -> Finding {
     let cluster = Ok(place.cluster.clone());
-    let asked = match place.named.dashboard(&cluster).await {
-        Ok(dashboard) => dashboard.list(None).await,
-        Err(error) => Err(error),
-    };
-    match asked {
+    match async { place.named.dashboard(&cluster).await?.list(None).await }.await {
         Err(error) => Finding::unknown(DASHBOARD, format!("{error:#}")),
         Ok(listing) => {
             let silent: Vec<String> = listing
@@ -223,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_installed_definition_is_compared_field_by_field() {
-        let ours = common_api::zeroscaler::crd::crd();
+        let ours = crd();
         assert_eq!(compared(&ours, &ours).standing, CheckResult::Good);
         let mut older = ours.clone();
         let root =

@@ -8,7 +8,7 @@
 //! | clocks of nodes and planes, compared with the API server | [`clocks`] |
 //! | workloads: not Ready, unserved metrics, conflicting HorizontalPodAutoscalers and Services | [`workloads`] |
 //!
-//! A check that lacks the right to look reports `unknown`, which is not an error.
+//! A check that lacks the right to look reports `unknown`, which is not an error. It returns that finding as `Err`.
 
 pub mod clocks;
 pub mod install;
@@ -23,8 +23,12 @@ use clap::Args;
 use common::text::printable_line;
 use futures::future::join_all;
 use futures::{FutureExt, future::LocalBoxFuture};
+use kube::Resource;
+use kube::api::ListParams;
+use kube::core::NamespaceResourceScope;
 use serde::Serialize;
-use std::fmt::Write as _;
+use serde::de::DeserializeOwned;
+use std::fmt::{Debug, Write as _};
 use std::io::Write;
 
 /// Advice for upgrading roles and Deployments. Applying our manifests unchanged would make another installation, since
@@ -110,6 +114,22 @@ pub struct CheckContext<'a> {
     pub named: &'a ClusterArgs,
 }
 
+impl CheckContext<'_> {
+    /// Lists the objects of a kind in a namespace, or in all namespaces.
+    ///
+    /// # Errors
+    /// Returns a finding if they cannot be read.
+    async fn list<K>(&self, about: &'static str, namespace: Option<&str>) -> Result<Vec<K>, Finding>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    {
+        let listed = self.cluster.api::<K>(namespace).list(&ListParams::default()).await;
+        let place = namespace.map(|namespace| format!(" of {namespace}")).unwrap_or_default();
+        let denied = |error| Finding::denied(about, &format!("{}{place}", K::plural(&())), &error);
+        listed.map(|list| list.items).map_err(denied)
+    }
+}
+
 /// Runs all checks and prints the findings.
 ///
 /// # Errors
@@ -120,14 +140,16 @@ pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) ->
         return Err(crate::cluster::explained(error, "the version of the API server"));
     }
     let place = CheckContext { cluster: &cluster, system: &named.system_namespace, named };
-    let looks: Vec<LocalBoxFuture<'_, Vec<Finding>>> = vec![
-        rights::check(&place).boxed_local(),
+    let looks: Vec<LocalBoxFuture<'_, Result<Vec<Finding>, Finding>>> = vec![
+        rights::ours(&place).boxed_local(),
+        rights::theirs(&place).boxed_local(),
         install::check(&place).boxed_local(),
         network::check(&place).boxed_local(),
         clocks::check(&place).boxed_local(),
         workloads::check(&place).boxed_local(),
     ];
-    let findings: Vec<Finding> = join_all(looks).await.into_iter().flatten().collect();
+    let findings: Vec<Finding> =
+        join_all(looks).await.into_iter().flat_map(|found| found.unwrap_or_else(|end| vec![end])).collect();
     let text = match args.output.as_deref() {
         Some("yaml") => serde_yaml_ng::to_string(&findings)?,
         Some(_) => format!("{}\n", serde_json::to_string_pretty(&findings)?),

@@ -7,8 +7,7 @@ use common::ports::{Block, NumberState, ledger};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::ListParams;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use std::collections::BTreeMap;
 
 const PORTS: &str = "ports";
@@ -17,29 +16,19 @@ const POLICIES: &str = "policies";
 const NEARLY: f64 = 0.9;
 
 /// Checks port numbers and policies.
-pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
-    let maps: Api<ConfigMap> = Api::namespaced(place.cluster.client.clone(), place.system);
-    let maps = match maps.list(&ListParams::default()).await {
-        Ok(list) => list.items,
-        Err(error) => return vec![Finding::denied(PORTS, &format!("ConfigMaps of {}", place.system), &error)],
-    };
-    let said = maps.iter().find(|map| map.name_any() == config::PORTS).and_then(|map| map.data.clone());
-    let range = match PortsConfig::from_map(&said.unwrap_or_default()) {
-        Ok(said) => said.range,
-        Err(error) => {
-            let remedy = format!("kubectl -n {} edit configmap {}", place.system, config::PORTS);
-            return vec![Finding::wrong(PORTS, format!("{} is refused: {error}", config::PORTS), remedy)];
-        }
-    };
-    let mut findings = vec![used(&maps, range, place.system)];
+pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+    let maps: Vec<ConfigMap> = place.list(PORTS, Some(place.system)).await?;
+    let settings = maps.iter().find(|map| map.name_any() == config::PORTS).and_then(|map| map.data.clone());
+    let settings = PortsConfig::from_map(&settings.unwrap_or_default()).map_err(|error| {
+        let remedy = format!("kubectl -n {} edit configmap {}", place.system, config::PORTS);
+        Finding::wrong(PORTS, format!("{} is refused: {error}", config::PORTS), remedy)
+    })?;
+    let mut findings = vec![used(&maps, settings.range, place.system)];
     if place.cluster.dashboard.is_none() {
-        let policies: Api<NetworkPolicy> = Api::namespaced(place.cluster.client.clone(), place.system);
-        findings.push(match policies.list(&ListParams::default()).await {
-            Ok(list) => admitted(&list.items, range, place.system),
-            Err(error) => Finding::denied(POLICIES, &format!("NetworkPolicies of {}", place.system), &error),
-        });
+        let policies = place.list::<NetworkPolicy>(POLICIES, Some(place.system)).await;
+        findings.push(policies.map_or_else(|end| end, |policies| admitted(&policies, settings.range, place.system)));
     }
-    findings
+    Ok(findings)
 }
 
 /// Counts the used numbers of the range.

@@ -6,16 +6,17 @@
 //! activators' EndpointSlices. If the namespaces cannot be read from the Deployment, nothing is asked.
 
 use super::{AS_INSTALLED, CheckContext, Finding, first_names};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
     SubjectAccessReviewSpec,
 };
+use k8s_openapi::api::rbac::v1::{PolicyRule, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
 use serde::Deserialize;
-use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Roles of the planes, as they are installed.
@@ -39,14 +40,8 @@ const OURS: [(&str, &str, &str, bool, &str); 5] = [
     ("create", "pods/portforward", "", true, "status with load, top, why, ui"),
 ];
 
-/// Checks our own rights and those of the planes.
-pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
-    let mut findings = ours(place).await;
-    findings.extend(theirs(place).await);
-    findings
-}
-
-async fn ours(place: &CheckContext<'_>) -> Vec<Finding> {
+/// Checks our own rights.
+pub async fn ours(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(place.cluster.client.clone());
     let mut lacking = Vec::new();
     for (verb, resource, group, in_system, what_for) in OURS {
@@ -57,61 +52,50 @@ async fn ours(place: &CheckContext<'_>) -> Vec<Finding> {
         let attributes = attributes(verb, resource, group, namespace);
         let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
         let review = SelfSubjectAccessReview { spec, ..Default::default() };
-        match reviews.create(&PostParams::default(), &review).await {
-            Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {}
-            Ok(_) => lacking.push(Finding::note(
-                ABOUT,
-                format!("we may not {verb} {resource} in namespace {namespace}, which is for {what_for}"),
-            )),
-            Err(error) => return vec![Finding::denied(ABOUT, "our own rights", &error)],
+        let answer = reviews.create(&PostParams::default(), &review).await;
+        let answer = answer.map_err(|error| Finding::denied(ABOUT, "our own rights", &error))?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            let says = format!("we may not {verb} {resource} in namespace {namespace}, which is for {what_for}");
+            lacking.push(Finding::note(ABOUT, says));
         }
     }
     if lacking.is_empty() {
         lacking.push(Finding::good(ABOUT, format!("we may do all of it in namespace {}", place.cluster.namespace)));
     }
-    lacking
+    Ok(lacking)
 }
 
-async fn theirs(place: &CheckContext<'_>) -> Vec<Finding> {
+/// Checks the rights of the planes.
+pub async fn theirs(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     if place.cluster.dashboard.is_some() {
-        return Vec::new(); // The planes run outside the cluster and have no service accounts.
+        return Ok(Vec::new()); // The planes run outside the cluster and have no service accounts.
     }
-    let deployments: Api<Deployment> = Api::namespaced(place.cluster.client.clone(), place.system);
-    let seen = match deployments.get_opt(DEPLOYMENT).await {
-        Ok(Some(deployment)) => looked_at(&deployment, place.system),
-        Ok(None) => Err(format!("there is no Deployment {DEPLOYMENT} in namespace {}", place.system)),
-        Err(error) => {
-            let what = format!("Deployment {DEPLOYMENT} of {}, which says where rights are needed,", place.system);
-            return vec![Finding::denied(ABOUT, &what, &error)];
-        }
-    };
-    let seen = match seen {
-        Ok(seen) => seen,
-        Err(why) => {
-            return vec![Finding::unknown(ABOUT, format!("where the planes need rights cannot be told: {why}"))];
-        }
-    };
+    let system = place.system;
+    let deployments: Api<Deployment> = Api::namespaced(place.cluster.client.clone(), system);
+    let deployment = deployments.get_opt(DEPLOYMENT).await.map_err(|error| {
+        let what = format!("Deployment {DEPLOYMENT} of {system}, which says where rights are needed,");
+        Finding::denied(ABOUT, &what, &error)
+    })?;
+    let seen = deployment.ok_or_else(|| format!("there is no Deployment {DEPLOYMENT} in namespace {system}"));
+    let seen = seen
+        .and_then(|deployment| looked_at(&deployment, system))
+        .map_err(|why| Finding::unknown(ABOUT, format!("where the planes need rights cannot be told: {why}")))?;
     let reviews: Api<SubjectAccessReview> = Api::all(place.cluster.client.clone());
-    let questions = needed(seen.as_ref(), place.system);
-    let asked = questions.len();
-    let answers = stream::iter(questions.into_iter().map(|question| {
-        let reviews = reviews.clone();
+    let rights = needed(seen.as_ref(), system);
+    let asked = rights.len();
+    let answers = stream::iter(rights).map(|spec| {
+        let (reviews, right) = (reviews.clone(), described(&spec));
         async move {
-            let review = SubjectAccessReview { spec: question.spec(), ..Default::default() };
-            let answer = reviews.create(&PostParams::default(), &review).await;
-            answer.map(|answer| (question, answer.status.is_some_and(|status| status.allowed)))
+            let review = SubjectAccessReview { spec, ..Default::default() };
+            let answer = reviews.create(&PostParams::default(), &review).await?;
+            let is_allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok::<_, kube::Error>(Some(right).filter(|_| !is_allowed))
         }
-    }));
-    let answers: Vec<_> = answers.buffered(AT_ONCE).collect().await;
-    let mut lacking = Vec::new();
-    for answer in answers {
-        match answer {
-            Ok((_, true)) => {}
-            Ok((question, false)) => lacking.push(question.to_string()),
-            Err(error) => return vec![Finding::denied(ABOUT, "the rights of the planes", &error)],
-        }
-    }
-    vec![if lacking.is_empty() {
+    });
+    let answers = answers.buffered(AT_ONCE).try_collect::<Vec<Option<String>>>().await;
+    let answers = answers.map_err(|error| Finding::denied(ABOUT, "the rights of the planes", &error))?;
+    let lacking: Vec<String> = answers.into_iter().flatten().collect();
+    Ok(vec![if lacking.is_empty() {
         Finding::good(ABOUT, format!("the planes have all {asked} rights that they need"))
     } else {
         Finding::wrong(
@@ -125,7 +109,7 @@ async fn theirs(place: &CheckContext<'_>) -> Vec<Finding> {
                 ),
             },
         )
-    }]
+    }])
 }
 
 /// Returns the namespaces that the autoscaler watches, or `None` for all.
@@ -150,98 +134,83 @@ fn looked_at(autoscaler: &Deployment, system: &str) -> Result<Option<BTreeSet<St
 }
 
 /// Returns the rights that planes in namespace `system` need to watch the given namespaces, or all of them.
-fn needed(seen: Option<&BTreeSet<String>>, system: &str) -> Vec<Question> {
-    let mut needed = questions(ROLES, system, system);
+fn needed(seen: Option<&BTreeSet<String>>, system: &str) -> Vec<SubjectAccessReviewSpec> {
+    let mut needed = rights_of(ROLES, system, system);
     if let Some(names) = seen {
-        needed.retain(|question| question.attributes.namespace.is_some());
+        needed.retain(|right| right.resource_attributes.as_ref().is_some_and(|right| right.namespace.is_some()));
         let own = (!names.contains(system)).then_some(system);
         for namespace in own.into_iter().chain(names.iter().map(String::as_str)) {
-            needed.extend(questions(WITHIN, system, namespace));
+            needed.extend(rights_of(WITHIN, system, namespace));
         }
     }
     needed
 }
 
-/// A right that a service account should have.
-#[derive(Clone, Debug, PartialEq)]
-struct Question {
-    account: String,
-    system: String,
-    attributes: ResourceAttributes,
+/// Describes a right of a service account: `autoscaler patch deployments/scale in shop`.
+fn described(right: &SubjectAccessReviewSpec) -> String {
+    let ResourceAttributes { verb, resource, subresource, namespace, .. } =
+        right.resource_attributes.clone().unwrap_or_default();
+    let account = right.user.as_deref().and_then(|user| user.rsplit(':').next()).unwrap_or_default();
+    let subresource = subresource.map(|subresource| format!("/{subresource}")).unwrap_or_default();
+    let namespace = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+    let (verb, resource) = (verb.unwrap_or_default(), resource.unwrap_or_default());
+    format!("{account} {verb} {resource}{subresource}{namespace}")
 }
 
-impl Question {
-    fn spec(&self) -> SubjectAccessReviewSpec {
-        let (namespace, account) = (&self.system, &self.account);
-        SubjectAccessReviewSpec {
-            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
-            groups: Some(vec![
-                "system:serviceaccounts".to_owned(),
-                format!("system:serviceaccounts:{namespace}"),
-                "system:authenticated".to_owned(),
-            ]),
-            resource_attributes: Some(self.attributes.clone()),
-            ..Default::default()
-        }
-    }
-}
-
-impl std::fmt::Display for Question {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let ResourceAttributes { verb, resource, subresource, namespace, .. } = &self.attributes;
-        write!(f, "{} {} {}", self.account, text(verb), text(resource))?;
-        if let Some(subresource) = subresource {
-            write!(f, "/{subresource}")?;
-        }
-        namespace.as_ref().map_or(Ok(()), |namespace| write!(f, " in {namespace}"))
-    }
+/// Role or binding, of a namespace or of the cluster.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RoleOrBinding {
+    kind: String,
+    metadata: ObjectMeta,
+    rules: Vec<PolicyRule>,
+    role_ref: RoleRef,
+    subjects: Vec<Subject>,
 }
 
 /// Returns every right that the bindings in a YAML text give to accounts of the system namespace. Rights of
 /// RoleBindings apply to namespace `within`.
-fn questions(roles: &str, system: &str, within: &str) -> Vec<Question> {
-    let documents: Vec<Value> =
-        serde_yaml_ng::Deserializer::from_str(roles).filter_map(|document| Value::deserialize(document).ok()).collect();
-    let mut questions = Vec::new();
-    let bindings =
-        documents.iter().filter(|document| document["kind"].as_str().is_some_and(|kind| kind.ends_with("Binding")));
-    for binding in bindings {
-        let role = documents.iter().find(|role| {
-            role["kind"] == binding["roleRef"]["kind"] && role["metadata"]["name"] == binding["roleRef"]["name"]
-        });
-        let namespace = (binding["kind"] == "RoleBinding").then(|| within.to_owned());
-        for subject in binding["subjects"].as_array().into_iter().flatten() {
-            let rules = role.into_iter().flat_map(|role| role["rules"].as_array().into_iter().flatten());
-            for rule in rules {
-                let account = subject["name"].as_str().unwrap_or_default();
-                for (group, resource, verb) in rights(rule) {
-                    let mut attributes = attributes(&verb, &resource, &group, "");
-                    attributes.namespace.clone_from(&namespace);
-                    attributes.name = texts(&rule["resourceNames"]).into_iter().next();
-                    questions.push(Question { account: account.to_owned(), system: system.to_owned(), attributes });
-                }
-            }
-        }
-    }
-    questions
-}
-
-/// Returns group, resource and verb of each right in a rule.
-fn rights(rule: &Value) -> Vec<(String, String, String)> {
+fn rights_of(roles: &str, system: &str, within: &str) -> Vec<SubjectAccessReviewSpec> {
+    let documents = serde_yaml_ng::Deserializer::from_str(roles);
+    let documents: Vec<RoleOrBinding> =
+        documents.filter_map(|document| RoleOrBinding::deserialize(document).ok()).collect();
     let mut rights = Vec::new();
-    for group in texts(&rule["apiGroups"]) {
-        for resource in texts(&rule["resources"]) {
-            for verb in texts(&rule["verbs"]) {
-                rights.push((group.clone(), resource.clone(), verb));
+    for binding in documents.iter().filter(|document| document.kind.ends_with("Binding")) {
+        let reference = &binding.role_ref;
+        let is_meant =
+            |role: &&RoleOrBinding| role.kind == reference.kind && role.metadata.name.as_ref() == Some(&reference.name);
+        let rules = documents.iter().find(is_meant).map(|role| &role.rules[..]).unwrap_or_default();
+        let namespace = if binding.kind == "RoleBinding" { within } else { "" };
+        for subject in &binding.subjects {
+            for attributes in rules.iter().flat_map(|rule| attributes_of(rule, namespace)) {
+                rights.push(SubjectAccessReviewSpec {
+                    user: Some(format!("system:serviceaccount:{system}:{}", subject.name)),
+                    groups: Some(vec![
+                        "system:serviceaccounts".to_owned(),
+                        format!("system:serviceaccounts:{system}"),
+                        "system:authenticated".to_owned(),
+                    ]),
+                    resource_attributes: Some(attributes),
+                    ..Default::default()
+                });
             }
         }
     }
     rights
 }
 
-fn texts(value: &Value) -> Vec<String> {
-    value.as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
+/// Returns each right of a rule, in a namespace or, if that is empty, in all of them.
+fn attributes_of(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> {
+    let mut rights = Vec::new();
+    for group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            for verb in &rule.verbs {
+                let name = rule.resource_names.iter().flatten().next().cloned();
+                rights.push(ResourceAttributes { name, ..attributes(verb, resource, group, namespace) });
+            }
+        }
+    }
+    rights
 }
 
 fn attributes(verb: &str, resource: &str, group: &str, namespace: &str) -> ResourceAttributes {
@@ -259,12 +228,13 @@ fn attributes(verb: &str, resource: &str, group: &str, namespace: &str) -> Resou
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     /// Goal: each verb of each rule is checked, in the namespace of its binding, and no role is left out.
     #[test]
     fn every_rule_of_the_roles_is_a_question() {
         let all = needed(None, "zeroscale-system");
-        let said: Vec<String> = all.iter().map(ToString::to_string).collect();
+        let said: Vec<String> = all.iter().map(described).collect();
         for right in [
             "activator list zeroscalers",
             "autoscaler patch deployments/scale",
@@ -285,7 +255,7 @@ mod tests {
             })
             .sum();
         assert!(verbs > 20 && all.len() >= verbs, "{} questions of {verbs} rights", all.len());
-        assert_eq!(all[0].spec().user.as_deref(), Some("system:serviceaccount:zeroscale-system:activator"));
+        assert_eq!(all[0].user.as_deref(), Some("system:serviceaccount:zeroscale-system:activator"));
     }
 
     fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
@@ -298,7 +268,7 @@ mod tests {
     #[test]
     fn planes_of_some_namespaces_need_no_right_beyond_them() {
         let all = needed(Some(&names(["shop", "stage"])), "zs");
-        let said: Vec<String> = all.iter().map(ToString::to_string).collect();
+        let said: Vec<String> = all.iter().map(described).collect();
         for right in [
             "activator watch endpointslices in shop",
             "autoscaler patch deployments/scale in shop",
@@ -311,14 +281,15 @@ mod tests {
             assert!(said.iter().any(|known| known == right), "{right}: {said:#?}");
         }
         for question in &all {
-            let namespace = question.attributes.namespace.as_deref();
-            assert!(namespace.is_some_and(|name| ["shop", "stage", "zs"].contains(&name)), "{question}");
-            assert_ne!(question.attributes.resource.as_deref(), Some("tokenreviews"), "{question}");
-            let user = question.spec().user.unwrap_or_default();
+            let attributes = question.resource_attributes.as_ref().expect("attributes");
+            let namespace = attributes.namespace.as_deref();
+            assert!(namespace.is_some_and(|name| ["shop", "stage", "zs"].contains(&name)), "{question:?}");
+            assert_ne!(attributes.resource.as_deref(), Some("tokenreviews"), "{question:?}");
+            let user = question.user.as_deref().unwrap_or_default();
             assert!(user.starts_with("system:serviceaccount:zs:"), "{user}");
         }
         let own = needed(Some(&names(["zs"])), "zs");
-        let within = questions(WITHIN, "zs", "zs").len();
+        let within = rights_of(WITHIN, "zs", "zs").len();
         assert!(within > 20, "the Roles are read: {within}");
         assert_eq!(
             (own.len() + 2 * within, needed(Some(&names(["zs", "a", "b"])), "zs").len()),

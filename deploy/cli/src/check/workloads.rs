@@ -2,14 +2,12 @@
 //! Services whose borrower is gone.
 
 use super::{CheckContext, Finding, first_names};
-use crate::cluster::explained;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::Fault;
 use common_api::zeroscaler::conditions::{ACTIVE, Condition, READY};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use kube::api::ListParams;
 use std::collections::BTreeSet;
 
 const WORKLOADS: &str = "workloads";
@@ -22,33 +20,26 @@ const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
 const TOLD_MAX: usize = 20;
 
 /// Checks all workloads.
-pub async fn check(place: &CheckContext<'_>) -> Vec<Finding> {
+pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     // Without the right to list all namespaces, check the current one.
     let (scalers, namespace) = match place.cluster.list(None).await {
         Ok(scalers) => (scalers, None),
-        Err(_) => match place.cluster.list(Some(&place.cluster.namespace)).await {
-            Ok(scalers) => (scalers, Some(place.cluster.namespace.as_str())),
-            Err(error) => return vec![Finding::unknown(WORKLOADS, format!("{error:#}"))],
-        },
-    };
-    let mut findings = not_ready(&scalers);
-    findings.extend(degraded(&scalers));
-    findings.extend(faulty(&scalers));
-    match place.cluster.client.list_api_groups().await {
-        Ok(groups) => {
-            findings.extend(unserved(&scalers, &groups.groups.iter().map(|group| group.name.clone()).collect()))
+        Err(_) => {
+            let namespace = place.cluster.namespace.as_str();
+            let listed = place.cluster.list(Some(namespace)).await;
+            (listed.map_err(|error| Finding::unknown(WORKLOADS, format!("{error:#}")))?, Some(namespace))
         }
-        Err(error) => findings.push(Finding::denied(METRICS, "the API's groups", &error)),
-    }
-    match place.cluster.api::<HorizontalPodAutoscaler>(namespace).list(&ListParams::default()).await {
-        Ok(list) => findings.extend(conflicting_autoscalers(&scalers, &list.items)),
-        Err(error) => findings.push(Finding::denied(WORKLOADS, "HorizontalPodAutoscalers", &error)),
-    }
-    match place.cluster.api::<Service>(namespace).list(&ListParams::default()).await {
-        Ok(list) => findings.extend(orphaned_services(&scalers, &list.items)),
-        Err(error) => findings.push(Finding::unknown(SERVICES, format!("{:#}", explained(error, "Services")))),
-    }
-    findings
+    };
+    let mut findings = [not_ready(&scalers), degraded(&scalers), faulty(&scalers)].concat();
+    findings.extend(match place.cluster.client.list_api_groups().await {
+        Ok(groups) => unserved(&scalers, &groups.groups.iter().map(|group| group.name.clone()).collect()),
+        Err(error) => vec![Finding::denied(METRICS, "the API's groups", &error)],
+    });
+    let autoscalers = place.list::<HorizontalPodAutoscaler>(WORKLOADS, namespace).await;
+    findings.extend(autoscalers.map_or_else(|end| vec![end], |all| conflicting_autoscalers(&scalers, &all)));
+    let services = place.list::<Service>(SERVICES, namespace).await;
+    findings.extend(services.map_or_else(|end| vec![end], |all| orphaned_services(&scalers, &all)));
+    Ok(findings)
 }
 
 fn name(object: &impl ResourceExt) -> String {
