@@ -9,9 +9,10 @@ use serde_json::{Map, Value, json};
 /// API versions of Deployments and StatefulSets: our default, and those of Kubernetes before 1.16.
 const BUILT_IN: [&str; 4] = ["apps/v1", "apps/v1beta1", "apps/v1beta2", "extensions/v1beta1"];
 
-/// Translates the workload reference at a pointer. `name` is the default name.
-pub(super) fn target(from: &mut Source, pointer: &str, name: &str) -> Value {
-    let name = from.text(&format!("{pointer}/name")).unwrap_or_else(|| name.to_owned());
+/// Translates the workload reference at a pointer. If it has no name, that is `default`, else the source's own name.
+pub(super) fn target(from: &mut Source, pointer: &str, default: Option<&str>) -> Value {
+    let name = from.text(&format!("{pointer}/name"));
+    let name = name.unwrap_or_else(|| default.unwrap_or(&from.name).to_owned());
     let mut target = json!({"kind": "Deployment", "name": name});
     if let Some(kind) = from.text(&format!("{pointer}/kind")) {
         target["kind"] = kind.into();
@@ -61,11 +62,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Starts a ZeroScaler for a target. Its namespace is that of the source.
-    pub(super) fn new(name: &str, namespace: Option<&str>, target: Value) -> Self {
-        let mut metadata = json!({"name": name});
-        if let Some(namespace) = namespace {
-            metadata["namespace"] = namespace.into();
+    /// Starts a ZeroScaler for a target, with name and namespace of the source.
+    pub(super) fn new(from: &Source, target: Value) -> Self {
+        let mut metadata = json!({"name": from.name});
+        if let Some(namespace) = &from.namespace {
+            metadata["namespace"] = namespace.as_str().into();
         }
         Self { metadata, spec: json!({"target": target}) }
     }

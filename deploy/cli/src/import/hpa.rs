@@ -11,10 +11,8 @@ const BEHAVIOR: &str = "/metadata/annotations/autoscaling.alpha.kubernetes.io~1b
 
 /// Translates a HorizontalPodAutoscaler of any version of `autoscaling`.
 pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
-    let name = from.text("/metadata/name").unwrap_or_default();
-    let namespace = from.text("/metadata/namespace");
-    let target = target(from, "/spec/scaleTargetRef", &name);
-    let mut draft = Draft::new(&name, namespace.as_deref(), target);
+    let target = target(from, "/spec/scaleTargetRef", None);
+    let mut draft = Draft::new(from, target);
     // Kubernetes defaults to 1. A ZeroScaler defaults to 0, which allows scaling to zero.
     let min = from.number("/spec/minReplicas").unwrap_or_else(|| 1.into());
     if min != json!(0) {

@@ -10,7 +10,7 @@ use super::source::Source;
 use super::static_responses;
 use super::triggers;
 use serde_json::{Value, json};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// KEDA's defaults: maximum number of replicas, cooldown in seconds, target value.
 const REPLICAS_MAX: u32 = 100;
@@ -26,13 +26,11 @@ const FALLBACK_AFTER: &str = "30s";
 
 /// Translates an HTTPScaledObject.
 pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
-    let name = from.text("/metadata/name").unwrap_or_default();
-    let namespace = from.text("/metadata/namespace");
     let service = from.text("/spec/scaleTargetRef/service");
     // Before version 0.7 of the add-on, the target was a Deployment named in its own field.
     let deployment = from.text("/spec/scaleTargetRef/deployment").or_else(|| service.clone());
-    let target = target(from, "/spec/scaleTargetRef", deployment.as_deref().unwrap_or(&name));
-    let mut draft = Draft::new(&name, namespace.as_deref(), target);
+    let target = target(from, "/spec/scaleTargetRef", deployment.as_deref());
+    let mut draft = Draft::new(from, target);
     draft.metadata(from);
     paused(from, &mut draft);
     say_service(&mut draft, service);
@@ -59,22 +57,16 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
 }
 
 /// Translates an InterceptorRoute with the ScaledObject of its namespace that names it, if the documents have one.
-pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value> {
-    let name = from.text("/metadata/name").unwrap_or_default();
-    let namespace = from.text("/metadata/namespace");
-    let route = Route { namespace: namespace.clone(), name: name.clone() };
-    let service = from.text("/spec/target/service").unwrap_or_else(|| name.clone());
+pub(super) fn interceptor_route(from: &mut Source, documents: &[(String, Value)]) -> Vec<Value> {
+    let service = from.text("/spec/target/service").unwrap_or_else(|| from.name.clone());
     for field in ["port", "portName"] {
         from.take(&format!("/spec/target/{field}")); // Each port of the Service is served.
     }
-    let mut draft = match scaled.by_route.get(&route) {
+    let mut draft = match scaled_object(documents, &from.name, from.namespace.as_deref()) {
         Some(object) => {
             let mut object = Source::new(object.clone());
-            for field in ["name", "namespace"] {
-                object.take(&format!("/metadata/{field}"));
-            }
-            let target = target(&mut object, "/spec/scaleTargetRef", &service);
-            let mut draft = Draft::new(&name, namespace.as_deref(), target);
+            let target = target(&mut object, "/spec/scaleTargetRef", Some(&service));
+            let mut draft = Draft::new(from, target);
             say_service(&mut draft, Some(service));
             let fields = ["/spec/minReplicaCount", "/spec/maxReplicaCount", "/spec/cooldownPeriod"];
             replicas(&mut object, &mut draft, fields);
@@ -92,7 +84,7 @@ pub(super) fn interceptor_route(from: &mut Source, scaled: &Scaled) -> Vec<Value
                 "/spec/target/service",
                 format!("Deployment {service} is taken for the workload; no ScaledObject says"),
             );
-            Draft::new(&name, namespace.as_deref(), json!({"kind": "Deployment", "name": service}))
+            Draft::new(from, json!({"kind": "Deployment", "name": service}))
         }
     };
     draft.metadata(from);
@@ -155,74 +147,37 @@ fn paused(from: &mut Source, draft: &mut Draft) {
     }
 }
 
-/// Namespace, if it is set, and name of an InterceptorRoute. A ScaledObject names a route of its own namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Route {
-    namespace: Option<String>,
-    name: String,
+/// Returns the first ScaledObject that names this InterceptorRoute. It names a route of its own namespace.
+fn scaled_object<'a>(documents: &'a [(String, Value)], name: &str, namespace: Option<&str>) -> Option<&'a Value> {
+    let mut scaled = documents.iter().map(|(_, document)| document).filter(|object| object["kind"] == "ScaledObject");
+    scaled.find(|object| route(object).is_some_and(|(_, route)| route == name) && namespace_of(object) == namespace)
 }
 
-impl Route {
-    /// Returns the route with this name in the namespace of `beside`.
-    fn beside(beside: &Value, name: &str) -> Self {
-        let namespace = beside.pointer("/metadata/namespace").and_then(Value::as_str);
-        Self { namespace: namespace.map(str::to_owned), name: name.to_owned() }
+fn namespace_of(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/namespace")?.as_str()
+}
+
+/// Returns the reason why a ScaledObject that names a route is not translated with it, after the field that names the
+/// route. Returns `None` if it is.
+pub(super) fn skip_reason(scaled: &Value, documents: &[(String, Value)]) -> Option<(String, String)> {
+    let (field, name) = route(scaled)?;
+    let namespace = namespace_of(scaled);
+    let place = namespace.map(|namespace| format!(" of namespace {namespace}")).unwrap_or_default();
+    let is_route = |object: &Value| {
+        object["kind"] == "InterceptorRoute" && object["metadata"]["name"] == name && namespace_of(object) == namespace
+    };
+    if !documents.iter().any(|(_, document)| is_route(document)) {
+        let why = format!("InterceptorRoute {name}{place} is not among the documents, so nothing is made of this");
+        return Some((field, why));
     }
-}
-
-impl std::fmt::Display for Route {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "InterceptorRoute {}", self.name)?;
-        self.namespace.as_ref().map_or(Ok(()), |namespace| write!(f, " of namespace {namespace}"))
-    }
-}
-
-/// InterceptorRoutes and the ScaledObjects that name them.
-pub(super) struct Scaled {
-    /// First ScaledObject of each route.
-    by_route: HashMap<Route, Value>,
-    /// Routes among the documents.
-    routes: HashSet<Route>,
-}
-
-impl Scaled {
-    /// Collects the routes and ScaledObjects of all documents.
-    pub(super) fn from_documents(documents: &[(String, Value)]) -> Self {
-        let mut scaled = Self { by_route: HashMap::new(), routes: HashSet::new() };
-        for (_, document) in documents {
-            if document["kind"] == "InterceptorRoute" {
-                let name = document.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-                scaled.routes.insert(Route::beside(document, name));
-            } else if document["kind"] == "ScaledObject"
-                && let Some((_, name)) = route(document)
-            {
-                scaled.by_route.entry(Route::beside(document, name)).or_insert_with(|| document.clone());
-            }
-        }
-        scaled
-    }
-
-    /// Returns the reason why a ScaledObject that names a route is not translated with it, after the field that names
-    /// the route. Returns `None` if it is.
-    pub(super) fn skip_reason(&self, document: &Value) -> Option<(String, String)> {
-        let (field, name) = route(document)?;
-        let route = Route::beside(document, name);
-        if !self.routes.contains(&route) {
-            return Some((field, format!("{route} is not among the documents, so nothing is made of this")));
-        }
-        let first = self.by_route.get(&route).filter(|first| *first != document)?;
-        let other = first.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        Some((field, format!("ScaledObject {other} scales {route} already, so nothing is made of this")))
-    }
-}
-
-/// Reports whether a ScaledObject names an InterceptorRoute.
-pub(super) fn names_a_route(from: &Source) -> bool {
-    from.look("").and_then(route).is_some()
+    let first = scaled_object(documents, name, namespace).filter(|first| *first != scaled)?;
+    let other = first["metadata"]["name"].as_str().unwrap_or_default();
+    let why = format!("ScaledObject {other} scales InterceptorRoute {name}{place} already, so nothing is made of this");
+    Some((field, why))
 }
 
 /// Returns the field of a ScaledObject that names an InterceptorRoute, and that name.
-fn route(object: &Value) -> Option<(String, &str)> {
+pub(super) fn route(object: &Value) -> Option<(String, &str)> {
     let triggers = object.pointer("/spec/triggers")?.as_array()?;
     triggers.iter().enumerate().find_map(|(index, trigger)| {
         let name = trigger["metadata"].get(ROUTE)?.as_str()?;

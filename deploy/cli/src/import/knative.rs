@@ -14,10 +14,8 @@ const TEMPLATE: &str = "/spec/template/metadata/annotations";
 
 /// Translates a Service of `serving.knative.dev`.
 pub(super) fn service(from: &mut Source) -> Vec<Value> {
-    let name = from.text("/metadata/name").unwrap_or_default();
-    let namespace = from.text("/metadata/namespace");
-    let target = json!({"kind": "Deployment", "name": name});
-    let mut draft = Draft::new(&name, namespace.as_deref(), target);
+    let name = from.name.clone();
+    let mut draft = Draft::new(from, json!({"kind": "Deployment", "name": name}));
     draft.set("services", json!([{"name": name, "create": true}]));
     scaling(from, &mut draft);
     for (field, path) in [
@@ -67,7 +65,7 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
             metadata[pointer.rsplit_once('/').map_or("", |(_, field)| field)] = kept.into();
         }
     }
-    if let Some(namespace) = &namespace {
+    if let Some(namespace) = &from.namespace {
         deployment["metadata"]["namespace"] = namespace.as_str().into();
     }
     from.note(

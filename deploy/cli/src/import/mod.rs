@@ -69,37 +69,35 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
             }
         }
     }
-    let scaled = keda::Scaled::from_documents(&documents);
-    let (middlewares, groups) = (sablier::middlewares(&documents), sablier::groups(&documents));
     let mut all = Vec::new();
-    for (origin, value) in documents {
-        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (origin, value) in &documents {
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (kind, api_version, name) = (text("/kind"), text("/apiVersion"), text("/metadata/name"));
-        let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let source = if name.is_empty() { format!("{origin}, {kind}") } else { format!("{kind} {name}") };
         if name.is_empty() {
             let lost = vec![("metadata.name".to_owned(), "must be set, so nothing is made of this".to_owned())];
             all.push(Imported { source, objects: Vec::new(), notes: lost });
             continue;
         }
-        let (enabled, middleware) = (sablier::is_enabled(&value), sablier::is_middleware(&value));
-        let why = if middleware { sablier::skip_reason(&value, &groups) } else { scaled.skip_reason(&value) };
-        let mut from = Source::new(value);
-        let mut objects = match (group.as_str(), kind.as_str()) {
+        let mut from = Source::new(value.clone());
+        let mut objects = match (group, kind) {
             ("http.keda.sh", "HTTPScaledObject") => keda::http_scaled_object(&mut from),
-            ("http.keda.sh", "InterceptorRoute") => keda::interceptor_route(&mut from, &scaled),
-            ("keda.sh", "ScaledObject") if keda::names_a_route(&from) => match why {
+            ("http.keda.sh", "InterceptorRoute") => keda::interceptor_route(&mut from, &documents),
+            ("keda.sh", "ScaledObject") if keda::route(value).is_some() => match keda::skip_reason(value, &documents) {
                 Some(why) => left_over(&mut from, why),
                 None => continue, // Translated with its route.
             },
             ("autoscaling", "HorizontalPodAutoscaler") => hpa::horizontal_pod_autoscaler(&mut from),
             ("serving.knative.dev", "Service") => knative::service(&mut from),
-            ("apps", "Deployment" | "StatefulSet") if enabled => sablier::workload(&mut from, &kind, &middlewares),
-            (_, "Middleware") if middleware => match why {
+            ("apps", "Deployment" | "StatefulSet") if sablier::is_enabled(value) => {
+                sablier::workload(&mut from, kind, &documents)
+            }
+            (_, "Middleware") if sablier::is_middleware(value) => match sablier::skip_reason(value, &documents) {
                 Some(why) => left_over(&mut from, why),
                 None => continue, // Translated with the workloads of its group.
             },
-            _ => left_over(&mut from, ("/kind".to_owned(), unknown(&kind, &api_version))),
+            _ => left_over(&mut from, ("/kind".to_owned(), unknown(kind, api_version))),
         };
         let mut lost = from.lost();
         for object in &mut objects {

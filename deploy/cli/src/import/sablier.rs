@@ -7,7 +7,6 @@
 use super::draft::Draft;
 use super::source::Source;
 use serde_json::{Value, json};
-use std::collections::{HashMap, HashSet};
 
 const ENABLE: &str = "/metadata/labels/sablier.enable";
 const PLUGIN: &str = "/spec/plugin/sablier";
@@ -24,38 +23,23 @@ pub(super) fn is_middleware(object: &Value) -> bool {
     object["kind"] == "Middleware" && object.pointer(PLUGIN).is_some()
 }
 
-/// Collects Sablier's Middlewares by group, in the order of the documents.
-pub(super) fn middlewares(documents: &[(String, Value)]) -> HashMap<String, Vec<Value>> {
-    let mut by_group: HashMap<String, Vec<Value>> = HashMap::new();
-    for (_, document) in documents.iter().filter(|(_, document)| is_middleware(document)) {
-        if let Some(group) = named_group(document) {
-            by_group.entry(group.to_owned()).or_default().push(document.clone());
-        }
-    }
-    by_group
-}
-
 /// Returns the group that a Middleware names.
 fn named_group(middleware: &Value) -> Option<&str> {
     middleware.pointer(PLUGIN)?["group"].as_str()
 }
 
-/// Returns the groups of all workloads that Sablier's labels enable.
-pub(super) fn groups(documents: &[(String, Value)]) -> HashSet<String> {
-    let workloads = documents.iter().filter(|(_, document)| is_enabled(document));
-    workloads.map(|(_, document)| group(sablier_setting(&mut Source::new(document.clone()), "group"))).collect()
-}
-
 /// Returns the group in a workload's labels or annotations, or the default group.
-fn group(said: Option<(String, String)>) -> String {
-    said.map_or_else(|| GROUP_DEFAULT.to_owned(), |(_, group)| group)
+fn group(setting: Option<(String, String)>) -> String {
+    setting.map_or_else(|| GROUP_DEFAULT.to_owned(), |(_, group)| group)
 }
 
 /// Returns the reason why a Middleware belongs to no workload, after the field that names its group. Returns `None` if
 /// it belongs to one.
-pub(super) fn skip_reason(middleware: &Value, groups: &HashSet<String>) -> Option<(String, String)> {
+pub(super) fn skip_reason(middleware: &Value, documents: &[(String, Value)]) -> Option<(String, String)> {
+    let mut workloads = documents.iter().map(|(_, document)| document).filter(|document| is_enabled(document));
+    let group_of = |workload: &Value| group(sablier_setting(&mut Source::new(workload.clone()), "group"));
     let why = match named_group(middleware) {
-        Some(group) if groups.contains(group) => return None,
+        Some(named) if workloads.any(|workload| group_of(workload) == named) => return None,
         Some(group) => format!("no workload of group {group} is among the documents, so nothing is made of this"),
         None => "no group is named, so nothing is made of this".to_owned(),
     };
@@ -64,28 +48,25 @@ pub(super) fn skip_reason(middleware: &Value, groups: &HashSet<String>) -> Optio
 
 /// Translates a Deployment or StatefulSet with Sablier's labels, and the Middleware of its group, if the documents have
 /// one.
-pub(super) fn workload(from: &mut Source, kind: &str, middlewares: &HashMap<String, Vec<Value>>) -> Vec<Value> {
-    let name = from.text("/metadata/name").unwrap_or_default();
-    let namespace = from.text("/metadata/namespace");
+pub(super) fn workload(from: &mut Source, kind: &str, documents: &[(String, Value)]) -> Vec<Value> {
     from.take(ENABLE);
     let group = sablier_setting(from, "group");
     let (hours, days) =
         (sablier_setting(from, "running-hours"), sablier_setting(from, "running-days").map(|(_, days)| days));
     from.keep_of("sablier.");
-    let mut draft = Draft::new(&name, namespace.as_deref(), json!({"kind": kind, "name": name}));
+    let mut draft = Draft::new(from, json!({"kind": kind, "name": from.name}));
     if let Some((at, _)) = group.as_ref().filter(|(_, group)| group != GROUP_DEFAULT) {
         from.note(at, "workloads wake one by one, each when it is called, not as a group");
     }
     let group = self::group(group);
-    if let [middleware, others @ ..] = middlewares.get(&group).map(Vec::as_slice).unwrap_or_default() {
-        for other in others {
-            let name = |object: &Value| {
-                object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
-            };
-            let (taken, left) = (name(middleware), name(other));
-            from.note("/Middleware", format!("{left} is of this group, too; what {taken} says is taken"));
-        }
+    let middlewares = documents.iter().map(|(_, document)| document).filter(|document| is_middleware(document));
+    let mut middlewares = middlewares.filter(|middleware| named_group(middleware) == Some(group.as_str()));
+    if let Some(middleware) = middlewares.next() {
         let mut plugin = Source::new(middleware.clone());
+        for other in middlewares {
+            let left = other["metadata"]["name"].as_str().unwrap_or_default();
+            from.note("/Middleware", format!("{left} is of this group, too; what {} says is taken", plugin.name));
+        }
         plugin.take("/metadata");
         plugin.take(&format!("{PLUGIN}/group"));
         plugin.drop_field(&format!("{PLUGIN}/sablierUrl"), "the activator stands where Sablier and its proxy did");

@@ -24,6 +24,10 @@ const OF_TOOLS: [&str; 6] =
 
 /// One manifest.
 pub(super) struct Source {
+    /// Name of the object.
+    pub(super) name: String,
+    /// Namespace of the object, if it names one.
+    pub(super) namespace: Option<String>,
     rest: Value,
     lost: Vec<(String, String)>,
 }
@@ -35,10 +39,12 @@ impl Source {
                 fields.remove(field);
             }
         }
-        let mut source = Self { rest: value, lost: Vec::new() };
+        let mut source = Self { name: String::new(), namespace: None, rest: value, lost: Vec::new() };
         for pointer in BOOKKEEPING {
             source.take(pointer);
         }
+        source.name = source.text("/metadata/name").unwrap_or_default();
+        source.namespace = source.text("/metadata/namespace");
         source
     }
 
