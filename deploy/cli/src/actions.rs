@@ -11,7 +11,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use common::golang::parse_duration;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::{Fault, RequestResult, RequestStatus, SleepState, request};
+use common_api::zeroscaler::{Fault, RequestResult, SleepState, request};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -61,21 +61,23 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// Fails if a workload is unknown, may not be edited, or does not keep the written value.
 pub async fn pause(place: &ClusterArgs, args: &PauseArgs, paused: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
-    for name in names(&args.names, &cluster)? {
+    for name in Name::read_all(&args.names, &cluster.namespace)? {
         let before = cluster.get(&name).await?;
-        let done = if paused { "paused" } else { "resumed" };
-        if before.spec.paused == paused {
-            let already = if paused { "is paused already" } else { "is not paused" };
-            writeln!(out, "zeroscaler.zeroscale.dev/{} {already}", name.name)?;
-            continue;
+        let said = match (before.spec.paused, paused) {
+            (true, true) => "is paused already",
+            (false, false) => "is not paused",
+            (_, true) => "paused",
+            (_, false) => "resumed",
+        };
+        if before.spec.paused != paused {
+            // `false` is the default, so the field is removed.
+            let value = if paused { json!(true) } else { Value::Null };
+            let written = edit(&cluster, &name, json!({"paused": value})).await?;
+            if written.spec.paused != paused {
+                return Err(not_kept(&name, "spec.paused", paused));
+            }
         }
-        // `false` is the default, so the field is removed.
-        let value = if paused { json!(true) } else { Value::Null };
-        let written = edit(&cluster, &name, json!({"paused": value})).await?;
-        if written.spec.paused != paused {
-            return Err(not_kept(&name, "spec.paused", paused));
-        }
-        writeln!(out, "zeroscaler.zeroscale.dev/{} {done}", name.name)?;
+        writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", name.name)?;
     }
     Ok(())
 }
@@ -93,7 +95,7 @@ pub async fn request(
 ) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
     let mut wrong = Vec::new();
-    for name in names(&args.names, &cluster)? {
+    for name in Name::read_all(&args.names, &cluster.namespace)? {
         match request_one(&cluster, &name, args, state).await {
             Ok(said) => writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", name.name)?,
             Err(error) => wrong.push(format!("{name}: {error:#}")),
@@ -106,7 +108,8 @@ pub async fn request(
     Ok(())
 }
 
-/// Requests the state for one workload. Returns the result in words.
+/// Requests the state for one workload, and waits for the first report, or with `--wait` until the request is done.
+/// Returns the result in words.
 async fn request_one(
     cluster: &Cluster,
     name: &Name,
@@ -114,17 +117,39 @@ async fn request_one(
     state: &'static str,
 ) -> anyhow::Result<String> {
     let (at, begun) = (Timestamp::now(), Instant::now());
+    let took = || seconds(begun.elapsed().as_secs_f64());
+    let is_awake = state == request::AWAKE;
     let written = edit(cluster, name, json!({"request": {"state": state, "at": at.to_string()}})).await?;
     // Compare as an instant: the object may use another notation. The status repeats that notation.
     let Some(request) = written.spec.request.filter(|request| request.at() == Some(at)) else {
         return Err(not_kept(name, "spec.request", state));
     };
-    let wait = Wait { cluster, name, state, at: &request.at, begun };
-    wait.wait_for_result(args).await
-}
-
-fn names(texts: &[String], cluster: &Cluster) -> anyhow::Result<Vec<Name>> {
-    texts.iter().map(|text| Name::read(text, &cluster.namespace)).collect()
+    loop {
+        let object = cluster.get(name).await?;
+        if let Some(fault) = fails(&object).filter(|_| args.wait && is_awake) {
+            bail!("cannot serve: {fault}");
+        }
+        match reported(&object, state, &request.at).map_err(|why| anyhow!("stays as it is: {why}"))? {
+            Some(RequestResult::Done) if !is_awake => return Ok(format!("asleep after {}", took())),
+            Some(_) if args.wait && is_awake => {
+                if serves(&object) {
+                    return Ok(format!("awake after {}", took()));
+                }
+            }
+            Some(RequestResult::Pending) if args.wait => {}
+            Some(_) => return Ok(words(&object, is_awake).to_owned()),
+            None if begun.elapsed() > HEARD_WITHIN.min(args.timeout) => {
+                bail!("no autoscaler has said anything within {}: see `kubectl zeroscale check`", took())
+            }
+            None => {}
+        }
+        if begun.elapsed() > args.timeout {
+            let fault = object.status.and_then(|status| status.fault).map(|fault| fault.to_string());
+            let why = fault.unwrap_or_else(|| format!("see `kubectl zeroscale status {name}`"));
+            bail!("it is not so after {}: {why}", took());
+        }
+        tokio::time::sleep(LOOKS_EVERY).await;
+    }
 }
 
 async fn edit(cluster: &Cluster, name: &Name, spec: Value) -> anyhow::Result<ZeroScaler> {
@@ -140,66 +165,6 @@ fn not_kept(name: &Name, field: &str, value: impl Display) -> anyhow::Error {
         "ZeroScaler {name}: {field} = {value} was written but not kept: the definition in this cluster seems not to know \
          {field}; see `kubectl zeroscale check`"
     )
-}
-
-/// A submitted request.
-struct Wait<'a> {
-    cluster: &'a Cluster,
-    name: &'a Name,
-    state: &'static str,
-    at: &'a str,
-    begun: Instant,
-}
-
-/// Result of a request, as the object reports it.
-#[derive(Debug, PartialEq, Eq)]
-enum RequestOutcome {
-    /// No report yet.
-    Nothing,
-    /// In progress.
-    Begun,
-    /// Done.
-    Done,
-    /// Refused, with the reason.
-    Kept(String),
-}
-
-impl Wait<'_> {
-    /// Waits for the first report, and with `--wait` until the request is done.
-    async fn wait_for_result(&self, args: &RequestArgs) -> anyhow::Result<String> {
-        loop {
-            let object = self.cluster.get(self.name).await?;
-            let is_awake = self.state == request::AWAKE;
-            if let Some(fault) = fails(&object).filter(|_| args.wait && is_awake) {
-                bail!("cannot serve: {fault}");
-            }
-            match request_outcome(&object, self.state, self.at) {
-                RequestOutcome::Kept(why) => bail!("stays as it is: {why}"),
-                RequestOutcome::Done if !is_awake => return Ok(format!("asleep after {}", self.took())),
-                RequestOutcome::Begun | RequestOutcome::Done if args.wait && is_awake => {
-                    if serves(&object) {
-                        return Ok(format!("awake after {}", self.took()));
-                    }
-                }
-                RequestOutcome::Begun if args.wait => {}
-                RequestOutcome::Begun | RequestOutcome::Done => return Ok(words(&object, is_awake).to_owned()),
-                RequestOutcome::Nothing if self.begun.elapsed() > HEARD_WITHIN.min(args.timeout) => {
-                    bail!("no autoscaler has said anything within {}: see `kubectl zeroscale check`", self.took())
-                }
-                RequestOutcome::Nothing => {}
-            }
-            if self.begun.elapsed() > args.timeout {
-                let fault = object.status.and_then(|status| status.fault).map(|fault| fault.to_string());
-                let why = fault.unwrap_or_else(|| format!("see `kubectl zeroscale status {}`", self.name));
-                bail!("it is not so after {}: {why}", self.took());
-            }
-            tokio::time::sleep(LOOKS_EVERY).await;
-        }
-    }
-
-    fn took(&self) -> String {
-        seconds(self.begun.elapsed().as_secs_f64())
-    }
 }
 
 /// Returns whether a pod is ready. The target's own status would report that earlier, but counts pods that restart or
@@ -229,23 +194,23 @@ fn words(object: &ZeroScaler, is_awake: bool) -> &'static str {
     }
 }
 
-/// Returns the result of a request from the object's status.
-fn request_outcome(object: &ZeroScaler, state: &str, at: &str) -> RequestOutcome {
+/// Returns the result of a request from the object's status, or `None` if there is no report yet.
+///
+/// # Errors
+/// Fails with the reason if the request is not carried out.
+fn reported(object: &ZeroScaler, state: &str, at: &str) -> Result<Option<RequestResult>, String> {
     if let Some(newer) = object.spec.request.as_ref().filter(|request| request.at != at) {
-        return RequestOutcome::Kept(format!("somebody has asked for {} at {}", newer.state, newer.at));
+        return Err(format!("somebody has asked for {} at {}", newer.state, newer.at));
     }
+    let is_current = object.status.as_ref().and_then(|status| status.observed_generation) == object.metadata.generation;
     let ready = object.condition(common_api::zeroscaler::conditions::READY);
-    let is_seen = object.status.as_ref().and_then(|status| status.observed_generation) == object.metadata.generation;
-    let about = |told: &&RequestStatus| told.at == at && told.state == state;
-    match object.status.as_ref().and_then(|status| status.request.as_ref()).filter(about) {
-        Some(told) => match told.result {
-            RequestResult::Pending => RequestOutcome::Begun,
-            RequestResult::Done => RequestOutcome::Done,
-            RequestResult::Kept => RequestOutcome::Kept(told.message.clone()),
-        },
-        None => match ready.filter(|ready| is_seen && ready.status == "False") {
-            Some(ready) => RequestOutcome::Kept(format!("it is not Ready ({}): {}", ready.reason, ready.message)),
-            None => RequestOutcome::Nothing,
+    let report = object.status.as_ref().and_then(|status| status.request.as_ref());
+    match report.filter(|report| report.at == at && report.state == state) {
+        Some(report) if report.result == RequestResult::Kept => Err(report.message.clone()),
+        Some(report) => Ok(Some(report.result)),
+        None => match ready.filter(|ready| is_current && ready.status == "False") {
+            Some(ready) => Err(format!("it is not Ready ({}): {}", ready.reason, ready.message)),
+            None => Ok(None),
         },
     }
 }
@@ -270,21 +235,19 @@ mod tests {
                 "message": "gone", "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
         };
         let rows = [
-            (json!({}), RequestOutcome::Nothing),
-            (told("2025-01-01T00:00:00Z", "Done", ""), RequestOutcome::Nothing),
-            (told(at, "Pending", ""), RequestOutcome::Begun),
-            (told(at, "Done", ""), RequestOutcome::Done),
-            (told(at, "Kept", "paused"), RequestOutcome::Kept("paused".into())),
-            (not_ready(1), RequestOutcome::Nothing),
-            (not_ready(2), RequestOutcome::Kept("it is not Ready (TargetNotFound): gone".into())),
+            (json!({}), Ok(None)),
+            (told("2025-01-01T00:00:00Z", "Done", ""), Ok(None)),
+            (told(at, "Pending", ""), Ok(Some(RequestResult::Pending))),
+            (told(at, "Done", ""), Ok(Some(RequestResult::Done))),
+            (told(at, "Kept", "paused"), Err("paused".to_owned())),
+            (not_ready(1), Ok(None)),
+            (not_ready(2), Err("it is not Ready (TargetNotFound): gone".to_owned())),
         ];
         for (status, expected) in rows {
-            assert_eq!(request_outcome(&object(asked(), status.clone()), "Awake", at), expected, "{status}");
+            assert_eq!(reported(&object(asked(), status.clone()), "Awake", at), expected, "{status}");
         }
         let newer = json!({"state": "Asleep", "at": "2026-01-02T00:00:00Z"});
-        assert!(
-            matches!(request_outcome(&object(newer, json!({})), "Awake", at), RequestOutcome::Kept(why) if why.contains("Asleep"))
-        );
+        assert!(reported(&object(newer, json!({})), "Awake", at).is_err_and(|why| why.contains("Asleep")));
     }
 
     /// Goal: a waiting client gets the fault of a failed wake once requests fail with it or the pods are given up.

@@ -148,6 +148,14 @@ impl Name {
         anyhow::ensure!(good(namespace) && good(name), "{text:?} must be NAME or NAMESPACE/NAME: a-z, 0-9, - and .");
         Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
     }
+
+    /// Parses several names.
+    ///
+    /// # Errors
+    /// Fails if a text has neither form.
+    pub fn read_all(texts: &[String], namespace: &str) -> anyhow::Result<Vec<Self>> {
+        texts.iter().map(|text| Self::read(text, namespace)).collect()
+    }
 }
 
 impl std::fmt::Display for Name {

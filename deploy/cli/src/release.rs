@@ -31,8 +31,7 @@ pub async fn run(place: &ClusterArgs, args: &ReleaseArgs, out: &mut impl Write) 
         (true, _) => Scope::All,
         (false, []) => Scope::Namespace(cluster.namespace),
         (false, names) => {
-            let names =
-                names.iter().map(|name| Name::read(name, &cluster.namespace)).collect::<anyhow::Result<Vec<_>>>()?;
+            let names = Name::read_all(names, &cluster.namespace)?;
             if names.iter().any(|name| name.namespace != cluster.namespace) {
                 bail!("names of one namespace at a time: say it by --namespace");
             }

@@ -56,7 +56,7 @@ pub enum Output {
 pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let namespace = sources.namespace(place);
-    let names = args.names.iter().map(|name| Name::read(name, &namespace)).collect::<anyhow::Result<Vec<_>>>()?;
+    let names = Name::read_all(&args.names, &namespace)?;
     let table = matches!(args.output, None | Some(Output::Wide));
     if let ([name], true, false) = (&names[..], args.output.is_none(), args.watch) {
         return detail::run(&sources, name, out).await;
