@@ -9,12 +9,14 @@ use crate::cluster::{Cluster, ClusterArgs, cause};
 use crate::forward::Forward;
 use crate::model::{Detail, Listing};
 use anyhow::{Context, anyhow, bail};
-use http::{Request, StatusCode, header};
+use futures::future::OptionFuture;
+use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
 use kube::client::Body;
 use kube::{Client, Config};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::path::Path;
 use std::time::Duration;
 
 /// Maximum size of a response. Ten thousand workloads take about ten MiB.
@@ -39,31 +41,20 @@ impl ClusterArgs {
     /// # Errors
     /// Fails if no address can be used; the error says which one was tried and how to fix it.
     pub async fn dashboard(&self, cluster: &anyhow::Result<Cluster>) -> anyhow::Result<Dashboard> {
-        let known = match (&self.address, cluster) {
-            (Some(address), _) => Some(address.clone()),
-            (None, Ok(cluster)) => cluster.dashboard.clone(),
+        let (address, forward) = match (&self.address, cluster) {
+            (Some(address), _) => (address.clone(), None),
             (None, Err(error)) => bail!("{error:#}"),
-        };
-        let (address, forward) = match (known, cluster) {
-            (Some(address), _) => (address, None),
+            (None, Ok(Cluster { dashboard: Some(address), .. })) => (address.clone(), None),
             (None, Ok(cluster)) => {
                 let forward = Forward::begin(&cluster.client, &self.system_namespace).await?;
                 (format!("http://{}", forward.local), Some(forward))
             }
-            (None, Err(error)) => bail!("{error:#}"),
         };
-        let token = match &self.token_file {
-            Some(file) => {
-                let text = std::fs::read_to_string(file);
-                let text = text.with_context(|| format!("--token-file {}: cannot be read", file.display()))?;
-                Some(text.trim().to_owned())
-            }
-            None => None,
-        };
-        let uri: http::Uri = address.parse().map_err(|_| anyhow!("--address {address:?}: no URL"))?;
-        if uri.scheme().is_none() || uri.host().is_none() {
-            bail!("--address {address:?}: must be a URL such as http://127.0.0.1:8090");
-        }
+        let cannot = |file: &Path| format!("--token-file {}: cannot be read", file.display());
+        let token = self.token_file.as_ref().map(|file| std::fs::read_to_string(file).with_context(|| cannot(file)));
+        let token = token.transpose()?.map(|token| token.trim().to_owned());
+        let uri = address.parse().ok().filter(|uri: &Uri| uri.scheme().is_some() && uri.host().is_some());
+        let uri = uri.with_context(|| format!("--address {address:?}: must be a URL such as http://127.0.0.1:8090"))?;
         let mut config = Config::new(uri);
         (config.connect_timeout, config.read_timeout) = (Some(CONNECTS_WITHIN), Some(ANSWERS_WITHIN));
         config.default_retry = false;
@@ -100,11 +91,8 @@ impl Dashboard {
         let answer = match self.client.send(request).await {
             Ok(answer) => answer,
             Err(error) => {
-                let told = match &self.forward {
-                    Some(forward) => forward.failure().await,
-                    None => None,
-                };
-                bail!("the dashboard at {address} cannot be asked: {}", told.unwrap_or_else(|| cause(&error)));
+                let failure = OptionFuture::from(self.forward.as_ref().map(Forward::failure)).await.flatten();
+                bail!("the dashboard at {address} cannot be asked: {}", failure.unwrap_or_else(|| cause(&error)));
             }
         };
         let status = answer.status();

@@ -10,7 +10,6 @@ use clap::{Args, ValueEnum};
 use common::text::printable_line;
 use crossterm::{cursor, queue, terminal};
 use k8s_openapi::jiff::Timestamp;
-use std::cmp::Ordering;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
@@ -127,10 +126,7 @@ fn sort(workloads: &mut [Summary], by: Sort) {
         Sort::Name => 0.0,
     };
     let names = |a: &Summary, b: &Summary| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name));
-    workloads.sort_by(|a, b| match load(b).total_cmp(&load(a)) {
-        Ordering::Equal => names(a, b),
-        order => order,
-    });
+    workloads.sort_by(|a, b| load(b).total_cmp(&load(a)).then_with(|| names(a, b)));
 }
 
 /// Alternate screen of the terminal. Dropping it restores the former screen.
