@@ -1,5 +1,6 @@
 //! PodAutoscaler: scaling of one target. In standalone it is the revision.
 
+use crate::zeroscaler::is_default;
 use crate::{Condition, ObjectReference};
 use common::backend::Protocol;
 use kube::CustomResource;
@@ -31,13 +32,13 @@ use std::collections::BTreeMap;
 #[serde(rename_all = "camelCase")]
 pub struct PodAutoscalerSpec {
     /// Maximum number of concurrent requests per pod; 0: no limit.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub container_concurrency: i64,
     /// Reference to the scaled object.
     pub scale_target_ref: ObjectReference,
     /// Reachability of the revision by routes.
     #[schemars(with = "String", extend("enum" = ["", "Reachable", "Unreachable"]))]
-    #[serde(default, skip_serializing_if = "Reachability::is_unknown")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reachability: Reachability,
     /// Protocol of the pods: http1 or h2c.
     #[schemars(with = "String", extend("enum" = ["http1", "h2c"]))]
@@ -87,20 +88,10 @@ pub enum Reachability {
     Unknown,
 }
 
-impl Reachability {
-    fn is_unknown(&self) -> bool {
-        *self == Reachability::Unknown
-    }
-}
-
 /// Reads a protocol like Knative, whose definitions admit every text: anything but `h2c` is HTTP/1.1.
 pub(crate) fn read_protocol<'de, D: Deserializer<'de>>(word: D) -> Result<Protocol, D::Error> {
     let is_h2c = String::deserialize(word)? == "h2c";
     Ok(if is_h2c { Protocol::H2c } else { Protocol::Http1 })
-}
-
-fn is_zero(n: &i64) -> bool {
-    *n == 0
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! ServerlessService: the two Services of a revision, and the traffic path through activators or straight to the pods.
 
 use crate::podautoscaler::read_protocol;
+use crate::zeroscaler::is_default;
 use crate::{Condition, ObjectReference};
 use common::backend::Protocol;
 use kube::CustomResource;
@@ -42,7 +43,7 @@ pub struct ServerlessServiceSpec {
     #[serde(deserialize_with = "read_protocol")]
     pub protocol_type: Protocol,
     /// Number of activators that carry the traffic in Proxy mode; 0: all.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub num_activators: i32,
 }
 
@@ -73,10 +74,6 @@ pub struct ServerlessServiceStatus {
     /// Name of the private Service.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub private_service_name: String,
-}
-
-fn is_zero(n: &i32) -> bool {
-    *n == 0
 }
 
 #[cfg(test)]

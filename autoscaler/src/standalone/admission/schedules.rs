@@ -44,7 +44,8 @@ pub(crate) fn check(spec: &ZeroScalerSpec) -> Result<(), FieldErrors> {
 
 fn read(said: &zeroscaler::Schedule) -> Result<Schedule, ScheduleError> {
     let zeroscaler::Schedule { cron, time_zone, min, max, .. } = said;
-    let (duration, prewarm) = (said.duration(), said.prewarm());
+    let duration = said.duration.get().unwrap_or_default();
+    let prewarm = said.prewarm.get().unwrap_or_default();
     Schedule::read(Written { cron, time_zone, duration, prewarm, min: *min, max: *max })
 }
 

@@ -129,9 +129,9 @@ pub(crate) fn backend(original: &ZeroScaler, target: &Target, port: &BackendPort
         probe: if queue_proxy { Probe::QueueProxy } else { probe(target, &wake.probe(), port) },
         timeout_ms: 0,
         wake_timeout_ms: millis(wake.timeout()),
-        request_timeout_ms: timeouts.request().map_or(0, millis),
-        response_start_timeout_ms: timeouts.response_start().map_or(0, millis),
-        idle_timeout_ms: timeouts.idle().map_or(0, millis),
+        request_timeout_ms: timeouts.request.get().map_or(0, millis),
+        response_start_timeout_ms: timeouts.response_start.get().map_or(0, millis),
+        idle_timeout_ms: timeouts.idle.get().map_or(0, millis),
         max_held: wake.max_held(),
         failing: None, // The status reports it.
         paused: false,

@@ -3,7 +3,6 @@
 use super::DurationText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 /// Minimum and maximum number of pods during recurring times.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,15 +36,5 @@ impl Schedule {
 
     fn default_prewarm() -> DurationText {
         DurationText::new("0s")
-    }
-
-    /// Returns the duration of each period.
-    pub fn duration(&self) -> Duration {
-        self.duration.get().unwrap_or_default()
-    }
-
-    /// Returns the time by which each period begins earlier.
-    pub fn prewarm(&self) -> Duration {
-        self.prewarm.get().unwrap_or_default()
     }
 }

@@ -32,7 +32,7 @@ pub struct ZeroScalerStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Asleep, Waking, Awake or FallingAsleep; Unknown: not determined yet.
-    #[serde(default, skip_serializing_if = "SleepState::is_unknown")]
+    #[serde(default, skip_serializing_if = "super::is_default")]
     pub state: SleepState,
     /// Desired number of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,13 +116,6 @@ pub enum SleepState {
     #[default]
     #[serde(other)]
     Unknown,
-}
-
-impl SleepState {
-    /// Reports whether the state is unknown.
-    pub fn is_unknown(&self) -> bool {
-        *self == Self::Unknown
-    }
 }
 
 /// Current number of pods.

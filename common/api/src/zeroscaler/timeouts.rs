@@ -3,7 +3,6 @@
 use super::DurationText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 const NO_LIMIT: &str = "0s";
 
@@ -24,25 +23,4 @@ impl Default for Timeouts {
         let none = || DurationText::new(NO_LIMIT);
         Self { request: none(), response_start: none(), idle: none() }
     }
-}
-
-impl Timeouts {
-    /// Returns the longest duration of an exchange; `None`: no limit.
-    pub fn request(&self) -> Option<Duration> {
-        limit(&self.request)
-    }
-
-    /// Returns the longest wait for the first byte of a response; `None`: no limit.
-    pub fn response_start(&self) -> Option<Duration> {
-        limit(&self.response_start)
-    }
-
-    /// Returns the longest idle time; `None`: no limit.
-    pub fn idle(&self) -> Option<Duration> {
-        limit(&self.idle)
-    }
-}
-
-fn limit(text: &DurationText) -> Option<Duration> {
-    text.get().filter(|limit| !limit.is_zero())
 }
