@@ -6,7 +6,7 @@ use crate::gather::Sources;
 use crate::model::{Detail, Summary, Wake};
 use crate::text::{Cell, Colours, Tone, number, seconds, since, table};
 use common::text::printable_line;
-use common_api::ZeroScaler;
+use common_api::{ZeroScaler, ZeroScalerStatus};
 use k8s_openapi::jiff::Timestamp;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -70,25 +70,24 @@ pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colour
     if let Some(owner) = workload.owner.as_deref().filter(|owner| !owner.is_empty()) {
         line("Decided by", owner);
     }
-    if let Some(object) = object {
-        out.push_str(&of_object(object, now, colours));
-    }
-    out.push_str(&wakes(&detail.wakes, now, colours));
-    out
-}
-
-/// Formats the parts that only the ZeroScaler has: request, conditions, ports, hosts and schedules.
-fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
-    let mut out = String::new();
+    let Some(object) = object else { return out + &wakes(&detail.wakes, now, colours) };
     let status = object.status.clone().unwrap_or_default();
     if let Some(request) = &status.request {
         let why = if request.message.is_empty() { String::new() } else { format!(": {}", request.message) };
         let at: Option<Timestamp> = request.at.parse().ok();
         let at = at.map_or_else(|| format!("at {}", request.at), |at| format!("{} ago", since(at, now)));
-        let text = format!("{} was asked for {at}: {:?}{why}", request.state, request.result);
-        let _ =
-            writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{:<13}", "Request")), printable_line(&text));
+        line("Request", &format!("{} was asked for {at}: {:?}{why}", request.state, request.result));
     }
+    if !object.spec.hosts.is_empty() {
+        let assigned = if status.hosts.is_empty() { "none".to_owned() } else { status.hosts.join(", ") };
+        line("Hosts", &format!("{}; assigned: {assigned}", object.spec.hosts.join(", ")));
+    }
+    out.push_str(&tables(object, &status, colours, now));
+    out + &wakes(&detail.wakes, now, colours)
+}
+
+/// Formats the tables that only the ZeroScaler has: conditions, ports and schedules.
+fn tables(object: &ZeroScaler, status: &ZeroScalerStatus, colours: Colours, now: Timestamp) -> String {
     let conditions = status.conditions.iter().map(|condition| {
         let tone = match condition.status.as_str() {
             "False" if condition.type_ != "Active" => Tone::Bad,
@@ -103,7 +102,7 @@ fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
             condition.message.as_str().into(),
         ]
     });
-    out.push_str(&section(&["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"], conditions, colours));
+    let conditions = section(&["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"], conditions, colours);
     let count = |number: Option<i32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let ports = status.ports.iter().map(|port| {
         let protocol = port.protocol.as_str().into();
@@ -114,11 +113,7 @@ fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
             protocol,
         ]
     });
-    out.push_str(&section(&["PORT", "SERVICE", "ACTIVATORS", "PROTOCOL"], ports, colours));
-    if !object.spec.hosts.is_empty() {
-        let _ =
-            writeln!(out, "\nHosts: {} of {}", status.hosts.join(", "), printable_line(&object.spec.hosts.join(", ")));
-    }
+    let ports = section(&["PORT", "SERVICE", "ACTIVATORS", "PROTOCOL"], ports, colours);
     let schedules = object.spec.schedules.iter().map(|said| {
         vec![
             said.cron.as_str().into(),
@@ -129,8 +124,8 @@ fn of_object(object: &ZeroScaler, now: Timestamp, colours: Colours) -> String {
             said.prewarm.to_string().into(),
         ]
     });
-    out.push_str(&section(&["SCHEDULE", "TIME ZONE", "FOR", "MIN", "MAX", "READY BEFORE"], schedules, colours));
-    out
+    let heads = ["SCHEDULE", "TIME ZONE", "FOR", "MIN", "MAX", "READY BEFORE"];
+    conditions + &ports + &section(&heads, schedules, colours)
 }
 
 /// Formats a table below an empty line; nothing if there are no rows.
@@ -230,7 +225,7 @@ mod tests {
             "Active      False    Paused   13m     spec.paused: stays\n",
             "web    80        20000        auto\n",
             "0 8 * * 1-5   Europe/Berlin   10h   2     -     0s\n",
-            "Hosts:  of a.example.com",
+            "Hosts        a.example.com; assigned: none\n",
         ] {
             assert!(text.contains(part), "{part:?}:\n{text}");
         }
