@@ -28,23 +28,19 @@ pub trait HasConditions {
     /// Types on which `Ready` depends, in declaration order.
     const DEPENDENTS: &'static [&'static str];
 
-    /// Returns the conditions.
-    fn conditions(&self) -> &[Condition];
-    /// Returns the conditions for modification.
-    fn conditions_mut(&mut self) -> &mut Vec<Condition>;
-    /// Returns the generation that the status describes.
-    fn observed_generation(&self) -> Option<i64>;
-    /// Returns the observed generation for modification.
-    fn observed_generation_mut(&mut self) -> &mut Option<i64>;
+    /// Returns the generation that the status describes, and the conditions.
+    fn parts(&self) -> (Option<i64>, &[Condition]);
+    /// Returns both for modification.
+    fn parts_mut(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>);
 
     /// Returns the condition of a type, if there is one.
     fn condition(&self, type_: &str) -> Option<&Condition> {
-        find(self.conditions(), type_)
+        find(self.parts().1, type_)
     }
 
     /// Reports whether the status describes this generation and is ready.
     fn is_ready(&self, generation: i64) -> bool {
-        self.observed_generation().unwrap_or(0) == generation && self.condition(READY).is_some_and(Condition::is_true)
+        self.parts().0.unwrap_or(0) == generation && self.condition(READY).is_some_and(Condition::is_true)
     }
 
     /// Returns the time for which a condition has had a status, or `None` if it has another status or is absent.
@@ -54,12 +50,12 @@ pub trait HasConditions {
 
     /// Returns a manager that marks conditions at this time.
     fn manage(&mut self, now: Timestamp) -> ConditionManager<'_> {
-        ConditionManager { dependents: Self::DEPENDENTS, conditions: self.conditions_mut(), now }
+        ConditionManager { dependents: Self::DEPENDENTS, conditions: self.parts_mut().1, now }
     }
 
     /// Begins a pass: adds missing conditions, and sets `Ready` to Unknown if the generation is new.
     fn begin(&mut self, generation: i64, now: Timestamp) {
-        let new = self.observed_generation().unwrap_or(0) != generation;
+        let new = self.parts().0.unwrap_or(0) != generation;
         let mut manager = self.manage(now);
         manager.initialize();
         if new {
@@ -73,8 +69,9 @@ pub trait HasConditions {
     where
         Self: Sized,
     {
-        *self.observed_generation_mut() = Some(generation);
-        settle(self.conditions_mut(), read.map_or(&[], |status| status.conditions()), now);
+        let (observed_generation, conditions) = self.parts_mut();
+        *observed_generation = Some(generation);
+        settle(conditions, read.map_or(&[], |status| status.parts().1), now);
     }
 }
 
@@ -85,20 +82,12 @@ macro_rules! has_conditions {
         impl HasConditions for $status {
             const DEPENDENTS: &'static [&'static str] = &$dependents;
 
-            fn conditions(&self) -> &[Condition] {
-                &self.conditions
+            fn parts(&self) -> (Option<i64>, &[Condition]) {
+                (self.observed_generation, &self.conditions)
             }
 
-            fn conditions_mut(&mut self) -> &mut Vec<Condition> {
-                &mut self.conditions
-            }
-
-            fn observed_generation(&self) -> Option<i64> {
-                self.observed_generation
-            }
-
-            fn observed_generation_mut(&mut self) -> &mut Option<i64> {
-                &mut self.observed_generation
+            fn parts_mut(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
+                (&mut self.observed_generation, &mut self.conditions)
             }
         }
     };
