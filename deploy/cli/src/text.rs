@@ -1,27 +1,23 @@
 //! Tables, colours and human-readable numbers.
 
+use clap::builder::styling::{AnsiColor, Style};
 use common::text::printable_line;
 use k8s_openapi::jiff::Timestamp;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
 
-/// Meaning of a piece of text, which selects its colour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tone {
-    /// No particular meaning.
-    #[default]
-    Plain,
-    /// A table head or a name.
-    Strong,
-    /// Running well.
-    Good,
-    /// In transition.
-    Busy,
-    /// At rest, or less important.
-    Faint,
-    /// Something is wrong.
-    Bad,
-}
+/// Style of ordinary text.
+pub const PLAIN: Style = Style::new();
+/// Style of a table head or a name.
+pub const STRONG: Style = Style::new().bold();
+/// Style of what runs well.
+pub const GOOD: Style = AnsiColor::Green.on_default();
+/// Style of what is in transition.
+pub const BUSY: Style = AnsiColor::Yellow.on_default();
+/// Style of what is at rest, or less important.
+pub const FAINT: Style = Style::new().dimmed();
+/// Style of what is wrong.
+pub const BAD: Style = AnsiColor::Red.on_default();
 
 /// Enables colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,17 +31,9 @@ impl Colours {
         Self(std::io::stdout().is_terminal() && !no && !dumb)
     }
 
-    /// Wraps `text` in the escape codes of a tone.
-    pub fn paint(self, tone: Tone, text: &str) -> String {
-        let code = match tone {
-            Tone::Plain => return text.to_owned(),
-            Tone::Strong => "1",
-            Tone::Good => "32",
-            Tone::Busy => "33",
-            Tone::Faint => "2",
-            Tone::Bad => "31",
-        };
-        if self.0 && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    /// Wraps `text` in the escape codes of a style.
+    pub fn paint(self, style: Style, text: &str) -> String {
+        if self.0 && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 }
 
@@ -54,26 +42,20 @@ impl Colours {
 pub struct Cell {
     /// Text.
     pub text: String,
-    /// Tone.
-    pub tone: Tone,
+    /// Style.
+    pub style: Style,
 }
 
 impl Cell {
     /// Builds a cell; control characters in the text are escaped.
-    pub fn new(text: impl Into<String>, tone: Tone) -> Self {
-        Self { text: printable_line(&text.into()).into_owned(), tone }
+    pub fn new(text: impl Into<String>, style: Style) -> Self {
+        Self { text: printable_line(&text.into()).into_owned(), style }
     }
 }
 
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self::new(text, Tone::Plain)
-    }
-}
-
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self::new(text, Tone::Plain)
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::new(text, PLAIN)
     }
 }
 
@@ -85,22 +67,22 @@ pub fn table(heads: &[&str], rows: &[Vec<Cell>], colours: Colours, width: Option
     let widest = |column: usize| rows.iter().map(|row| length(&row[column].text)).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(|column| widest(column).max(length(heads[column]))).collect();
     let mut out = String::new();
-    let mut line = |cells: &mut dyn Iterator<Item = (&str, Tone)>| {
+    let mut line = |cells: &mut dyn Iterator<Item = (&str, Style)>| {
         let mut used = 0;
-        for (column, (text, tone)) in cells.enumerate() {
+        for (column, (text, style)) in cells.enumerate() {
             if column + 1 == columns {
                 let text = width.map_or_else(|| text.to_owned(), |width| cut(text, width.saturating_sub(used).max(8)));
-                let _ = writeln!(out, "{}", colours.paint(tone, &text));
+                let _ = writeln!(out, "{}", colours.paint(style, &text));
                 return;
             }
             let pad = widths[column] - length(text) + 3;
-            let _ = write!(out, "{}{}", colours.paint(tone, text), " ".repeat(pad));
+            let _ = write!(out, "{}{}", colours.paint(style, text), " ".repeat(pad));
             used += widths[column] + 3;
         }
     };
-    line(&mut heads.iter().map(|head| (*head, Tone::Strong)));
+    line(&mut heads.iter().map(|head| (*head, STRONG)));
     for row in rows {
-        line(&mut row.iter().map(|cell| (cell.text.as_str(), cell.tone)));
+        line(&mut row.iter().map(|cell| (cell.text.as_str(), cell.style)));
     }
     out
 }
@@ -193,7 +175,7 @@ mod tests {
     #[test]
     fn a_table_is_as_wide_as_its_cells_and_ends_at_the_edge() {
         let rows = vec![
-            vec!["a".into(), Cell::new("Awake", Tone::Good), "a long reason".into()],
+            vec!["a".into(), Cell::new("Awake", GOOD), "a long reason".into()],
             vec!["longer".into(), "-".into(), "".into()],
         ];
         assert_eq!(

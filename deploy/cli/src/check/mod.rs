@@ -17,7 +17,7 @@ pub mod rights;
 pub mod workloads;
 
 use crate::cluster::{Cluster, ClusterArgs};
-use crate::text::{Cell, Colours, Tone};
+use crate::text::{BAD, BUSY, Colours, GOOD, PLAIN};
 use anyhow::bail;
 use clap::Args;
 use common::text::printable_line;
@@ -168,21 +168,15 @@ pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) ->
 fn render_findings(findings: &[Finding], colours: Colours) -> String {
     let mut out = String::new();
     for finding in findings {
-        let (word, tone) = match finding.standing {
-            CheckResult::Good => ("ok", Tone::Good),
-            CheckResult::Note => ("note", Tone::Plain),
-            CheckResult::Unknown => ("unknown", Tone::Busy),
-            CheckResult::Wrong => ("WRONG", Tone::Bad),
+        let (word, style) = match finding.standing {
+            CheckResult::Good => ("ok", GOOD),
+            CheckResult::Note => ("note", PLAIN),
+            CheckResult::Unknown => ("unknown", BUSY),
+            CheckResult::Wrong => ("WRONG", BAD),
         };
-        let word = Cell::new(format!("{word:<8}"), tone);
+        let (word, says) = (colours.paint(style, &format!("{word:<8}")), printable_line(&finding.says));
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "{} {:<11} {}",
-            colours.paint(word.tone, &word.text),
-            finding.about,
-            printable_line(&finding.says)
-        );
+        let _ = writeln!(out, "{word} {:<11} {says}", finding.about);
         if !finding.remedy.is_empty() {
             let _ = writeln!(out, "{:<20} do: {}", "", printable_line(&finding.remedy));
         }

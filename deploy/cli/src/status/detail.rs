@@ -4,7 +4,7 @@ use super::list::{most, saved, state};
 use crate::cluster::Name;
 use crate::gather::Sources;
 use crate::model::{Detail, Summary, Wake};
-use crate::text::{Cell, Colours, Tone, number, seconds, since, table};
+use crate::text::{BAD, BUSY, Cell, Colours, PLAIN, STRONG, number, seconds, since, table};
 use common::text::printable_line;
 use common_api::{ZeroScaler, ZeroScalerStatus};
 use k8s_openapi::jiff::Timestamp;
@@ -43,7 +43,7 @@ pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colour
     let mut out = String::new();
     // Writing to a string cannot fail.
     let mut line = |head: &str, text: &str| {
-        let _ = writeln!(out, "{}{}", colours.paint(Tone::Strong, &format!("{head:<13}")), printable_line(text));
+        let _ = writeln!(out, "{}{}", colours.paint(STRONG, &format!("{head:<13}")), printable_line(text));
     };
     line("Workload", &format!("{}/{}", workload.namespace, workload.name));
     let service = object.and_then(|object| object.status.as_ref()?.service.clone());
@@ -89,14 +89,14 @@ pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colour
 /// Formats the tables that only the ZeroScaler has: conditions, ports and schedules.
 fn tables(object: &ZeroScaler, status: &ZeroScalerStatus, colours: Colours, now: Timestamp) -> String {
     let conditions = status.conditions.iter().map(|condition| {
-        let tone = match condition.status.as_str() {
-            "False" if condition.type_ != "Active" => Tone::Bad,
-            "Unknown" => Tone::Busy,
-            _ => Tone::Plain,
+        let style = match condition.status.as_str() {
+            "False" if condition.type_ != "Active" => BAD,
+            "Unknown" => BUSY,
+            _ => PLAIN,
         };
         vec![
             condition.type_.as_str().into(),
-            Cell::new(condition.status.as_str(), tone),
+            Cell::new(condition.status.as_str(), style),
             condition.reason.as_str().into(),
             since(condition.last_transition_time.0, now).into(),
             condition.message.as_str().into(),
@@ -141,7 +141,7 @@ pub fn wakes(all: &[Wake], now: Timestamp, colours: Colours) -> String {
     let longest = latest.iter().map(|wake| wake.seconds).fold(f64::MIN_POSITIVE, f64::max);
     let rows = latest.iter().map(|wake| {
         let is_bad = wake.outcome == "failed";
-        let took = Cell::new(seconds(wake.seconds), if is_bad { Tone::Bad } else { Tone::Plain });
+        let took = Cell::new(seconds(wake.seconds), if is_bad { BAD } else { PLAIN });
         let phases: Vec<String> =
             wake.phases.iter().map(|phase| format!("{} {}", phase.name, seconds(phase.seconds))).collect();
         let end =

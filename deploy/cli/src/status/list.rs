@@ -1,7 +1,7 @@
 //! Table of workloads.
 
 use crate::model::{Summary, Wake};
-use crate::text::{Cell, Colours, Tone, number, seconds, since, table as rows_as_text};
+use crate::text::{BAD, BUSY, Cell, Colours, FAINT, GOOD, PLAIN, number, seconds, since, table as rows_as_text};
 use k8s_openapi::jiff::Timestamp;
 
 /// Layout of the table.
@@ -25,7 +25,7 @@ pub struct TableLayout {
 type Column = (&'static str, fn(&Summary, Timestamp) -> Cell);
 
 const NAMESPACE: Column = ("NAMESPACE", |workload, _| workload.namespace.as_str().into());
-const PLAIN: [Column; 8] = [
+const NARROW: [Column; 8] = [
     ("NAME", |workload, _| workload.name.as_str().into()),
     ("STATE", |workload, _| state(workload)),
     ("PODS", |workload, _| pods(workload).into()),
@@ -44,19 +44,19 @@ const WIDE: [Column; 6] = [
     ("OWNER", |workload, _| workload.owner.as_deref().filter(|owner| !owner.is_empty()).unwrap_or("-").into()),
 ];
 const WHY: Column = ("WHY", |workload, _| {
-    let (text, tone) = if workload.is_wrong() && !workload.why.contains(&workload.ready.message) {
-        (format!("{}: {}", workload.ready.reason, workload.ready.message), Tone::Bad)
+    let (text, style) = if workload.is_wrong() && !workload.why.contains(&workload.ready.message) {
+        (format!("{}: {}", workload.ready.reason, workload.ready.message), BAD)
     } else {
-        (workload.why.clone(), if workload.is_wrong() { Tone::Bad } else { Tone::Plain })
+        (workload.why.clone(), if workload.is_wrong() { BAD } else { PLAIN })
     };
-    Cell::new(text, tone)
+    Cell::new(text, style)
 });
 
 /// Formats workloads as a table.
 pub fn table(workloads: &[Summary], look: &TableLayout) -> String {
     let mut columns: Vec<Column> = Vec::new();
     columns.extend(Some(NAMESPACE).filter(|_| look.namespaces));
-    columns.extend(PLAIN);
+    columns.extend(NARROW);
     columns.extend(WIDE.into_iter().filter(|_| look.wide));
     columns.push(WHY);
     let rows: Vec<Vec<Cell>> =
@@ -68,19 +68,19 @@ pub fn table(workloads: &[Summary], look: &TableLayout) -> String {
 
 /// Returns the state, marked if the workload is paused.
 pub fn state(workload: &Summary) -> Cell {
-    let tone = match workload.state.as_str() {
-        _ if workload.is_wrong() => Tone::Bad,
-        "Awake" => Tone::Good,
-        "Waking" | "FallingAsleep" => Tone::Busy,
-        _ => Tone::Faint,
+    let style = match workload.state.as_str() {
+        _ if workload.is_wrong() => BAD,
+        "Awake" => GOOD,
+        "Waking" | "FallingAsleep" => BUSY,
+        _ => FAINT,
     };
     let word = if workload.state.is_empty() { "Unknown" } else { &workload.state };
-    Cell::new(if workload.paused { format!("{word}, paused") } else { word.to_owned() }, tone)
+    Cell::new(if workload.paused { format!("{word}, paused") } else { word.to_owned() }, style)
 }
 
 fn readiness(workload: &Summary) -> Cell {
-    let tone = if workload.is_wrong() { Tone::Bad } else { Tone::Plain };
-    Cell::new(if workload.ready.status.is_empty() { "Unknown" } else { &workload.ready.status }, tone)
+    let style = if workload.is_wrong() { BAD } else { PLAIN };
+    Cell::new(if workload.ready.status.is_empty() { "Unknown" } else { &workload.ready.status }, style)
 }
 
 /// Formats `2/3`: ready pods of desired or existing pods, whichever is larger.
@@ -95,8 +95,8 @@ pub fn most(workload: &Summary) -> String {
 }
 
 fn held(workload: &Summary) -> Cell {
-    let tone = if workload.held.unwrap_or(0.0) > 0.0 { Tone::Busy } else { Tone::Plain };
-    Cell::new(number(workload.held), tone)
+    let style = if workload.held.unwrap_or(0.0) > 0.0 { BUSY } else { PLAIN };
+    Cell::new(number(workload.held), style)
 }
 
 fn last_wake(wake: Option<&Wake>, now: Timestamp) -> String {
