@@ -1,8 +1,8 @@
 //! Custom properties of a version of a CustomResourceDefinition.
 //!
-//! CEL rules are not executed. Those of ZeroScalers are implemented in code, which the autoscaler also runs
-//! ([`common_api::zeroscaler::validation`]); a test there checks that the code equals the CEL. The CEL rules of other
-//! definitions are ignored. As on a real server, the rules run only if the schema validation has passed.
+//! The rules of ZeroScalers are checked by the function that the autoscaler also runs
+//! ([`common_api::zeroscaler::validation`]); a test there compares it with the CEL. The CEL rules of other definitions are
+//! ignored. As on a real server, the rules run only if the schema validation has passed.
 
 use common::field::FieldErrors;
 use serde_json::Value;
