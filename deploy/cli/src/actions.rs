@@ -5,10 +5,11 @@
 //! error if the API server dropped the field: it still returns success if the installed definition is older than the
 //! field.
 
-use crate::cluster::{Cluster, ClusterArgs, Name, missing};
+use crate::cluster::{Cluster, ClusterArgs, keys, missing};
 use crate::text::seconds;
 use anyhow::{anyhow, bail};
 use clap::Args;
+use common::RevisionKey;
 use common::golang::parse_duration;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::{Fault, RequestResult, SleepState, request};
@@ -61,8 +62,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// Fails if a workload is unknown, may not be edited, or does not keep the written value.
 pub async fn pause(place: &ClusterArgs, args: &PauseArgs, paused: bool, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
-    for name in Name::read_all(&args.names, &cluster.namespace)? {
-        let before = cluster.get(&name).await?;
+    for key in keys(&args.names, &cluster.namespace)? {
+        let before = cluster.get(&key).await?;
         let said = match (before.spec.paused, paused) {
             (true, true) => "is paused already",
             (false, false) => "is not paused",
@@ -72,12 +73,12 @@ pub async fn pause(place: &ClusterArgs, args: &PauseArgs, paused: bool, out: &mu
         if before.spec.paused != paused {
             // `false` is the default, so the field is removed.
             let value = if paused { json!(true) } else { Value::Null };
-            let written = edit(&cluster, &name, json!({"paused": value})).await?;
+            let written = edit(&cluster, &key, json!({"paused": value})).await?;
             if written.spec.paused != paused {
-                return Err(not_kept(&name, "spec.paused", paused));
+                return Err(not_kept(&key, "spec.paused", paused));
             }
         }
-        writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", name.name)?;
+        writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", key.name())?;
     }
     Ok(())
 }
@@ -95,10 +96,10 @@ pub async fn request(
 ) -> anyhow::Result<()> {
     let cluster = place.cluster().await?;
     let mut wrong = Vec::new();
-    for name in Name::read_all(&args.names, &cluster.namespace)? {
-        match request_one(&cluster, &name, args, state).await {
-            Ok(said) => writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", name.name)?,
-            Err(error) => wrong.push(format!("{name}: {error:#}")),
+    for key in keys(&args.names, &cluster.namespace)? {
+        match request_one(&cluster, &key, args, state).await {
+            Ok(said) => writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", key.name())?,
+            Err(error) => wrong.push(format!("{key}: {error:#}")),
         }
         out.flush()?;
     }
@@ -112,20 +113,20 @@ pub async fn request(
 /// Returns the result in words.
 async fn request_one(
     cluster: &Cluster,
-    name: &Name,
+    key: &RevisionKey,
     args: &RequestArgs,
     state: &'static str,
 ) -> anyhow::Result<String> {
     let (at, begun) = (Timestamp::now(), Instant::now());
     let took = || seconds(begun.elapsed().as_secs_f64());
     let is_awake = state == request::AWAKE;
-    let written = edit(cluster, name, json!({"request": {"state": state, "at": at.to_string()}})).await?;
+    let written = edit(cluster, key, json!({"request": {"state": state, "at": at.to_string()}})).await?;
     // Compare as an instant: the object may use another notation. The status repeats that notation.
     let Some(request) = written.spec.request.filter(|request| request.at() == Some(at)) else {
-        return Err(not_kept(name, "spec.request", state));
+        return Err(not_kept(key, "spec.request", state));
     };
     loop {
-        let object = cluster.get(name).await?;
+        let object = cluster.get(key).await?;
         if let Some(fault) = fails(&object).filter(|_| args.wait && is_awake) {
             bail!("cannot serve: {fault}");
         }
@@ -145,24 +146,24 @@ async fn request_one(
         }
         if begun.elapsed() > args.timeout {
             let fault = object.status.and_then(|status| status.fault).map(|fault| fault.to_string());
-            let why = fault.unwrap_or_else(|| format!("see `kubectl zeroscale status {name}`"));
+            let why = fault.unwrap_or_else(|| format!("see `kubectl zeroscale status {key}`"));
             bail!("it is not so after {}: {why}", took());
         }
         tokio::time::sleep(LOOKS_EVERY).await;
     }
 }
 
-async fn edit(cluster: &Cluster, name: &Name, spec: Value) -> anyhow::Result<ZeroScaler> {
+async fn edit(cluster: &Cluster, key: &RevisionKey, spec: Value) -> anyhow::Result<ZeroScaler> {
     let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(json!({"spec": spec}));
-    let written = cluster.api(Some(&name.namespace)).patch(&name.name, &parameters, &patch).await;
-    written.map_err(|error| missing(error, name))
+    let written = cluster.api(Some(key.namespace())).patch(key.name(), &parameters, &patch).await;
+    written.map_err(|error| missing(error, key))
 }
 
 /// Returns the error for an edit that the API server accepted and dropped. It drops unknown fields and returns 200.
-fn not_kept(name: &Name, field: &str, value: impl Display) -> anyhow::Error {
+fn not_kept(key: &RevisionKey, field: &str, value: impl Display) -> anyhow::Error {
     anyhow!(
-        "ZeroScaler {name}: {field} = {value} was written but not kept: the definition in this cluster seems not to know \
+        "ZeroScaler {key}: {field} = {value} was written but not kept: the definition in this cluster seems not to know \
          {field}; see `kubectl zeroscale check`"
     )
 }

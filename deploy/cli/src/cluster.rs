@@ -2,6 +2,7 @@
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use common::RevisionKey;
 use common_api::ZeroScaler;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -122,55 +123,38 @@ impl Cluster {
     ///
     /// # Errors
     /// Fails if it does not exist, or with the API server's error and advice.
-    pub async fn get(&self, name: &Name) -> anyhow::Result<ZeroScaler> {
-        let found = self.api(Some(&name.namespace)).get(&name.name).await;
-        found.map_err(|error| missing(error, name))
+    pub async fn get(&self, key: &RevisionKey) -> anyhow::Result<ZeroScaler> {
+        let found = self.api(Some(key.namespace())).get(key.name()).await;
+        found.map_err(|error| missing(error, key))
     }
 }
 
-/// Namespace and name of a workload's ZeroScaler.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Name {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
+/// Parses `NAME`, which is in the given namespace, or `NAMESPACE/NAME`.
+///
+/// # Errors
+/// Fails if the text has neither form.
+pub fn key(text: &str, namespace: &str) -> anyhow::Result<RevisionKey> {
+    let (namespace, name) = text.split_once('/').unwrap_or((namespace, text));
+    let good = common_api::validation::is_object_name;
+    anyhow::ensure!(good(namespace) && good(name), "{text:?} must be NAME or NAMESPACE/NAME: a-z, 0-9, - and .");
+    Ok(RevisionKey::new(namespace, name))
 }
 
-impl Name {
-    /// Parses `NAME`, which is in the given namespace, or `NAMESPACE/NAME`.
-    ///
-    /// # Errors
-    /// Fails if the text has neither form.
-    pub fn read(text: &str, namespace: &str) -> anyhow::Result<Self> {
-        let (namespace, name) = text.split_once('/').unwrap_or((namespace, text));
-        let good = common_api::validation::is_object_name;
-        anyhow::ensure!(good(namespace) && good(name), "{text:?} must be NAME or NAMESPACE/NAME: a-z, 0-9, - and .");
-        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
-    }
-
-    /// Parses several names.
-    ///
-    /// # Errors
-    /// Fails if a text has neither form.
-    pub fn read_all(texts: &[String], namespace: &str) -> anyhow::Result<Vec<Self>> {
-        texts.iter().map(|text| Self::read(text, namespace)).collect()
-    }
-}
-
-impl std::fmt::Display for Name {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
+/// Parses several names.
+///
+/// # Errors
+/// Fails if a text has neither form.
+pub fn keys(texts: &[String], namespace: &str) -> anyhow::Result<Vec<RevisionKey>> {
+    texts.iter().map(|text| key(text, namespace)).collect()
 }
 
 /// Converts an error about one ZeroScaler.
-pub fn missing(error: kube::Error, name: &Name) -> anyhow::Error {
+pub fn missing(error: kube::Error, key: &RevisionKey) -> anyhow::Error {
     match &error {
         kube::Error::Api(status) if status.code == 404 && !is_undefined(status) => {
-            anyhow!("no ZeroScaler {:?} in namespace {:?}", name.name, name.namespace)
+            anyhow!("no ZeroScaler {:?} in namespace {:?}", key.name(), key.namespace())
         }
-        _ => explained(error, &format!("ZeroScaler {name}")),
+        _ => explained(error, &format!("ZeroScaler {key}")),
     }
 }
 
@@ -204,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_name_may_say_its_namespace() {
-        let read = |text| Name::read(text, "shop").map(|name| name.to_string()).map_err(|error| error.to_string());
+        let read = |text| key(text, "shop").map(|key| key.to_string()).map_err(|error| error.to_string());
         assert_eq!(read("hello"), Ok("shop/hello".to_owned()));
         assert_eq!(read("other/hello"), Ok("other/hello".to_owned()));
         for wrong in ["", "a/b/c", "Hello", "/x", "x/", "../x"] {

@@ -9,6 +9,7 @@ use crate::cluster::{Cluster, ClusterArgs, cause};
 use crate::forward::Forward;
 use crate::model::{Detail, Listing};
 use anyhow::{Context, anyhow, bail};
+use common::RevisionKey;
 use futures::future::OptionFuture;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Limited};
@@ -77,8 +78,8 @@ impl Dashboard {
     ///
     /// # Errors
     /// Fails if the dashboard cannot be reached or does not know the workload.
-    pub async fn detail(&self, namespace: &str, name: &str) -> anyhow::Result<Detail> {
-        self.get(&format!("/api/v1/workloads/{namespace}/{name}")).await
+    pub async fn detail(&self, key: &RevisionKey) -> anyhow::Result<Detail> {
+        self.get(&format!("/api/v1/workloads/{key}")).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {

@@ -2,11 +2,11 @@
 //!
 //! One of the two sources is enough. Warnings on standard error name what is missing.
 
-use crate::cluster::{Cluster, ClusterArgs, Name};
+use crate::cluster::{Cluster, ClusterArgs};
 use crate::dashboard::Dashboard;
 use crate::model::{Listing, Summary};
+use common::RevisionKey;
 use common_api::ZeroScaler;
-use kube::ResourceExt;
 use std::collections::HashMap;
 
 /// Sources of workload data.
@@ -81,19 +81,17 @@ impl Sources {
     /// Fails if both sources fail, or if a workload is missing on the first call.
     pub async fn list_named(
         &self,
-        names: &[Name],
+        names: &[RevisionKey],
         is_first: bool,
         warn: &mut impl FnMut(String),
     ) -> anyhow::Result<Listing> {
-        let first = names.first().map(|name| name.namespace.as_str());
-        let one = first.filter(|first| names.iter().all(|name| name.namespace == *first));
+        let first = names.first().map(RevisionKey::namespace);
+        let one = first.filter(|first| names.iter().all(|key| key.namespace() == *first));
         let mut listing = self.list(one, warn).await?;
         let mut found = Vec::new();
-        for Name { namespace, name } in names {
-            let matches = |workload: &&Summary| workload.namespace == *namespace && workload.name == *name;
-            let workload = listing.workloads.iter().find(matches);
-            let missing = || anyhow::anyhow!("no ZeroScaler {name:?} in namespace {namespace:?}");
-            match workload {
+        for key in names {
+            let missing = || anyhow::anyhow!("no ZeroScaler {:?} in namespace {:?}", key.name(), key.namespace());
+            match listing.workloads.iter().find(|workload| workload.key() == *key) {
                 Some(workload) => found.push(workload.clone()),
                 None if is_first => return Err(missing()),
                 None => warn(missing().to_string()),
@@ -106,11 +104,10 @@ impl Sources {
 
 /// Merges ZeroScalers with the dashboard's data.
 fn merged(objects: &[ZeroScaler], live: Listing) -> Listing {
-    let key = |workload: Summary| ((workload.namespace.clone(), workload.name.clone()), workload);
-    let mut known: HashMap<_, _> = live.workloads.into_iter().map(key).collect();
+    let mut known: HashMap<_, _> = live.workloads.into_iter().map(|workload| (workload.key(), workload)).collect();
     let merge = |object: &ZeroScaler| {
         let own = Summary::from_object(object);
-        match known.remove(&(object.namespace().unwrap_or_default(), object.name_any())) {
+        match known.remove(&object.key()) {
             // `paused` comes from the ZeroScaler: it is newer than the dashboard's copy.
             Some(live) => Summary { created: own.created, paused: own.paused, ..live },
             None => own,
@@ -121,6 +118,6 @@ fn merged(objects: &[ZeroScaler], live: Listing) -> Listing {
 }
 
 fn sorted(mut workloads: Vec<Summary>) -> Vec<Summary> {
-    workloads.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    workloads.sort_by_key(Summary::key);
     workloads
 }

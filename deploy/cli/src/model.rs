@@ -1,5 +1,6 @@
 //! Workloads as the dashboard reports them, or as ZeroScalers describe them if the dashboard cannot be reached.
 
+use common::RevisionKey;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions::{ACTIVE, READY};
 use common_api::zeroscaler::{NextChange, SleepState};
@@ -177,6 +178,11 @@ pub struct Detail {
 }
 
 impl Summary {
+    /// Returns namespace and name.
+    pub fn key(&self) -> RevisionKey {
+        RevisionKey::new(&self.namespace, &self.name)
+    }
+
     /// Builds the summary from a ZeroScaler alone.
     pub fn from_object(object: &ZeroScaler) -> Self {
         let status = object.status.clone().unwrap_or_default();

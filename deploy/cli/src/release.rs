@@ -1,7 +1,7 @@
 //! The `release` command: restores what ZeroScalers hold by the autoscaler's own rule ([`autoscaler::release`]), for
 //! clusters in which no autoscaler runs any more.
 
-use crate::cluster::{ClusterArgs, Name};
+use crate::cluster::{ClusterArgs, keys};
 use anyhow::bail;
 use autoscaler::release::{Scope, release};
 use clap::Args;
@@ -31,11 +31,11 @@ pub async fn run(place: &ClusterArgs, args: &ReleaseArgs, out: &mut impl Write) 
         (true, _) => Scope::All,
         (false, []) => Scope::Namespace(cluster.namespace),
         (false, names) => {
-            let names = Name::read_all(names, &cluster.namespace)?;
-            if names.iter().any(|name| name.namespace != cluster.namespace) {
+            let names = keys(names, &cluster.namespace)?;
+            if names.iter().any(|key| key.namespace() != cluster.namespace) {
                 bail!("names of one namespace at a time: say it by --namespace");
             }
-            Scope::Named(cluster.namespace, names.into_iter().map(|name| name.name).collect())
+            Scope::Named(cluster.namespace, names.iter().map(|key| key.name().to_owned()).collect())
         }
     };
     // Write errors are ignored: a closed output must not stop the release half way.

@@ -125,8 +125,7 @@ fn sort(workloads: &mut [Summary], by: Sort) {
         Sort::Pods => workload.pods.actual as f64,
         Sort::Name => 0.0,
     };
-    let names = |a: &Summary, b: &Summary| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name));
-    workloads.sort_by(|a, b| load(b).total_cmp(&load(a)).then_with(|| names(a, b)));
+    workloads.sort_by(|a, b| load(b).total_cmp(&load(a)).then_with(|| a.key().cmp(&b.key())));
 }
 
 /// Alternate screen of the terminal. Dropping it restores the former screen.

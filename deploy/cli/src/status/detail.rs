@@ -1,10 +1,10 @@
 //! Full description of one workload.
 
 use super::list::{most, saved, state};
-use crate::cluster::Name;
 use crate::gather::Sources;
 use crate::model::{Detail, Summary, Wake};
 use crate::text::{BAD, BUSY, Cell, Colours, PLAIN, STRONG, number, seconds, since, table};
+use common::RevisionKey;
 use common::text::printable_line;
 use common_api::{ZeroScaler, ZeroScalerStatus};
 use k8s_openapi::jiff::Timestamp;
@@ -18,9 +18,9 @@ const BAR: usize = 40;
 ///
 /// # Errors
 /// Fails if no source can be reached, the workload does not exist, or `out` is closed.
-pub async fn run(sources: &Sources, name: &Name, out: &mut impl Write) -> anyhow::Result<()> {
-    let object = async { sources.cluster()?.get(name).await }.await;
-    let live = async { sources.dashboard()?.detail(&name.namespace, &name.name).await }.await;
+pub async fn run(sources: &Sources, key: &RevisionKey, out: &mut impl Write) -> anyhow::Result<()> {
+    let object = async { sources.cluster()?.get(key).await }.await;
+    let live = async { sources.dashboard()?.detail(key).await }.await;
     let (object, detail) = match (object, live) {
         (Ok(object), Ok(live)) => (Some(object), live),
         (Ok(object), Err(error)) => {

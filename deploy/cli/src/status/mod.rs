@@ -3,11 +3,12 @@
 pub mod detail;
 pub mod list;
 
-use crate::cluster::{ClusterArgs, Name};
+use crate::cluster::{ClusterArgs, keys};
 use crate::gather::Sources;
 use crate::model::{Listing, Summary};
 use crate::text::{Colours, width};
 use clap::{Args, ValueEnum};
+use common::RevisionKey;
 use common::text::printable_line;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::HashMap;
@@ -56,7 +57,7 @@ pub enum Output {
 pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let sources = Sources::find(place).await;
     let namespace = sources.namespace(place);
-    let names = Name::read_all(&args.names, &namespace)?;
+    let names = keys(&args.names, &namespace)?;
     let table = matches!(args.output, None | Some(Output::Wide));
     if let ([name], true, false) = (&names[..], args.output.is_none(), args.watch) {
         return detail::run(&sources, name, out).await;
@@ -69,7 +70,7 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
             told.push(text);
         }
     };
-    let mut shown: HashMap<(String, String), Summary> = HashMap::new();
+    let mut shown: HashMap<RevisionKey, Summary> = HashMap::new();
     let (mut is_first, mut is_failing) = (true, false);
     loop {
         let looked = match &names[..] {
@@ -88,17 +89,16 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
             Ok(listing) => listing,
         };
         is_failing = false;
-        let key = |workload: &Summary| (workload.namespace.clone(), workload.name.clone());
-        let news: Vec<Summary> =
-            listing.workloads.iter().filter(|workload| shown.get(&key(workload)) != Some(*workload)).cloned().collect();
-        shown = listing.workloads.iter().map(|workload| (key(workload), workload.clone())).collect();
+        let is_new = |workload: &&Summary| shown.get(&workload.key()) != Some(*workload);
+        let news: Vec<Summary> = listing.workloads.iter().filter(is_new).cloned().collect();
+        shown = listing.workloads.iter().map(|workload| (workload.key(), workload.clone())).collect();
         if table && is_first && news.is_empty() {
             let place = scope.map_or_else(|| "the cluster".to_owned(), |namespace| format!("namespace {namespace}"));
             eprintln!("no ZeroScalers in {place}");
         } else if table && (is_first || !news.is_empty()) {
             let look = list::TableLayout {
                 wide: args.output == Some(Output::Wide),
-                namespaces: args.all_namespaces || names.iter().any(|name| name.namespace != namespace),
+                namespaces: args.all_namespaces || names.iter().any(|key| key.namespace() != namespace),
                 heads: is_first,
                 now: Timestamp::now(),
                 colours: Colours::of_output(),
