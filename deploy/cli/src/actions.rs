@@ -65,7 +65,7 @@ pub async fn pause(place: &ClusterArgs, args: &PauseArgs, paused: bool, out: &mu
     for key in keys(&args.names, &cluster.namespace)? {
         let before = cluster.get(&key).await?;
         let said = match (before.spec.paused, paused) {
-            (true, true) => "is paused already",
+            (true, true) => "is already paused",
             (false, false) => "is not paused",
             (_, true) => "paused",
             (_, false) => "resumed",
@@ -128,9 +128,9 @@ async fn request_one(
     loop {
         let object = cluster.get(key).await?;
         if let Some(fault) = fails(&object).filter(|_| args.wait && is_awake) {
-            bail!("cannot serve: {fault}");
+            bail!("the workload cannot serve: {fault}");
         }
-        match reported(&object, state, &request.at).map_err(|why| anyhow!("stays as it is: {why}"))? {
+        match reported(&object, state, &request.at).map_err(|why| anyhow!("the request is not carried out: {why}"))? {
             Some(RequestResult::Done) if !is_awake => return Ok(format!("asleep after {}", took())),
             Some(_) if args.wait && is_awake => {
                 if serves(&object) {
@@ -140,14 +140,14 @@ async fn request_one(
             Some(RequestResult::Pending) if args.wait => {}
             Some(_) => return Ok(words(&object, is_awake).to_owned()),
             None if begun.elapsed() > HEARD_WITHIN.min(args.timeout) => {
-                bail!("no autoscaler has said anything within {}: see `kubectl zeroscale check`", took())
+                bail!("no autoscaler has responded within {}: run `kubectl zeroscale check`", took())
             }
             None => {}
         }
         if begun.elapsed() > args.timeout {
             let fault = object.status.and_then(|status| status.fault).map(|fault| fault.to_string());
-            let why = fault.unwrap_or_else(|| format!("see `kubectl zeroscale status {key}`"));
-            bail!("it is not so after {}: {why}", took());
+            let why = fault.unwrap_or_else(|| format!("run `kubectl zeroscale status {key}`"));
+            bail!("the workload is not {state} after {}: {why}", took());
         }
         tokio::time::sleep(LOOKS_EVERY).await;
     }
@@ -163,8 +163,8 @@ async fn edit(cluster: &Cluster, key: &RevisionKey, spec: Value) -> anyhow::Resu
 /// Returns the error for an edit that the API server accepted and dropped. It drops unknown fields and returns 200.
 fn not_kept(key: &RevisionKey, field: &str, value: impl Display) -> anyhow::Error {
     anyhow!(
-        "ZeroScaler {key}: {field} = {value} was written but not kept: the definition in this cluster seems not to know \
-         {field}; see `kubectl zeroscale check`"
+        "ZeroScaler {key}: the API server dropped {field} = {value}: the definition in this cluster probably has no \
+         {field}; run `kubectl zeroscale check`"
     )
 }
 
@@ -201,7 +201,7 @@ fn words(object: &ZeroScaler, is_awake: bool) -> &'static str {
 /// Fails with the reason if the request is not carried out.
 fn reported(object: &ZeroScaler, state: &str, at: &str) -> Result<Option<RequestResult>, String> {
     if let Some(newer) = object.spec.request.as_ref().filter(|request| request.at != at) {
-        return Err(format!("somebody has asked for {} at {}", newer.state, newer.at));
+        return Err(format!("a newer request, of {}, asks for {}", newer.at, newer.state));
     }
     let is_current = object.status.as_ref().and_then(|status| status.observed_generation) == object.metadata.generation;
     let ready = object.condition(common_api::zeroscaler::conditions::READY);
@@ -210,7 +210,7 @@ fn reported(object: &ZeroScaler, state: &str, at: &str) -> Result<Option<Request
         Some(report) if report.result == RequestResult::Kept => Err(report.message.clone()),
         Some(report) => Ok(Some(report.result)),
         None => match ready.filter(|ready| is_current && ready.status == "False") {
-            Some(ready) => Err(format!("it is not Ready ({}): {}", ready.reason, ready.message)),
+            Some(ready) => Err(format!("the ZeroScaler is not Ready ({}): {}", ready.reason, ready.message)),
             None => Ok(None),
         },
     }
@@ -242,7 +242,7 @@ mod tests {
             (told(at, "Done", ""), Ok(Some(RequestResult::Done))),
             (told(at, "Kept", "paused"), Err("paused".to_owned())),
             (not_ready(1), Ok(None)),
-            (not_ready(2), Err("it is not Ready (TargetNotFound): gone".to_owned())),
+            (not_ready(2), Err("the ZeroScaler is not Ready (TargetNotFound): gone".to_owned())),
         ];
         for (status, expected) in rows {
             assert_eq!(reported(&object(asked(), status.clone()), "Awake", at), expected, "{status}");

@@ -22,12 +22,12 @@ pub const NAME: &str = "kubectl-zeroscale";
 const PLUGIN: &str = "kubectl zeroscale";
 
 /// Summary in the help. It is set explicitly because the doc comment of the flattened [`ClusterArgs`] would replace it.
-const ABOUT: &str = "Shows sleeping workloads, wakes them, and says why they are as they are";
+const ABOUT: &str = "Show, control and explain workloads that scale to zero";
 
 /// All command-line arguments.
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 done; 1 not done, or not as asked; 2 the arguments make no sense.")]
+#[command(after_help = "Exit codes: 0 success; 1 failure, or another result than requested; 2 invalid arguments.")]
 pub struct Arguments {
     /// Cluster and dashboard options.
     #[command(flatten)]

@@ -76,9 +76,10 @@ impl ClusterArgs {
                 Err(_) if self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
                     return Ok((Config::incluster().context("the pod's service account cannot be used")?, None));
                 }
-                Err(error) => {
-                    ("no cluster is named: --kubeconfig, KUBECONFIG or ~/.kube/config".to_owned(), Err(error))
-                }
+                Err(error) => (
+                    "no kubeconfig is found: set --kubeconfig or KUBECONFIG, or create ~/.kube/config".to_owned(),
+                    Err(error),
+                ),
             },
         };
         let read = read.map_err(|error| anyhow!("{what}: {error}"))?;
@@ -162,13 +163,14 @@ pub fn missing(error: kube::Error, key: &RevisionKey) -> anyhow::Error {
 pub fn explained(error: kube::Error, doing: &str) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if is_undefined(&status) => anyhow!(
-            "{doing}: this cluster knows no ZeroScalers; apply deploy/kubernetes/crds, or name another cluster by --context"
+            "{doing}: this cluster has no definition of ZeroScalers; apply deploy/kubernetes/crds, or select another cluster \
+             with --context"
         ),
         kube::Error::Api(status) if status.code == 401 => {
-            anyhow!("{doing}: the API server does not know us ({}): log in again", status.message)
+            anyhow!("{doing}: the API server rejects your credentials ({}): log in again", status.message)
         }
         kube::Error::Api(status) => anyhow!("{doing}: {}", status.message),
-        error => anyhow!("{doing}: the API server cannot be asked: {}", cause(&error)),
+        error => anyhow!("{doing}: the API server cannot be reached: {}", cause(&error)),
     }
 }
 

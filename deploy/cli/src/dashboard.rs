@@ -88,21 +88,24 @@ impl Dashboard {
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        let request = request.body(Body::empty()).context("--token-file: no token can be sent")?;
+        let request =
+            request.body(Body::empty()).context("--token-file: the token has characters that no header can contain")?;
         let answer = match self.client.send(request).await {
             Ok(answer) => answer,
             Err(error) => {
                 let failure = OptionFuture::from(self.forward.as_ref().map(Forward::failure)).await.flatten();
-                bail!("the dashboard at {address} cannot be asked: {}", failure.unwrap_or_else(|| cause(&error)));
+                bail!("the dashboard at {address} cannot be reached: {}", failure.unwrap_or_else(|| cause(&error)));
             }
         };
         let status = answer.status();
         let body = Limited::new(answer.into_body(), BYTES_MAX).collect().await;
-        let bytes = body.map_err(|error| anyhow!("the dashboard at {address} ended early: {error}"))?.to_bytes();
+        let bytes = body
+            .map_err(|error| anyhow!("the response of the dashboard at {address} ended early: {error}"))?
+            .to_bytes();
         if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
             match self.token {
-                Some(_) => bail!("the dashboard at {address} does not take the token of --token-file"),
-                None => bail!("the dashboard at {address} wants its token: --token-file FILE"),
+                Some(_) => bail!("the dashboard at {address} rejects the token in --token-file"),
+                None => bail!("the dashboard at {address} requires a token: use --token-file FILE"),
             }
         }
         if status != StatusCode::OK {
@@ -111,6 +114,6 @@ impl Dashboard {
             bail!("the dashboard at {address}: {why}");
         }
         serde_json::from_slice(&bytes)
-            .with_context(|| format!("the dashboard at {address} says what is not understood"))
+            .with_context(|| format!("the response of the dashboard at {address} cannot be parsed"))
     }
 }

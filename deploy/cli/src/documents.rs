@@ -33,7 +33,7 @@ pub fn man(command: Option<&str>, out_dir: Option<&Path>, out: &mut impl Write) 
     let page = match command {
         None => all,
         Some(name) => {
-            let found = all.find_subcommand(name).with_context(|| format!("{name:?}: there is no such command"))?;
+            let found = all.find_subcommand(name).with_context(|| format!("there is no command {name:?}"))?;
             found.clone()
         }
     };

@@ -53,7 +53,7 @@ impl Forward {
         let (_, mut tried) = target.open().await?;
         drop(tried.take_stream(PORT));
         tried.abort();
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no port of this machine is free")?;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no local port is free")?;
         let local = listener.local_addr()?;
         let (mut accepting, accepted) = (JoinSet::new(), target.clone());
         accepting.spawn(async move {
@@ -83,8 +83,8 @@ impl ForwardTarget {
             found.map_err(|error| crate::cluster::explained(error, &format!("pods of namespace {namespace}")))?;
         found.items.iter().find(|pod| is_ready(pod)).map(ResourceExt::name_any).with_context(|| {
             format!(
-                "no pod with label {AUTOSCALERS} is ready in namespace {namespace} ({} are there); name another one by \
-                 --system-namespace, or the dashboard itself by --address",
+                "no pod with label {AUTOSCALERS} is ready in namespace {namespace} ({} exist); select another namespace with \
+                 --system-namespace, or the dashboard with --address",
                 found.items.len()
             )
         })
@@ -100,7 +100,7 @@ impl ForwardTarget {
         match self.pods.portforward(&pod, &[PORT]).await {
             Ok(forwarded) => Ok((pod, forwarded)),
             Err(error) => Err(anyhow!(
-                "port {PORT} of pod {pod} cannot be forwarded: {}; that needs the right to create pods/portforward in \
+                "port {PORT} of pod {pod} cannot be forwarded: {}; this requires the right to create pods/portforward in \
                  namespace {}",
                 cause(&error),
                 self.namespace
@@ -134,8 +134,8 @@ async fn exchange(pod: &str, mut forwarded: Portforwarder, stream: &mut TcpStrea
         _ = &mut copied => error.now_or_never().flatten(),
     };
     Some(format!(
-        "pod {pod} does not take connections on port {PORT}, which is its dashboard's unless \
-         ZEROSCALE_DASHBOARD_ADDRESS says otherwise: {}",
+        "pod {pod} accepts no connections on port {PORT}, the port of the dashboard unless \
+         ZEROSCALE_DASHBOARD_ADDRESS names another one: {}",
         why?.trim(),
     ))
 }

@@ -52,24 +52,24 @@ impl Sources {
         match (objects, live) {
             (Ok(objects), Ok(live)) => {
                 for replica in live.replicas.iter().filter(|replica| !replica.answered) {
-                    let why = replica.error.as_deref().unwrap_or("no answer");
+                    let why = replica.error.as_deref().unwrap_or("no response");
                     warn(format!(
-                        "autoscaler {} did not answer, so its workloads are shown without load: {why}",
+                        "autoscaler {} did not respond, so its workloads are shown without load: {why}",
                         replica.name
                     ));
                 }
                 Ok(merged(&objects, live))
             }
             (Ok(objects), Err(error)) => {
-                warn(format!("shown without load, which only the dashboard knows: {error:#}"));
+                warn(format!("workloads are shown without load, which only the dashboard has: {error:#}"));
                 Ok(merged(&objects, Listing::default()))
             }
             (Err(error), Ok(live)) => {
-                warn(format!("shown without ages: {error:#}"));
+                warn(format!("workloads are shown without ages: {error:#}"));
                 Ok(Listing { workloads: sorted(live.workloads), ..live })
             }
             (Err(error), Err(other)) => {
-                warn(format!("nor can the dashboard be asked: {other:#}"));
+                warn(format!("the dashboard cannot be reached either: {other:#}"));
                 Err(error)
             }
         }

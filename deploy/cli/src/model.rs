@@ -205,7 +205,7 @@ impl Summary {
             ..Self::default()
         };
         said.why = match object.metadata.deletion_timestamp {
-            Some(_) => "deleted: its replicas and its Service are being given back".to_owned(),
+            Some(_) => "deleted: its replicas and its Service are being restored".to_owned(),
             None => said.reason(condition(ACTIVE).map(|is| is.message).unwrap_or_default(), status.state),
         };
         said
@@ -220,11 +220,11 @@ impl Summary {
             return if active.is_empty() { "paused".to_owned() } else { active };
         }
         let words = match state {
-            SleepState::Asleep => "nobody calls it",
+            SleepState::Asleep => "no traffic",
             SleepState::Waking => "waiting for the first ready pods",
-            SleepState::Awake => "it is called, or was within its window",
-            SleepState::FallingAsleep => "nobody calls it; the last pods are leaving",
-            SleepState::Unknown => "no autoscaler has looked at it yet",
+            SleepState::Awake => "traffic arrived within the window",
+            SleepState::FallingAsleep => "no traffic; the last pods are terminating",
+            SleepState::Unknown => "no autoscaler has processed this object yet",
         };
         words.to_owned()
     }

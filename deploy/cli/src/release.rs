@@ -24,7 +24,7 @@ pub struct ReleaseArgs {
 /// Fails if the arguments select nothing, or if a ZeroScaler could not be released.
 pub async fn run(place: &ClusterArgs, args: &ReleaseArgs, out: &mut impl Write) -> anyhow::Result<()> {
     if args.names.is_empty() && !args.all && place.namespace.is_none() {
-        bail!("say what to release: NAME, --namespace NAMESPACE for all of it, or --all");
+        bail!("nothing is selected: give NAME, --namespace NAMESPACE for all of a namespace, or --all");
     }
     let cluster = place.cluster().await?;
     let scope = match (args.all, &args.names[..]) {
@@ -33,7 +33,7 @@ pub async fn run(place: &ClusterArgs, args: &ReleaseArgs, out: &mut impl Write) 
         (false, names) => {
             let names = keys(names, &cluster.namespace)?;
             if names.iter().any(|key| key.namespace() != cluster.namespace) {
-                bail!("names of one namespace at a time: say it by --namespace");
+                bail!("all names must be in one namespace: set it with --namespace");
             }
             Scope::Named(cluster.namespace, names.iter().map(|key| key.name().to_owned()).collect())
         }

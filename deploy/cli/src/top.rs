@@ -99,7 +99,7 @@ fn drawn(mut workloads: Vec<Summary>, args: &TopArgs, warnings: &[String], size:
     let mut text = String::new();
     if let Some((_, lines)) = size {
         text = format!(
-            "{total} workloads, {awake} awake, {requests:.0} requests a second, {held:.0} held; Ctrl-C ends it\n"
+            "{total} workloads, {awake} awake, {requests:.0} requests per second, {held:.0} held; press Ctrl-C to quit\n"
         );
         text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
         text.push('\n');
@@ -178,7 +178,7 @@ mod tests {
         }
         let args = TopArgs { all_namespaces: false, sort: Sort::Name, every: 2 };
         let text = drawn(all.clone(), &args, &[], Some((80, 5)));
-        assert!(text.starts_with("3 workloads, 2 awake, 2 requests a second, 9 held"), "{text}");
+        assert!(text.starts_with("3 workloads, 2 awake, 2 requests per second, 9 held"), "{text}");
         assert_eq!(text.lines().count(), 4, "a line is left for the cursor: {text}");
         assert_eq!(drawn(all, &args, &[], None).lines().count(), 4, "heads and all of them");
     }

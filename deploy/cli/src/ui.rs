@@ -30,8 +30,8 @@ pub async fn run(place: &ClusterArgs, args: &UiArgs, out: &mut impl Write) -> an
     if !args.no_open && !open(&dashboard.address) {
         eprintln!("no browser could be started ({}): open the address yourself", OPENERS.join(", "));
     }
-    eprintln!("Ctrl-C ends it");
-    tokio::signal::ctrl_c().await.context("Ctrl-C cannot be heard")
+    eprintln!("press Ctrl-C to stop");
+    tokio::signal::ctrl_c().await.context("Ctrl-C cannot be handled")
 }
 
 /// Reports whether a browser program was started.

@@ -82,19 +82,19 @@ pattern!(
     OBJECT_NAME,
     253,
     "^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*$",
-    "the name of an object is expected: a-z, 0-9, - and ., at most 253"
+    "the name of an object is expected: a-z, 0-9, - and ., at most 253 characters"
 );
 pattern!(
     SERVICE_NAME,
     63,
     "^[a-z]([a-z0-9-]*[a-z0-9])?$",
-    "the name of a Service is expected: a-z, 0-9 and -, at most 63, a letter first"
+    "the name of a Service is expected: a-z, 0-9 and -, beginning with a letter, at most 63 characters"
 );
 pattern!(
     PORT_NAME,
     63,
     "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-    "the name of a Service's port is expected, or its number: a-z, 0-9 and -, at most 63"
+    "the name of a Service's port is expected, or its number: a-z, 0-9 and -, at most 63 characters"
 );
 pattern!(
     PROBE,
@@ -112,7 +112,7 @@ pattern!(
     PATH,
     256,
     "^/[!-\"$-)+-~]*[*]?$",
-    "a path is expected, such as /robots.txt, or one with * as its last character, such as /assets/*"
+    "a path is expected, such as /robots.txt, or a path that ends with *, such as /assets/*"
 );
 pattern!(
     CRON,
@@ -127,12 +127,7 @@ pattern!(
     "the name of a time zone is expected, such as Europe/Berlin"
 );
 pattern!(METHOD, 32, "^[A-Z][A-Z-]*$", "a method is expected, in capital letters, such as GET");
-pattern!(
-    MEDIA_TYPE,
-    128,
-    "^[a-z0-9.+-]+/[a-z0-9.+-]+$",
-    "a media type is expected, in small letters, such as text/html"
-);
+pattern!(MEDIA_TYPE, 128, "^[a-z0-9.+-]+/[a-z0-9.+-]+$", "a media type is expected, in lower case, such as text/html");
 pattern!(HEADER_NAME, 128, "^[A-Za-z0-9!#$%&*+.^_`|~-]+$", "the name of a header is expected, such as Content-Type");
 pattern!(HEADER_VALUE, 1024, "^([!-~]([ -~]*[!-~])?)?$", "the value of a header is expected: printable ASCII");
 pattern!(
@@ -147,8 +142,8 @@ pattern!(WHOLE_SECONDS, 32, "^(0|([0-9]{1,6}(s|m|h))+)$", "");
 
 pub(super) const HOST_LENGTH_MAX: i64 = 253;
 /// Message for a text that has the form of a host but cannot be one.
-pub(super) const HOST_RULE: &str = "a host has a dot and is no address: a name without a dot is that of a Service of the caller's own namespace, which leads \
-     here without being listed";
+pub(super) const HOST_RULE: &str = "a host must have a dot and must not be an IP address; a name without a dot is a Service of the caller's namespace, which \
+     need not be listed";
 
 /// Rules by field. `[]` stands for each item of a list, braces for each of the names in them.
 const FIELDS: &[(&str, Check)] = &[

@@ -15,8 +15,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
-const DESCRIPTION: &str = "A ZeroScaler stands beside one workload and its Service. While nobody calls the workload it has no pods; the first \
-     request wakes it, and waits for it.";
+const DESCRIPTION: &str = "A ZeroScaler scales one workload to zero while its Services have no traffic. The first request or connection wakes the \
+     workload and waits for it.";
 
 /// Returns the definition.
 pub fn crd() -> CustomResourceDefinition {
@@ -97,8 +97,8 @@ fn complete(root: &mut JSONSchemaProps) {
         (matching.properties, matching.x_kubernetes_preserve_unknown_fields) = (None, Some(true));
     });
     let pending = json!({
-        "type": READY, "status": "Unknown", "reason": "Pending", "message": "no autoscaler has looked at it yet",
-        "lastTransitionTime": "1970-01-01T00:00:00Z",
+        "type": READY, "status": "Unknown", "reason": "Pending", "lastTransitionTime": "1970-01-01T00:00:00Z",
+        "message": "no autoscaler has processed this object yet",
     });
     at(root, "status", |status| status.default = Some(JSON(json!({"conditions": [pending]}))));
 }

@@ -62,7 +62,7 @@ fn rows(schema: &JSONSchemaProps, path: &str, page: &mut String) {
         let default = default.map(|text| format!("`{}`", text.trim_matches('"'))).unwrap_or_default();
         let required = schema.required.as_ref().is_some_and(|required| required.contains(name));
         let default = if required && path.starts_with("spec") { "required".to_owned() } else { default };
-        let rule = rule(&path).map(|rule| format!(" Refused unless: {rule}.")).unwrap_or_default();
+        let rule = rule(&path).map(|rule| format!(" Must be: {rule}.")).unwrap_or_default();
         let text = field.description.as_deref().unwrap_or_default().replace('|', "\\|").replace('\n', " ");
         let _ = writeln!(page, "| `{shown}` | {} | {default} | {text}{rule} |", kind(field));
         if ELSEWHERE.contains(&path.as_str()) {

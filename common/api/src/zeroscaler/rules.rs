@@ -1,9 +1,9 @@
 //! Rules about several fields of one object, in CEL. The API server runs them, and so does the owner
 //! ([`super::validation`]).
 //!
-//! Each rule is attached to the field that contains all fields that it reads. Its message contains their values,
-//! because an API server prints only the type of an object. Messages concatenate texts and format numbers: an API server
-//! regards the length of `string()` as unbounded, and rejects a definition whose messages may cost that much.
+//! Each rule is attached to the field that contains all fields that it reads. Its message contains their values, because
+//! an API server prints only the type of an object. Messages concatenate texts and format numbers: an API server regards
+//! the length of `string()` as unbounded, and rejects a definition whose messages may cost that much.
 
 use super::checks::DURATION;
 
@@ -43,7 +43,7 @@ pub fn rules() -> [Rule; 12] {
             at: "spec.scale.load",
             field: "",
             cel: "!(has(self.concurrency) && has(self.rps))".to_owned(),
-            message: "'concurrency %s and rps %s are two targets: say one'.format([self.concurrency, self.rps])",
+            message: "'concurrency %s and rps %s exclude each other: set one'.format([self.concurrency, self.rps])",
             says: "`scale.load` has `concurrency` or `rps`, not both",
         },
         Rule {
@@ -65,29 +65,33 @@ pub fn rules() -> [Rule; 12] {
             at: "spec.metrics[]",
             field: "",
             cel: its_source_alone(),
-            message: "'a metric of type ' + self.type + ' has exactly the field of that name'",
+            message: "'a metric of type ' + self.type + ' must have exactly the field of that name'",
             says: "a metric has exactly the field that its type names",
         },
         Rule {
             at: "spec.ports[]",
             field: ".wakeAfter",
             cel: "!has(self.wakeAfter) || self.protocol == 'tcp'".to_owned(),
-            message: "'wakeAfter ' + self.wakeAfter + ' is for protocol tcp, and port ' + self.name + ' has ' + self.protocol",
-            says: "`wakeAfter` stands only with protocol tcp",
+            message: "'wakeAfter ' + self.wakeAfter + ' requires protocol tcp, but port ' + self.name + ' has ' \
+                      + self.protocol",
+            says: "`wakeAfter` requires protocol tcp",
         },
         Rule {
             at: "spec.wake.static[]",
             field: ".match",
             cel: format!("{} || {}", has_items("match.paths"), has_items("match.headers")),
-            message: "'paths or headers are expected: a static answer to everything lets nobody wake the workload'",
-            says: "an entry of `static` names paths or headers: one for everything would never let the workload wake",
+            message: "'paths or headers are expected: a static response to every request would keep the workload \
+                      asleep'",
+            says: "an entry of `static` has paths or headers: a response to every request would keep the workload \
+                   asleep",
         },
         Rule {
             at: "spec",
             field: ".wake.fallback.service",
             cel: another_service(),
-            message: "'wake.fallback.service ' + self.wake.fallback.service + ' is the Service that clients call: say another'",
-            says: "`wake.fallback.service` is another Service than those that clients call",
+            message: "'wake.fallback.service ' + self.wake.fallback.service + ' is a Service of this workload: name \
+                      another one'",
+            says: "`wake.fallback.service` is not a Service of this workload",
         },
         Rule {
             at: "spec.wake",

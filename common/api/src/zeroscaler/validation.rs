@@ -39,7 +39,8 @@ impl ZeroScaler {
         let limit = config.max_scale_limit;
         let mut within = |scale: Option<i32>, from: i32, field: String| {
             if let Some(scale) = scale.filter(|scale| limit > 0 && !(from..=limit).contains(scale)) {
-                let rule = format!("from {from} to max-scale-limit of config-autoscaler, {limit}, is expected");
+                let rule =
+                    format!("a number from {from} to {limit} is expected, the max-scale-limit in config-autoscaler");
                 errors.invalid_value(scale, field, rule);
             }
         };
@@ -51,7 +52,7 @@ impl ZeroScaler {
         let bounds = self.spec.scale.bounds(config);
         if errors.is_empty() && bounds.max.is_some_and(|max| bounds.min > max) {
             let (field, max) = (if self.spec.scale.min.is_some() { "min" } else { "max" }, bounds.max.unwrap_or(0));
-            let rule = "one of both is the default of config-autoscaler";
+            let rule = "one of them is the default in config-autoscaler";
             errors.push(format!("min {} is above max {max}", bounds.min), format!("spec.scale.{field}"), rule);
         }
         errors.into_result()
@@ -103,7 +104,7 @@ fn check_list(value: &Value, path: &str, kind: List, most: i64, errors: &mut Fie
             List::Map(key) => item.get(key).unwrap_or(&Value::Null),
         };
         if !seen.insert(identity.to_string()) {
-            errors.invalid_value(display_value(identity), format!("{path}[{index}]"), "it is there already");
+            errors.invalid_value(display_value(identity), format!("{path}[{index}]"), "each item must be unique");
         }
     }
 }

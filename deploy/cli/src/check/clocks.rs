@@ -28,7 +28,7 @@ const SILENT_MAX: i64 = 60;
 /// Compares all clocks.
 pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let server = server_time(place).await;
-    let server = server.ok_or_else(|| Finding::unknown(ABOUT, "the API server does not say what time it is"))?;
+    let server = server.ok_or_else(|| Finding::unknown(ABOUT, "the response of the API server has no Date header"))?;
     let mut findings = vec![ours(Timestamp::now(), server)];
     for (what, namespace) in [("nodes", NODES), ("planes", place.system)] {
         match place.list::<Lease>(ABOUT, Some(namespace)).await {
@@ -53,12 +53,12 @@ async fn server_time(place: &CheckContext<'_>) -> Option<Timestamp> {
 fn ours(now: Timestamp, server: Timestamp) -> Finding {
     let off = now.as_second() - server.as_second();
     if off.abs() <= OFF_MAX {
-        return Finding::good(ABOUT, "that of this machine is the API server's");
+        return Finding::good(ABOUT, "the clock of this machine agrees with the API server's");
     }
     let (by, side) = (off.abs(), if off > 0 { "ahead of" } else { "behind" });
     Finding::note(
         ABOUT,
-        format!("that of this machine is {by} s {side} the API server's: ages are shown so much wrong"),
+        format!("the clock of this machine is {by} s {side} the API server's, so ages are wrong by as much"),
     )
 }
 
@@ -86,17 +86,17 @@ fn leases(what: &str, leases: &[Lease], server: Timestamp) -> Option<Finding> {
     Some(if !ahead.is_empty() {
         Finding::wrong(
             ABOUT,
-            format!("{what} are ahead of the API server: {}", first_names(&ahead)),
+            format!("the clocks of {what} are ahead of the API server's: {}", first_names(&ahead)),
             "synchronize their clocks (NTP)",
         )
     } else if !silent.is_empty() {
         Finding::wrong(
             ABOUT,
             format!("{what} have not renewed their leases, or their clocks are behind: {}", first_names(&silent)),
-            "see whether they run, then synchronize their clocks (NTP)",
+            "check whether they run, then synchronize their clocks (NTP)",
         )
     } else {
-        Finding::good(ABOUT, format!("those of {what} agree with the API server's ({})", known.len()))
+        Finding::good(ABOUT, format!("the clocks of {what} agree with the API server's ({})", known.len()))
     })
 }
 

@@ -33,7 +33,7 @@ async fn definition(place: &CheckContext<'_>) -> Finding {
     let api: Api<CustomResourceDefinition> = Api::all(place.cluster.client.clone());
     match api.get_opt(&name).await {
         Err(error) => Finding::denied(DEFINITION, &format!("definition {name}"), &error),
-        Ok(None) => Finding::wrong(DEFINITION, format!("{name} is not there"), APPLY),
+        Ok(None) => Finding::wrong(DEFINITION, format!("{name} is not installed"), APPLY),
         Ok(Some(there)) => compared(&ours, &there),
     }
 }
@@ -45,9 +45,9 @@ fn compared(ours: &CustomResourceDefinition, there: &CustomResourceDefinition) -
     let lacking: Vec<String> = ours.difference(&theirs).cloned().collect();
     let more: Vec<String> = theirs.difference(&ours).cloned().collect();
     match (&lacking[..], &more[..]) {
-        ([], []) => Finding::good(DEFINITION, format!("{name} is as this program knows it")),
+        ([], []) => Finding::good(DEFINITION, format!("{name} has the fields that this program knows")),
         ([], more) => {
-            Finding::note(DEFINITION, format!("{name} is newer than this program: it has {}", first_names(more)))
+            Finding::note(DEFINITION, format!("{name} is newer than this program: it also has {}", first_names(more)))
         }
         (lacking, _) => Finding::wrong(
             DEFINITION,
@@ -66,7 +66,7 @@ fn fields(definition: &CustomResourceDefinition) -> BTreeSet<String> {
 
 async fn planes(place: &CheckContext<'_>) -> Vec<Finding> {
     if place.cluster.dashboard.is_some() {
-        return vec![Finding::good(PLANES, "they run in the process of `local`")];
+        return vec![Finding::good(PLANES, "the planes run in the process of `local`")];
     }
     let deployments: Api<Deployment> = Api::namespaced(place.cluster.client.clone(), place.system);
     let pods: Api<Pod> = Api::namespaced(place.cluster.client.clone(), place.system);
@@ -82,7 +82,7 @@ async fn planes(place: &CheckContext<'_>) -> Vec<Finding> {
                 findings.push(Finding::wrong(
                     PLANES,
                     format!("there is no Deployment {name} in namespace {}", place.system),
-                    "name its namespace by --system-namespace; or install it, as deploy/kubernetes/README.md says",
+                    "select its namespace with --system-namespace, or install it as described in deploy/kubernetes/README.md",
                 ));
                 continue;
             }
@@ -105,7 +105,7 @@ fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Fin
     if wanted == 0 {
         return Finding::wrong(
             PLANES,
-            format!("{name} is scaled to none"),
+            format!("{name} is scaled to zero"),
             format!("kubectl -n {system} scale deployment {name} --replicas 2"),
         );
     }
@@ -121,7 +121,7 @@ fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Fin
     if updated < wanted {
         return Finding::note(
             PLANES,
-            format!("{name}: {ready} of {wanted} pods are ready, {updated} of the newest version"),
+            format!("{name}: {ready} of {wanted} pods are ready, {updated} have the newest version"),
         );
     }
     Finding::good(PLANES, format!("{name}: {ready} of {wanted} pods are ready"))
@@ -155,13 +155,13 @@ fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
         None => Vec::new(),
         Some(_) if differ => vec![Finding::wrong(
             PLANES,
-            format!("the planes are of different versions: {}", list()),
+            format!("the planes have different versions: {}", list()),
             format!("finish the upgrade, {AS_INSTALLED}"),
         )],
         Some((_, tag)) if tag.trim_start_matches('v') != ours => {
-            vec![Finding::note(PLANES, format!("they are of version {tag}, this program of {ours}"))]
+            vec![Finding::note(PLANES, format!("the planes have version {tag}, this program has version {ours}"))]
         }
-        Some(_) => vec![Finding::good(PLANES, format!("they are of version {ours}, as this program"))],
+        Some(_) => vec![Finding::good(PLANES, format!("the planes and this program have version {ours}"))],
     }
 }
 
@@ -180,7 +180,7 @@ async fn dashboard(place: &CheckContext<'_>) -> Finding {
                 return Finding::good(
                     DASHBOARD,
                     format!(
-                        "{} of the autoscaler told of {}",
+                        "{} of the autoscaler reported {}",
                         count(listing.replicas.len(), "replica"),
                         count(listing.workloads.len(), "workload"),
                     ),
@@ -188,7 +188,7 @@ async fn dashboard(place: &CheckContext<'_>) -> Finding {
             }
             Finding::wrong(
                 DASHBOARD,
-                format!("these replicas of the autoscaler do not answer the others: {}", first_names(&silent)),
+                format!("these replicas of the autoscaler do not respond to the others: {}", first_names(&silent)),
                 format!("kubectl -n {} logs {}", place.system, silent[0]),
             )
         }

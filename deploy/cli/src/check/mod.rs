@@ -34,7 +34,7 @@ use std::io::Write;
 /// Advice for upgrading roles and Deployments. Applying our manifests unchanged would make another installation, since
 /// namespace, rights and images are the installer's own.
 pub(crate) const AS_INSTALLED: &str =
-    "as it was installed: `kubectl apply --server-side -k` of your own kustomization, or `helm upgrade`";
+    "in the way of the installation: `kubectl apply --server-side -k` with your own kustomization, or `helm upgrade`";
 
 /// Arguments of `check`.
 #[derive(Args, Clone, Debug)]
@@ -100,7 +100,7 @@ impl Finding {
             kube::Error::Api(status) => status.message.clone(),
             error => error.to_string(),
         };
-        Self::unknown(about, format!("{what} cannot be looked at: {why}"))
+        Self::unknown(about, format!("{what} cannot be read: {why}"))
     }
 }
 
@@ -159,7 +159,7 @@ pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) ->
     let wrong = findings.iter().filter(|finding| finding.standing == CheckResult::Wrong).count();
     if wrong > 0 {
         out.flush()?;
-        bail!("{wrong} of {} things are wrong", findings.len());
+        bail!("{wrong} of {} findings are problems", findings.len());
     }
     Ok(())
 }
@@ -178,7 +178,7 @@ fn render_findings(findings: &[Finding], colours: Colours) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{word} {:<11} {says}", finding.about);
         if !finding.remedy.is_empty() {
-            let _ = writeln!(out, "{:<20} do: {}", "", printable_line(&finding.remedy));
+            let _ = writeln!(out, "{:<20} fix: {}", "", printable_line(&finding.remedy));
         }
     }
     out
@@ -201,17 +201,17 @@ mod tests {
     #[test]
     fn each_finding_is_a_line_and_what_to_do_stands_below() {
         let findings = [
-            Finding::good("definition", "zeroscalers.zeroscale.dev is as this program knows it"),
+            Finding::good("definition", "zeroscalers.zeroscale.dev has the fields that this program knows"),
             Finding::wrong("planes", "autoscaler: 0 of 2 pods are ready", "kubectl describe it"),
-            Finding::unknown("clocks", "nodes cannot be looked at: forbidden"),
+            Finding::unknown("clocks", "nodes cannot be read: forbidden"),
         ];
         assert_eq!(
             render_findings(&findings, Colours(false)),
             "\
-ok       definition  zeroscalers.zeroscale.dev is as this program knows it
+ok       definition  zeroscalers.zeroscale.dev has the fields that this program knows
 WRONG    planes      autoscaler: 0 of 2 pods are ready
-                     do: kubectl describe it
-unknown  clocks      nodes cannot be looked at: forbidden
+                     fix: kubectl describe it
+unknown  clocks      nodes cannot be read: forbidden
 "
         );
         let names: Vec<String> = (0..7).map(|number| number.to_string()).collect();

@@ -21,7 +21,7 @@ pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let settings = maps.iter().find(|map| map.name_any() == config::PORTS).and_then(|map| map.data.clone());
     let settings = PortsConfig::from_map(&settings.unwrap_or_default()).map_err(|error| {
         let remedy = format!("kubectl -n {} edit configmap {}", place.system, config::PORTS);
-        Finding::wrong(PORTS, format!("{} is refused: {error}", config::PORTS), remedy)
+        Finding::wrong(PORTS, format!("{} is invalid: {error}", config::PORTS), remedy)
     })?;
     let mut findings = vec![used(&maps, settings.range, place.system)];
     if place.cluster.dashboard.is_none() {
@@ -36,12 +36,12 @@ fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
     let ledger = maps.iter().filter_map(|map| Some(ledger::read(Block::of_map(&map.name_any())?, map.data.as_ref())));
     let held = |page: ledger::Page| page.entries.into_iter().filter(|(_, entry)| entry.state == NumberState::Held);
     let (used, all) = (ledger.flat_map(held).filter(|(number, _)| range.contains(*number)).count(), range.len());
-    let says = format!("{used} of {all} numbers from {} to {} are used", range.first, range.last);
+    let says = format!("{used} of {all} port numbers from {} to {} are used", range.first, range.last);
     if (used as f64) < NEARLY * all as f64 {
         return Finding::good(PORTS, says);
     }
     let edit = format!("kubectl -n {system} edit configmap {}", config::PORTS);
-    let remedy = format!("widen `range`: {edit}, and NetworkPolicies with it");
+    let remedy = format!("widen `range` and the NetworkPolicies: {edit}");
     Finding::wrong(PORTS, says, remedy)
 }
 
@@ -53,7 +53,7 @@ fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Findi
     let general = policies.iter().filter(|policy| !policy.labels().contains_key(GUARDS));
     let ours: Vec<&NetworkPolicy> = general.filter(|policy| selects(policy, &activator)).collect();
     if ours.is_empty() {
-        return Finding::good(POLICIES, "none keeps anybody from the activators");
+        return Finding::good(POLICIES, "no NetworkPolicy restricts the clients of the activators");
     }
     let rules: Vec<_> = ours
         .iter()
@@ -79,14 +79,14 @@ fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Findi
     let closed: Vec<String> = asked.filter(|n| !open(*n)).map(|n| n.to_string()).collect();
     let names: Vec<String> = ours.iter().map(|policy| policy.name_any()).collect();
     if closed.is_empty() {
-        return Finding::good(POLICIES, format!("{} let callers through to the activators", first_names(&names)));
+        return Finding::good(POLICIES, format!("{} admit all clients to the activators", first_names(&names)));
     }
     Finding::wrong(
         POLICIES,
-        format!("{} do not let everybody through to the activators' ports {}", first_names(&names), closed.join(", ")),
+        format!("{} do not admit all clients to the activators' ports {}", first_names(&names), closed.join(", ")),
         format!(
-            "if callers are not let in one by one: add a rule for TCP {ACTIVATOR_HTTP1_PORT} and {first} to {last} in \
-             namespace {system}"
+            "unless only some clients should be admitted: add a rule for TCP {ACTIVATOR_HTTP1_PORT} and {first} to {last} \
+             in namespace {system}"
         ),
     )
 }

@@ -53,14 +53,19 @@ pub async fn ours(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
         let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
         let review = SelfSubjectAccessReview { spec, ..Default::default() };
         let answer = reviews.create(&PostParams::default(), &review).await;
-        let answer = answer.map_err(|error| Finding::denied(ABOUT, "our own rights", &error))?;
+        let answer = answer.map_err(|error| Finding::denied(ABOUT, "your own rights", &error))?;
         if !answer.status.is_some_and(|status| status.allowed) {
-            let says = format!("we may not {verb} {resource} in namespace {namespace}, which is for {what_for}");
+            let says = format!(
+                "you may not {verb} {resource} in namespace {namespace}, as these commands require: {what_for}"
+            );
             lacking.push(Finding::note(ABOUT, says));
         }
     }
     if lacking.is_empty() {
-        lacking.push(Finding::good(ABOUT, format!("we may do all of it in namespace {}", place.cluster.namespace)));
+        lacking.push(Finding::good(
+            ABOUT,
+            format!("you have the rights for all commands in namespace {}", place.cluster.namespace),
+        ));
     }
     Ok(lacking)
 }
@@ -73,13 +78,13 @@ pub async fn theirs(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let system = place.system;
     let deployments: Api<Deployment> = Api::namespaced(place.cluster.client.clone(), system);
     let deployment = deployments.get_opt(DEPLOYMENT).await.map_err(|error| {
-        let what = format!("Deployment {DEPLOYMENT} of {system}, which says where rights are needed,");
+        let what = format!("Deployment {DEPLOYMENT} of {system}, which names the namespaces that need rights,");
         Finding::denied(ABOUT, &what, &error)
     })?;
     let seen = deployment.ok_or_else(|| format!("there is no Deployment {DEPLOYMENT} in namespace {system}"));
-    let seen = seen
-        .and_then(|deployment| looked_at(&deployment, system))
-        .map_err(|why| Finding::unknown(ABOUT, format!("where the planes need rights cannot be told: {why}")))?;
+    let seen = seen.and_then(|deployment| looked_at(&deployment, system)).map_err(|why| {
+        Finding::unknown(ABOUT, format!("the namespaces in which the planes need rights are unknown: {why}"))
+    })?;
     let reviews: Api<SubjectAccessReview> = Api::all(place.cluster.client.clone());
     let rights = needed(seen.as_ref(), system);
     let asked = rights.len();
@@ -104,8 +109,8 @@ pub async fn theirs(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
             match seen {
                 None => format!("apply the roles of this version, {AS_INSTALLED}"),
                 Some(_) => format!(
-                    "apply the roles of this version, {AS_INSTALLED}; by kustomization, deploy/kubernetes/namespaced/rights \
-                     in each further namespace of {VARIABLE} as well"
+                    "apply the roles of this version, {AS_INSTALLED}; with kustomize, also apply \
+                     deploy/kubernetes/namespaced/rights in each further namespace of {VARIABLE}"
                 ),
             },
         )
@@ -126,7 +131,7 @@ fn looked_at(autoscaler: &Deployment, system: &str) -> Result<Option<BTreeSet<St
         Some(source) if source.field_ref.as_ref().is_some_and(|field| field.field_path == "metadata.namespace") => {
             system
         }
-        Some(_) => return Err(format!("{VARIABLE} of Deployment {DEPLOYMENT} is taken from elsewhere")),
+        Some(_) => return Err(format!("Deployment {DEPLOYMENT} takes {VARIABLE} from another object")),
     };
     let names: BTreeSet<String> =
         list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
@@ -315,7 +320,7 @@ mod tests {
             ),
             (
                 "[{name: ZEROSCALE_NAMESPACES, valueFrom: {configMapKeyRef: {name: a, key: b}}}]",
-                Err("ZEROSCALE_NAMESPACES of Deployment autoscaler is taken from elsewhere".to_owned()),
+                Err("Deployment autoscaler takes ZEROSCALE_NAMESPACES from another object".to_owned()),
             ),
         ];
         for (env, expected) in rows {

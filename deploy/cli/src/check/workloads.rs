@@ -2,6 +2,7 @@
 //! Services whose borrower is gone.
 
 use super::{CheckContext, Finding, first_names};
+use crate::text::count;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::Fault;
 use common_api::zeroscaler::conditions::{ACTIVE, Condition, READY};
@@ -55,7 +56,10 @@ fn not_ready(scalers: &[ZeroScaler]) -> Vec<Finding> {
     if wrong.is_empty() {
         let paused = scalers.iter().filter(|scaler| scaler.spec.paused).count();
         let paused = if paused > 0 { format!(", {paused} paused") } else { String::new() };
-        return vec![Finding::good(WORKLOADS, format!("none of {} is refused{paused}", scalers.len()))];
+        return vec![Finding::good(
+            WORKLOADS,
+            format!("none of {} is rejected{paused}", count(scalers.len(), "workload")),
+        )];
     }
     // Faults are reported separately, with their own remedy.
     let is_told = |scaler: &ZeroScaler| scaler.status.as_ref().is_some_and(|status| status.fault.is_some());
@@ -74,7 +78,7 @@ fn degraded(scalers: &[ZeroScaler]) -> Vec<Finding> {
         let mut conditions = scaler.status.iter().flat_map(|status| &status.conditions);
         Some((scaler, conditions.find(|condition| condition.type_ != ACTIVE && is_false(condition))?))
     };
-    condition_findings(&scalers.iter().filter_map(wrong).collect::<Vec<_>>(), "is not served as asked")
+    condition_findings(&scalers.iter().filter_map(wrong).collect::<Vec<_>>(), "is not served as configured")
 }
 
 /// Reports conditions with remedies, one by one up to a limit.
@@ -112,21 +116,23 @@ fn reason_remedy(scaler: &ZeroScaler, reason: &str) -> String {
                 "move its metrics to spec.metrics and delete it: kubectl -n {namespace} get hpa; kubectl zeroscale import"
             )
         }
-        "ServiceNotFound" => format!("name a Service that exists, or ask for one with `create: true`: {edit}"),
-        "ServiceNotOwned" => format!("name a Service with a cluster IP that nobody else manages: {edit}"),
-        "HostConflict" | "HostRefused" => format!("take the host out of spec.hosts here or at its other owner: {edit}"),
+        "ServiceNotFound" => format!("name a Service that exists, or set `create: true`: {edit}"),
+        "ServiceNotOwned" => format!("name a Service with a cluster IP that no other controller manages: {edit}"),
+        "HostConflict" | "HostRefused" => {
+            format!("remove the host from spec.hosts of this ZeroScaler or of its other owner: {edit}")
+        }
         "RangeExhausted" => "widen `range`, or `guarded`, of the ConfigMap config-ports".to_owned(),
         "FallbackNotFound" | "FallbackUnfit" | "FallbackCircle" => format!("correct spec.wake.fallback: {edit}"),
         "FailedUpdateScale" | "FailedCreate" => {
             format!(
-                "allow what the message names, a right, a quota or a webhook: kubectl -n {namespace} get resourcequota,events"
+                "allow what the message names (a right, a quota or a webhook): kubectl -n {namespace} get resourcequota,events"
             )
         }
         "TimedOut" => format!(
-            "look at its pods: kubectl -n {namespace} describe {kind} {0}; kubectl -n {namespace} logs {kind}/{0}",
+            "inspect its pods: kubectl -n {namespace} describe {kind} {0}; kubectl -n {namespace} logs {kind}/{0}",
             target.name
         ),
-        "Invalid" => format!("correct the field that is named: {edit}"),
+        "Invalid" => format!("correct the named field: {edit}"),
         _ => format!("kubectl -n {namespace} describe zs {own}"),
     }
 }
@@ -167,7 +173,7 @@ fn unserved(scalers: &[ZeroScaler], served: &BTreeSet<String>) -> Vec<Finding> {
             "metrics.k8s.io" => "install metrics-server",
             _ => "install an adapter that serves it, such as prometheus-adapter, and apply deploy/kubernetes/custom-metrics",
         };
-        Finding::wrong(METRICS, format!("nobody serves {missing}, which {} asks for", first_names(&who)), remedy)
+        Finding::wrong(METRICS, format!("{missing} is not served, but required by {}", first_names(&who)), remedy)
     }));
     findings
 }
@@ -195,7 +201,7 @@ fn conflicting_autoscalers(scalers: &[ZeroScaler], autoscalers: &[HorizontalPodA
     vec![Finding::wrong(
         WORKLOADS,
         format!("HorizontalPodAutoscalers scale the same targets: {}", first_names(&clashes)),
-        "delete each, and say in spec.metrics of the ZeroScaler what it measured (kubectl zeroscale import translates it)",
+        "move their metrics to spec.metrics of the ZeroScaler (kubectl zeroscale import translates them), and delete them",
     )]
 }
 
@@ -208,7 +214,10 @@ fn orphaned_services(scalers: &[ZeroScaler], services: &[Service]) -> Vec<Findin
     let names: Vec<String> = lost.iter().map(|service| name(*service)).collect();
     vec![Finding::wrong(
         SERVICES,
-        format!("these have no selector, and whoever borrowed them is gone: {}", first_names(&names)),
+        format!(
+            "these Services have no selector, and the ZeroScaler that took them over is gone: {}",
+            first_names(&names)
+        ),
         format!("kubectl zeroscale release --namespace {}", first.namespace().unwrap_or_default()),
     )]
 }
@@ -232,7 +241,7 @@ mod tests {
     fn what_is_refused_is_named_with_its_reason() {
         let status = |is: &str| json!({"conditions": [{"type": "Ready", "status": is, "reason": "TargetNotFound", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let good = scaler("a", json!({"paused": true}), status("True"));
-        assert_eq!(not_ready(std::slice::from_ref(&good))[0].says, "none of 1 is refused, 1 paused");
+        assert_eq!(not_ready(std::slice::from_ref(&good))[0].says, "none of 1 workload is rejected, 1 paused");
         let found = not_ready(&[good, scaler("b", json!({}), status("False"))]);
         assert_eq!(found[0].says, "shop/b is not Ready: TargetNotFound");
         let remedy = "create Deployment b, or correct spec.target: kubectl -n shop edit zs b";
@@ -251,7 +260,7 @@ mod tests {
         let refused = with(&[condition("Ready", "False"), condition("Adopted", "False")]);
         assert_eq!((degraded(std::slice::from_ref(&good)), degraded(&[refused])), (vec![], vec![]));
         let found = degraded(&[good, with(&[condition("Ready", "True"), condition("AnswersResolved", "False")])]);
-        assert_eq!(found[0].says, "shop/a is not served as asked: AnswersResolved: FallbackCircle");
+        assert_eq!(found[0].says, "shop/a is not served as configured: AnswersResolved: FallbackCircle");
         assert!(found[0].remedy.contains("spec.wake"), "{found:?}");
     }
 

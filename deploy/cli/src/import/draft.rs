@@ -34,7 +34,7 @@ pub(super) fn prune<T: DeserializeOwned + Serialize>(object: &mut Value, lost: &
         if let PatchOperation::Add(AddOperation { path: at, value }) = operation
             && !says_nothing(&value)
         {
-            lost.push((format!("{kind}.{}", path(at.as_str())), format!("{value} is no field of ours")));
+            lost.push((format!("{kind}.{}", path(at.as_str())), format!("a {kind} has no such field: {value}")));
             surplus.push(at);
         }
     }
@@ -86,7 +86,10 @@ impl Draft {
         let mut max = from.number(pointer);
         if max == Some(json!(0)) {
             self.set("paused", true);
-            from.note(pointer, "0 is no limit here: the object is paused, and 1 once it is not; scale the target to 0");
+            from.note(
+                pointer,
+                "0 would mean no limit here: the ZeroScaler is paused, with scale.max 1; scale the target to 0",
+            );
             max = Some(json!(1));
         }
         self.set_some("scale.max", max.or(default.map(Value::from)));
@@ -132,7 +135,7 @@ impl Draft {
             None => {}
             Some(zero) if ["0s", "0"].contains(&zero.as_str()) && path.starts_with("timeouts.") => {}
             Some(zero) if zero == "0s" || zero == "0" => {
-                from.note(pointer, format!("without a bound; spec.{path} must be more than 0"));
+                from.note(pointer, format!("0 means no limit, but spec.{path} must be above 0"));
             }
             Some(duration) => self.set(path, duration),
         }

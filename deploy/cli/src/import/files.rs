@@ -16,10 +16,12 @@ pub fn run(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<()> {
     out.flush()?;
     let notes: usize = all.iter().map(|imported| imported.notes.len()).sum();
     if notes > 0 {
-        eprintln!("{notes} notes on what has no equivalent or needs a look: they are the comments of the output");
+        eprintln!(
+            "{notes} notes about fields that have no equivalent or need attention: see the comments in the output"
+        );
     }
     let made = all.is_empty() || all.iter().any(|imported| !imported.objects.is_empty());
-    anyhow::ensure!(made, "nothing was translated: the comments of the output say why");
+    anyhow::ensure!(made, "nothing was translated: the comments in the output say why");
     Ok(())
 }
 

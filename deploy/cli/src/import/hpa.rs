@@ -17,7 +17,7 @@ pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
     let min = from.number("/spec/minReplicas").unwrap_or_else(|| 1.into());
     if min != json!(0) {
         draft.set("scale.min", min);
-        from.note("/spec/minReplicas", "kept; without scale.min the workload may go to zero");
+        from.note("/spec/minReplicas", "kept; remove scale.min to allow scaling to zero");
     }
     draft.max(from, "/spec/maxReplicas", None);
     let metrics = metrics(from);
@@ -27,10 +27,10 @@ pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
     let behavior = from.take("/spec/behavior").or_else(|| Some(lower_case(annotation(from, BEHAVIOR)?)));
     draft.set_some("behavior", behavior);
     draft.metadata(from);
-    from.note("/kind", "delete the HorizontalPodAutoscaler before this is applied: two would fight over the replicas");
+    from.note("/kind", "delete the HorizontalPodAutoscaler before you apply this: both would change the replicas");
     from.note(
         "/spec/scaleTargetRef/name",
-        "all Services that lead to the target's pods and share a port with the first of them are served; say which in services",
+        "all Services that lead to the target's pods and share a port with the first of them are served; to choose, list them in services",
     );
     vec![draft.finish()]
 }
@@ -46,7 +46,7 @@ fn metrics(from: &mut Source) -> Vec<Value> {
     metrics.extend(list(annotation(from, OTHER_METRICS)));
     let percent = from.take("/spec/targetCPUUtilizationPercentage");
     if percent.is_none() && metrics.is_empty() {
-        from.note("/spec/metrics", "none is said: Kubernetes' default is written out, cpu at 80 %");
+        from.note("/spec/metrics", "not set: Kubernetes' default is written out, cpu at 80 %");
     }
     if let Some(percent) = percent.or_else(|| metrics.is_empty().then(|| json!(80))) {
         let target = json!({"type": "Utilization", "averageUtilization": percent});

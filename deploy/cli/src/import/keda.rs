@@ -20,7 +20,7 @@ const TARGET_VALUE: u32 = 100;
 pub(super) const ROUTE: &str = "interceptorRoute";
 
 const BY_HOST_ALONE: &str =
-    "hosts alone are told apart; a rule of an Ingress or Gateway may send any path or header to the Service";
+    "requests are routed by host only; an Ingress or Gateway can route paths and headers to the Service";
 /// Default wait before a fallback responds.
 const FALLBACK_AFTER: &str = "30s";
 
@@ -43,7 +43,7 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     from.drop_field("/spec/pathPrefixes", BY_HOST_ALONE);
     from.drop_field("/spec/headers", BY_HOST_ALONE);
     replicas(from, &mut draft, ["/spec/replicas/min", "/spec/replicas/max", "/spec/scaledownPeriod"]);
-    from.drop_field("/spec/initialCooldownPeriod", "a workload is taken as it is found");
+    from.drop_field("/spec/initialCooldownPeriod", "a workload keeps its replicas at first");
     let pending = from.number("/spec/targetPendingRequests");
     measured(from, &mut draft, pending);
     draft.duration("timeouts.responseStart", from, "/spec/timeouts/responseHeader");
@@ -51,7 +51,7 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     if !fallback(from, &mut draft, "/spec/coldStartTimeoutFailoverRef", seconds.map(|seconds| format!("{seconds}s"))) {
         draft.duration("wake.timeout", from, "/spec/timeouts/conditionWait");
     } else {
-        from.drop_field("/spec/timeouts/conditionWait", "the fallback's own time counts");
+        from.drop_field("/spec/timeouts/conditionWait", "the fallback has its own time, wake.fallback.after");
     }
     vec![draft.finish()]
 }
@@ -82,7 +82,7 @@ pub(super) fn interceptor_route(from: &mut Source, documents: &[(String, Value)]
         None => {
             from.note(
                 "/spec/target/service",
-                format!("Deployment {service} is taken for the workload; no ScaledObject says"),
+                format!("no ScaledObject names the workload, so Deployment {service} is assumed"),
             );
             Draft::new(from, json!({"kind": "Deployment", "name": service}))
         }
@@ -135,13 +135,14 @@ fn paused(from: &mut Source, draft: &mut Draft) {
     }
     if let Some(replicas) = from.text(&at("paused-replicas")) {
         draft.set("paused", true);
-        let why = format!("a paused object keeps the replicas that it finds; scale the target to {replicas}");
+        let why = format!("a paused workload keeps its current replicas; scale the target to {replicas}");
         from.note(&at("paused-replicas"), why);
     }
     for (name, direction) in [("paused-scale-in", "scaleDown"), ("paused-scale-out", "scaleUp")] {
         if from.switch(&at(name)) == Some(true) {
             draft.set(&format!("behavior.{direction}.selectPolicy"), "Disabled");
-            let why = format!("spec.behavior.{direction} is Disabled, which holds between 1 and the most pods alone");
+            let why =
+                format!("spec.behavior.{direction} is Disabled, which applies only between one pod and the maximum");
             from.note(&at(name), why);
         }
     }
@@ -167,12 +168,14 @@ pub(super) fn skip_reason(scaled: &Value, documents: &[(String, Value)]) -> Opti
         object["kind"] == "InterceptorRoute" && object["metadata"]["name"] == name && namespace_of(object) == namespace
     };
     if !documents.iter().any(|(_, document)| is_route(document)) {
-        let why = format!("InterceptorRoute {name}{place} is not among the documents, so nothing is made of this");
+        let why =
+            format!("InterceptorRoute {name}{place} is not among the documents, so this object is not translated");
         return Some((field, why));
     }
     let first = scaled_object(documents, name, namespace).filter(|first| *first != scaled)?;
     let other = first["metadata"]["name"].as_str().unwrap_or_default();
-    let why = format!("ScaledObject {other} scales InterceptorRoute {name}{place} already, so nothing is made of this");
+    let why =
+        format!("ScaledObject {other} scales InterceptorRoute {name}{place} already, so this object is not translated");
     Some((field, why))
 }
 
@@ -211,7 +214,9 @@ fn replicas(from: &mut Source, draft: &mut Draft, [min, max, cooldown]: [&str; 3
     if let Some(at_idle) = at_idle {
         // KEDA has two minimums: one under load, and another while idle.
         if let Some(awake) = fewest.replace(at_idle) {
-            let why = format!("it wakes with {awake} pods (spec.scale.activation); the load may ask for fewer later");
+            let why = format!(
+                "the workload wakes with {awake} pods (spec.scale.activation); the load may require fewer later"
+            );
             draft.set("scale.activation", awake);
             from.note(min, why);
         }
@@ -232,7 +237,7 @@ fn measured(from: &mut Source, draft: &mut Draft, pending: Option<Value>) {
     if rate {
         let granularity = format!("{at}/granularity");
         if from.text(&granularity).is_some_and(|length| length != "1s") {
-            from.note(&granularity, "windows count by the second");
+            from.note(&granularity, "a window always counts by the second");
         }
         draft.set("scale.window", from.text(&format!("{at}/window")).unwrap_or_else(|| "1m".into()));
     }

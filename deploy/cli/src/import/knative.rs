@@ -38,15 +38,15 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
     }
     from.drop_field(
         "/spec/traffic",
-        "one version at a time: split traffic in the ingress, over one Deployment for each version",
+        "a Deployment runs one version: split traffic in the ingress, over one Deployment for each version",
     );
-    from.drop_field("/spec/template/metadata/name", "there are no revisions; a Deployment rolls");
+    from.drop_field("/spec/template/metadata/name", "there are no revisions; a Deployment is updated in place");
 
     let mut pod = from.take("/spec/template/spec").unwrap_or_else(|| json!({}));
     container(&mut pod);
     let mut labels = from.take_metadata("/spec/template/metadata/labels");
     if labels.get("app").is_some_and(|app| *app != json!(name)) {
-        let why = format!("is {name} now: the Deployment's selector goes by it");
+        let why = format!("is {name} now: the selector of the Deployment uses it");
         from.note("/spec/template/metadata/labels/app", why);
     }
     labels.insert("app".to_owned(), name.as_str().into());
@@ -72,7 +72,7 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
         "/spec/template/spec/containers",
         "K_SERVICE, K_CONFIGURATION and K_REVISION are not set; set them if the program reads them",
     );
-    from.note("/metadata/name", "delete the Knative Service before this is applied: both make a Service of that name");
+    from.note("/metadata/name", "delete the Knative Service before you apply this: both create a Service of that name");
     vec![deployment, draft.finish()]
 }
 
@@ -111,7 +111,7 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
     }
     for (key, why) in [
         (knative::TARGET_BURST_CAPACITY, "without a queue-proxy in the pods the activators stay in the path"),
-        (knative::AGGREGATION, "every second of a window counts the same"),
+        (knative::AGGREGATION, "every second of a window has the same weight"),
     ] {
         if let Some(pointer) = annotation(from, key) {
             from.drop_field(&pointer, why);
@@ -127,7 +127,7 @@ fn progress_deadline(from: &mut Source, deployment: &mut Value) {
         Ok(time) if time >= GoDuration::ZERO => {
             deployment["spec"]["progressDeadlineSeconds"] = time.to_std().as_secs().into();
         }
-        _ => from.note(&pointer, format!("{text:?} was expected to be a time such as 120s")),
+        _ => from.note(&pointer, format!("{text:?} is not a duration such as 120s")),
     }
 }
 
@@ -141,7 +141,7 @@ fn lose_foreign(from: &mut Source) -> bool {
     }
     for key in [knative::CLASS, knative::METRIC, knative::TARGET, knative::TARGET_UTILIZATION] {
         if let Some(pointer) = annotation(from, key) {
-            from.drop_field(&pointer, "an autoscaler of its own went by it; say spec.scale or spec.metrics");
+            from.drop_field(&pointer, "only the autoscaler of that class uses it; set spec.scale or spec.metrics");
         }
     }
     true
@@ -153,7 +153,7 @@ fn metric(from: &mut Source, draft: &mut Draft) {
     let hpa = class.as_ref().and_then(|pointer| from.text(pointer)).is_some_and(|class| class == CLASS_HPA);
     if let Some(pointer) = class.filter(|_| hpa && draft.whole("scale.min").is_none_or(|min| min < 1)) {
         draft.set("scale.min", 1);
-        from.note(&pointer, "there it never goes to zero: scale.min is 1; without it the workload may sleep");
+        from.note(&pointer, "this class never scales to zero, so scale.min is 1; remove it to allow scaling to zero");
     }
     let at = annotation(from, knative::METRIC);
     let metric = at.as_ref().and_then(|pointer| from.text(pointer));
@@ -176,8 +176,8 @@ fn metric(from: &mut Source, draft: &mut Draft) {
         (METRIC_RPS, target) => draft.set("scale.load.rps", target.unwrap_or_else(|| 200.into())),
         (knative::METRIC_CONCURRENCY, target) => draft.set_some("scale.load.concurrency", target),
         (name, target) => {
-            let target = target.map_or_else(String::new, |target| format!(", and its target {target}"));
-            let why = format!("{name}{target}: no pods are counted by it here; say spec.metrics");
+            let target = target.map_or_else(String::new, |target| format!(" with target {target}"));
+            let why = format!("{name}{target} does not decide the number of pods here; use spec.metrics");
             from.note(at.as_deref().unwrap_or(TEMPLATE), why);
         }
     }

@@ -58,7 +58,8 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
     for (file, text) in files {
         for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
             let origin = format!("{file}, document {}", index + 1);
-            let value = Value::deserialize(document).map_err(|error| anyhow::anyhow!("{origin}: no YAML: {error}"))?;
+            let value =
+                Value::deserialize(document).map_err(|error| anyhow::anyhow!("{origin}: invalid YAML: {error}"))?;
             match items(&value) {
                 Some(items) => {
                     let item = |(index, item): (usize, Value)| (format!("{origin}, item {}", index + 1), item);
@@ -76,7 +77,7 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let source = if name.is_empty() { format!("{origin}, {kind}") } else { format!("{kind} {name}") };
         if name.is_empty() {
-            let lost = vec![("metadata.name".to_owned(), "must be set, so nothing is made of this".to_owned())];
+            let lost = vec![("metadata.name".to_owned(), "must be set, so this object is not translated".to_owned())];
             all.push(Imported { source, objects: Vec::new(), notes: lost });
             continue;
         }
@@ -119,8 +120,8 @@ fn unknown(kind: &str, api_version: &str) -> String {
         _ => format!("{kind} of {api_version}"),
     };
     format!(
-        "{what} is left as it is; HTTPScaledObject, InterceptorRoute with its ScaledObject, HorizontalPodAutoscaler, Knative's \
-         Service, and Deployments and StatefulSets with Sablier's labels are translated"
+        "{what} is not translated; import translates HTTPScaledObject, InterceptorRoute with its ScaledObject, \
+         HorizontalPodAutoscaler, Knative's Service, and Deployments and StatefulSets with Sablier's labels"
     )
 }
 
@@ -169,7 +170,7 @@ pub fn render(all: &[Imported]) -> anyhow::Result<String> {
 fn head(Imported { source, notes, .. }: &Imported, text: &mut String) -> std::fmt::Result {
     writeln!(text, "# From {}.", one_line(source))?;
     if !notes.is_empty() {
-        writeln!(text, "# No equivalent:")?;
+        writeln!(text, "# Notes:")?;
     }
     for (field, why) in notes {
         writeln!(text, "#   {}: {}", one_line(field), one_line(&why.replace('\n', "; ")))?;
@@ -187,7 +188,7 @@ fn refused(object: &Value) -> Option<(String, String)> {
     if object["kind"] != "ZeroScaler" {
         return None;
     }
-    let named = |error: String| ("the ZeroScaler below".to_owned(), format!("will be refused: {error}"));
+    let named = |error: String| ("the ZeroScaler below".to_owned(), format!("will be rejected: {error}"));
     match serde_json::from_value::<ZeroScaler>(object.clone()) {
         Err(error) => Some(named(error.to_string())),
         Ok(ours) => ours.validate_in(&AutoscalerConfig::default()).err().map(|error| named(error.to_string())),

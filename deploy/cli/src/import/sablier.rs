@@ -40,8 +40,8 @@ pub(super) fn skip_reason(middleware: &Value, documents: &[(String, Value)]) -> 
     let group_of = |workload: &Value| group(sablier_setting(&mut Source::new(workload.clone()), "group"));
     let why = match named_group(middleware) {
         Some(named) if workloads.any(|workload| group_of(workload) == named) => return None,
-        Some(group) => format!("no workload of group {group} is among the documents, so nothing is made of this"),
-        None => "no group is named, so nothing is made of this".to_owned(),
+        Some(group) => format!("no workload of group {group} is among the documents, so this object is not translated"),
+        None => "no group is named, so this object is not translated".to_owned(),
     };
     Some((format!("{PLUGIN}/group"), why))
 }
@@ -56,7 +56,7 @@ pub(super) fn workload(from: &mut Source, kind: &str, documents: &[(String, Valu
     from.keep_of("sablier.");
     let mut draft = Draft::new(from, json!({"kind": kind, "name": from.name}));
     if let Some((at, _)) = group.as_ref().filter(|(_, group)| group != GROUP_DEFAULT) {
-        from.note(at, "workloads wake one by one, each when it is called, not as a group");
+        from.note(at, "workloads do not wake as a group: each wakes on its own requests");
     }
     let group = self::group(group);
     let middlewares = documents.iter().map(|(_, document)| document).filter(|document| is_middleware(document));
@@ -65,12 +65,12 @@ pub(super) fn workload(from: &mut Source, kind: &str, documents: &[(String, Valu
         let mut plugin = Source::new(middleware.clone());
         for other in middlewares {
             let left = other["metadata"]["name"].as_str().unwrap_or_default();
-            from.note("/Middleware", format!("{left} is of this group, too; what {} says is taken", plugin.name));
+            from.note("/Middleware", format!("{left} names this group, too; the settings of {} are used", plugin.name));
         }
         plugin.take("/metadata");
         plugin.take(&format!("{PLUGIN}/group"));
-        plugin.drop_field(&format!("{PLUGIN}/sablierUrl"), "the activator stands where Sablier and its proxy did");
-        plugin.drop_field(&format!("{PLUGIN}/keepAliveInterval"), "a request counts for as long as it lasts");
+        plugin.drop_field(&format!("{PLUGIN}/sablierUrl"), "the activator replaces Sablier and its proxy");
+        plugin.drop_field(&format!("{PLUGIN}/keepAliveInterval"), "a request counts as load until it ends");
         draft.duration("scale.window", &mut plugin, &format!("{PLUGIN}/sessionDuration"));
         draft.duration("wake.timeout", &mut plugin, &format!("{PLUGIN}/blocking/timeout"));
         let dynamic = format!("{PLUGIN}/dynamic");
@@ -78,22 +78,22 @@ pub(super) fn workload(from: &mut Source, kind: &str, documents: &[(String, Valu
             draft.set("wake.page", json!({}));
             plugin.drop_field(
                 &format!("{dynamic}/displayName"),
-                "the page shows the workload's name; HTML of your own may show another",
+                "the page shows the workload's name; HTML in spec.wake.page.html may show another",
             );
             plugin.drop_field(
                 &format!("{dynamic}/theme"),
-                "the page has one look, light and dark; spec.wake.page.html names another",
+                "the built-in page has one theme, light and dark; spec.wake.page.html replaces it",
             );
             plugin.drop_field(
                 &format!("{dynamic}/refreshFrequency"),
-                "the page replaces itself as soon as the workload is ready",
+                "the page reloads as soon as the workload is ready",
             );
             plugin.drop_field(
                 &format!("{dynamic}/showDetails"),
-                "the page says since when, and how long it usually takes",
+                "the page shows since when the workload starts, and how long that usually takes",
             );
         }
-        plugin.drop_field(&format!("{PLUGIN}/failOpen"), "traffic that is on goes on without the autoscaler");
+        plugin.drop_field(&format!("{PLUGIN}/failOpen"), "running workloads keep serving without the autoscaler");
         plugin.drop_field(&format!("{PLUGIN}/ignoreUserAgent"), "every request wakes the workload");
         from.note_all("Middleware", plugin);
     }
@@ -101,15 +101,15 @@ pub(super) fn workload(from: &mut Source, kind: &str, documents: &[(String, Valu
         match schedule(&hours, days.as_deref()) {
             Some(schedule) => {
                 draft.set("schedules", vec![schedule]);
-                from.note(&at, "taken in UTC; say schedules[0].timeZone if Sablier had another TZ");
+                from.note(&at, "the times are in UTC; set schedules[0].timeZone if Sablier had another TZ");
             }
-            None => from.note(&at, format!("{hours} cannot be read, as there")),
+            None => from.note(&at, format!("{hours} cannot be parsed; Sablier ignores it, too")),
         }
     }
-    from.note("/metadata/labels", "take Sablier's labels and its Middleware away before this is applied");
+    from.note("/metadata/labels", "remove Sablier's labels and its Middleware before you apply this");
     from.note(
         "/metadata/name",
-        "all Services that lead to the workload's pods and share a port with the first of them are served; say which in services",
+        "all Services that lead to the workload's pods and share a port with the first of them are served; to choose, list them in services",
     );
     vec![draft.finish()]
 }

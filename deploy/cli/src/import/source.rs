@@ -69,7 +69,7 @@ impl Source {
             Value::String(text) => Some(text),
             Value::Number(number) => Some(number.to_string()),
             other => {
-                self.note(pointer, format!("{other} was expected to be a text or a number"));
+                self.note(pointer, format!("{other} is neither a text nor a number"));
                 None
             }
         }
@@ -81,7 +81,7 @@ impl Source {
         match text.parse::<Number>() {
             Ok(number) => Some(number.into()),
             Err(_) => {
-                self.note(pointer, format!("{text:?} was expected to be a number"));
+                self.note(pointer, format!("{text:?} is not a number"));
                 None
             }
         }
@@ -125,7 +125,7 @@ impl Source {
             "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
             "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
             _ => {
-                self.note(pointer, format!("{text:?} was expected to be true or false"));
+                self.note(pointer, format!("{text:?} is neither true nor false"));
                 None
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn static_routes(from: &mut Source) -> Vec<Value> {
 }
 
 fn matching(from: &mut Source, at: &str) -> Value {
-    from.drop_field(&format!("{at}/hosts"), "an answer is for each host of the workload");
+    from.drop_field(&format!("{at}/hosts"), "a static response applies to all hosts of the workload");
     let paths = format!("{at}/paths");
     let mut found = Vec::new();
     for path in
@@ -73,11 +73,8 @@ pub(super) fn response(from: &mut Source, at: &str) -> Option<Value> {
     let source = format!("{at}/bodyFromConfigMap");
     if let Some(name) = from.text(&format!("{source}/name")) {
         let key = from.text(&format!("{source}/key"));
-        let key = key.map_or("of the request's path".to_owned(), |key| format!("{key:?}"));
-        from.note(
-            &source,
-            format!("bodies stand in the ZeroScaler: copy the text of key {key} of ConfigMap {name} into body"),
-        );
+        let key = key.map_or("the key of each path".to_owned(), |key| format!("key {key:?}"));
+        from.note(&source, format!("the body is part of the ZeroScaler: copy {key} of ConfigMap {name} into body"));
     }
     Some(response.into())
 }

@@ -170,7 +170,7 @@ fn a_scaled_object_goes_with_the_route_of_its_own_namespace() {
     ] {
         assert_eq!((imported.source.as_str(), lost(imported)), (source, vec![field]));
         assert!(imported.notes[0].1.contains(why), "{:?}", imported.notes);
-        let line = format!("# From {source}.\n# No equivalent:\n#   {field}: {why}");
+        let line = format!("# From {source}.\n# Notes:\n#   {field}: {why}");
         assert!(render(&all).expect("YAML").contains(&line), "{line}");
     }
     let text = render(&all).expect("YAML");
@@ -387,7 +387,7 @@ spec:
 #[test]
 fn what_is_no_yaml_is_refused_by_file_and_document() {
     let error = import(&[("f.yaml".into(), "a: [".into())]).expect_err("no YAML").to_string();
-    assert!(error.contains("f.yaml, document 1: no YAML"), "{error}");
+    assert!(error.contains("f.yaml, document 1: invalid YAML"), "{error}");
 }
 
 /// Goal: an object of another kind, or without a name, is listed, and does not prevent the translation of others.
@@ -396,8 +396,12 @@ fn what_is_not_known_is_named_and_left_as_it_is() {
     let known = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: \
                  {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, maxReplicas: 3}\n";
     for (other, source, why) in [
-        ("kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec: {x: 1}\n", "Pod a", "kind: Pod of v1 is left as it is"),
-        ("{metadata: {name: a}}\n", " a", "kind: an object without kind or apiVersion is left as it is"),
+        (
+            "kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec: {x: 1}\n",
+            "Pod a",
+            "kind: Pod of v1 is not translated",
+        ),
+        ("{metadata: {name: a}}\n", " a", "kind: an object without kind or apiVersion is not translated"),
         (
             "kind: HTTPScaledObject\napiVersion: http.keda.sh/v1alpha1\n",
             "f.yaml, document 1, HTTPScaledObject",
@@ -408,7 +412,7 @@ fn what_is_not_known_is_named_and_left_as_it_is() {
         let all = import(&[("f.yaml".into(), format!("{other}---\n{known}"))]).expect(other);
         let text = render(&all).expect("YAML");
         assert_eq!((all.len(), all[0].source.as_str(), all[1].objects.len()), (2, source, 1), "{other}");
-        assert!(text.starts_with(&format!("# From {source}.\n# No equivalent:\n#   {why}")), "{text}");
+        assert!(text.starts_with(&format!("# From {source}.\n# Notes:\n#   {why}")), "{text}");
     }
 }
 
@@ -426,7 +430,7 @@ fn no_comment_tears_the_text() {
     for (text, said) in [
         (scaled, vec![window, retention]),
         (unknown.as_str(), vec![window, r#"spec.unknown: "a b""#]),
-        (hours, vec!["sablier.running-hours: x; y: [ cannot be read"]),
+        (hours, vec!["sablier.running-hours: x; y: [ cannot be parsed"]),
     ] {
         let imported = one(text);
         let text = render(std::slice::from_ref(&imported)).expect("YAML");
@@ -447,7 +451,7 @@ fn the_text_holds_the_objects_and_the_list() {
                 spec: {scaleTargetRef: {name: web, service: web}, headers: [{name: a}]}\n";
     let all = import(&[("f.yaml".into(), text.into())]).expect("known");
     let text = render(&all).expect("YAML");
-    assert!(text.contains("# From HTTPScaledObject web.\n# No equivalent:\n#   spec.headers: "), "{text}");
+    assert!(text.contains("# From HTTPScaledObject web.\n# Notes:\n#   spec.headers: "), "{text}");
     let back: Value = serde_yaml_ng::from_str(text.trim_start_matches("---\n")).expect("YAML");
     assert_eq!(back, all[0].objects[0]);
 }

@@ -21,7 +21,9 @@ pub(super) fn carry_over(from: &mut Source, draft: &mut Draft) {
             "cron" => schedules.extend(schedule(from, &at)),
             _ => from.note(
                 &at,
-                format!("a {kind} trigger is not carried over; spec.metrics takes any metric of the cluster's APIs"),
+                format!(
+                    "a {kind} trigger is not translated; spec.metrics accepts any metric of the cluster's metrics APIs"
+                ),
             ),
         }
     }
@@ -62,12 +64,12 @@ fn schedule(from: &mut Source, at: &str) -> Option<Value> {
     };
     let (start, end) = (read(from, "start"), read(from, "end"));
     let (Some((begin, days, cron)), Some((until, other, _))) = (start, end) else {
-        from.note(at, "say it as one of spec.schedules: its times are not of one day");
+        from.note(at, "its times are not on one day: write it as an entry of spec.schedules");
         return None;
     };
     let length = (until + DAY).checked_sub(begin).map_or(0, |length| length % DAY);
     if days != other || length == 0 || (until < begin && days != "* * *") {
-        from.note(at, "say it as one of spec.schedules: its times are not of one day");
+        from.note(at, "its times are not on one day: write it as an entry of spec.schedules");
         return None;
     }
     for name in ["start", "end"] {

@@ -24,12 +24,12 @@ pub async fn run(sources: &Sources, key: &RevisionKey, out: &mut impl Write) -> 
     let (object, detail) = match (object, live) {
         (Ok(object), Ok(live)) => (Some(object), live),
         (Ok(object), Err(error)) => {
-            eprintln!("warning: shown without load and wakes, which only the dashboard knows: {error:#}");
+            eprintln!("warning: the workload is shown without load and wakes, which only the dashboard has: {error:#}");
             let summary = Summary::from_object(&object);
             (Some(object), Detail { summary, ..Detail::default() })
         }
         (Err(error), Ok(live)) => {
-            eprintln!("warning: shown without conditions: {error:#}");
+            eprintln!("warning: the workload is shown without conditions: {error:#}");
             (None, live)
         }
         (Err(error), Err(_)) => return Err(error),
@@ -47,22 +47,22 @@ pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colour
     };
     line("Workload", &format!("{}/{}", workload.namespace, workload.name));
     let service = object.and_then(|object| object.status.as_ref()?.service.clone());
-    let service = service.map(|name| format!(", called by Service {name}")).unwrap_or_default();
+    let service = service.map(|name| format!(", behind Service {name}")).unwrap_or_default();
     line("Target", &format!("{}{service}", workload.target));
     line("State", &state(workload).text);
     let pods = workload.pods;
-    let wanted = pods.desired.map(|desired| format!(", {desired} wanted")).unwrap_or_default();
+    let wanted = pods.desired.map(|desired| format!(", {desired} desired")).unwrap_or_default();
     let bounds = format!("min {}, max {}", number(workload.min.map(|min| min as f64)), most(workload));
     line("Pods", &format!("{} of {} ready{wanted}; {bounds}", pods.ready, pods.actual));
     if workload.requests_per_second.is_some() || workload.concurrency.is_some() {
         let (rate, flying, held) =
             (number(workload.requests_per_second), number(workload.concurrency), number(workload.held));
-        line("Load", &format!("{rate} requests a second, {flying} in flight, {held} held"));
+        line("Load", &format!("{rate} requests per second, {flying} in flight, {held} held"));
     }
     line("Why", &workload.why);
     if let Some(next) = workload.next() {
-        let max = next.max.map_or_else(|| "as many as asked for".to_owned(), |max| max.to_string());
-        line("Next change", &format!("{}: {} to {max} pods", next.at.0, next.min));
+        let max = next.max.map_or_else(|| "-".to_owned(), |max| max.to_string());
+        line("Next change", &format!("{}: min {}, max {max}", next.at.0, next.min));
     }
     if workload.saved.is_some() {
         line("Saved", &saved(workload));
@@ -76,7 +76,7 @@ pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colour
         let why = if request.message.is_empty() { String::new() } else { format!(": {}", request.message) };
         let at: Option<Timestamp> = request.at.parse().ok();
         let at = at.map_or_else(|| format!("at {}", request.at), |at| format!("{} ago", since(at, now)));
-        line("Request", &format!("{} was asked for {at}: {:?}{why}", request.state, request.result));
+        line("Request", &format!("{}, requested {at}: {:?}{why}", request.state, request.result));
     }
     if !object.spec.hosts.is_empty() {
         let assigned = if status.hosts.is_empty() { "none".to_owned() } else { status.hosts.join(", ") };
@@ -124,7 +124,7 @@ fn tables(object: &ZeroScaler, status: &ZeroScalerStatus, colours: Colours, now:
             said.prewarm.to_string().into(),
         ]
     });
-    let heads = ["SCHEDULE", "TIME ZONE", "FOR", "MIN", "MAX", "READY BEFORE"];
+    let heads = ["SCHEDULE", "TIME ZONE", "LENGTH", "MIN", "MAX", "PREWARM"];
     conditions + &ports + &section(&heads, schedules, colours)
 }
 
@@ -149,7 +149,7 @@ pub fn wakes(all: &[Wake], now: Timestamp, colours: Colours) -> String {
         let ago = wake.at.map_or_else(|| "-".to_owned(), |at| since(at, now));
         vec![ago.into(), took, bar(wake, longest).into(), end.into()]
     });
-    section(&["WAKE, AGO", "TOOK", "", "PHASES"], rows, colours)
+    section(&["WAKE", "TOOK", "", "PHASES"], rows, colours)
 }
 
 /// Formats a bar with one shade per phase. A phase's length is its share of the longest wake, and at least one
@@ -216,15 +216,15 @@ mod tests {
         let text = page(Some(&object), &detail, now, Colours(false));
         for part in [
             "Workload     shop/hello\n",
-            "Target       Deployment/hello, called by Service hello\n",
+            "Target       Deployment/hello, behind Service hello\n",
             "State        Asleep, paused\n",
             "Pods         0 of 0 ready; min 0, max 5\n",
             "Why          spec.paused: stays\n",
-            "Next change  2030-01-01T00:00:00Z: 2 to as many as asked for pods\n",
-            "Awake was asked for 13m ago: Kept: the workload is paused\n",
+            "Next change  2030-01-01T00:00:00Z: min 2, max -\n",
+            "Request      Awake, requested 13m ago: Kept: the workload is paused\n",
             "Active      False    Paused   13m     spec.paused: stays\n",
             "web    80        20000        auto\n",
-            "0 8 * * 1-5   Europe/Berlin   10h   2     -     0s\n",
+            "0 8 * * 1-5   Europe/Berlin   10h      2     -     0s\n",
             "Hosts        a.example.com; assigned: none\n",
         ] {
             assert!(text.contains(part), "{part:?}:\n{text}");

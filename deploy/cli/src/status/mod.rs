@@ -81,7 +81,7 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
             Err(error) if is_first => return Err(error),
             Err(error) => {
                 if !std::mem::replace(&mut is_failing, true) {
-                    eprintln!("warning: {error:#}; it is looked at again");
+                    eprintln!("warning: {error:#}; trying again");
                 }
                 tokio::time::sleep(LOOKS_EVERY).await;
                 continue;

@@ -54,9 +54,9 @@ fn a_sound_install_for_some_namespaces_has_all_rights() {
 #[test]
 fn a_right_of_ours_that_is_missing_is_named() {
     for (lacking, expected) in [
-        ("get", "we may not get zeroscalers in namespace shop, which is for status NAME, wake, sleep"),
-        ("list", "we may not list zeroscalers in namespace shop, which is for status, top"),
-        ("patch", "we may not patch zeroscalers in namespace shop, which is for wake"),
+        ("get", "you may not get zeroscalers in namespace shop, as these commands require: status NAME, wake, sleep"),
+        ("list", "you may not list zeroscalers in namespace shop, as these commands require: status, top"),
+        ("patch", "you may not patch zeroscalers in namespace shop, as these commands require: wake"),
     ] {
         let api = Server::hearing(move |asked, body| match asked {
             "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
@@ -80,13 +80,13 @@ fn remedies_are_about_the_install_that_there_is() {
     let output = run(server(false).address, &["check", "--system-namespace", "zs"]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for wrong in ["the planes lack", "the planes are of different versions"] {
+    for wrong in ["the planes lack", "the planes have different versions"] {
         let remedy = said.lines().skip_while(|line| !line.contains(wrong)).nth(1).unwrap_or_default();
-        assert!(remedy.contains("do: ") && remedy.contains("helm upgrade"), "{wrong}: {said}");
+        assert!(remedy.contains("fix: ") && remedy.contains("helm upgrade"), "{wrong}: {said}");
     }
     let said = text(&run(server(false).address, &["check"]).stdout);
     assert!(said.contains("there is no Deployment autoscaler in namespace zeroscale-system"), "{said}");
-    assert!(said.contains("do: name its namespace by --system-namespace; or install it"), "{said}");
+    assert!(said.contains("fix: select its namespace with --system-namespace, or install it"), "{said}");
     assert!(!said.contains("WRONG    rights"), "nothing is known of who is not there: {said}");
 }
 
@@ -110,6 +110,6 @@ fn leases_of_others_say_nothing_of_the_planes() {
         _ => failure(403, "Forbidden", "no", json!({})),
     });
     let said = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
-    assert!(said.contains("those of planes agree with the API server's (3)"), "{said}");
+    assert!(said.contains("the clocks of planes agree with the API server's (3)"), "{said}");
     assert!(!said.contains(OTHER), "{said}");
 }

@@ -114,7 +114,7 @@ fn what_stands_in_the_way_of_the_dashboard_is_named() {
     let refused = "failed to connect to localhost:8090 inside namespace \"x\": connect: connection refused";
     type Row<'a> = (&'a [(&'a str, &'a str)], (u16, Value), &'a [&'a str]);
     let rows: [Row<'_>; 3] = [
-        (&[("autoscaler-a", "False")], (500, json!({})), &["no pod with label app=autoscaler is ready", "1 are there"]),
+        (&[("autoscaler-a", "False")], (500, json!({})), &["no pod with label app=autoscaler is ready", "1 exist"]),
         (
             &[("autoscaler-a", "True")],
             failure(403, "Forbidden", "cannot create pods/portforward", json!({})),
@@ -127,7 +127,7 @@ fn what_stands_in_the_way_of_the_dashboard_is_named() {
         (
             &[("autoscaler-a", "True")],
             (101, json!({"error": refused})),
-            &["pod autoscaler-a does not take connections on port 8090", "ZEROSCALE_DASHBOARD_ADDRESS", refused],
+            &["pod autoscaler-a accepts no connections on port 8090", "ZEROSCALE_DASHBOARD_ADDRESS", refused],
         ),
     ];
     for (listed_pods, forwarded, expected) in rows {

@@ -179,7 +179,7 @@ fn a_table_holds_what_the_dashboard_adds() {
     assert_eq!(lines[0], ["NAME", "STATE", "PODS", "MIN", "MAX", "REQ/S", "HELD", "AGE", "WHY"]);
     assert_eq!(lines[1][..7], ["hello", "Awake", "2/2", "-", "-", "12", "4"], "{table}");
     assert_eq!(lines[2][..7], ["still", "Asleep", "0/0", "0", "3", "-", "-"], "{table}");
-    assert!(warnings.contains("autoscaler-1 did not answer") && warnings.contains("gone"), "{warnings}");
+    assert!(warnings.contains("autoscaler-1 did not respond") && warnings.contains("gone"), "{warnings}");
     assert!(!table.contains('\u{1b}'), "{table:?}");
 
     let output = run(api.address, &["status"]);
@@ -219,12 +219,12 @@ fn what_is_wrong_is_named() {
         (named.address, &["wake", "nobody"], "no ZeroScaler \"nobody\" in namespace \"shop\""),
         (named.address, &["pause", "a/b/c"], "must be NAME or NAMESPACE/NAME"),
         (named.address, &["status", "--context", "other"], "other"),
-        (undefined.address, &["status"], "knows no ZeroScalers"),
-        (undefined.address, &["sleep", "hello"], "knows no ZeroScalers"),
+        (undefined.address, &["status"], "has no definition of ZeroScalers"),
+        (undefined.address, &["sleep", "hello"], "has no definition of ZeroScalers"),
         (forbidden.address, &["status"], "User \"me\" cannot list"),
-        (stranger.address, &["status"], "does not know us"),
-        (gone, &["status"], "cannot be asked"),
-        (gone, &["check"], "cannot be asked"),
+        (stranger.address, &["status"], "rejects your credentials"),
+        (gone, &["status"], "cannot be reached"),
+        (gone, &["check"], "cannot be reached"),
         (named.address, &["why", "hello", "--address", "nonsense"], "--address \"nonsense\""),
     ];
     for (api, words, expected) in rows {
@@ -256,7 +256,7 @@ fn arguments_that_make_no_sense_and_kubeconfigs_that_cannot_be_used_are_named() 
         assert!(output.status.code() == Some(1) && errors.contains(expected), "{errors}");
     }
     let output = command().arg("status").output().expect("started");
-    assert!(text(&output.stderr).contains("no cluster is named"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("no kubeconfig is found"), "{}", text(&output.stderr));
     for words in [
         &["stauts"][..],
         &["wake"],
@@ -274,9 +274,10 @@ fn arguments_that_make_no_sense_and_kubeconfigs_that_cannot_be_used_are_named() 
 /// that the API server stores.
 #[test]
 fn what_the_autoscaler_says_to_a_wake_ends_it() {
-    for (result, utc, code, expected) in
-        [("Done", "Z", 0, "zeroscaler.zeroscale.dev/hello wakes"), ("Kept", "+00:00", 1, "stays as it is: too busy")]
-    {
+    for (result, utc, code, expected) in [
+        ("Done", "Z", 0, "zeroscaler.zeroscale.dev/hello wakes"),
+        ("Kept", "+00:00", 1, "the request is not carried out: too busy"),
+    ] {
         let written = Mutex::new(None::<Value>);
         let api = Server::hearing(move |asked, body| {
             let mut written = written.lock().expect("not poisoned");
@@ -366,7 +367,7 @@ fn a_look_that_fails_does_not_end_a_watch() {
     let _ = child.kill();
     let errors = text(&child.wait_with_output().expect("ended").stderr);
     assert!(shown, "{errors}");
-    assert_eq!(errors.matches("not just now; it is looked at again").count(), 1, "{errors}");
+    assert_eq!(errors.matches("not just now; trying again").count(), 1, "{errors}");
 }
 
 /// Goal: an installed definition that is older than a field is reported, since the API server drops the field and
@@ -394,7 +395,7 @@ fn a_release_says_what_it_means() {
     let api = Server::start(|_| listed(&[]));
     let output = run(api.address, &["release"]);
     assert!(
-        output.status.code() == Some(1) && text(&output.stderr).contains("say what to release"),
+        output.status.code() == Some(1) && text(&output.stderr).contains("nothing is selected"),
         "{}",
         text(&output.stderr)
     );

@@ -119,7 +119,7 @@ async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::
     until_condition(space, "shop", "True", "Resolved").await?;
     let itself = edit(space, "shop", json!({"wake": {"fallback": {"service": "shop"}}})).await;
     let refused = itself.expect_err("refused at once").to_string();
-    assert!(refused.contains("wake.fallback.service shop is the Service that clients call"), "{refused}");
+    assert!(refused.contains("wake.fallback.service shop is a Service of this workload"), "{refused}");
     assert!(space.api::<Service>().get_opt("apology").await?.is_none());
     up.end().await
 }

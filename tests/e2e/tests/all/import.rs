@@ -89,8 +89,8 @@ async fn all_that_is_made_is_taken_by_an_api_server() -> anyhow::Result<()> {
             let applied = api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await;
             applied.with_context(|| format!("{}: {object:?}", imported.source))?;
         }
-        let refused = imported.notes.iter().any(|(_, why)| why.contains("refused"));
-        ensure!(!refused, "{}: {:?}", imported.source, imported.notes);
+        let rejected = imported.notes.iter().any(|(_, why)| why.contains("rejected"));
+        ensure!(!rejected, "{}: {:?}", imported.source, imported.notes);
     }
     let all = Api::<ZeroScaler>::namespaced(client, "default").list(&ListParams::default()).await?;
     let names: Vec<_> = all.iter().map(ResourceExt::name_any).collect();

@@ -126,7 +126,7 @@ fn what_an_autoscaler_of_another_class_goes_by_is_lost_with_a_word() {
         let (name, _) = annotation.split_once(": ").expect("a value");
         let field = format!("spec.template.metadata.annotations.{name}");
         let why = imported.notes.iter().find(|(lost, _)| *lost == field).map(|(_, why)| why.as_str());
-        let expected = "an autoscaler of its own went by it; say spec.scale or spec.metrics";
+        let expected = "only the autoscaler of that class uses it; set spec.scale or spec.metrics";
         assert_eq!(why, Some(expected), "{field}: {:?}", imported.notes);
     }
 }
@@ -140,7 +140,7 @@ fn a_label_of_a_knative_template_that_is_replaced_is_named() {
         let kept = &imported.objects[0]["spec"]["template"]["metadata"]["labels"];
         assert_eq!(*kept, json!({"app": "hello", "team": "a"}), "{labels}");
         let why = imported.notes.iter().find(|(lost, _)| lost == field).map(|(_, why)| why.as_str());
-        let expected = "is hello now: the Deployment's selector goes by it";
+        let expected = "is hello now: the selector of the Deployment uses it";
         assert_eq!(why, is_noted.then_some(expected), "{labels}");
     }
 }

@@ -123,8 +123,12 @@ fn a_middleware_goes_with_the_workloads_of_its_group() {
         assert_eq!(imported.objects[0]["spec"]["scale"]["window"], "5m", "{imported:?}");
     }
     for (imported, source, why) in [
-        (said[0], "Middleware stray", "no workload of group nobody is among the documents, so nothing is made of this"),
-        (said[1], "Middleware unnamed", "no group is named, so nothing is made of this"),
+        (
+            said[0],
+            "Middleware stray",
+            "no workload of group nobody is among the documents, so this object is not translated",
+        ),
+        (said[1], "Middleware unnamed", "no group is named, so this object is not translated"),
     ] {
         let expected = vec![("spec.plugin.sablier.group".to_owned(), why.to_owned())];
         assert_eq!((imported.source.as_str(), &imported.notes), (source, &expected));
