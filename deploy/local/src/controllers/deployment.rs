@@ -10,7 +10,7 @@
 //! There are no Events, no adoption of orphans by labels, and no rollbacks by annotation (removed from Kubernetes long
 //! ago; `kubectl rollout undo` patches the template).
 
-use super::deployment_status::{RolloutResult, replicas_of, status};
+use super::deployment_status::{replicas_of, status};
 use super::hash::{POD_TEMPLATE_HASH, template_hash};
 use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by, selects};
 use super::rolling::{Set, bounds_of, is_recreate, new_replicas, old_replicas};
@@ -40,13 +40,12 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     let mut sets: Vec<_> = controlled_by(&index.replica_sets, deployment.as_ref()).cloned().collect();
     sets.sort_by_key(|set| (set.metadata.creation_timestamp.as_ref().map(|t| t.0), set.name_any()));
     let newest = sets.iter().position(|set| has_template(set, &spec.template)).map(|at| sets.remove(at));
-    let rollout = Rollout { index, deployment, spec, newest: newest.as_ref(), old: &sets };
-
-    let mut outcome = RolloutResult { newest: newest.as_ref(), old: &sets, created: false, collided: false };
+    let mut rollout =
+        Rollout { index, deployment, spec, newest: newest.as_ref(), old: &sets, created: false, collided: false };
     if deployment.metadata.deletion_timestamp.is_none() {
-        writes.extend(rollout.advance(&mut outcome));
+        writes.extend(rollout.advance());
     }
-    let (status, again_after) = status(deployment, spec, &outcome, now);
+    let (status, again_after) = status(&rollout, now);
     writes.extend(
         Request::update_status(deployment.as_ref(), deployment.status.as_ref(), &status).map(Write::Deployment),
     );
@@ -54,18 +53,23 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
 }
 
 /// A Deployment with its ReplicaSets.
-struct Rollout<'a> {
+pub(super) struct Rollout<'a> {
     index: &'a Index,
-    deployment: &'a Arc<Deployment>,
-    spec: &'a DeploymentSpec,
-    newest: Option<&'a Arc<ReplicaSet>>,
+    pub(super) deployment: &'a Arc<Deployment>,
+    pub(super) spec: &'a DeploymentSpec,
+    /// Set of the current template, if there is one.
+    pub(super) newest: Option<&'a Arc<ReplicaSet>>,
     /// Old sets, oldest first.
-    old: &'a [Arc<ReplicaSet>],
+    pub(super) old: &'a [Arc<ReplicaSet>],
+    /// True if the set of the current template is being created.
+    pub(super) created: bool,
+    /// True if the name of that set is taken.
+    pub(super) collided: bool,
 }
 
 impl Rollout<'_> {
     /// Plans the next step.
-    fn advance(&self, outcome: &mut RolloutResult<'_>) -> Vec<Write> {
+    fn advance(&mut self) -> Vec<Write> {
         if self.spec.paused == Some(true) {
             return self.scale_active();
         }
@@ -75,10 +79,12 @@ impl Rollout<'_> {
                 return emptied;
             }
         }
-        let Some(newest) = self.newest else { return self.create(outcome) };
-        let mut writes: Vec<_> = self.revision_writes(newest);
+        let Some(newest) = self.newest else { return self.create() };
+        // A set that is in use again (a rollback) becomes the latest revision.
+        let revision = revision_of(newest).max(self.next_revision());
+        let mut writes: Vec<_> = self.revised(revision).into_iter().collect();
         let grown = self.new_replicas(replicas_of(newest));
-        if let Some(write) = self.scaled_and_annotated(newest, grown) {
+        if let Some(write) = self.scaled_and_annotated(newest, grown, revision) {
             writes.push(write);
             if grown != replicas_of(newest) {
                 return writes;
@@ -129,16 +135,16 @@ impl Rollout<'_> {
     }
 
     /// Creates the ReplicaSet of the current template.
-    fn create(&self, outcome: &mut RolloutResult<'_>) -> Vec<Write> {
+    fn create(&mut self) -> Vec<Write> {
         let collisions = self.deployment.status.as_ref().and_then(|s| s.collision_count).unwrap_or(0);
         let hash = template_hash(&self.spec.template, collisions);
         let name = format!("{}-{hash}", self.deployment.name_any());
         let namespace = self.deployment.namespace().unwrap_or_default();
         if self.index.replica_sets.get(&ObjectKey::new(namespace, name.clone())).is_some() {
-            outcome.collided = true; // The name belongs to another template or owner: hash again.
+            self.collided = true; // The name belongs to another template or owner: hash again.
             return Vec::new();
         }
-        outcome.created = true;
+        self.created = true;
         let mut template = self.spec.template.clone();
         let meta = template.metadata.get_or_insert_default();
         meta.labels.get_or_insert_default().insert(POD_TEMPLATE_HASH.into(), hash.clone());
@@ -193,15 +199,9 @@ impl Rollout<'_> {
         }))
     }
 
-    /// Marks a set that is in use again (a rollback) as the latest revision.
-    fn revision_writes(&self, newest: &Arc<ReplicaSet>) -> Vec<Write> {
-        self.revised(revision_of(newest).max(self.next_revision())).into_iter().collect()
-    }
-
     /// Updates annotations and replicas of the newest set.
-    fn scaled_and_annotated(&self, newest: &Arc<ReplicaSet>, replicas: i32) -> Option<Write> {
+    fn scaled_and_annotated(&self, newest: &Arc<ReplicaSet>, replicas: i32, revision: i64) -> Option<Write> {
         let mut changed = ReplicaSet::clone(newest);
-        let revision = revision_of(newest).max(self.next_revision());
         changed.annotations_mut().extend(self.annotations());
         changed.annotations_mut().insert(REVISION.into(), revision.to_string());
         if let Some(spec) = &mut changed.spec {
@@ -245,15 +245,15 @@ fn template_labels(template: &PodTemplateSpec) -> &BTreeMap<String, String> {
 
 /// Reports whether `set` has this template, ignoring its own hash label.
 fn has_template(set: &ReplicaSet, template: &PodTemplateSpec) -> bool {
-    let Some(mut own) = set.spec.as_ref().and_then(|s| s.template.clone()) else { return false };
-    if let Some(labels) = own.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
-        labels.remove(POD_TEMPLATE_HASH);
-    }
-    let mut wanted = template.clone();
-    if let Some(labels) = wanted.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
-        labels.remove(POD_TEMPLATE_HASH);
-    }
-    own == wanted
+    let without_hash = |template: &PodTemplateSpec| {
+        let mut template = template.clone();
+        if let Some(labels) = template.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
+            labels.remove(POD_TEMPLATE_HASH);
+        }
+        template
+    };
+    let own = set.spec.as_ref().and_then(|s| s.template.as_ref());
+    own.is_some_and(|own| without_hash(own) == without_hash(template))
 }
 
 fn revision_of(set: &Arc<ReplicaSet>) -> i64 {

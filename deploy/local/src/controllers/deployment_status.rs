@@ -9,26 +9,16 @@
 //! The transition time of a condition changes only with its status; its update time also changes with progress of the
 //! roll.
 
+use super::deployment::Rollout;
 use super::rolling::{bounds_of, is_recreate};
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet};
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetStatus,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Result of planning a Deployment.
-#[derive(Debug)]
-pub(crate) struct RolloutResult<'a> {
-    /// Set of the current template, if there is one.
-    pub(crate) newest: Option<&'a Arc<ReplicaSet>>,
-    /// All other sets.
-    pub(crate) old: &'a [Arc<ReplicaSet>],
-    /// True if the set of the current template is being created.
-    pub(crate) created: bool,
-    /// True if the name of that set is taken.
-    pub(crate) collided: bool,
-}
 
 /// Returns the desired replicas of a set.
 pub(crate) fn replicas_of(set: &Arc<ReplicaSet>) -> i32 {
@@ -36,29 +26,19 @@ pub(crate) fn replicas_of(set: &Arc<ReplicaSet>) -> i32 {
 }
 
 /// Returns the status at `now`, and the delay until a deadline must be checked.
-pub(crate) fn status(
-    deployment: &Deployment,
-    spec: &DeploymentSpec,
-    outcome: &RolloutResult<'_>,
-    now: Timestamp,
-) -> (DeploymentStatus, Option<Duration>) {
+pub(super) fn status(rollout: &Rollout<'_>, now: Timestamp) -> (DeploymentStatus, Option<Duration>) {
+    let Rollout { deployment, spec, newest, .. } = *rollout;
     let was = deployment.status.clone().unwrap_or_default();
     let desired = spec.replicas.unwrap_or(1);
-    let sum = |count: fn(&k8s_openapi::api::apps::v1::ReplicaSetStatus) -> i32| -> i32 {
-        outcome
-            .newest
-            .iter()
-            .copied()
-            .chain(outcome.old)
-            .filter_map(|set| set.status.as_ref())
-            .map(count)
-            .fold(0, i32::saturating_add)
+    let sets = || newest.into_iter().chain(rollout.old);
+    let sum = |count: fn(&ReplicaSetStatus) -> i32| -> i32 {
+        sets().filter_map(|set| set.status.as_ref()).map(count).fold(0, i32::saturating_add)
     };
     let some = |n: i32| (n != 0).then_some(n);
-    let specified = outcome.newest.iter().copied().chain(outcome.old).map(replicas_of).fold(0, i32::saturating_add);
+    let specified = sets().map(replicas_of).fold(0, i32::saturating_add);
     let available = sum(|s| s.available_replicas.unwrap_or(0));
-    let updated = outcome.newest.and_then(|set| set.status.as_ref()).map_or(0, |s| s.replicas);
-    let collisions = was.collision_count.unwrap_or(0) + i32::from(outcome.collided);
+    let updated = newest.and_then(|set| set.status.as_ref()).map_or(0, |s| s.replicas);
+    let collisions = was.collision_count.unwrap_or(0) + i32::from(rollout.collided);
     let mut status = DeploymentStatus {
         observed_generation: deployment.metadata.generation,
         replicas: some(sum(|s| s.replicas)),
@@ -81,10 +61,10 @@ pub(crate) fn status(
         conditions.set("Available", false, "MinimumReplicasUnavailable", message);
     }
 
-    let name = outcome.newest.map_or_else(|| deployment.name_any(), |set| set.name_any());
-    let subject = if outcome.newest.is_some() { "ReplicaSet" } else { "Deployment" };
+    let name = newest.map_or_else(|| deployment.name_any(), |set| set.name_any());
+    let subject = if newest.is_some() { "ReplicaSet" } else { "Deployment" };
     let replicas = status.replicas.unwrap_or(0);
-    let complete = outcome.newest.is_some() && updated == desired && replicas == desired && available == desired;
+    let complete = newest.is_some() && updated == desired && replicas == desired && available == desired;
     let old_before = was.replicas.unwrap_or(0) - was.updated_replicas.unwrap_or(0);
     let moved = updated > was.updated_replicas.unwrap_or(0)
         || replicas - updated < old_before
@@ -93,7 +73,7 @@ pub(crate) fn status(
     let again = if spec.paused == Some(true) {
         conditions.put("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused");
         None
-    } else if outcome.created {
+    } else if rollout.created {
         conditions.set("Progressing", true, "NewReplicaSetCreated", "Created a new ReplicaSet");
         conditions.touch("Progressing");
         None
@@ -114,8 +94,7 @@ pub(crate) fn status(
         left
     };
 
-    let failure = outcome
-        .newest
+    let failure = newest
         .and_then(|set| set.status.as_ref()?.conditions.as_ref())
         .and_then(|all| all.iter().find(|c| c.type_ == "ReplicaFailure" && c.status == "True"));
     match failure {

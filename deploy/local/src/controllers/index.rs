@@ -8,14 +8,14 @@
 //! many keys costs one comparison each. Marking too few would lose a change, since there is no periodic resync.
 
 use super::write::Request;
-use common::labels::{self, Expression};
+use common::labels;
 use common_controller::objects::controller;
 pub(crate) use common_controller::objects::controller_reference as owned_by;
 use common_controller::{Cache, Kind, ObjectKey, cache, key_of};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{Resource, ResourceExt};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -104,15 +104,6 @@ impl Index {
             && self.slices.is_synced()
     }
 
-    /// Returns every key, for the first round.
-    pub(crate) fn all_keys(&self) -> Vec<Key> {
-        let mut keys: Vec<Key> = Vec::new();
-        keys.extend(self.deployments.keys().cloned().map(Key::Deployment));
-        keys.extend(self.replica_sets.keys().cloned().map(Key::ReplicaSet));
-        keys.extend(self.services.keys().cloned().map(Key::Service));
-        keys
-    }
-
     /// Returns the keys that a changed ReplicaSet affects: itself and its Deployment.
     pub(crate) fn replica_set_changed(&self, change: &Change<ReplicaSet>) -> Vec<Key> {
         let owner = |set: &Arc<ReplicaSet>| Some(Key::Deployment(owner_key(set.as_ref())?));
@@ -193,16 +184,9 @@ pub(crate) fn controlled_by<'a, K: Kind>(
 /// Reports whether a label selector matches. An empty or invalid selector matches nothing here: the API server rejects
 /// both for Deployments and ReplicaSets.
 pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let expression = |e: &LabelSelectorRequirement| Expression {
-        key: e.key.clone(),
-        operator: e.operator.clone(),
-        values: e.values.clone().unwrap_or_default(),
-    };
-    let selector = labels::LabelSelector {
-        match_labels: selector.match_labels.clone().unwrap_or_default(),
-        match_expressions: selector.match_expressions.iter().flatten().map(expression).collect(),
-    };
-    !selector.is_empty() && selector.selector().is_ok_and(|selector| selector.matches(labels))
+    let selector = serde_json::to_value(selector).and_then(serde_json::from_value::<labels::LabelSelector>);
+    let selector = selector.ok().filter(|selector| !selector.is_empty());
+    selector.is_some_and(|selector| selector.selector().is_ok_and(|selector| selector.matches(labels)))
 }
 
 /// Returns the selector of a Service. `None` if it has none or has type ExternalName.

@@ -1,9 +1,9 @@
 //! Workload controllers, as in Kubernetes' controller manager: Deployment → ReplicaSet → Pods, and Services →
 //! EndpointSlices. [`horizontal`] is a separate controller.
 //!
-//! The others share one loop over one in-memory [`index`](Index), because they are on the path of every cold start. A
-//! watch event marks the keys that it affects. A pure function over the index plans each key, and the plan's writes are
-//! sent at once and in parallel. Their responses update the index before the watch confirms them, so that the next
+//! The others share one in-memory [`index`](Index), because they are on the path of every cold start. A watch event
+//! queues the keys that it affects. A pure function over the index plans each key, and the plan's writes are sent at once
+//! and in parallel. Their responses update the index before the watch confirms them, so that the next
 //! controller acts without waiting for an event. There is no batching, no relisting and no resync.
 //!
 //! ```text
@@ -22,21 +22,19 @@
 
 mod deployment;
 mod deployment_status;
-#[cfg(test)]
-mod fixture;
 mod hash;
 pub mod horizontal;
 mod index;
-mod ports;
 mod replica_set;
 mod rolling;
 mod slices;
+#[cfg(test)]
+mod tests;
 mod write;
 
-use common_controller::{Cache, Item, Kind, ObjectKey, Priority, WorkQueue, WriteError};
-use common_runtime::failure_log::FailureLog;
+use common_controller::{Cache, Kind, ObjectKey, Priority, WorkQueue, Workers, WriteError};
 use common_runtime::watching;
-use futures::stream::{self, BoxStream, FuturesUnordered, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use index::{Change, Index, Key, Plan, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -45,15 +43,14 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use write::{Answer, Request};
 
-/// Maximum number of keys reconciled at once. Each mostly waits for the API server, where more requests would only
-/// queue.
-const CONCURRENCY_MAX: usize = 64;
+/// Number of workers. Each mostly waits for the API server, where more requests would only queue.
+const WORKERS: usize = 64;
 /// Maximum retry delay. A cluster on one machine recovers soon.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent writes of one plan.
@@ -66,7 +63,6 @@ const WRITES_MAX: usize = 32;
 /// # Errors
 /// Never fails at present; the controllers wait for an unreachable cluster.
 pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let shared = Arc::new(ControllerShared { client: client.clone(), index: Mutex::new(Index::default()) });
     let mut events = stream::select_all([
         watch::<Deployment>(&client, Event::Deployment),
         watch::<ReplicaSet>(&client, Event::ReplicaSet),
@@ -74,47 +70,20 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
         watch::<Service>(&client, Event::Service),
         watch::<EndpointSlice>(&client, Event::Slice),
     ]);
-    let queue: WorkQueue<Key> = WorkQueue::with_backoff_max(RETRY_MAX);
-    let mark = |key| queue.add(key, Priority::Normal);
-    let mut running = FuturesUnordered::new();
-    // Only keys that fail now, so the map is bounded by the number of objects.
-    let mut failures: HashMap<Key, FailureLog> = HashMap::new();
-    let mut synced = false;
+    let queue = WorkQueue::with_backoff_max(RETRY_MAX);
+    let workers = Workers { kind: "object", queue: queue.clone(), only: None };
+    let shared = Arc::new(ControllerShared { client, index: Mutex::new(Index::default()), queue });
+    let mut working = JoinSet::new(); // Dropping it aborts the workers.
     loop {
-        // Shutdown comes first, then events, so that a plan uses the latest state.
         tokio::select! {
-            biased;
             () = shutdown.cancelled() => return Ok(()),
-            Some(event) = events.next() => {
-                let mut index = shared.index.lock();
-                let keys = event.apply(&mut index);
-                if synced {
-                    keys.into_iter().for_each(mark);
-                } else if index.is_synced() {
-                    synced = true;
-                    index.all_keys().into_iter().for_each(mark);
-                }
-            }
-            item = queue.next(), if synced && running.len() < CONCURRENCY_MAX => {
-                running.push(reconcile(shared.clone(), item));
-            }
-            Some(done) = running.next() => {
-                let Done { item, marked, again_after, failure } = done;
-                marked.into_iter().for_each(mark);
-                let key = item.key();
-                if let Some(after) = again_after {
-                    queue.add_after(key.clone(), after);
-                }
-                match &failure {
-                    Some(error) => {
-                        failures
-                            .entry(key.clone())
-                            .or_insert_with(|| FailureLog::for_operation(format!("the reconciliation of {key}")))
-                            .failed(error);
-                        item.retry();
-                    }
-                    None => drop(failures.remove(key).map(|mut failures| failures.recovered())),
-                }
+            Some(event) = events.next() => shared.apply(event),
+        }
+        // Before each kind has been listed, keys only wait.
+        if working.is_empty() && shared.index.lock().is_synced() {
+            for _ in 0..WORKERS {
+                let shared = shared.clone();
+                working.spawn(workers.clone().work(shutdown.clone(), move |key, _| reconcile(shared.clone(), key)));
             }
         }
     }
@@ -125,35 +94,28 @@ struct ControllerShared {
     client: Client,
     /// Locked for one plan or one change at a time, never across an await.
     index: Mutex<Index>,
+    queue: WorkQueue<Key>,
 }
 
-/// Result of a reconciliation.
-struct Done {
-    item: Item<Key>,
-    /// Keys that its writes affect.
-    marked: Vec<Key>,
-    again_after: Option<Duration>,
-    /// First failed write. Conflicts count, since they are retried too.
-    failure: Option<WriteError>,
+impl ControllerShared {
+    /// Updates the index, and queues the affected keys.
+    fn apply(&self, event: Event) {
+        let keys = event.apply(&mut self.index.lock());
+        keys.into_iter().for_each(|key| self.queue.add(key, Priority::Normal));
+    }
 }
 
-/// Plans one key and sends the writes.
-async fn reconcile(shared: Arc<ControllerShared>, item: Item<Key>) -> Done {
-    let key = item.key();
-    let plan = plan(&shared.index.lock(), key);
-    let again_after = plan.again_after;
-    let results: Vec<_> = stream::iter(plan.writes.into_iter().map(|write| carry_out(&shared, key, write)))
+/// Plans one key and sends the writes. Returns the first error.
+async fn reconcile(shared: Arc<ControllerShared>, key: Key) -> Result<(), WriteError> {
+    let plan = plan(&shared.index.lock(), &key);
+    if let Some(after) = plan.again_after {
+        shared.queue.add_after(key.clone(), after);
+    }
+    let outcomes: Vec<_> = stream::iter(plan.writes.into_iter().map(|write| carry_out(&shared, &key, write)))
         .buffer_unordered(WRITES_MAX)
         .collect()
         .await;
-    let (mut marked, mut failure) = (Vec::new(), None);
-    for result in results {
-        match result {
-            Ok(keys) => marked.extend(keys),
-            Err(error) => failure = failure.or(Some(error)),
-        }
-    }
-    Done { item, marked, again_after, failure }
+    outcomes.into_iter().collect()
 }
 
 fn plan(index: &Index, key: &Key) -> Plan {
@@ -165,23 +127,23 @@ fn plan(index: &Index, key: &Key) -> Plan {
     }
 }
 
-/// Sends one write. Returns the keys that it affects.
-async fn carry_out(shared: &ControllerShared, key: &Key, write: Write) -> Result<Vec<Key>, WriteError> {
+/// Sends one write, and applies its response.
+async fn carry_out(shared: &ControllerShared, key: &Key, write: Write) -> Result<(), WriteError> {
     let client = &shared.client;
     let outcome = match write {
-        Write::Deployment(request) => request.execute(client).await.map(|a| Event::Deployment(answered(a))),
-        Write::ReplicaSet(request) => request.execute(client).await.map(|a| Event::ReplicaSet(answered(a))),
-        Write::Slice(request) => request.execute(client).await.map(|a| Event::Slice(answered(a))),
+        Write::Deployment(request) => request.execute(client).await.map(|a| Event::Deployment(Learned::Answer(a))),
+        Write::ReplicaSet(request) => request.execute(client).await.map(|a| Event::ReplicaSet(Learned::Answer(a))),
+        Write::Slice(request) => request.execute(client).await.map(|a| Event::Slice(Learned::Answer(a))),
         Write::Pod(request) => {
             let is_creation = matches!(request, Request::Create(_));
             let outcome = request.execute(client).await;
             if let (true, Key::ReplicaSet(set)) = (is_creation, key) {
                 note_creation(&mut shared.index.lock(), set, outcome.as_ref().err());
             }
-            outcome.map(|a| Event::Pod(answered(a)))
+            outcome.map(|a| Event::Pod(Learned::Answer(a)))
         }
     };
-    outcome.map(|event| event.apply(&mut shared.index.lock()))
+    outcome.map(|event| shared.apply(event))
 }
 
 /// Records the error of creating a pod of `set`, for its status.
@@ -206,10 +168,6 @@ enum Event {
 enum Learned<K> {
     Watch(watcher::Event<K>),
     Answer(Answer<K>),
-}
-
-fn answered<K>(answer: Answer<K>) -> Learned<K> {
-    Learned::Answer(answer)
 }
 
 impl Event {

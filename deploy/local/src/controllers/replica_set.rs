@@ -174,7 +174,7 @@ fn status(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::fixture::{self, pod};
+    use crate::controllers::tests::fixture::{self, pod};
 
     #[test]
     fn missing_pods_are_created_and_counted_only_once() {

@@ -11,13 +11,13 @@
 //! `last-change-trigger-time` are not supported.
 
 use super::index::{Index, Plan, SERVICE_NAME, Write, is_finished, owned_by, selector_of, true_condition};
-use super::ports;
 use super::write::Request;
 use common::labels;
 use common_controller::ObjectKey;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
     let mut groups: Vec<Group> = Vec::new();
     for pod in pods.filter(|pod| labels::have_all(pod.labels(), selector) && !is_finished(pod)) {
         let Some(endpoint) = endpoint(service, pod) else { continue };
-        let ports = ports::resolve(service, pod);
+        let ports = ports_of(service, pod);
         match groups.iter_mut().find(|(held, _)| *held == ports) {
             Some((_, endpoints)) => endpoints.push(endpoint),
             None => groups.push((ports, vec![endpoint])),
@@ -81,6 +81,45 @@ fn endpoint(service: &Service, pod: &Pod) -> Option<Endpoint> {
         }),
         ..Endpoint::default()
     })
+}
+
+/// Returns the ports of `service` on `pod`. A number is used unchanged. A name is looked up in the pod's containers for
+/// the same protocol; a port whose name the pod does not have is left out.
+fn ports_of(service: &Service, pod: &Pod) -> Vec<EndpointPort> {
+    let ports = service.spec.as_ref().and_then(|s| s.ports.as_deref()).unwrap_or_default();
+    ports
+        .iter()
+        .filter_map(|port| {
+            Some(EndpointPort {
+                name: Some(port.name.clone().unwrap_or_default()),
+                protocol: Some(protocol(port.protocol.as_deref()).to_owned()),
+                port: Some(target(port, pod)?),
+                app_protocol: port.app_protocol.clone(),
+            })
+        })
+        .collect()
+}
+
+/// Returns the protocol; the default is TCP.
+fn protocol(protocol: Option<&str>) -> &str {
+    protocol.filter(|p| !p.is_empty()).unwrap_or("TCP")
+}
+
+fn target(port: &ServicePort, pod: &Pod) -> Option<i32> {
+    match port.target_port.as_ref() {
+        None | Some(IntOrString::Int(0)) => Some(port.port),
+        Some(IntOrString::Int(number)) => Some(*number),
+        Some(IntOrString::String(name)) => {
+            let containers = pod.spec.as_ref()?.containers.iter();
+            containers
+                .flat_map(|c| c.ports.as_deref().unwrap_or_default())
+                .find(|p| {
+                    p.name.as_ref() == Some(name)
+                        && protocol(p.protocol.as_deref()) == protocol(port.protocol.as_deref())
+                })
+                .map(|p| p.container_port)
+        }
+    }
 }
 
 /// Returns the writes that change the slices `existing` so that they contain `groups`.

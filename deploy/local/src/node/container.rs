@@ -63,13 +63,6 @@ pub(crate) fn grace(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(GRACE_MAX)
 }
 
-/// End of a run.
-struct RunEnd {
-    ended: Ended,
-    /// The pod is being stopped.
-    stopped: bool,
-}
-
 impl Container {
     /// Runs the container until its pod stops or its restart policy ends it. `stop` carries the grace period once the
     /// pod must stop. A later, shorter grace period replaces it.
@@ -97,10 +90,9 @@ impl Container {
                 }
             };
             let began = Instant::now();
-            let RunEnd { ended, stopped } = self.wait_for_end(&mut process, &prepared, &mut stop).await;
+            let ended = self.wait_for_end(&mut process, &prepared, &mut stop).await;
             self.logs.end(&self.spec.name, restarts);
-            let again = !stopped && self.is_restarted(&ended);
-            if !again {
+            if stop.borrow().is_some() || !self.is_restarted(&ended) {
                 self.update(|view| {
                     (view.ready, view.started) = (false, false);
                     view.phase = Phase::Ended(ended);
@@ -147,7 +139,7 @@ impl Container {
         process: &mut Process,
         prepared: &Prepared,
         stop: &mut watch::Receiver<Option<Duration>>,
-    ) -> RunEnd {
+    ) -> Ended {
         let (since, pid) = (Timestamp::now(), process.pid());
         let occupant = self.occupant(pid, prepared);
         let _occupying = self.node.occupy(occupant.clone());
@@ -220,8 +212,7 @@ impl Container {
             None if exit == Exit::Code(0) => ("Completed", None),
             None => ("Error", None),
         };
-        let ended = Ended { exit, reason: reason.into(), message, started: since, finished: Timestamp::now(), pid };
-        RunEnd { ended, stopped }
+        Ended { exit, reason: reason.into(), message, started: since, finished: Timestamp::now(), pid }
     }
 
     /// Stops a process that must be restarted, within the pod's grace period or the rest of it.

@@ -25,8 +25,7 @@ use crate::logs::PodLogs;
 use crate::merge::merge_patch;
 use crate::retry::Attempts;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -225,20 +224,11 @@ impl Worker {
             return Ok(());
         }
         let name = self.pod.name_any();
-        let binding = Binding {
-            metadata: ObjectMeta {
-                name: Some(name.clone()),
-                namespace: self.pod.namespace(),
-                uid: self.pod.uid(),
-                ..ObjectMeta::default()
-            },
-            target: ObjectReference {
-                api_version: Some("v1".into()),
-                kind: Some("Node".into()),
-                name: Some(self.node.options.name.clone()),
-                ..ObjectReference::default()
-            },
-        };
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding",
+            "metadata": {"name": name, "namespace": self.pod.namespace(), "uid": self.pod.uid()},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self.node.options.name},
+        });
         let mut attempts = Attempts::at(format!("the binding of pod {}", title(&self.pod)));
         loop {
             let bound: kube::Result<Value> =
@@ -254,9 +244,6 @@ impl Worker {
             tokio::select! {
                 () = self.shutdown.cancelled() => return Err(StopReason::Shutdown),
                 () = attempts.failed(&error) => {}
-            }
-            if matches!(*self.seen.borrow(), WatchedPod::Gone) {
-                return Err(StopReason::Gone);
             }
         }
     }

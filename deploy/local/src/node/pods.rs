@@ -5,6 +5,8 @@
 
 use super::pod::{self, WatchedPod};
 use super::state::Node;
+use common_controller::Cache;
+use common_controller::cache::Change;
 use common_runtime::watching::watch as watch_objects;
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -14,7 +16,7 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -30,7 +32,7 @@ pub(super) async fn run(node: &Arc<Node>, client: Client, shutdown: &Cancellatio
         tasks: JoinSet::new(),
         seen: HashMap::new(),
         waiting: VecDeque::new(),
-        listed: None,
+        known: Cache::default(),
     };
     loop {
         tokio::select! {
@@ -61,39 +63,31 @@ struct Pods {
     seen: HashMap<String, watch::Sender<WatchedPod>>,
     /// Pods that wait until another one ends, in order.
     waiting: VecDeque<Arc<Pod>>,
-    /// Uids seen since a listing began.
-    listed: Option<HashSet<String>>,
+    /// All pods in the watch.
+    known: Cache<Arc<Pod>>,
 }
 
 impl Pods {
     fn apply(&mut self, event: watcher::Event<Pod>) {
-        match event {
-            watcher::Event::Init => self.listed = Some(HashSet::new()),
-            watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) => {
-                if let Some(listed) = &mut self.listed {
-                    listed.insert(pod.uid().unwrap_or_default());
-                }
+        for Change { old, new, .. } in self.known.take(event, without_managed_fields) {
+            if let Some(old) = old.filter(|old| new.as_ref().is_none_or(|new| new.uid() != old.uid())) {
+                self.gone(&old);
+            }
+            if let Some(pod) = new {
                 self.present(pod);
-            }
-            watcher::Event::InitDone => {
-                let listed = self.listed.take().unwrap_or_default();
-                self.waiting.retain(|pod| listed.contains(pod.metadata.uid.as_deref().unwrap_or_default()));
-                for (_, seen) in self.seen.iter().filter(|(uid, _)| !listed.contains(*uid)) {
-                    seen.send_replace(WatchedPod::Gone);
-                }
-            }
-            watcher::Event::Delete(pod) => {
-                self.waiting.retain(|waiting| waiting.metadata.uid != pod.metadata.uid);
-                if let Some(seen) = self.seen.get(&pod.uid().unwrap_or_default()) {
-                    seen.send_replace(WatchedPod::Gone);
-                }
             }
         }
     }
 
-    fn present(&mut self, mut pod: Pod) {
-        pod.metadata.managed_fields = None;
-        let (uid, pod) = (pod.uid().unwrap_or_default(), Arc::new(pod));
+    fn gone(&mut self, pod: &Pod) {
+        self.waiting.retain(|waiting| waiting.metadata.uid != pod.metadata.uid);
+        if let Some(seen) = self.seen.get(&pod.uid().unwrap_or_default()) {
+            seen.send_replace(WatchedPod::Gone);
+        }
+    }
+
+    fn present(&mut self, pod: Arc<Pod>) {
+        let uid = pod.uid().unwrap_or_default();
         if let Some(seen) = self.seen.get(&uid) {
             let is_elsewhere =
                 pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| *n != self.node.options.name);
@@ -162,4 +156,9 @@ impl Pods {
             uid
         });
     }
+}
+
+fn without_managed_fields(mut pod: Pod) -> Arc<Pod> {
+    pod.metadata.managed_fields = None;
+    Arc::new(pod)
 }

@@ -8,7 +8,8 @@
 use common::RevisionKey;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions::{self, READY};
-use common_runtime::watching::watch;
+use common_controller::changes::{self, Change};
+use futures::future::Either;
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::Event;
 use kube::runtime::watcher;
@@ -87,31 +88,17 @@ impl Faults {
     }
 }
 
-/// Event of one of the two watches.
-enum WatchedEvent {
-    Scaler(Box<watcher::Event<ZeroScaler>>),
-    Event(Box<watcher::Event<Event>>),
-}
-
 /// Watches for faults in all namespaces. The stream never ends.
 pub(super) fn lines(client: &Client) -> impl Stream<Item = Line> + use<> {
-    let scalers = watch(Api::<ZeroScaler>::all(client.clone()), watcher::Config::default())
-        .map(Box::new)
-        .map(WatchedEvent::Scaler);
-    let events =
-        watch(Api::<Event>::all(client.clone()), watcher::Config::default()).map(Box::new).map(WatchedEvent::Event);
+    let scalers = changes::watch(Api::<ZeroScaler>::all(client.clone()), watcher::Config::default()).map(Either::Left);
+    let events = changes::watch(Api::<Event>::all(client.clone()), watcher::Config::default()).map(Either::Right);
     let mut faults = Faults::default();
-    stream::select(scalers, events).filter_map(move |seen| {
-        ready(match seen {
-            WatchedEvent::Scaler(event) => match *event {
-                watcher::Event::Apply(scaler) | watcher::Event::InitApply(scaler) => faults.scaler(&scaler),
-                watcher::Event::Delete(scaler) => faults.healed(scaler.key()).filter(|_| false),
-                watcher::Event::Init | watcher::Event::InitDone => None,
-            },
-            WatchedEvent::Event(event) => match *event {
-                watcher::Event::Apply(event) | watcher::Event::InitApply(event) => faults.warning(event),
-                _ => None,
-            },
+    stream::select(scalers, events).filter_map(move |change| {
+        ready(match change {
+            Either::Left(Change::Applied(scaler)) => faults.scaler(&scaler),
+            Either::Left(Change::Gone(key)) => faults.healed(key).filter(|_| false),
+            Either::Right(Change::Applied(event)) => faults.warning(event),
+            Either::Left(Change::Listed) | Either::Right(Change::Gone(_) | Change::Listed) => None,
         })
     })
 }

@@ -4,12 +4,12 @@
 //! writes its status. As in a cluster, deleting the Pod ends the plane: its tokens are no longer valid, so the plane
 //! drains and has failed. The plane that replaces it creates the Pod again.
 
-use super::planes::{NAMESPACE, create_if_missing};
-use common_runtime::watching::watch;
+use super::system::{NAMESPACE, create_if_missing};
+use common_controller::changes::{self, Change};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
-use kube::runtime::watcher::{Config, Event};
+use kube::runtime::watcher::Config;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use std::pin::pin;
@@ -61,17 +61,14 @@ impl PlanePod {
 
     /// Waits until the Pod is deleted or replaced by one with the same name.
     async fn gone(&self) {
-        let mut events = watch(self.api.clone(), Config::default().fields(&format!("metadata.name={}", self.name)));
-        let is_it = |pod: &Pod| pod.metadata.uid.as_ref() == Some(&self.uid);
+        let by_name = Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut changes = changes::watch(self.api.clone(), by_name);
         let mut is_listed = false;
-        while let Some(event) = events.next().await {
-            match event {
-                Event::Init => is_listed = false,
-                Event::InitApply(pod) => is_listed |= is_it(&pod),
-                Event::InitDone if !is_listed => return,
-                Event::Apply(pod) if !is_it(&pod) => return,
-                Event::Delete(_) => return,
-                Event::InitDone | Event::Apply(_) => {}
+        while let Some(change) = changes.next().await {
+            match change {
+                Change::Applied(pod) if pod.metadata.uid.as_ref() == Some(&self.uid) => is_listed = true,
+                Change::Listed if is_listed => {}
+                Change::Applied(_) | Change::Gone(_) | Change::Listed => return,
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Deployments over their whole life, against an index that is updated as by an API server.
 
 use super::*;
-use crate::controllers::fixture::{self, deployment, next_version, now};
 use crate::controllers::replica_set;
+use crate::controllers::tests::fixture::{self, deployment, next_version, now};
 use common_controller::{Cache, key_of};
 use k8s_openapi::api::apps::v1::DeploymentStatus;
 use serde_json::json;

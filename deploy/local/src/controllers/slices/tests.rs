@@ -1,7 +1,7 @@
 //! Contents of slices, and minimal changes of them.
 
 use super::*;
-use crate::controllers::fixture::{next_version, now, pod, ready, running, with_ip};
+use crate::controllers::tests::fixture::{next_version, now, pod, ready, running, with_ip};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 

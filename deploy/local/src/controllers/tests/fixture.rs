@@ -1,6 +1,6 @@
 //! Objects for the tests of controllers.
 
-use super::index::{Index, owned_by};
+use crate::controllers::index::{Index, owned_by};
 use common_controller::ObjectKey;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};

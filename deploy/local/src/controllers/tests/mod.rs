@@ -1,0 +1,3 @@
+//! Shared parts of the tests of controllers.
+
+pub(crate) mod fixture;
