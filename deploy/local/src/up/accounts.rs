@@ -4,15 +4,15 @@
 //! to a Pod of their name ([`super::pod`]). So their access here depends on the roles in `deploy/kubernetes/base`, and
 //! a verb missing there is missing here. As in the manifests, each plane also has a token for the stat link.
 
-use super::planes::{NAMESPACE, create_if_missing};
 use super::pod::PlanePod;
+use super::system::{NAMESPACE, create_if_missing};
 use crate::private_file;
 use crate::up::manifests;
 use anyhow::Context;
 use common_runtime::admission::Demand;
 use common_runtime::credential::TokenFile;
 use common_runtime::namespaces::Namespaces;
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
@@ -98,19 +98,10 @@ pub(super) async fn enter(
 /// Requests a token of `account` that is bound to `pod`, for `audience` or for the API server.
 async fn token(client: &Client, account: &str, pod: &PlanePod, audience: Option<&str>) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            audiences: Some(audience.map(str::to_owned).into_iter().collect()),
-            expiration_seconds: Some(EXPIRATION),
-            bound_object_ref: Some(BoundObjectReference {
-                api_version: Some("v1".into()),
-                kind: Some("Pod".into()),
-                name: Some(pod.name.clone()),
-                uid: Some(pod.uid.clone()),
-            }),
-        }),
-        ..TokenRequest::default()
-    };
+    let request: TokenRequest = serde_json::from_value(json!({"spec": {
+        "audiences": audience.into_iter().collect::<Vec<_>>(), "expirationSeconds": EXPIRATION,
+        "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid},
+    }}))?;
     let answered = accounts.create_token_request(account, &PostParams::default(), &request).await;
     let status = answered.with_context(|| format!("token of ServiceAccount {account}"))?.status;
     status.and_then(|status| status.token).context("the API server answers without a token")

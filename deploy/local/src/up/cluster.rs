@@ -13,11 +13,10 @@ use crate::up::folder::Folder;
 use crate::up::manifests;
 use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
-use crate::up::planes::create_if_missing;
 use crate::up::pod;
 use crate::up::pod_status::PodStatuses;
 use crate::up::ranges::Ranges;
-use crate::up::system::{self, Member};
+use crate::up::system::{self, Member, create_if_missing};
 use crate::up::unsupported_kinds;
 use crate::usage::UsageTable;
 use anyhow::Context;
@@ -43,9 +42,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval of readiness probes. A kubelet takes seconds; here the interval bounds how long a restart goes unnoticed.
 const PROBE_PERIOD: Duration = Duration::from_millis(100);
-/// Number of consecutive missed probes that do not change the readiness of a plane, as a kubelet's default. A busy
-/// machine misses one.
-const PROBES_MISSED_MAX: u32 = 2;
 /// Interval of readiness probes while a plane is still starting.
 const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
 /// Pause after endpoints were rejected.
@@ -112,10 +108,8 @@ pub enum PlaneId {
 impl PlaneId {
     /// Returns the name of its pod.
     pub fn name(self) -> String {
-        match self {
-            Self::Activator(n) => format!("activator-{n}"),
-            Self::Autoscaler(n) => format!("autoscaler-{n}"),
-        }
+        let (Self::Activator(n) | Self::Autoscaler(n)) = self;
+        format!("{}-{n}", self.account())
     }
 
     /// Returns the name of its ServiceAccount.
@@ -384,13 +378,24 @@ impl ClusterShared {
         planes.remove(&id)
     }
 
-    /// Records probe results, except those of planes that were replaced meanwhile.
-    fn learned(&self, probed: &[Probed]) {
+    /// Records the responses to probes. Returns the readiness of the planes that were not stopped or replaced meanwhile.
+    fn record(&self, answers: Vec<(PlaneId, u64, Option<bool>)>) -> Vec<Probed> {
+        let mut planes = self.planes.lock();
+        let probed = answers.into_iter().filter_map(|(id, number, answer)| {
+            let plane = planes.get_mut(&id).filter(|plane| plane.number == number)?;
+            Some(Probed { id, number, ready: plane.record(answer) })
+        });
+        probed.collect()
+    }
+
+    /// Announces the readiness of planes, except those that were stopped or replaced meanwhile.
+    fn announce(&self, probed: &[Probed]) {
         let planes = self.planes.lock();
         self.ready.send_modify(|known| {
-            for plane in probed.iter().filter(|plane| plane.runs_among(&planes)) {
-                if known.insert(plane.id, plane.ready).unwrap_or(false) != plane.ready {
-                    self.emit(Event::Plane { name: plane.id.name(), ready: plane.ready });
+            for Probed { id, number, ready } in probed {
+                let runs = planes.get(id).is_some_and(|plane| plane.number == *number);
+                if runs && known.insert(*id, *ready).unwrap_or(false) != *ready {
+                    self.emit(Event::Plane { name: id.name(), ready: *ready });
                 }
             }
         });
@@ -508,53 +513,30 @@ struct Probed {
     ready: bool,
 }
 
-impl Probed {
-    /// Reports whether the probed plane is still running.
-    fn runs_among(&self, planes: &BTreeMap<PlaneId, Plane>) -> bool {
-        planes.get(&self.id).is_some_and(|plane| plane.number == self.number)
-    }
-}
-
 /// Probes the planes as a kubelet does. Keeps the endpoints of their Services and the status of their Pods up to date.
 async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
     let mut refused: BTreeMap<&'static str, Instant> = BTreeMap::new();
-    let mut missed: BTreeMap<(PlaneId, u64), u32> = BTreeMap::new();
     let mut failures = FailureLog::for_operation("the endpoints of the planes");
     let mut statuses = PodStatuses::new(&client);
     loop {
         shared.restart();
         let asked: Vec<(PlaneId, u64)> = shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
-        let probes =
-            asked.into_iter().map(async |(id, number)| (id, number, plane::is_ready(shared.address(id)).await));
+        let probes = asked.iter().copied();
+        let probes = probes.map(async |(id, number)| (id, number, plane::is_ready(shared.address(id)).await));
         let answers = futures::future::join_all(probes).await;
-        missed.retain(|plane, _| answers.iter().any(|(id, number, said)| *plane == (*id, *number) && said.is_none()));
-        let mut now: Vec<Probed> = Vec::with_capacity(answers.len());
-        for (id, number, said) in answers {
-            let ready = said.unwrap_or_else(|| {
-                let missed = missed.entry((id, number)).or_default();
-                *missed += 1;
-                *missed <= PROBES_MISSED_MAX && shared.ready.borrow().get(&id).copied().unwrap_or(false)
-            });
-            now.push(Probed { id, number, ready });
-        }
-        let asked = now.len();
-        // The state of planes that were stopped or restarted meanwhile is unknown.
-        now.retain(|plane| plane.runs_among(&shared.planes.lock()));
-        let starting = now.len() < asked || now.iter().any(|plane| !plane.ready);
-        let mut wanted: BTreeMap<&'static str, Vec<Member>> =
-            [(names::ACTIVATOR_SERVICE, Vec::new()), (names::AUTOSCALER_SERVICE, Vec::new())].into();
-        for plane in &now {
-            wanted.entry(plane.id.service()).or_default().push(shared.member(plane));
-        }
-        for (service, members) in &wanted {
+        let probed = shared.record(answers);
+        let starting = probed.len() < asked.len() || probed.iter().any(|plane| !plane.ready);
+        for service in [names::ACTIVATOR_SERVICE, names::AUTOSCALER_SERVICE] {
+            let of_service = probed.iter().filter(|plane| plane.id.service() == service);
+            let members: Vec<Member> = of_service.map(|plane| shared.member(plane)).collect();
             let is_too_soon = refused.get(service).is_some_and(|at| at.elapsed() < PUBLISH_RETRY);
-            if is_too_soon || published.get(service) == Some(members) {
+            if is_too_soon || published.get(service) == Some(&members) {
                 continue;
             }
-            match system::publish(&client, service, members).await {
+            match system::publish(&client, service, &members).await {
                 Ok(()) => {
-                    published.insert(service, members.clone());
+                    published.insert(service, members);
                     failures.recovered();
                 }
                 Err(error) => {
@@ -563,10 +545,10 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
                 }
             }
         }
-        for plane in &now {
+        for plane in &probed {
             statuses.show(plane.id.account(), plane.number, &shared.member(plane)).await;
         }
-        shared.learned(&now);
+        shared.announce(&probed);
         let period = if starting { PROBE_PERIOD_STARTING } else { PROBE_PERIOD };
         tokio::select! {
             () = shutdown.cancelled() => return,

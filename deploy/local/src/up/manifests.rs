@@ -4,7 +4,7 @@
 //! `kubectl get deployments,services -o yaml` for another cluster is accepted: Lists, objects with fields set by an API
 //! server, and namespaces that are not included. An object with `metadata.uid` counts as exported.
 
-use super::planes::create_if_missing;
+use super::system::create_if_missing;
 use crate::api::causes::Causes;
 use crate::api::clear_server_owned;
 use crate::api::schema::{self, Patterns};

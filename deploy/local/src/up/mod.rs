@@ -10,7 +10,6 @@ mod folder;
 pub mod manifests;
 mod options;
 mod plane;
-mod planes;
 mod pod;
 mod pod_status;
 pub mod ranges;

@@ -11,12 +11,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum wait for the response to a probe, as a kubelet's default.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Number of consecutive missed probes that do not change the readiness of a plane, as a kubelet's default. A busy
+/// machine misses one.
+const PROBES_MISSED_MAX: u32 = 2;
 
 /// First and longest pause before a failed plane is restarted. The pause doubles with each consecutive failure.
 const RESTARTED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -32,9 +36,12 @@ pub(super) struct Plane {
     paused: Option<Duration>,
     runtime: Option<Runtime>,
     shutdown: CancellationToken,
-    ended: Option<oneshot::Receiver<()>>,
+    task: JoinHandle<()>,
     /// Time at which it failed.
     failed: Arc<OnceLock<Instant>>,
+    is_ready: bool,
+    /// Number of consecutive missed probes.
+    missed: u32,
 }
 
 impl Plane {
@@ -51,19 +58,17 @@ impl Plane {
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let runtime = Builder::new_multi_thread().thread_name(name).enable_all().build()?;
         let shutdown = CancellationToken::new();
-        let (end, ended) = oneshot::channel();
         let failed = Arc::<OnceLock<Instant>>::default();
         let (token, name, fails) = (shutdown.clone(), name.to_owned(), failed.clone());
         let started = Instant::now();
-        runtime.spawn(async move {
+        let task = runtime.spawn(async move {
             if let Err(error) = run(token).await {
                 tracing::error!(plane = %name, error = %format!("{error:#}"), "ended");
                 fails.get_or_init(Instant::now);
             }
-            let _ = end.send(()); // The receiver is gone if the cluster ends too.
         });
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { number, started, paused, runtime: Some(runtime), shutdown, ended: Some(ended), failed })
+        Ok(Self { number, started, paused, runtime: Some(runtime), shutdown, task, failed, is_ready: false, missed: 0 })
     }
 
     /// Returns the pause after the plane's failure once the pause is over, so that the caller replaces the plane.
@@ -73,12 +78,17 @@ impl Plane {
         (failed.elapsed() >= pause).then_some(pause)
     }
 
+    /// Records the response to a probe, or that there was none. Returns the readiness.
+    pub(super) fn record(&mut self, answer: Option<bool>) -> bool {
+        self.missed = if answer.is_some() { 0 } else { self.missed + 1 };
+        self.is_ready = answer.unwrap_or(self.is_ready && self.missed <= PROBES_MISSED_MAX);
+        self.is_ready
+    }
+
     /// Asks the plane to drain, and waits until it has ended.
     pub(super) async fn drain(mut self) {
         self.shutdown.cancel();
-        if let Some(ended) = self.ended.take() {
-            let _ = ended.await; // An error means that it has already ended.
-        }
+        let _ = (&mut self.task).await; // An error means that the plane panicked, so it has ended too.
     }
 
     /// Kills the plane at once.

@@ -1,9 +1,8 @@
 //! Status of the planes' Pods: the readiness of each plane, in the form that a kubelet writes. No node runs these Pods
 //! ([`super::pod`]), but users look at `kubectl get pods`. Restarts of a plane are not counted; the log names them.
 
-use super::planes::NAMESPACE;
 use super::pod;
-use super::system::Member;
+use super::system::{Member, NAMESPACE};
 use common_runtime::failure_log::FailureLog;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -86,8 +85,8 @@ fn status(account: &str, plane: &Member, now: Timestamp) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::planes::create_if_missing;
     use super::super::pod::PlanePod;
+    use super::super::system::create_if_missing;
     use super::*;
     use crate::api::{ApiOptions, ApiServer};
     use k8s_openapi::api::core::v1::Namespace;

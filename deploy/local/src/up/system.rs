@@ -1,9 +1,6 @@
 //! Objects created before the planes start: the system namespace, the custom resources, and the planes' accounts,
 //! Services and configuration.
 
-pub use super::planes::NAMESPACE;
-
-use super::planes::create_if_missing;
 use crate::up::{accounts, manifests};
 use anyhow::Context;
 use common::names;
@@ -19,6 +16,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
+
+/// Namespace of the control plane.
+pub const NAMESPACE: &str = "zeroscale-system";
 
 /// DNS domain of the cluster. Nothing serves DNS.
 pub const DOMAIN: &str = "cluster.local";
@@ -85,6 +85,17 @@ pub(super) async fn create_within(
         maps.replace(CONFIG_AUTOSCALER, &PostParams::default(), &map).await.context(CONFIG_AUTOSCALER)?;
     }
     Ok(())
+}
+
+/// Creates an object unless its name exists, which is common on an external API server.
+pub(super) async fn create_if_missing<K>(api: &Api<K>, object: &K) -> kube::Result<()>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::Serialize + serde::de::DeserializeOwned,
+{
+    match api.create(&PostParams::default(), object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => other.map(|_| ()),
+    }
 }
 
 /// Waits until the API server serves a custom resource.
