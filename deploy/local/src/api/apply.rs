@@ -91,9 +91,9 @@ pub(crate) fn apply(
     config: &Value,
     options: &WriteOptions,
 ) -> Result<Value> {
-    let shape = match resource.custom() {
-        Some(_) => Shape::Schema(&resource.schema),
-        None => Shape::Typed(Lists::for_resource(resource)),
+    let shape = match resource.is_custom() {
+        true => Shape::Schema(&resource.schema),
+        false => Shape::Typed(Lists::for_resource(resource)),
     };
     let subresource = if part == Part::Status { "status" } else { "" };
     let mut stated = config.clone();

@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 
 use super::core::Api;
 use super::identity::Caller;
-use super::list::{Page, encode_one};
+use super::list::represent_all;
 use super::media::{self, Body, Form};
 use super::patch::Patch;
 use super::protobuf;
 use super::query::{DeleteOptions, Query, WriteOptions};
-use super::resource::{Model, Resource};
+use super::resource::{Model, Resource, Target};
 use super::review;
 use super::route::RequestInfo;
 use super::selector::Selector;
 use super::status::{self, ApiError, Result};
 use super::store::Object;
-use super::target::Target;
+use super::table::represent;
 use super::write::{Part, Written};
 
 /// Data of a request for a resource.
@@ -72,8 +72,8 @@ impl Call {
         match (subresource, verb) {
             _ if matches!(info.resource.model, Model::Measured) => self.metrics(&self.selector()?).await,
             ("", "list") => {
-                let page = api.list(&info.resource, &info.namespace, &self.selector()?, &self.query)?;
-                Ok(self.page(&page))
+                let (objects, version) = api.list(&info.resource, &info.namespace, &self.selector()?, &self.query)?;
+                Ok(self.all(&objects, Some(version)))
             }
             ("", "get" | "watch") if verb == "watch" || self.query.flag("watch") => {
                 let (resource, namespace, selector) = (&info.resource, &info.namespace, self.selector()?);
@@ -110,7 +110,7 @@ impl Call {
             ("", "deletecollection") => {
                 let options = self.delete_options()?;
                 let deleted = api.delete_collection(&info.resource, &info.namespace, &self.selector()?, &options)?;
-                Ok(self.page(&Page::new(deleted, api.store.version())))
+                Ok(self.all(&deleted, Some(api.store.version())))
             }
             ("scale", "get") => Ok(media::encode_value(200, &api.scale(target)?)),
             ("scale", "update") => {
@@ -118,8 +118,9 @@ impl Call {
                 Ok(media::encode_value(200, &api.set_scale(target, &options, |_| Ok(body.clone()))?))
             }
             ("scale", _) => {
-                let options = self.write_options("PatchOptions")?;
-                Ok(media::encode_value(200, &api.patch_scale(target, &self.patch()?, &options)?))
+                let (options, patch) = (self.write_options("PatchOptions")?, self.patch()?);
+                let change = |mut scale| patch.change(&mut scale, target.resource).map(|()| scale);
+                Ok(media::encode_value(200, &api.set_scale(target, &options, change)?))
             }
             ("binding", _) => {
                 api.bind(target, &self.object()?, &self.write_options("CreateOptions")?)?;
@@ -152,12 +153,10 @@ impl Call {
         let info = &self.info;
         let options = self.write_options("CreateOptions")?;
         let body = self.object()?;
-        if let Model::Review(review) = info.resource.model {
+        if matches!(info.resource.model, Model::Review) {
             let typed = self.api.typed(&info.resource, body)?;
-            let mut answer = review::answer(review, &self.api, &self.caller, &typed)?;
-            answer["kind"] = info.resource.kind.clone().into();
-            answer["apiVersion"] = info.resource.api_version().into();
-            return Ok(media::encode_value(201, &answer));
+            let answer = review::answer(&info.resource.kind, &self.api, &self.caller, &typed)?;
+            return Ok(media::encode_value(201, &info.resource.full(&answer)));
         }
         Ok(self.written(self.api.create(&info.resource, &info.namespace, body, &options)?))
     }
@@ -175,12 +174,12 @@ impl Call {
         Patch::read(&self.content_type, &self.body, &self.info.resource)
     }
 
-    pub(super) fn page(&self, page: &Page) -> Response<Body> {
-        media::encode(200, page.encode(self.kind(), self.form))
+    pub(super) fn all(&self, objects: &[Arc<Object>], version: Option<u64>) -> Response<Body> {
+        media::encode_value(200, &represent_all(self.kind(), objects, version, self.form))
     }
 
     pub(super) fn one(&self, code: u16, object: &Object) -> Response<Body> {
-        media::encode(code, encode_one(self.kind(), object, self.form))
+        media::encode_value(code, &represent(self.kind(), object, self.form, true))
     }
 
     fn written(&self, written: Written) -> Response<Body> {

@@ -1,20 +1,21 @@
 //! Garbage collection: dependents, contents of namespaces, objects of deleted definitions, and old Events.
 //!
-//! The store queues every object for the collector if a change of its owners, contents or finalizers may need work. The
-//! collector only looks at the current state, so it may examine an object twice but misses none. It runs in the
-//! server's process and writes through the same checks as clients.
+//! Each pass looks at all objects, as they were at one version, and continues what follows from deletions. The store
+//! requests a pass after every change that may need one, so the changes of a pass lead to the next. A failed pass is
+//! repeated. The collector runs in the server's process and writes through the same checks as clients.
 //!
 //! An object is deleted if none of its owners exists; otherwise missing owners are removed from it. With
 //! `foregroundDeletion`, an owner waits for blocking dependents. With `orphan`, it releases them. An Event is deleted
 //! [`EVENT_LIFE`] after it last happened, as in Kubernetes.
 
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common_runtime::failure_log::FailureLog;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 
 use super::core::Api;
 use super::crd;
@@ -22,13 +23,15 @@ use super::delete::{FOREGROUND, ORPHAN};
 use super::fields::{items, text};
 use super::meta::metadata;
 use super::query::{DeleteOptions, Propagation, WriteOptions};
+use super::resource::{Resource, Target};
 use super::status::Result;
 use super::store::{NAMESPACES, Object, StoreKey};
-use super::target::Target;
 use super::write::Part;
 
-/// Maximum delay before a failed object is examined again.
+/// Pause before a failed pass is repeated.
 const RETRY: Duration = Duration::from_secs(1);
+/// Duration of the pause after a pass, as a multiple of the pass. It limits the collector to a tenth of a core.
+const PAUSE: u32 = 9;
 
 /// Lifetime of an Event, as in Kubernetes. No client deletes Events, so a cluster would accumulate them.
 const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
@@ -39,127 +42,160 @@ const EVENTS: &str = "/events";
 
 /// Runs the collector until the server shuts down.
 pub(crate) async fn run(api: Arc<Api>) {
-    let mut failed = BTreeSet::new();
-    let mut retries = tokio::time::interval(RETRY);
-    retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failures = FailureLog::for_operation("the garbage collection");
     let mut expiries = tokio::time::interval(EVENT_PERIOD);
     expiries.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_failed = false;
     loop {
-        let work = tokio::select! {
+        tokio::select! {
             () = api.shutdown.cancelled() => return,
-            work = api.store.work() => work,
-            _ = retries.tick(), if !failed.is_empty() => failed.iter().cloned().collect(),
+            () = api.store.garbage() => {}
+            () = std::future::ready(()), if is_failed => {}
             _ = expiries.tick() => {
                 api.expire_events(Timestamp::now());
                 continue;
             }
-        };
-        for at in work {
-            match api.examine(&at) {
-                Ok(()) => drop(failed.remove(&at)),
-                Err(error) if failed.insert(at.clone()) => {
-                    let error = &error.body["message"];
-                    tracing::warn!(table = %at.0, key = at.1, %error, "what follows from a deletion was not done yet");
-                }
-                Err(_) => {}
+        }
+        let begun = Instant::now();
+        let collected = api.collect_garbage().await;
+        is_failed = collected.is_err();
+        let pause = match collected {
+            Ok(()) => {
+                failures.recovered();
+                begun.elapsed() * PAUSE
             }
-            tokio::task::yield_now().await;
+            Err(error) => {
+                failures.failed(&error.body["message"]);
+                RETRY
+            }
+        };
+        if timeout(pause, api.shutdown.cancelled()).await.is_ok() {
+            return;
         }
     }
 }
 
-impl Api {
-    fn examine(&self, at: &StoreKey) -> Result<()> {
-        let Some(resource) = self.registry.load().by_table(&at.0) else { return Ok(()) };
-        let Some(object) = self.store.get(&at.0, &at.1) else { return Ok(()) };
-        let target = Target::new(&resource, &object);
-        if object.text("/metadata/deletionTimestamp").is_empty() {
-            return self.examine_owners(target, &object);
-        }
-        if &*at.0 == NAMESPACES {
-            return self.empty_namespace(target);
-        }
-        if &*at.0 == crd::TABLE {
-            return self.empty_definition(target, &object);
-        }
-        if has_finalizer(&object, ORPHAN) {
-            let uid = object.text("/metadata/uid");
-            for dependent in self.store.dependents(uid) {
-                self.remove_owners(&dependent, &|owner| owner == uid)?;
+/// An object with its table and key.
+type Entry = (StoreKey, Arc<Object>);
+
+/// All objects at one version, and the references between them.
+struct Graph<'a> {
+    objects: &'a [Entry],
+    by_uid: HashMap<&'a str, &'a Object>,
+    /// Dependents by the uid of their owner.
+    dependents: HashMap<&'a str, Vec<&'a Entry>>,
+}
+
+impl<'a> Graph<'a> {
+    fn new(objects: &'a [Entry]) -> Self {
+        let by_uid = objects.iter().map(|(_, object)| (object.text("/metadata/uid"), &**object)).collect();
+        let mut dependents: HashMap<_, Vec<_>> = HashMap::new();
+        for entry in objects {
+            for owner in entry.1.owners() {
+                dependents.entry(text(owner, "/uid")).or_default().push(entry);
             }
-            return self.remove_finalizer(target, ORPHAN);
         }
-        if has_finalizer(&object, FOREGROUND) {
-            return self.wait_for_dependents(target, &object);
+        Self { objects, by_uid, dependents }
+    }
+
+    fn dependents_of(&self, uid: &str) -> &[&'a Entry] {
+        self.dependents.get(uid).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Reports whether an owner exists and waits for its dependents.
+    fn waits(&self, uid: &str) -> bool {
+        self.by_uid.get(uid).is_some_and(|owner| owner.is_terminating() && has_finalizer(owner, FOREGROUND))
+    }
+
+    /// Reports whether an owner exists and keeps its dependents.
+    fn holds(&self, uid: &str) -> bool {
+        self.by_uid.contains_key(uid) && !self.waits(uid)
+    }
+}
+
+impl Api {
+    /// Runs one pass. Returns the first error, after all objects.
+    async fn collect_garbage(&self) -> Result<()> {
+        let objects = self.store.snapshot();
+        let graph = Graph::new(&objects);
+        let mut outcome = Ok(());
+        for entry in objects.iter().filter(|(_, object)| object.is_terminating() || !object.owners().is_empty()) {
+            outcome = outcome.and(self.with_target(entry, |target, object| match object.is_terminating() {
+                true => self.continue_deletion(&graph, target, object),
+                false => self.examine_owners(&graph, target, object),
+            }));
+            tokio::task::yield_now().await;
         }
-        Ok(())
+        outcome
+    }
+
+    /// Calls `act` with an object, unless its resource is gone.
+    fn with_target(
+        &self,
+        ((table, _), object): &Entry,
+        act: impl FnOnce(Target<'_>, &Object) -> Result<()>,
+    ) -> Result<()> {
+        let resource: Option<Arc<Resource>> = self.registry.load().by_table(table);
+        resource.map_or(Ok(()), |resource| act(Target::new(&resource, object), object))
+    }
+
+    fn continue_deletion(&self, graph: &Graph<'_>, target: Target<'_>, object: &Object) -> Result<()> {
+        let uid = object.text("/metadata/uid");
+        match &*target.resource.table {
+            NAMESPACES => self.empty_namespace(graph, target),
+            crd::TABLE => self.empty_definition(graph, target, object),
+            _ if has_finalizer(object, ORPHAN) => {
+                for dependent in graph.dependents_of(uid) {
+                    self.with_target(dependent, |target, _| self.remove_owners(target, |owner| owner == uid))?;
+                }
+                self.remove_finalizer(target, ORPHAN)
+            }
+            _ if has_finalizer(object, FOREGROUND) => {
+                let blocks = |owner: &Value| text(owner, "/uid") == uid && owner["blockOwnerDeletion"] == true;
+                let is_blocked = graph.dependents_of(uid).iter().any(|(_, object)| object.owners().iter().any(blocks));
+                if is_blocked { Ok(()) } else { self.remove_finalizer(target, FOREGROUND) }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Examines an object with owners: deletes it, or removes its missing owners.
-    fn examine_owners(&self, target: Target<'_>, object: &Object) -> Result<()> {
-        let owners: Vec<&str> = owner_references(&object.value).map(|owner| text(owner, "/uid")).collect();
-        if owners.is_empty() {
-            return Ok(());
-        }
-        let holds = |uid: &str| {
-            self.store.owner(uid).is_some_and(|(_, owner)| {
-                owner.text("/metadata/deletionTimestamp").is_empty() || !has_finalizer(&owner, FOREGROUND)
-            })
-        };
-        let waits = owners.iter().any(|uid| self.store.owner(uid).is_some() && !holds(uid));
-        if owners.iter().any(|uid| holds(uid)) {
-            let at = (target.resource.table.clone(), target.key());
-            return self.remove_owners(&at, &|uid| !holds(uid));
-        }
-        // An owner waits in the foreground, so the dependents of this object must be deleted before it too.
-        let deeper = waits && !self.store.dependents(object.text("/metadata/uid")).is_empty();
-        let propagation = if deeper { Propagation::Foreground } else { Propagation::Background };
-        self.collect(target, object, Some(propagation))
-    }
-
-    fn wait_for_dependents(&self, target: Target<'_>, owner: &Object) -> Result<()> {
-        let uid = owner.text("/metadata/uid");
-        let mut blocked = false;
-        for at in self.store.dependents(uid) {
-            let Some(dependent) = self.store.get(&at.0, &at.1) else { continue };
-            let blocks = owner_references(&dependent.value)
-                .any(|reference| text(reference, "/uid") == uid && reference["blockOwnerDeletion"] == true);
-            blocked |= blocks;
-            if dependent.text("/metadata/deletionTimestamp").is_empty() {
-                self.store.examine(at);
+    fn examine_owners(&self, graph: &Graph<'_>, target: Target<'_>, object: &Object) -> Result<()> {
+        let owners: Vec<&str> = object.owners().iter().map(|owner| text(owner, "/uid")).collect();
+        match owners.iter().filter(|uid| graph.holds(uid)).count() {
+            // An owner waits in the foreground, so the dependents of this object must be deleted before it too.
+            0 => {
+                let deeper = owners.iter().any(|uid| graph.waits(uid))
+                    && !graph.dependents_of(object.text("/metadata/uid")).is_empty();
+                let propagation = if deeper { Propagation::Foreground } else { Propagation::Background };
+                self.collect(target, object, Some(propagation))
             }
+            held if held == owners.len() => Ok(()),
+            _ => self.remove_owners(target, |uid| !graph.holds(uid)),
         }
-        if blocked { Ok(()) } else { self.remove_finalizer(target, FOREGROUND) }
     }
 
-    fn empty_namespace(&self, target: Target<'_>) -> Result<()> {
-        let contents = self.store.contents(target.name);
+    fn empty_namespace(&self, graph: &Graph<'_>, target: Target<'_>) -> Result<()> {
+        let prefix = format!("{}/", target.name);
+        let contents: Vec<_> = graph.objects.iter().filter(|((_, key), _)| key.starts_with(&prefix)).collect();
         if contents.is_empty() {
             return self.edit(target, |namespace| namespace["spec"]["finalizers"] = Value::Array(Vec::new()));
         }
-        self.collect_all(contents)
+        self.collect_all(&contents)
     }
 
-    fn empty_definition(&self, target: Target<'_>, definition: &Object) -> Result<()> {
-        let table: Arc<str> = crd::table_of(&definition.value).into();
-        let (objects, _) = self.store.list(&table, "");
-        if objects.is_empty() {
+    fn empty_definition(&self, graph: &Graph<'_>, target: Target<'_>, definition: &Object) -> Result<()> {
+        let table = crd::table_of(&definition.value);
+        let contents: Vec<_> = graph.objects.iter().filter(|((stored, _), _)| **stored == *table).collect();
+        if contents.is_empty() {
             return self.remove_finalizer(target, crd::FINALIZER);
         }
-        let Some(resource) = self.registry.load().by_table(&table) else { return Ok(()) };
-        let key = |object: &Arc<Object>| (table.clone(), Target::new(&resource, object).key());
-        self.collect_all(objects.iter().map(key).collect())
+        self.collect_all(&contents)
     }
 
-    fn collect_all(&self, keys: Vec<StoreKey>) -> Result<()> {
-        for at in keys {
-            let Some(resource) = self.registry.load().by_table(&at.0) else { continue };
-            let Some(object) = self.store.get(&at.0, &at.1) else { continue };
-            if object.text("/metadata/deletionTimestamp").is_empty() {
-                self.collect(Target::new(&resource, &object), &object, None)?;
-            }
-        }
-        Ok(())
+    fn collect_all(&self, entries: &[&Entry]) -> Result<()> {
+        let mut living = entries.iter().filter(|(_, object)| !object.is_terminating());
+        living.try_for_each(|entry| self.with_target(entry, |target, object| self.collect(target, object, None)))
     }
 
     /// Deletes old Events. If a deletion fails, the next search repeats it.
@@ -185,13 +221,10 @@ impl Api {
         }
     }
 
-    fn remove_owners(&self, at: &StoreKey, gone: &dyn Fn(&str) -> bool) -> Result<()> {
-        let Some(resource) = self.registry.load().by_table(&at.0) else { return Ok(()) };
-        let Some(object) = self.store.get(&at.0, &at.1) else { return Ok(()) };
-        self.edit(Target::new(&resource, &object), |value| {
-            let fields = metadata(value);
-            if let Some(owners) = fields.get_mut("ownerReferences").and_then(Value::as_array_mut) {
-                owners.retain(|owner| !gone(text(owner, "/uid")));
+    fn remove_owners(&self, target: Target<'_>, is_removed: impl Fn(&str) -> bool) -> Result<()> {
+        self.edit(target, |value| {
+            if let Some(owners) = metadata(value).get_mut("ownerReferences").and_then(Value::as_array_mut) {
+                owners.retain(|owner| !is_removed(text(owner, "/uid")));
             }
         })
     }
@@ -216,10 +249,6 @@ impl Api {
             _ => Ok(()),
         }
     }
-}
-
-fn owner_references(value: &Value) -> impl Iterator<Item = &Value> {
-    items(value, "/metadata/ownerReferences").iter()
 }
 
 /// Returns the last time at which an Event happened. Its writer and its group determine which of its times are set.

@@ -9,14 +9,13 @@ use parking_lot::{Mutex, RwLock};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::access::Audit;
 use super::address::SERVICES;
-use super::audit::Audit;
 use super::crd;
 use super::identity::Tokens;
 use super::query::WriteOptions;
-use super::resource::{Registry, Resource};
-use super::store::{Clash, Expect, Object, Store, Write};
-use super::target::Target;
+use super::resource::{Registry, Resource, Target};
+use super::store::{Clash, Object, Store, Write};
 use crate::Range;
 use crate::pool::Pool;
 use crate::usage::UsageTable;
@@ -93,7 +92,7 @@ impl Api {
     }
 
     /// Writes to the store, and updates addresses and resources accordingly.
-    pub(crate) fn commit(&self, target: Target<'_>, expect: Expect, write: Write) -> Result<Arc<Object>, Clash> {
+    pub(crate) fn commit(&self, target: Target<'_>, expect: Option<u64>, write: Write) -> Result<Arc<Object>, Clash> {
         let resource = target.resource;
         let gone = matches!(write, Write::Delete(_));
         let namespace = resource.namespaced.then_some(target.namespace);

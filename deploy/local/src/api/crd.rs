@@ -3,21 +3,23 @@
 //! A definition is established as soon as it is stored, so its paths exist once its creation returns. A finalizer keeps
 //! it until the collector has deleted its objects.
 //!
-//! Limits: there is no conversion between versions other than `None`, and no detection of name conflicts between
-//! definitions.
+//! CEL rules are not executed. Those of ZeroScalers are implemented in code, which the autoscaler also runs
+//! ([`common_api::zeroscaler::validation`]); a test there checks that the code equals the CEL. The CEL rules of other
+//! definitions are ignored. As on a real server, the rules run only if the schema validation has passed.
+//!
+//! Limits: there is no conversion between versions other than `None`, no detection of name conflicts between
+//! definitions, and there are no selectable fields.
 
 use common_api::zeroscaler::validation::validate_json;
 use serde_json::{Value, json};
 
 use super::causes::Causes;
 use super::columns::{self, Column};
-use super::custom::CustomModel;
 use super::fields::{self, child, entries, items, object, text};
 use super::identity::texts;
 use super::meta::{self, metadata};
-use super::resource::{Generation, Model, Resource, Rules, ScalePaths};
+use super::resource::{CelRules, Generation, Model, Resource, Rules, ScalePaths};
 use super::schema;
-use super::store::StoreKey;
 
 /// Table of definitions.
 pub(crate) const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
@@ -31,12 +33,6 @@ const ZEROSCALERS: &str = "zeroscalers.zeroscale.dev";
 /// Returns the table of a definition's objects.
 pub(crate) fn table_of(definition: &Value) -> String {
     format!("{}/{}", text(definition, "/spec/group"), text(definition, "/spec/names/plural"))
-}
-
-/// Returns the key of the definition of a table's objects, if the table has one.
-pub(crate) fn definition_of(table: &str) -> Option<StoreKey> {
-    let (group, plural) = table.split_once('/').filter(|(group, _)| !group.is_empty())?;
-    Some((TABLE.into(), format!("{plural}.{group}")))
 }
 
 /// Returns the resources of a definition: one per served version.
@@ -56,15 +52,11 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
                 selector: pointer("labelSelectorPath"),
             }
         });
-        let selectable = items(version, "/selectableFields").iter().filter_map(|field| field["jsonPath"].as_str());
         let mut schema = version["schema"]["openAPIV3Schema"].clone();
         if !schema.is_object() {
             schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         }
-        let model = CustomModel {
-            selectable: selectable.map(|path| path.trim_start_matches('.').to_string()).collect(),
-            rules: (definition["metadata"]["name"] == ZEROSCALERS).then_some(validate_json as _),
-        };
+        let is_zero_scaler = definition["metadata"]["name"] == ZEROSCALERS;
         Resource {
             group: text(spec, "/group").into(),
             version: text(version, "/name").into(),
@@ -76,7 +68,7 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             categories: words("categories"),
             namespaced: text(spec, "/scope") == "Namespaced",
             table: table_of(definition).into(),
-            model: Model::Custom(model),
+            model: Model::Custom(is_zero_scaler.then_some(validate_json as CelRules)),
             patterns: schema::Patterns::from_schema(&schema),
             schema,
             rules: Rules {
@@ -189,6 +181,17 @@ pub(crate) fn validate(value: &Value, _old: Option<&Value>, causes: &mut Causes)
                 causes.invalid(field, &path.into(), "is not a JSON path that this server reads");
             }
         }
+    }
+}
+
+/// Adds the errors of an object that passed the schema validation. `rules` implement the CEL rules of its definition.
+pub(crate) fn validate_rules(rules: CelRules, value: &Value, causes: &mut Causes) {
+    let Err(errors) = rules(value) else { return };
+    for error in errors.iter() {
+        let pointer = format!("/{}", error.path.replace(['.', '['], "/").replace(']', ""));
+        let given = value.pointer(&pointer).filter(|given| !given.is_object() && !given.is_array());
+        let rule = if error.rule.is_empty() { &error.message } else { &error.rule };
+        causes.invalid(&error.path, given.unwrap_or(&"object".into()), rule);
     }
 }
 

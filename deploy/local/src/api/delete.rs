@@ -13,11 +13,10 @@ use super::crd;
 use super::fields::{self, number, text};
 use super::meta::{self, metadata};
 use super::query::{DeleteOptions, Propagation};
-use super::resource::Resource;
+use super::resource::{Resource, Target};
 use super::selector::Selector;
 use super::status::Result;
-use super::store::{Expect, NAMESPACES, Object, Write};
-use super::target::Target;
+use super::store::{NAMESPACES, Object, Write};
 use super::write::is_finished;
 
 /// Table of pods.
@@ -65,7 +64,7 @@ impl Api {
                 let gone = is_finished(resource, &value);
                 return Ok(Deleted { object: Object::new(value, current.version), gone });
             }
-            let expect = Expect::Version(current.version);
+            let expect = Some(current.version);
             if !is_finished(resource, &value) {
                 if let Ok(object) = self.commit(target, expect, Write::Put(value)) {
                     return Ok(Deleted { object, gone: false });
@@ -79,7 +78,7 @@ impl Api {
             } else {
                 current
             };
-            let expect = Expect::Version(marked.version);
+            let expect = Some(marked.version);
             if self.commit(target, expect, Write::Delete(marked.value.clone())).is_ok() {
                 return Ok(Deleted { object: marked, gone: true });
             }

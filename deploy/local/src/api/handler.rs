@@ -8,7 +8,6 @@ use http::header::CONTENT_TYPE;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
-use serde_json::Value;
 
 use super::access::Access;
 use super::call::Call;
@@ -18,9 +17,9 @@ use super::guard;
 use super::identity::Caller;
 use super::media::{self, Body, Form};
 use super::openapi;
-use super::query::Query;
+use super::query::{Query, unescape};
 use super::rbac;
-use super::route::{RequestInfo, Route, verb};
+use super::route::{RequestInfo, verb};
 use super::status::{ApiError, Result};
 use super::table::Include;
 
@@ -49,56 +48,60 @@ async fn answer(api: Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>
     let registry = api.registry.load_full();
     let path = request.uri().path().to_string();
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    let route = Route::parse(&path, &registry);
-    permit(&api, &caller, request.method(), &path, &query, route.as_ref().ok())?;
-    let route = route?;
-    if let Route::Resource(info) = route {
+    let decoded: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(unescape).collect();
+    let segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
+    let info = RequestInfo::parse(&segments, &registry);
+    permit(&api, &caller, request.method(), &path, &query, info.as_ref().ok().and_then(Option::as_ref))?;
+    if let Some(info) = info? {
         return resource(api, caller, info, query, request).await;
     }
     if request.method() != Method::GET {
         return Err(ApiError::method_not_allowed(None));
     }
-    let is_accepted = Form::accepted(request.headers(), Include::Metadata).is_some();
-    let found = |value: Option<Value>| match value {
-        Some(value) if is_accepted => Ok(media::encode_value(200, &value)),
-        Some(_) => Err(ApiError::not_acceptable()),
-        None => Err(ApiError::unknown_resource()),
+    let document = match segments[..] {
+        [name @ ("healthz" | "livez" | "readyz"), ..] => return Ok(health(name, &query)),
+        ["version"] => Some(discovery::version()),
+        ["api"] => Some(discovery::core_versions()),
+        ["api", version] => discovery::resources(&registry, "", version),
+        ["apis"] => Some(discovery::groups(&registry)),
+        ["apis", group] if registry.has_group(group) => discovery::group(&registry, group, true),
+        ["apis", group, version] if registry.has_group(group) => discovery::resources(&registry, group, version),
+        ["openapi", "v3"] => Some(openapi::index(&registry)),
+        ["openapi", "v3", "api", version] => openapi::document(&registry, "", version),
+        ["openapi", "v3", "apis", group, version] => openapi::document(&registry, group, version),
+        _ => return Ok(media::text(404, "404 page not found\n")),
     };
-    let nothing = || Ok(media::text(404, "404 page not found\n"));
-    match route {
-        Route::Health(name) => Ok(health(name, &query)),
-        Route::Version => found(Some(discovery::version())),
-        Route::Groups(true) => found(Some(discovery::core_versions())),
-        Route::Groups(false) => found(Some(discovery::groups(&registry))),
-        Route::Group(group) => match discovery::group(&registry, &group, true) {
-            Some(value) => found(Some(value)),
-            None => nothing(),
-        },
-        Route::Resources(group, _) if !group.is_empty() && registry.versions(&group).is_empty() => nothing(),
-        Route::Resources(group, version) => found(discovery::resources(&registry, &group, &version)),
-        Route::OpenApi(None) => found(Some(openapi::index(&registry))),
-        Route::OpenApi(Some((group, version))) => found(openapi::document(&registry, &group, &version)),
-        Route::Unknown | Route::Resource(_) => nothing(),
+    let document = document.ok_or_else(ApiError::unknown_resource)?;
+    match Form::accepted(request.headers(), Include::Metadata) {
+        Some(_) => Ok(media::encode_value(200, &document)),
+        None => Err(ApiError::not_acceptable()),
     }
 }
 
 /// Rejects access without a right.
-fn permit(api: &Api, caller: &Caller, method: &Method, path: &str, query: &Query, route: Option<&Route>) -> Result<()> {
-    let access = match route {
-        Some(Route::Resource(info)) => {
+fn permit(
+    api: &Api,
+    caller: &Caller,
+    method: &Method,
+    path: &str,
+    query: &Query,
+    info: Option<&RequestInfo>,
+) -> Result<()> {
+    let access = match info {
+        Some(info) => {
             let verb = verb(method, info.name.is_some(), query.flag("watch"));
             info.access(verb, query.text("fieldSelector").strip_prefix("metadata.name="))
         }
-        _ => Access::path(method.as_str(), path),
+        None => Access::path(method.as_str(), path),
     };
     let allowed = rbac::allows(&api.store, caller, &access);
     if let Some(audit) = &api.audit {
         audit.hear(&caller.name, &access, allowed);
     }
-    match route {
+    match info {
         _ if allowed => Ok(()),
-        Some(Route::Resource(info)) => Err(ApiError::denied(&caller.name, &info.resource, &access)),
-        _ => {
+        Some(info) => Err(ApiError::denied(&caller.name, &info.resource, &access)),
+        None => {
             let Access { verb, path, .. } = &access;
             Err(ApiError::forbidden(format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", caller.name)))
         }
@@ -163,7 +166,7 @@ fn check_verb(info: &RequestInfo, verb: &str) -> Result<()> {
         Some((.., verbs)) if verbs.contains(&verb) => Ok(()),
         Some(_) => Err(refuse()),
         // For a custom resource the error names the object; for a built-in kind the path does not exist.
-        None if resource.custom().is_some() && matches!(subresource, "status" | "scale") => {
+        None if resource.is_custom() && matches!(subresource, "status" | "scale") => {
             Err(ApiError::not_found(resource, info.name.as_deref().unwrap_or_default()))
         }
         None => Err(ApiError::unknown_resource()),

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
 use serde_json::{Value, json};
 
 use super::causes::Causes;
@@ -15,83 +14,23 @@ use super::status::{ApiError, Result};
 use super::store::Object;
 use super::table::{partial, table};
 
-/// A list of objects.
-#[derive(Debug)]
-pub(crate) struct Page {
-    objects: Vec<Arc<Object>>,
-    metadata: Value,
-}
-
-impl Page {
-    /// Builds a list of stored objects at a version.
-    pub(crate) fn new(objects: Vec<Arc<Object>>, version: u64) -> Self {
-        Page { objects, metadata: json!({"resourceVersion": version.to_string()}) }
-    }
-
-    /// Builds a list of objects that are not in the store.
-    pub(crate) fn of_now(objects: Vec<Arc<Object>>) -> Self {
-        Page { objects, metadata: json!({}) }
-    }
-
-    /// Encodes the list as JSON.
-    pub(crate) fn encode(&self, resource: &Resource, form: Form) -> Bytes {
-        match form {
-            Form::Plain => {
-                let mut out = BytesMut::new();
-                let (kind, version) = (&resource.list_kind, resource.api_version());
-                out.put(format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":").as_bytes());
-                out.put(self.metadata.to_string().as_bytes());
-                out.put(&b",\"items\":["[..]);
-                for (index, object) in self.objects.iter().enumerate() {
-                    if index > 0 {
-                        out.put_u8(b',');
-                    }
-                    // Items of built-in lists have no kind of their own.
-                    match resource.custom() {
-                        Some(_) => put_typed(&mut out, resource, object),
-                        None => out.put(&object.json()[..]),
-                    }
-                }
-                out.put(&b"]}"[..]);
-                out.freeze()
-            }
-            Form::Table(include) => {
-                let objects = self.objects.iter().map(|object| &**object);
-                table(resource, objects, self.metadata.clone(), include, true).to_string().into()
-            }
-            Form::Partial => {
-                let items: Vec<Value> = self.objects.iter().map(|object| partial(object)).collect();
-                let list = json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-                    "metadata": self.metadata, "items": items,
-                });
-                list.to_string().into()
-            }
-        }
-    }
-}
-
-/// Writes an object with its kind, without rebuilding it.
-pub(crate) fn put_typed(out: &mut BytesMut, resource: &Resource, object: &Object) {
-    let (kind, version) = (&resource.kind, resource.api_version());
-    out.put(format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",").as_bytes());
-    out.put(&object.json()[1..]);
-}
-
-/// Encodes one object in the requested form.
-pub(crate) fn encode_one(resource: &Resource, object: &Object, form: Form) -> Bytes {
-    match form {
+/// Returns a list of objects in the requested form. `version` is the version of a list of stored objects.
+pub(crate) fn represent_all(resource: &Resource, objects: &[Arc<Object>], version: Option<u64>, form: Form) -> Value {
+    let metadata = version.map_or_else(|| json!({}), |version| json!({"resourceVersion": version.to_string()}));
+    let objects = objects.iter().map(|object| &**object);
+    let (kind, version, items): (&str, String, Vec<Value>) = match form {
+        Form::Table(include) => return table(resource, objects, metadata, include, true),
+        Form::Partial => ("PartialObjectMetadataList", "meta.k8s.io/v1".into(), objects.map(partial).collect()),
+        // Items of built-in lists have no kind of their own.
         Form::Plain => {
-            let mut out = BytesMut::new();
-            put_typed(&mut out, resource, object);
-            out.freeze()
+            let item = |object: &Object| match resource.is_custom() {
+                true => resource.full(&object.value),
+                false => object.value.clone(),
+            };
+            (&*resource.list_kind, resource.api_version(), objects.map(item).collect())
         }
-        Form::Table(include) => {
-            let metadata = json!({"resourceVersion": object.version.to_string()});
-            table(resource, std::iter::once(object), metadata, include, true).to_string().into()
-        }
-        Form::Partial => partial(object).to_string().into(),
-    }
+    };
+    json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
 }
 
 /// Returns the version in a query. An absent version equals 0.
@@ -131,14 +70,14 @@ pub(crate) fn check_options(query: &Query, watch: bool) -> Result<()> {
 }
 
 impl Api {
-    /// Returns a list of the current objects. A `limit` is ignored, as the API allows: each list is complete.
+    /// Returns the current objects and their version. A `limit` is ignored, as the API allows: each list is complete.
     pub(crate) fn list(
         &self,
         resource: &Resource,
         namespace: &str,
         selector: &Selector,
         query: &Query,
-    ) -> Result<Page> {
+    ) -> Result<(Vec<Arc<Object>>, u64)> {
         check_options(query, false)?;
         query.number::<usize>("limit")?;
         if !query.text("continue").is_empty() {
@@ -153,6 +92,6 @@ impl Api {
             _ => {}
         }
         objects.retain(|object| selector.matches(&object.value));
-        Ok(Page::new(objects, current))
+        Ok((objects, current))
     }
 }

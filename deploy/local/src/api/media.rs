@@ -70,13 +70,8 @@ pub(crate) fn respond(code: u16, content_type: &str, bytes: Bytes) -> Response<B
 }
 
 /// Builds a JSON response.
-pub(crate) fn encode(code: u16, json: Bytes) -> Response<Body> {
-    respond(code, "application/json", json)
-}
-
-/// Builds a JSON response from a value.
 pub(crate) fn encode_value(code: u16, value: &Value) -> Response<Body> {
-    encode(code, value.to_string().into())
+    respond(code, "application/json", value.to_string().into())
 }
 
 impl From<ApiError> for Response<Body> {

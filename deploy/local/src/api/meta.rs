@@ -9,13 +9,12 @@ use rand::RngExt;
 use serde_json::{Map, Value};
 
 use super::causes::Causes;
-use super::fields::{entries, items, object, text};
+use super::fields::{child, entries, items, object, text};
 use super::resource::{NameRule, Resource};
 
 /// Returns the `metadata` map, and creates it if it is missing.
 pub(crate) fn metadata(value: &mut Value) -> &mut Map<String, Value> {
-    let map = object(value);
-    object(map.entry("metadata").or_insert_with(|| Value::Object(Map::new())))
+    child(object(value), "metadata")
 }
 
 /// Returns the current time in the format of metadata: seconds, UTC.
@@ -110,20 +109,21 @@ pub(crate) fn validate(resource: &Resource, value: &Value, causes: &mut Causes) 
 }
 
 fn check_name(rule: NameRule, name: &str) -> Result<(), &'static str> {
-    let good = match rule {
-        NameRule::Subdomain => is_object_name(name),
-        NameRule::Label => dns_label(name),
-        NameRule::PathSegment => name != "." && name != ".." && !name.contains(['/', '%']),
+    let (is_valid, rule) = match rule {
+        NameRule::Subdomain => (
+            is_object_name(name),
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
+        ),
+        NameRule::Label => (
+            dns_label(name),
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
+        ),
+        NameRule::PathSegment => (
+            name != "." && name != ".." && !name.contains(['/', '%']),
+            "may not be '.' or '..' and may not contain '/' or '%'",
+        ),
     };
-    good.then_some(()).ok_or(match rule {
-        NameRule::Subdomain => {
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character"
-        }
-        NameRule::Label => {
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character"
-        }
-        NameRule::PathSegment => "may not be '.' or '..' and may not contain '/' or '%'",
-    })
+    if is_valid { Ok(()) } else { Err(rule) }
 }
 
 /// Reports whether the name is a DNS label of RFC 1123: at most 63 characters.

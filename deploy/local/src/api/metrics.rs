@@ -16,11 +16,9 @@ use super::call::Call;
 use super::columns::Column;
 use super::core::Api;
 use super::fields::items;
-use super::list::Page;
 use super::media::Body;
 use super::meta;
 use super::resource::{Model, Resource, Rules};
-use super::schema::Patterns;
 use super::selector::Selector;
 use super::status::{ApiError, Result};
 use super::store::Object;
@@ -36,16 +34,11 @@ fn resource() -> Resource {
         kind: "PodMetrics".into(),
         list_kind: "PodMetricsList".into(),
         plural: "pods".into(),
-        singular: String::new(),
-        short_names: Vec::new(),
-        categories: Vec::new(),
         namespaced: true,
         table: format!("{GROUP}/pods").into(),
         model: Model::Measured,
-        schema: Value::Null,
-        patterns: Patterns::default(),
         rules: Rules { columns: Column::name().into_iter().collect(), ..Rules::default() },
-        scale: None,
+        ..Resource::default()
     }
 }
 
@@ -109,7 +102,7 @@ impl Call {
         let (api, info) = (&self.api, &self.info);
         let objects = api.measured(&info.namespace, selector).await?;
         match (&info.name, objects.first()) {
-            (None, _) => Ok(self.page(&Page::of_now(objects))),
+            (None, _) => Ok(self.all(&objects, None)),
             (Some(_), Some(object)) => Ok(self.one(200, object)),
             (Some(name), None) => Err(ApiError::not_found(&info.resource, name)),
         }

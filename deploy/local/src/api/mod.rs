@@ -16,7 +16,7 @@
 //!
 //! Limits: users other than the administrator and ServiceAccounts (no account is created for a namespace), admission
 //! plugins, persistence, conversion between versions of a custom resource, CEL (but the rules of ZeroScalers apply:
-//! `custom`), impersonation, lists in pages, aggregated discovery, `events.k8s.io`, and protobuf, except in bodies of
+//! `crd`), impersonation, lists in pages, aggregated discovery, `events.k8s.io`, and protobuf, except in bodies of
 //! common kinds ([`protobuf`]). So these kubectl commands fail with an error: `exec`, `cp`, `attach`, `debug`,
 //! `port-forward`, `certificate`, `drain`, `--as`, `autoscale`, and `create` without `-f` for rarer kinds; use `apply`
 //! for those.
@@ -24,7 +24,6 @@
 mod access;
 mod address;
 mod apply;
-mod audit;
 mod builtin;
 mod call;
 pub(crate) mod causes;
@@ -32,7 +31,6 @@ mod collector;
 mod columns;
 mod core;
 mod crd;
-mod custom;
 mod delete;
 mod discovery;
 mod fields;
@@ -60,14 +58,12 @@ mod status;
 mod store;
 mod strategic;
 mod table;
-mod target;
 mod tls;
 mod types;
 mod watch;
 mod write;
 
-pub use access::Access;
-pub use audit::Audit;
+pub use access::{Access, Audit};
 pub(crate) use meta::clear_server_owned;
 pub use server::{ApiOptions, ApiServer};
 

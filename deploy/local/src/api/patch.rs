@@ -8,12 +8,11 @@ use super::core::Api;
 use super::fields::{number, text};
 use super::meta::metadata;
 use super::query::WriteOptions;
-use super::resource::Resource;
+use super::resource::{Resource, Target};
 use super::selector;
 use super::status::{ApiError, Result};
 use super::store::Object;
 use super::strategic;
-use super::target::Target;
 use super::write::{Part, Written};
 
 /// A parsed PATCH.
@@ -48,17 +47,15 @@ impl Patch {
                     .map_err(|error| ApiError::unprocessable(format!("patch: {error}")))
             }
             "application/merge-patch+json" => Ok(Patch::Merge(map(json()?)?)),
-            "application/strategic-merge-patch+json" if resource.custom().is_none() => {
-                Ok(Patch::Strategic(map(json()?)?))
-            }
+            "application/strategic-merge-patch+json" if !resource.is_custom() => Ok(Patch::Strategic(map(json()?)?)),
             "application/apply-patch+yaml" => {
                 let value = serde_yaml_ng::from_slice(body)
                     .map_err(|error| ApiError::bad_request(format!("patch: {error}")))?;
                 Ok(Patch::Apply(map(value)?))
             }
-            _ => Err(ApiError::unsupported_media(match resource.custom() {
-                Some(_) => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-                None => {
+            _ => Err(ApiError::unsupported_media(match resource.is_custom() {
+                true => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+                false => {
                     "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
                 }
             })),
@@ -66,7 +63,7 @@ impl Patch {
     }
 
     /// Changes a document. An apply needs more than the document, so it fails here.
-    fn change(&self, document: &mut Value, resource: &Resource) -> Result<()> {
+    pub(crate) fn change(&self, document: &mut Value, resource: &Resource) -> Result<()> {
         match self {
             Patch::Json(operations) => json_patch::patch(document, operations)
                 .map_err(|error| ApiError::unprocessable(format!("the server rejected the patch: {error}"))),
@@ -182,14 +179,6 @@ impl Api {
             Ok(document)
         })?;
         scale_of(resource, &written.object)
-    }
-
-    /// Patches the scale of an object.
-    pub(crate) fn patch_scale(&self, target: Target<'_>, patch: &Patch, options: &WriteOptions) -> Result<Value> {
-        self.set_scale(target, options, |mut scale| {
-            patch.change(&mut scale, target.resource)?;
-            Ok(scale)
-        })
     }
 }
 

@@ -13,9 +13,9 @@ use super::fields::{self, text};
 use super::media::{Body, respond};
 use super::meta;
 use super::query::{Query, WriteOptions};
+use super::resource::Target;
 use super::status::{ApiError, Result};
 use super::store::Object;
-use super::target::Target;
 use super::write::Part;
 use crate::logs::{self, LogQuery};
 

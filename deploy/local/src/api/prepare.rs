@@ -9,14 +9,14 @@ use uuid::Uuid;
 use super::address::assign;
 use super::causes::Causes;
 use super::core::Api;
+use super::crd;
 use super::fields::{self, text};
 use super::meta::{self, metadata};
 use super::query::{FieldValidation, WriteOptions};
-use super::resource::{Generation, Model, Resource};
+use super::resource::{Generation, Model, Resource, Target};
 use super::schema;
 use super::status::{ApiError, Result};
 use super::store::Object;
-use super::target::Target;
 use super::write::Part;
 use crate::pool::Leased;
 
@@ -107,7 +107,7 @@ impl Api {
             Part::Status => {
                 let status = value.get("status").cloned();
                 // For built-in kinds, a status update may change annotations, in which controllers keep notes.
-                let kept = |key: &&str| *key == "managedFields" || resource.custom().is_none();
+                let kept = |key: &&str| *key == "managedFields" || !resource.is_custom();
                 let keys = ["managedFields", "annotations"];
                 let notes = keys.into_iter().filter(kept).map(|key| (key, metadata(&mut value).remove(key)));
                 let notes: Vec<_> = notes.collect();
@@ -179,7 +179,7 @@ impl Api {
                 model.schemas.read(&model.name, &mut value, &mut unknown).map_err(refuse)?;
             }
             Model::Custom(_) => schema::prune(&mut value, &resource.schema, &mut unknown),
-            Model::Kept | Model::Review(_) | Model::Measured => {}
+            Model::Kept | Model::Review | Model::Measured => {}
         }
         meta::tidy(metadata(&mut value));
         let warnings: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
@@ -198,8 +198,10 @@ impl Api {
         meta::validate(resource, value, &mut causes);
         let mut found = Causes::default();
         schema::validate(value, &resource.schema, &resource.patterns, &mut found);
-        if let Some(model) = resource.custom().filter(|_| found.is_empty()) {
-            model.validate(value, &mut causes);
+        if let Model::Custom(Some(rules)) = resource.model
+            && found.is_empty()
+        {
+            crd::validate_rules(rules, value, &mut causes);
         }
         causes.extend(found);
         (resource.rules.hooks.validate)(value, old, &mut causes);

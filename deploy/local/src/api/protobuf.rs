@@ -44,38 +44,10 @@ struct Table {
     messages: HashMap<String, BTreeMap<u32, Field>>,
 }
 
-/// JSON name, type and count of a field.
+/// JSON name, type and count of a field. A type is `Text`, `Number`, `Flag`, `Texts` (map from text to text), `Blobs`
+/// (map from text to bytes, which are base64 in JSON), `Either` (number or text), or the name of a message.
 #[derive(Deserialize)]
-struct Field(String, Type, #[serde(default)] Count);
-
-#[derive(Deserialize)]
-#[serde(from = "String")]
-enum Type {
-    Text,
-    Number,
-    Flag,
-    /// Map from text to text.
-    Texts,
-    /// Map from text to bytes, which are base64 in JSON.
-    Blobs,
-    /// Number or text.
-    Either,
-    Message(String),
-}
-
-impl From<String> for Type {
-    fn from(name: String) -> Self {
-        match name.as_str() {
-            "Text" => Type::Text,
-            "Number" => Type::Number,
-            "Flag" => Type::Flag,
-            "Texts" => Type::Texts,
-            "Blobs" => Type::Blobs,
-            "Either" => Type::Either,
-            _ => Type::Message(name),
-        }
-    }
-}
+struct Field(String, String, #[serde(default)] Count);
 
 #[derive(Default, Deserialize)]
 enum Count {
@@ -146,15 +118,15 @@ fn message(name: &str, bytes: &[u8]) -> Read<Map<String, Value>> {
             }
             return Err(Unreadable::Unknown(format!("field {number} of {name}")));
         };
-        match (of, count) {
-            (Type::Texts | Type::Blobs, _) => {
+        match (of.as_str(), count) {
+            ("Texts" | "Blobs", _) => {
                 let (key, value) = entry(of, raw.bytes()?)?;
                 put(&mut object, field, Value::Object(Map::new()))[key] = value;
             }
             (_, Count::One) if says_nothing(raw, DEPTH_MAX) => {}
-            (_, Count::One | Count::Optional) => _ = object.insert(field.clone(), of.read(raw)?),
+            (_, Count::One | Count::Optional) => _ = object.insert(field.clone(), value(of, raw)?),
             (_, Count::Many) => {
-                let value = of.read(raw)?;
+                let value = value(of, raw)?;
                 if let Value::Array(items) = put(&mut object, field, Value::Array(Vec::new())) {
                     items.push(value);
                 }
@@ -169,22 +141,20 @@ fn put<'a>(object: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a 
     object.entry(name.to_owned()).or_insert(empty)
 }
 
-impl Type {
-    fn read(&self, raw: Raw<'_>) -> Read<Value> {
-        Ok(match self {
-            // Negative numbers are encoded in two's complement.
-            Self::Number => Value::from(raw.number()?.cast_signed()),
-            Self::Flag => Value::from(raw.number()? != 0),
-            Self::Text => Value::from(raw.text()?),
-            Self::Either => either(raw.bytes()?)?,
-            Self::Message(name) => Value::Object(message(name, raw.bytes()?)?),
-            Self::Texts | Self::Blobs => return Err(Unreadable::Broken("a map is no single value")),
-        })
-    }
+/// Parses a single value of a type.
+fn value(of: &str, raw: Raw<'_>) -> Read<Value> {
+    Ok(match of {
+        // Negative numbers are encoded in two's complement.
+        "Number" => Value::from(raw.number()?.cast_signed()),
+        "Flag" => Value::from(raw.number()? != 0),
+        "Text" => Value::from(raw.text()?),
+        "Either" => either(raw.bytes()?)?,
+        name => Value::Object(message(name, raw.bytes()?)?),
+    })
 }
 
 /// Parses an entry of a map: a message of key and value.
-fn entry(of: &Type, bytes: &[u8]) -> Read<(String, Value)> {
+fn entry(of: &str, bytes: &[u8]) -> Read<(String, Value)> {
     let (mut key, mut value) = (String::new(), &b""[..]);
     for field in fields(bytes) {
         match field? {
@@ -194,7 +164,7 @@ fn entry(of: &Type, bytes: &[u8]) -> Read<(String, Value)> {
         }
     }
     let value = match of {
-        Type::Blobs => Value::from(STANDARD.encode(value)),
+        "Blobs" => Value::from(STANDARD.encode(value)),
         _ => Value::from(Raw::Bytes(value).text()?),
     };
     Ok((key, value))

@@ -7,13 +7,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use common::field::FieldErrors;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::causes::Causes;
 use super::columns::Column;
-use super::custom::CustomModel;
 use super::schema::Patterns;
+use super::status::ApiError;
+use super::store::Object;
 use super::types::{Describe, TypeSchemas};
 
 /// Rule for the names of objects.
@@ -98,31 +100,23 @@ impl Default for Hooks {
     }
 }
 
-/// A review: a query that is answered and not stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(crate) enum Review {
-    /// TokenReview: identifies the owner of a token.
-    Token,
-    /// SelfSubjectReview: returns the caller's identity.
-    SelfSubject,
-    /// SelfSubjectAccessReview: checks the caller's access.
-    SelfSubjectAccess,
-    /// SubjectAccessReview: checks the access of any user.
-    SubjectAccess,
-}
+/// Function that validates an object by the CEL rules of its definition.
+pub(crate) type CelRules = fn(&Value) -> Result<(), FieldErrors>;
 
 /// Model by which bodies of a resource are parsed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) enum Model {
     /// A type of Kubernetes: unknown fields are dropped, wrong types are rejected.
     Typed(TypedModel),
     /// Stored unchanged: nothing here acts on it.
+    #[default]
     Kept,
-    /// A custom resource with its schema.
-    Custom(CustomModel),
+    /// A custom resource with its schema, and the code for its CEL rules if there is any.
+    Custom(Option<CelRules>),
     /// Usage of pods; read-only.
     Measured,
-    Review(Review),
+    /// A query that is answered and not stored, such as a TokenReview.
+    Review,
 }
 
 /// A Kubernetes type as the model of a resource.
@@ -135,7 +129,7 @@ pub(crate) struct TypedModel {
 }
 
 /// A resource of the server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Resource {
     /// API group; empty for core.
     pub(crate) group: String,
@@ -173,12 +167,8 @@ impl Resource {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// Returns the model of a custom resource, or `None` for a built-in one.
-    pub(crate) fn custom(&self) -> Option<&CustomModel> {
-        match &self.model {
-            Model::Custom(model) => Some(model),
-            _ => None,
-        }
+    pub(crate) fn is_custom(&self) -> bool {
+        matches!(self.model, Model::Custom(_))
     }
 
     /// Returns the key of an object in its table.
@@ -191,9 +181,8 @@ impl Resource {
         if self.namespaced && !namespace.is_empty() { format!("{namespace}/") } else { String::new() }
     }
 
-    /// Returns a stored object with `apiVersion` and `kind`, as clients see it.
+    /// Returns an object with `apiVersion` and `kind`, as clients see it.
     pub(crate) fn full(&self, stored: &Value) -> Value {
-        debug_assert!(!matches!(self.model, Model::Review(_)), "reviews are not stored");
         let mut value = stored.clone();
         value["apiVersion"] = self.api_version().into();
         value["kind"] = self.kind.clone().into();
@@ -203,7 +192,7 @@ impl Resource {
     /// Returns the verbs of the resource itself.
     pub(crate) fn verbs(&self) -> Vec<&'static str> {
         match (&self.model, self.rules.deleted_singly) {
-            (Model::Review(_), _) => vec!["create"],
+            (Model::Review, _) => vec!["create"],
             (Model::Measured, _) => vec!["get", "list"],
             (_, false) => vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
             (_, true) => vec!["create", "delete", "get", "list", "patch", "update", "watch"],
@@ -228,6 +217,35 @@ impl Resource {
             all.push((name.as_str(), group, version, kind.as_str(), vec![verb.as_str()]));
         }
         all
+    }
+}
+
+/// Reference to an object by its path. The object may not exist.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) resource: &'a Arc<Resource>,
+    /// Namespace; empty for cluster-scoped objects.
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+}
+
+impl<'a> Target<'a> {
+    /// Returns the reference to a known object.
+    pub(crate) fn new(resource: &'a Arc<Resource>, object: &'a Object) -> Self {
+        let (namespace, name) = (object.text("/metadata/namespace"), object.text("/metadata/name"));
+        Target { resource, namespace, name }
+    }
+
+    pub(crate) fn key(&self) -> String {
+        self.resource.key(self.namespace, self.name)
+    }
+
+    pub(crate) fn not_found(&self) -> ApiError {
+        ApiError::not_found(self.resource, self.name)
+    }
+
+    pub(crate) fn conflict(&self, why: &str) -> ApiError {
+        ApiError::conflict(self.resource, self.name, why)
     }
 }
 
@@ -270,6 +288,10 @@ impl Registry {
         version: &'a str,
     ) -> impl Iterator<Item = &'a Arc<Resource>> {
         self.all().filter(move |resource| resource.group == group && resource.version == version)
+    }
+
+    pub(crate) fn has_group(&self, group: &str) -> bool {
+        self.all().any(|resource| resource.group == group)
     }
 
     /// Returns the versions of a group, with the preferred one first.

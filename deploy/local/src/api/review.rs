@@ -8,19 +8,15 @@ use super::core::Api;
 use super::fields::text;
 use super::identity::{ADMINISTRATOR, Caller, MASTERS, texts};
 use super::rbac;
-use super::resource::Review;
 use super::status::{ApiError, Result};
 
-/// Returns the review with its status.
-pub(super) fn answer(review: Review, api: &Api, caller: &Caller, body: &Value) -> Result<Value> {
-    let status = match review {
-        Review::Token => token(api, body)?,
-        Review::SelfSubject => json!({"userInfo": caller.user()}),
-        Review::SelfSubjectAccess => {
-            let access = attributes(body, "SelfSubjectAccessReview")?;
-            json!({"allowed": rbac::allows(&api.store, caller, &access)})
-        }
-        Review::SubjectAccess => subject_access(api, body)?,
+/// Returns the review with its status. `kind` is its kind.
+pub(super) fn answer(kind: &str, api: &Api, caller: &Caller, body: &Value) -> Result<Value> {
+    let status = match kind {
+        "TokenReview" => token(api, body)?,
+        "SelfSubjectReview" => json!({"userInfo": caller.user()}),
+        "SelfSubjectAccessReview" => json!({"allowed": rbac::allows(&api.store, caller, &attributes(body, kind)?)}),
+        _ => subject_access(api, body, kind)?,
     };
     let mut answer = body.clone();
     answer["status"] = status;
@@ -44,8 +40,8 @@ fn token(api: &Api, body: &Value) -> Result<Value> {
     })
 }
 
-fn subject_access(api: &Api, body: &Value) -> Result<Value> {
-    let access = attributes(body, "SubjectAccessReview")?;
+fn subject_access(api: &Api, body: &Value, kind: &str) -> Result<Value> {
+    let access = attributes(body, kind)?;
     let (user, mut groups) = (text(body, "/spec/user"), texts(body, "/spec/groups"));
     if user == ADMINISTRATOR {
         groups.push(MASTERS.into());

@@ -8,24 +8,6 @@ use super::access::Access;
 use super::resource::{Registry, Resource};
 use super::status::{ApiError, Result};
 
-#[derive(Debug)]
-pub(crate) enum Route {
-    /// `/healthz`, `/livez`, `/readyz`, optionally with a check.
-    Health(&'static str),
-    /// `/version`.
-    Version,
-    /// `/api` (true) or `/apis`.
-    Groups(bool),
-    /// `/apis/GROUP`.
-    Group(String),
-    /// `/api/v1`, `/apis/GROUP/VERSION`.
-    Resources(String, String),
-    /// `/openapi/v3`, or one of its documents.
-    OpenApi(Option<(String, String)>),
-    Resource(RequestInfo),
-    Unknown,
-}
-
 /// A resource, an object of it, or a subresource of an object.
 #[derive(Debug)]
 pub(crate) struct RequestInfo {
@@ -57,57 +39,34 @@ impl RequestInfo {
             path: String::new(),
         }
     }
-}
 
-impl Route {
-    pub(crate) fn parse(path: &str, registry: &Registry) -> Result<Route> {
-        let decoded: Vec<String> =
-            path.split('/').filter(|segment| !segment.is_empty()).map(super::query::unescape).collect();
-        let segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
-        let owned = |text: &str| text.to_string();
-        Ok(match segments.as_slice() {
-            ["healthz", ..] => Route::Health("healthz"),
-            ["livez", ..] => Route::Health("livez"),
-            ["readyz", ..] => Route::Health("readyz"),
-            ["version"] => Route::Version,
-            ["api"] => Route::Groups(true),
-            ["apis"] => Route::Groups(false),
-            ["openapi", "v3"] => Route::OpenApi(None),
-            ["openapi", "v3", "api", version] => Route::OpenApi(Some((String::new(), owned(version)))),
-            ["openapi", "v3", "apis", group, version] => Route::OpenApi(Some((owned(group), owned(version)))),
-            ["api", version] => Route::Resources(String::new(), owned(version)),
-            ["apis", group] => Route::Group(owned(group)),
-            ["apis", group, version] => Route::Resources(owned(group), owned(version)),
-            ["api", version, rest @ ..] => resource_route("", version, rest, registry)?,
-            ["apis", group, version, rest @ ..] => resource_route(group, version, rest, registry)?,
-            _ => Route::Unknown,
-        })
+    /// Parses the segments of a path. Returns `None` for a path without a resource.
+    pub(crate) fn parse(segments: &[&str], registry: &Registry) -> Result<Option<Self>> {
+        let (group, version, rest) = match segments {
+            ["api", version, rest @ [_, ..]] => ("", *version, rest),
+            ["apis", group, version, rest @ [_, ..]] if registry.has_group(group) => (*group, *version, rest),
+            _ => return Ok(None),
+        };
+        let (namespace, rest) = match rest {
+            // The Namespace itself and its subresources.
+            ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => ("", rest),
+            ["namespaces", namespace, rest @ ..] => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let [plural, rest @ ..] = rest else { return Err(ApiError::unknown_resource()) };
+        let resource = registry.get(group, version, plural).ok_or_else(ApiError::unknown_resource)?;
+        let (name, subresource) = match rest {
+            [] => (None, None),
+            [name] => (Some(name.to_string()), None),
+            [name, subresource] => (Some(name.to_string()), Some(subresource.to_string())),
+            _ => return Err(ApiError::unknown_resource()),
+        };
+        let in_namespace = !namespace.is_empty();
+        if in_namespace != resource.namespaced && (in_namespace || name.is_some()) {
+            return Err(ApiError::unknown_resource());
+        }
+        Ok(Some(RequestInfo { resource, namespace: namespace.into(), name, subresource }))
     }
-}
-
-fn resource_route(group: &str, version: &str, rest: &[&str], registry: &Registry) -> Result<Route> {
-    if !group.is_empty() && registry.versions(group).is_empty() {
-        return Ok(Route::Unknown);
-    }
-    let (namespace, rest) = match rest {
-        // The Namespace itself and its subresources.
-        ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => ("", rest),
-        ["namespaces", namespace, rest @ ..] => (*namespace, rest),
-        rest => ("", rest),
-    };
-    let [plural, rest @ ..] = rest else { return Err(ApiError::unknown_resource()) };
-    let resource = registry.get(group, version, plural).ok_or_else(ApiError::unknown_resource)?;
-    let (name, subresource) = match rest {
-        [] => (None, None),
-        [name] => (Some(name.to_string()), None),
-        [name, subresource] => (Some(name.to_string()), Some(subresource.to_string())),
-        _ => return Err(ApiError::unknown_resource()),
-    };
-    let in_namespace = !namespace.is_empty();
-    if in_namespace != resource.namespaced && (in_namespace || name.is_some()) {
-        return Err(ApiError::unknown_resource());
-    }
-    Ok(Route::Resource(RequestInfo { resource, namespace: namespace.into(), name, subresource }))
 }
 
 /// Returns the verb of a request, in the terms of roles.

@@ -53,8 +53,7 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<(String, bool, St
         };
         let known = field == "metadata.name"
             || (field == "metadata.namespace" && resource.namespaced)
-            || resource.rules.fields.iter().any(|known| known == field)
-            || resource.custom().is_some_and(|model| model.selectable.iter().any(|known| known == field));
+            || resource.rules.fields.iter().any(|known| known == field);
         if !known {
             return Err(ApiError::bad_request(format!("field label not supported: {field}")));
         }

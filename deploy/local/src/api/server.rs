@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::audit::Audit;
+use super::access::Audit;
 use super::core::Api;
 use super::tls::Tls;
 use super::{builtin, collector, handler, identity};

@@ -5,20 +5,17 @@
 //! reads at its own pace. A watcher whose cursor has left the ring gets an error. So a writer never waits for a reader.
 //! Keys are `namespace/name`, or `name` for cluster-scoped objects, so tables have the order of lists.
 //!
-//! [`graph`] stores the owners of objects, for the collector.
-//!
 //! Limits: there is no persistence. The state of the cluster ends with the process.
 
-mod graph;
-
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
+
+use super::fields::{items, text};
 
 /// Table and key of an object.
 pub(crate) type StoreKey = (Arc<str>, String);
@@ -32,23 +29,27 @@ pub(crate) struct Object {
     pub(crate) value: Value,
     /// resourceVersion; 0 if it was never stored.
     pub(crate) version: u64,
-    json: OnceLock<Bytes>,
 }
 
 impl Object {
     /// Wraps a value that is not stored, or not yet.
     pub(crate) fn new(value: Value, version: u64) -> Arc<Self> {
-        Arc::new(Object { value, version, json: OnceLock::new() })
-    }
-
-    /// Returns the value as JSON text, which is built once for all readers.
-    pub(crate) fn json(&self) -> &Bytes {
-        self.json.get_or_init(|| Bytes::from(self.value.to_string()))
+        Arc::new(Object { value, version })
     }
 
     /// Returns a text field, or the empty string.
     pub(crate) fn text(&self, pointer: &str) -> &str {
-        super::fields::text(&self.value, pointer)
+        text(&self.value, pointer)
+    }
+
+    /// Reports whether the object is being deleted.
+    pub(crate) fn is_terminating(&self) -> bool {
+        !self.text("/metadata/deletionTimestamp").is_empty()
+    }
+
+    /// Returns the references to the object's owners.
+    pub(crate) fn owners(&self) -> &[Value] {
+        items(&self.value, "/metadata/ownerReferences")
     }
 }
 
@@ -86,18 +87,6 @@ impl Table {
 struct Inner {
     version: u64,
     tables: HashMap<Arc<str>, Table>,
-    by_uid: HashMap<String, StoreKey>,
-    dependents: HashMap<String, BTreeSet<StoreKey>>,
-    work: BTreeSet<StoreKey>,
-}
-
-/// Expected state of an object before a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Expect {
-    /// The object does not exist.
-    Absent,
-    /// The object has this version.
-    Version(u64),
 }
 
 /// A write.
@@ -120,16 +109,12 @@ pub(crate) enum Clash {
     NamespaceTerminating,
 }
 
-/// Error: the history does not reach back to the requested version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Lapsed;
-
 /// Objects of a cluster.
 #[derive(Debug)]
 pub(crate) struct Store {
     inner: Mutex<Inner>,
     history: usize,
-    work: Notify,
+    garbage: Notify,
 }
 
 /// Table of namespaces.
@@ -139,7 +124,7 @@ impl Store {
     /// Creates an empty store with a history of `history` changes per table.
     pub(crate) fn new(history: usize) -> Self {
         let inner = Inner { version: ORIGIN, ..Inner::default() };
-        Store { inner: Mutex::new(inner), history: history.max(1), work: Notify::new() }
+        Store { inner: Mutex::new(inner), history: history.max(1), garbage: Notify::new() }
     }
 
     /// Returns the version of the latest write.
@@ -155,27 +140,27 @@ impl Store {
     pub(crate) fn list(&self, table: &str, prefix: &str) -> (Vec<Arc<Object>>, u64) {
         let inner = self.inner.lock();
         let objects = match inner.tables.get(table) {
-            Some(table) => scan(&table.objects, prefix).map(|(_, object)| object.clone()).collect(),
+            Some(table) => {
+                let range = table.objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+                range.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, object)| object.clone()).collect()
+            }
             None => Vec::new(),
         };
         (objects, inner.version)
     }
 
     /// Returns at most `limit` changes of a table after `cursor`, and the version that the reader has then reached.
-    /// Fails if changes after `cursor` are no longer in the history.
-    pub(crate) fn since(&self, table: &str, cursor: u64, limit: usize) -> Result<(Vec<Arc<Change>>, u64), Lapsed> {
+    /// Returns `None` if changes after `cursor` are no longer in the history.
+    pub(crate) fn since(&self, table: &str, cursor: u64, limit: usize) -> Option<(Vec<Arc<Change>>, u64)> {
         let inner = self.inner.lock();
-        let Some(table) = inner.tables.get(table) else { return Err(Lapsed) };
-        if cursor < table.floor {
-            return Err(Lapsed);
-        }
+        let table = inner.tables.get(table).filter(|table| cursor >= table.floor)?;
         let start = table.log.partition_point(|change| change.version <= cursor);
         let changes: Vec<_> = table.log.range(start..).take(limit).cloned().collect();
         let informed = match changes.last() {
             Some(last) if changes.len() == limit => last.version,
             _ => inner.version,
         };
-        Ok((changes, informed))
+        Some((changes, informed))
     }
 
     /// Returns the notifier for changes of a table.
@@ -184,34 +169,26 @@ impl Store {
         inner.table(table).changed.clone()
     }
 
-    /// Writes one object. `namespace` must exist if the object is new.
+    /// Writes one object. `expect` is its version, or `None` if it must not exist; then `namespace` must exist.
     pub(crate) fn commit(
         &self,
         table: &Arc<str>,
         key: &str,
-        expect: Expect,
+        expect: Option<u64>,
         write: Write,
         namespace: Option<&str>,
     ) -> Result<Arc<Object>, Clash> {
-        let mut guard = self.inner.lock();
-        let inner = &mut *guard;
-        if let (Expect::Absent, Some(namespace)) = (expect, namespace) {
+        let mut inner = self.inner.lock();
+        if let (None, Some(namespace)) = (expect, namespace) {
             let found = inner.tables.get(NAMESPACES).and_then(|table| table.objects.get(namespace));
             match found {
                 None => return Err(Clash::NamespaceMissing),
-                Some(found) if !found.text("/metadata/deletionTimestamp").is_empty() => {
-                    return Err(Clash::NamespaceTerminating);
-                }
+                Some(found) if found.is_terminating() => return Err(Clash::NamespaceTerminating),
                 Some(_) => {}
             }
         }
         let previous = inner.table(table).objects.get(key).cloned();
-        let expected = match (expect, &previous) {
-            (Expect::Absent, None) => true,
-            (Expect::Version(version), Some(previous)) => previous.version == version,
-            _ => false,
-        };
-        if !expected {
+        if previous.as_ref().map(|previous| previous.version) != expect {
             return Err(Clash::Changed);
         }
         inner.version += 1;
@@ -222,28 +199,38 @@ impl Store {
         };
         value["metadata"]["resourceVersion"] = version.to_string().into();
         let object = Object::new(value, version);
-        inner.index(table, key, previous.as_deref(), &object, deleted);
-        let history = self.history;
-        let changed = {
-            let table = inner.table(table);
-            match deleted {
-                true => drop(table.objects.remove(key)),
-                false => drop(table.objects.insert(key.to_string(), object.clone())),
-            }
-            let change = Change { version, key: key.to_string(), previous, object: object.clone(), deleted };
-            table.log.push_back(Arc::new(change));
-            while table.log.len() > history {
-                table.floor = table.log.pop_front().map_or(table.floor, |forgotten| forgotten.version);
-            }
-            table.changed.clone()
-        };
-        let work = !inner.work.is_empty();
-        drop(guard);
-        changed.notify_waiters();
-        if work {
-            self.work.notify_one();
+        let has_new_owners = object.owners() != previous.as_ref().map(|previous| previous.owners()).unwrap_or_default();
+        let table = inner.table(table);
+        match deleted {
+            true => drop(table.objects.remove(key)),
+            false => drop(table.objects.insert(key.to_string(), object.clone())),
+        }
+        let change = Change { version, key: key.to_string(), previous, object: object.clone(), deleted };
+        table.log.push_back(Arc::new(change));
+        while table.log.len() > self.history {
+            table.floor = table.log.pop_front().map_or(table.floor, |forgotten| forgotten.version);
+        }
+        table.changed.notify_waiters();
+        drop(inner);
+        if deleted || has_new_owners || object.is_terminating() {
+            self.garbage.notify_one();
         }
         Ok(object)
+    }
+
+    /// Waits for a change after which there may be garbage.
+    pub(crate) async fn garbage(&self) {
+        self.garbage.notified().await;
+    }
+
+    /// Returns all objects at one version.
+    pub(crate) fn snapshot(&self) -> Vec<(StoreKey, Arc<Object>)> {
+        let inner = self.inner.lock();
+        let tables = inner.tables.iter();
+        let entries = tables.flat_map(|(name, table)| {
+            table.objects.iter().map(|(key, object)| ((name.clone(), key.clone()), object.clone()))
+        });
+        entries.collect()
     }
 
     /// Drops the history even for watchers that have read all of it: every watcher must list again.
@@ -277,12 +264,4 @@ impl Inner {
     fn table(&mut self, name: &Arc<str>) -> &mut Table {
         self.tables.entry(name.clone()).or_insert_with(|| Table::new(ORIGIN))
     }
-}
-
-fn scan<'a>(
-    objects: &'a BTreeMap<String, Arc<Object>>,
-    prefix: &'a str,
-) -> impl Iterator<Item = (&'a String, &'a Arc<Object>)> {
-    let range = objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-    range.take_while(move |(key, _)| key.starts_with(prefix))
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::media::Form;
 use super::resource::Resource;
 use super::store::Object;
 
@@ -11,6 +12,18 @@ pub(crate) enum Include {
     Nothing,
     Metadata,
     Object,
+}
+
+/// Returns an object in the requested form. `columns` is false if the stream has already sent a table's columns.
+pub(crate) fn represent(resource: &Resource, object: &Object, form: Form, columns: bool) -> Value {
+    match form {
+        Form::Plain => resource.full(&object.value),
+        Form::Partial => partial(object),
+        Form::Table(include) => {
+            let metadata = json!({"resourceVersion": object.version.to_string()});
+            table(resource, std::iter::once(object), metadata, include, columns)
+        }
+    }
 }
 
 /// Builds a table of objects. `columns` is false if the stream has already sent the columns.

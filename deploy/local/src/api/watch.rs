@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream;
 use http::Response;
 use http_body::Frame;
@@ -27,7 +27,7 @@ use super::resource::Resource;
 use super::selector::Selector;
 use super::status::{ApiError, Result};
 use super::store::{Change, Object};
-use super::table::{partial, table};
+use super::table::represent;
 
 /// Number of changes read from the history at once.
 const BATCH: usize = 256;
@@ -37,14 +37,6 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
 /// Maximum duration of a watch in seconds: a year, since an instant cannot hold every number of seconds.
 const SECONDS_MAX: u64 = 365 * 24 * 3600;
-
-/// Start of a watch.
-enum Start {
-    /// After a version.
-    After(u64),
-    /// With the current objects, then their changes. The flag requests a bookmark between the two.
-    State(bool),
-}
 
 struct Watcher {
     api: Arc<Api>,
@@ -75,11 +67,6 @@ impl Api {
         let version = list::version(query)?;
         let seconds = query.number::<u64>("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         let bookmarks = query.flag("allowWatchBookmarks");
-        let start = match version {
-            _ if query.flag("sendInitialEvents") => Start::State(bookmarks),
-            0 => Start::State(false),
-            version => Start::After(version),
-        };
         // Watches without a timeout end at different times, so that their clients do not all return at once.
         let seconds = seconds.unwrap_or_else(|| rand::rng().random_range(1800..3600)).min(SECONDS_MAX);
         let now = Instant::now();
@@ -98,7 +85,12 @@ impl Api {
             deadline: now + Duration::from_secs(seconds),
             ended: false,
         };
-        watcher.begin(start);
+        match version {
+            _ if query.flag("sendInitialEvents") => watcher.begin(bookmarks),
+            0 => watcher.begin(false),
+            version if version > self.store.version() => watcher.lapse(),
+            _ => {}
+        }
         let stream = stream::unfold(watcher, |mut watcher| async move {
             let line = watcher.next().await?;
             Some((Ok::<_, Infallible>(Frame::data(line)), watcher))
@@ -110,25 +102,19 @@ impl Api {
 }
 
 impl Watcher {
-    fn begin(&mut self, start: Start) {
-        match start {
-            Start::After(version) if version > self.api.store.version() => self.lapse(),
-            Start::After(_) => {}
-            Start::State(bookmark) => {
-                let (objects, version) = self.api.store.list(&self.resource.table, &self.prefix);
-                self.cursor = version;
-                for object in objects {
-                    if !self.selector.matches(&object.value) {
-                        continue;
-                    }
-                    let line = self.line("ADDED", &object);
-                    self.ready.push_back(line);
-                }
-                if bookmark {
-                    let line = self.bookmark(json!({"k8s.io/initial-events-end": "true"}));
-                    self.ready.push_back(line);
-                }
+    /// Begins with the current objects, and a bookmark after them if `bookmark` is true.
+    fn begin(&mut self, bookmark: bool) {
+        let (objects, version) = self.api.store.list(&self.resource.table, &self.prefix);
+        self.cursor = version;
+        for object in objects {
+            if self.selector.matches(&object.value) {
+                let line = self.line("ADDED", &object);
+                self.ready.push_back(line);
             }
+        }
+        if bookmark {
+            let line = self.bookmark(json!({"k8s.io/initial-events-end": "true"}));
+            self.ready.push_back(line);
         }
     }
 
@@ -167,7 +153,7 @@ impl Watcher {
 
     /// Reads changes from the history. Returns whether there were any.
     fn take(&mut self) -> bool {
-        let Ok((changes, informed)) = self.api.store.since(&self.resource.table, self.cursor, BATCH) else {
+        let Some((changes, informed)) = self.api.store.since(&self.resource.table, self.cursor, BATCH) else {
             self.lapse();
             return true;
         };
@@ -201,20 +187,8 @@ impl Watcher {
     }
 
     fn line(&mut self, kind: &str, object: &Object) -> Bytes {
-        let mut out = BytesMut::new();
-        out.put(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
-        match self.form {
-            Form::Plain => list::put_typed(&mut out, &self.resource, object),
-            Form::Partial => out.put(partial(object).to_string().as_bytes()),
-            Form::Table(include) => {
-                let metadata = json!({"resourceVersion": object.version.to_string()});
-                let columns = std::mem::take(&mut self.columns);
-                let table = table(&self.resource, std::iter::once(object), metadata, include, columns);
-                out.put(table.to_string().as_bytes());
-            }
-        }
-        out.put(&b"}\n"[..]);
-        out.freeze()
+        let columns = std::mem::take(&mut self.columns);
+        event(kind, &represent(&self.resource, object, self.form, columns))
     }
 
     fn bookmark(&self, annotations: Value) -> Bytes {
@@ -227,16 +201,20 @@ impl Watcher {
             Form::Partial => ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into()),
             Form::Table(_) => ("Table".into(), "meta.k8s.io/v1".into()),
         };
-        let object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
-        format!("{}\n", json!({"type": "BOOKMARK", "object": object})).into()
+        event("BOOKMARK", &json!({"kind": kind, "apiVersion": version, "metadata": metadata}))
     }
 
     /// Reports missed changes to the watcher, and ends the stream.
     fn lapse(&mut self) {
         let error = ApiError::expired(format!("too old resource version: {}", self.cursor));
-        self.ready.push_back(format!("{}\n", json!({"type": "ERROR", "object": error.body})).into());
+        self.ready.push_back(event("ERROR", &error.body));
         self.ended = true;
     }
+}
+
+/// Encodes an event as a line of the stream.
+fn event(kind: &str, object: &Value) -> Bytes {
+    format!("{}\n", json!({"type": kind, "object": object})).into()
 }
 
 #[cfg(test)]

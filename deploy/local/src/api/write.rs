@@ -13,10 +13,9 @@ use super::core::Api;
 use super::fields::{self, text};
 use super::meta::{self, metadata};
 use super::query::WriteOptions;
-use super::resource::Resource;
+use super::resource::{Resource, Target};
 use super::status::{ApiError, Result};
-use super::store::{Clash, Expect, NAMESPACES, Object, Write};
-use super::target::Target;
+use super::store::{Clash, NAMESPACES, Object, Write};
 use crate::pool::Leased;
 
 /// Part of an object that a write changes.
@@ -78,7 +77,7 @@ impl Api {
                 return Ok(Written { code: 201, object: Object::new(value, 0), warnings });
             }
             attempts -= 1;
-            match self.commit(target, Expect::Absent, Write::Put(value)) {
+            match self.commit(target, None, Write::Put(value)) {
                 Ok(object) => {
                     keep(lease);
                     return Ok(Written { code: 201, object, warnings });
@@ -124,7 +123,7 @@ impl Api {
             if options.dry_run {
                 return Ok(Written { code: 200, object: Object::new(value, current.version), warnings });
             }
-            let expect = Expect::Version(current.version);
+            let expect = Some(current.version);
             let committed = if is_finished(resource, &value) {
                 // Watchers get the stored state as the last one; the caller gets the state that ended the object.
                 let gone = self.commit(target, expect, Write::Delete(current.value.clone()));

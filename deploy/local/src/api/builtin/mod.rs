@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::crd;
-use super::resource::{Hooks, Model, Registry, Resource, Review, Rules, ScalePaths, TypedModel};
+use super::resource::{Hooks, Model, Registry, Resource, Rules, ScalePaths, TypedModel};
 use super::schema::Patterns;
 use super::types::{Describe, TypeSchemas, describe};
 
@@ -42,7 +42,9 @@ struct Kind {
     /// True if the kind is cluster-scoped.
     #[serde(default)]
     cluster: bool,
-    review: Option<Review>,
+    /// True if its objects are answered and not stored.
+    #[serde(default)]
+    review: bool,
     #[serde(default)]
     rules: Rules,
 }
@@ -117,9 +119,9 @@ fn make() -> Registry {
         Arc::new(TypeSchemas::from_types(kinds.iter().filter_map(|kind| describe_kind(&kind.version, &kind.kind))));
     for Kind { version, kind, plural, short, categories, cluster, review, mut rules } in kinds {
         let model = match (review, describe_kind(&version, &kind)) {
-            (Some(review), _) => Model::Review(review),
-            (None, None) => Model::Kept,
-            (None, Some(describe)) => Model::Typed(TypedModel {
+            (true, _) => Model::Review,
+            (false, None) => Model::Kept,
+            (false, Some(describe)) => Model::Typed(TypedModel {
                 name: describe(&mut SchemaGenerator::default()).into_owned(),
                 describe,
                 schemas: types.clone(),
