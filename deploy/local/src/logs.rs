@@ -175,7 +175,7 @@ impl PodLogs {
     pub(crate) fn end(&self, container: &str, run: i32) {
         let path = self.folder.join(container).join(format!("{run}.log"));
         if let Err(error) = std::fs::set_permissions(&path, Permissions::from_mode(0o400)) {
-            tracing::debug!(path = %path.display(), %error, "who follows a log does not see that it is over");
+            tracing::debug!(path = %path.display(), %error, "the log could not be marked as complete");
         }
     }
 
@@ -184,7 +184,7 @@ impl PodLogs {
         let disk = rustix::fs::statvfs(&self.folder).ok()?;
         let is_full = disk.f_bavail * disk.f_frsize < SPACE_MIN || disk.f_favail == 0 && disk.f_files > 0;
         is_full.then(|| {
-            format!("no space is left at {}, where programs write their logs: free some", self.folder.display())
+            format!("no space is left at {}, where programs write their logs; free some space", self.folder.display())
         })
     }
 
@@ -193,7 +193,7 @@ impl PodLogs {
         if let Err(error) = std::fs::remove_dir_all(&self.folder)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::debug!(folder = %self.folder.display(), %error, "a pod's logs could not be removed");
+            tracing::debug!(folder = %self.folder.display(), %error, "the logs of the pod could not be removed");
         }
     }
 }

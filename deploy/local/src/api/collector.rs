@@ -207,7 +207,7 @@ impl Api {
             }
             let target = Target::new(&resource, &event);
             if let Err(error) = self.collect(target, &event, None) {
-                tracing::debug!(event = target.key(), error = %error.body["message"], "an old Event was not deleted");
+                tracing::debug!(event = target.key(), error = %error.body["message"], "an old Event could not be deleted");
             }
         }
     }

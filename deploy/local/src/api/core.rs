@@ -70,7 +70,7 @@ impl Api {
                 && let Err(error) =
                     api.create(resource, "", json!({"metadata": {"name": name}}), &WriteOptions::default())
             {
-                tracing::error!(namespace = name, error = %error.body, "cannot make a namespace");
+                tracing::error!(namespace = name, error = %error.body, "the namespace cannot be created");
             }
         }
         api

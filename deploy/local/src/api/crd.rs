@@ -178,7 +178,7 @@ pub(crate) fn validate(value: &Value, _old: Option<&Value>, causes: &mut Causes)
             let path = text(column, "/jsonPath");
             if columns::parse_path(path).is_none() {
                 let field = format!("spec.versions[{index}].additionalPrinterColumns[{at}].jsonPath");
-                causes.invalid(field, &path.into(), "is not a JSON path that this server reads");
+                causes.invalid(field, &path.into(), "is not a JSON path that this server supports");
             }
         }
     }

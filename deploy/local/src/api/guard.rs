@@ -24,10 +24,10 @@ pub(crate) fn admit<B>(request: &Request<B>, tokens: &Tokens, store: &Store) -> 
     if let Some(origin) = header(ORIGIN)
         && origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://")) != Some(host)
     {
-        return Err(ApiError::forbidden(format!("Origin \"{origin}\" is not this server")));
+        return Err(ApiError::forbidden(format!("Origin \"{origin}\" is not the address of this server")));
     }
     if request.headers().keys().any(|name| name.as_str().starts_with("impersonate-")) {
-        return Err(ApiError::bad_request("this server impersonates nobody: leave out --as and --as-group"));
+        return Err(ApiError::bad_request("this server does not support impersonation; omit --as and --as-group"));
     }
     match header(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer ")) {
         None => Ok(Caller::anonymous()),

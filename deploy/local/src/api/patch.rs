@@ -31,26 +31,29 @@ pub(crate) enum Patch {
 impl Patch {
     /// Parses a patch by its content type.
     pub(crate) fn read(content_type: &str, body: &[u8], resource: &Resource) -> Result<Self> {
-        let json = || serde_json::from_slice(body).map_err(|error| ApiError::bad_request(format!("patch: {error}")));
+        let json = || {
+            serde_json::from_slice(body)
+                .map_err(|error| ApiError::bad_request(format!("the patch is not valid: {error}")))
+        };
         let map = |value: Value| {
-            let rule = || ApiError::bad_request("patch: a JSON object is expected");
+            let rule = || ApiError::bad_request("the patch must be a JSON object");
             value.is_object().then_some(value).ok_or_else(rule)
         };
         match content_type {
             "application/json-patch+json" => {
                 let value: Value = json()?;
                 if !value.is_array() {
-                    return Err(ApiError::bad_request("patch: a JSON array of operations is expected"));
+                    return Err(ApiError::bad_request("the patch must be a JSON array of operations"));
                 }
                 serde_json::from_value(value)
                     .map(Patch::Json)
-                    .map_err(|error| ApiError::unprocessable(format!("patch: {error}")))
+                    .map_err(|error| ApiError::unprocessable(format!("the patch is not valid: {error}")))
             }
             "application/merge-patch+json" => Ok(Patch::Merge(map(json()?)?)),
             "application/strategic-merge-patch+json" if !resource.is_custom() => Ok(Patch::Strategic(map(json()?)?)),
             "application/apply-patch+yaml" => {
                 let value = serde_yaml_ng::from_slice(body)
-                    .map_err(|error| ApiError::bad_request(format!("patch: {error}")))?;
+                    .map_err(|error| ApiError::bad_request(format!("the patch is not valid: {error}")))?;
                 Ok(Patch::Apply(map(value)?))
             }
             _ => Err(ApiError::unsupported_media(match resource.is_custom() {
@@ -75,7 +78,7 @@ impl Patch {
                 strategic::merge(document, patch, strategic::Lists::for_resource(resource));
                 Ok(())
             }
-            Patch::Apply(_) => Err(ApiError::unprocessable("server-side apply does not go to this subresource")),
+            Patch::Apply(_) => Err(ApiError::unprocessable("this subresource does not support server-side apply")),
         }
     }
 }
@@ -162,7 +165,7 @@ impl Api {
             let replicas = match wanted.pointer("/spec/replicas") {
                 None | Some(Value::Null) => 0,
                 Some(value) => value.as_i64().ok_or_else(|| {
-                    ApiError::bad_request(format!("Scale: spec.replicas: {value} is not a whole number"))
+                    ApiError::bad_request(format!("spec.replicas of the Scale must be a whole number, not {value}"))
                 })?,
             };
             if !(0..=i64::from(i32::MAX)).contains(&replicas) {

@@ -52,7 +52,7 @@ impl Api {
         check_log_options(query, &pod, Timestamp::now())?;
         let container = container(&pod, query.text("container"))?;
         let Some(work_dir) = self.logs.read().clone() else {
-            return Err(ApiError::new(503, "ServiceUnavailable", "no node has lent its logs to this server"));
+            return Err(ApiError::new(503, "ServiceUnavailable", "this server has no access to the logs of a node"));
         };
         let wanted = LogQuery {
             namespace: target.namespace.into(),
@@ -91,7 +91,7 @@ fn check_log_options(query: &Query, pod: &Object, now: Timestamp) -> Result<()> 
         } else {
             return Ok(());
         };
-    let rule = "this server does not keep the times of lines";
+    let rule = "this server does not record the times of lines";
     Err(ApiError::bad_request(format!("option {untimed} of a pod's log: {rule}")))
 }
 
@@ -134,7 +134,7 @@ mod tests {
             let mut log = logs::PodLogs::new(folder.path(), "default", pod, "u").create(container, 0).expect("a file");
             write!(log, "{container}1\n{container}2\n{container}3\n").expect("written");
         }
-        let untimed = "this server does not keep the times of lines";
+        let untimed = "this server does not record the times of lines";
         let unnamed = "a container name must be specified for pod two, choose one of: [a b]";
         let rows = [
             ("one", "", Ok("a1\na2\na3\n")),

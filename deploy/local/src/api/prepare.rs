@@ -90,7 +90,7 @@ impl Api {
             }
             "" => {}
             version if version.parse::<u64>().is_err() => {
-                return Err(ApiError::bad_request(format!("resourceVersion \"{version}\" is not a version")));
+                return Err(ApiError::bad_request(format!("resourceVersion \"{version}\" is not a number")));
             }
             version if version.parse() != Ok(current.version) => {
                 return Err(target.conflict(super::status::MODIFIED));

@@ -81,7 +81,9 @@ type Read<T> = std::result::Result<T, Unreadable>;
 pub(super) fn read(body: &[u8]) -> Result<Value> {
     object(body).map_err(|unreadable| match unreadable {
         Unreadable::Broken(why) => ApiError::bad_request(format!("the body cannot be read: {why}")),
-        Unreadable::Unknown(what) => ApiError::unsupported_media(&format!("application/json; not in protobuf: {what}")),
+        Unreadable::Unknown(what) => {
+            ApiError::unsupported_media(&format!("application/json (this server cannot read {what} in protobuf)"))
+        }
     })
 }
 

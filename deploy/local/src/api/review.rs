@@ -36,7 +36,7 @@ fn token(api: &Api, body: &Value) -> Result<Value> {
             }
             status
         }
-        None => json!({"user": {}, "error": "the token is not one of this server's"}),
+        None => json!({"user": {}, "error": "the token was not issued by this server"}),
     })
 }
 

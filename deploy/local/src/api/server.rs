@@ -79,10 +79,13 @@ impl ApiServer {
     /// Fails if the address is not a loopback address or cannot be bound.
     pub async fn start(options: ApiOptions) -> anyhow::Result<ApiServer> {
         let listen = options.listen;
-        ensure!(listen.ip().is_loopback(), "API server: {listen} is not a loopback address");
+        ensure!(
+            listen.ip().is_loopback(),
+            "the API server listens only on loopback addresses, and {listen} is not one"
+        );
         let listener =
-            TcpListener::bind(listen).await.with_context(|| format!("API server: cannot listen on {listen}"))?;
-        let address = listener.local_addr().context("API server: no local address")?;
+            TcpListener::bind(listen).await.with_context(|| format!("the API server cannot listen on {listen}"))?;
+        let address = listener.local_addr().context("the API server's listener has no local address")?;
         let token = options.token.unwrap_or_else(identity::make);
         let tls = Tls::self_signed(address.ip())?;
         let certificate = tls.certificate.clone();
@@ -156,7 +159,7 @@ impl ApiServer {
     /// # Errors
     /// Fails if the file or its temporary file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
-        private_file::write(path, &self.kubeconfig()).context("the kubeconfig")
+        private_file::write(path, &self.kubeconfig()).context("the kubeconfig cannot be written")
     }
 
     /// Ends all watches and connections, and waits for them.
@@ -183,7 +186,7 @@ async fn accept(listener: TcpListener, tls: Tls, api: Arc<Api>, tasks: TaskTrack
             Ok((stream, _)) => drop(tasks.spawn(connection(stream, tls.clone(), api.clone()))),
             Err(error) => {
                 // Probably out of descriptors: wait until some are released.
-                tracing::warn!(%error, "API server: cannot take a connection");
+                tracing::warn!(%error, "the API server cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -192,7 +195,7 @@ async fn accept(listener: TcpListener, tls: Tls, api: Arc<Api>, tasks: TaskTrack
 
 async fn connection(stream: TcpStream, tls: Tls, api: Arc<Api>) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "API server: TCP_NODELAY");
+        tracing::debug!(%error, "the API server cannot set TCP_NODELAY");
     }
     let spoken = tokio::select! {
         spoken = Tls::is_spoken(&stream) => spoken,
@@ -202,9 +205,9 @@ async fn connection(stream: TcpStream, tls: Tls, api: Arc<Api>) {
         Ok(false) => serve(stream, api).await,
         Ok(true) => match tls.accept(stream).await {
             Ok(stream) => serve(stream, api).await,
-            Err(error) => tracing::debug!(%error, "API server: TLS"),
+            Err(error) => tracing::debug!(%error, "a TLS handshake with the API server failed"),
         },
-        Err(error) => tracing::trace!(%error, "API server: connection"),
+        Err(error) => tracing::trace!(%error, "a connection to the API server failed"),
     }
 }
 
@@ -227,7 +230,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, api
         }
     };
     if let Err(error) = ended {
-        tracing::trace!(%error, "API server: connection");
+        tracing::trace!(%error, "a connection to the API server failed");
     }
 }
 

@@ -37,14 +37,15 @@ impl Tls {
     pub(crate) fn self_signed(address: IpAddr) -> anyhow::Result<Self> {
         let mut names = vec!["localhost".to_string(), "127.0.0.1".to_string()];
         names.extend(Some(address.to_string()).filter(|address| !names.contains(address)));
-        let made = rcgen::generate_simple_self_signed(names).context("API server: a certificate")?;
+        let made =
+            rcgen::generate_simple_self_signed(names).context("the API server's certificate cannot be generated")?;
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .context("API server: TLS versions")?
+            .context("the API server supports no version of TLS")?
             .with_no_client_auth()
             .with_single_cert(vec![made.cert.der().clone()], key.into())
-            .context("API server: its certificate")?;
+            .context("the API server's certificate cannot be used")?;
         Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)), certificate: made.cert.pem().into() })
     }
 

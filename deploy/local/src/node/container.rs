@@ -121,7 +121,7 @@ impl Container {
         let prepared = prepare(&self.node, &self.pod, &self.spec, &self.downward).await?;
         let failed = |error: std::io::Error| StartError {
             reason: "RunContainerError",
-            message: format!("{} did not start: {error}", prepared.launch.program.display()),
+            message: format!("program {} could not be started: {error}", prepared.launch.program.display()),
         };
         let file = self.logs.create(&self.spec.name, run).map_err(failed)?;
         match process::spawn(&prepared.launch, Some(&file)).await {
@@ -221,7 +221,7 @@ impl Container {
         process: &mut Process,
         stop: &mut watch::Receiver<Option<Duration>>,
     ) -> std::io::Result<Exit> {
-        let message = format!("Container {} is ended and will be restarted", self.spec.name);
+        let message = format!("Container {} is stopped and will be restarted", self.spec.name);
         self.node.events.say("kubelet", &*self.pod, Severity::Normal, "Killing", message);
         stop_within(process, stop, grace_of(&self.pod)).await
     }

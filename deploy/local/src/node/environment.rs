@@ -186,12 +186,12 @@ fn value_of(
         let value = field_of(pod, downward, &field.field_path);
         return value
             .map(Some)
-            .ok_or_else(|| format!("this node offers no fieldRef {:?}, {needed_by}", field.field_path));
+            .ok_or_else(|| format!("this node does not support fieldRef {:?}, {needed_by}", field.field_path));
     }
     let (kind, name, key, optional, objects) = match (&source.config_map_key_ref, &source.secret_key_ref) {
         (Some(map), _) => ("configmap", &map.name, &map.key, map.optional, &sources.config_maps),
         (None, Some(secret)) => ("secret", &secret.name, &secret.key, secret.optional, &sources.secrets),
-        (None, None) => return Err(format!("this node offers no resourceFieldRef or fileKeyRef, {needed_by}")),
+        (None, None) => return Err(format!("this node does not support resourceFieldRef and fileKeyRef, {needed_by}")),
     };
     match objects.get(name).map(|data| data.get(key)) {
         Some(Some(value)) => Ok(Some(value.clone())),

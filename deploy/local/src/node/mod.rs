@@ -70,13 +70,13 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
     let (pods, services) = (options.pod_cidr, options.service_cidr);
     anyhow::ensure!(
         !pods.contains(services.first()) && !services.contains(pods.first()),
-        "the pods' range {pods} and the Services' range {services} overlap"
+        "the pod range {pods} and the Service range {services} overlap; choose ranges that do not"
     );
     std::fs::create_dir_all(&options.work_dir)
-        .with_context(|| format!("cannot make the work directory {}", options.work_dir.display()))?;
+        .with_context(|| format!("the work directory {} cannot be created", options.work_dir.display()))?;
     if options.check_range {
         tokio::select! {
-            checked = retry::until_answered("the check of the pods' range", || check_range(&options, &client)) => {
+            checked = retry::until_answered("the check of the pod range", || check_range(&options, &client)) => {
                 checked?;
             }
             () = shutdown.cancelled() => return Ok(()),
@@ -114,7 +114,7 @@ async fn check_range(options: &NodeOptions, client: &Client) -> anyhow::Result<(
     let sample = range.nth(2);
     std::net::TcpListener::bind((sample, 0)).with_context(|| {
         format!(
-            "{sample} of the pods' range is not an address of this machine; as root: ip route add local {range} dev lo"
+            "address {sample} of the pod range does not belong to this machine; run as root: ip route add local {range} dev lo"
         )
     })?;
     let slice = EndpointSlice {
@@ -126,15 +126,11 @@ async fn check_range(options: &NodeOptions, client: &Client) -> anyhow::Result<(
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     match Api::<EndpointSlice>::namespaced(client.clone(), "default").create(&dry_run, &slice).await {
         Err(kube::Error::Api(status)) if status.code == 422 => Err(anyhow::anyhow!(
-            "the API server refuses {sample} as a pod's address: {}. {}",
+            "the API server rejects {sample} as the address of a pod: {}. {}",
             status.message,
-            if range.is_loopback() {
-                "Choose a pods' range that is not loopback"
-            } else {
-                "Choose another pods' range"
-            }
+            if range.is_loopback() { "Choose a pod range that is not loopback" } else { "Choose another pod range" }
         )),
-        Err(error) => Err(error).context("the API server could not be asked about the pods' range"),
+        Err(error) => Err(error).context("the pod range could not be checked with the API server"),
         Ok(_) => Ok(()),
     }
 }

@@ -89,7 +89,7 @@ impl Worker {
     async fn run(&mut self) {
         // The pool has an address for each pod that may run.
         let Some(leased) = self.node.pool.lease() else {
-            return tracing::error!(range = %self.node.options.pod_cidr, "a bug: no address is left");
+            return tracing::error!(range = %self.node.options.pod_cidr, "the pod range has no free address; this is a bug of the node");
         };
         let home = PodPlacement {
             pod_ip: IpAddr::V4(leased.address()),
@@ -302,7 +302,7 @@ impl Worker {
             // One attempt is enough, since the object is removed anyway.
             let last = self.api.patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
             if let Err(error) = last {
-                tracing::debug!(pod = self.pod.name_any(), %error, "a pod's last status was not taken");
+                tracing::debug!(pod = self.pod.name_any(), %error, "the last status of the pod could not be written");
             }
         }
         remove(&self.api, &self.pod, &self.shutdown).await;

@@ -45,7 +45,7 @@ pub(super) async fn run(node: &Arc<Node>, client: Client, shutdown: &Cancellatio
                         pods.start(next);
                     }
                 }
-                Err(error) => tracing::error!(%error, "a bug: a pod's task did not come to its end"),
+                Err(error) => tracing::error!(%error, "the task of a pod failed; this is a bug of the node"),
             },
             Some(event) = events.next() => pods.apply(event),
         }
@@ -141,7 +141,7 @@ impl Pods {
         // One attempt is enough, since the event says the same.
         tokio::spawn(async move {
             if let Err(error) = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-                tracing::debug!(pod = name, %error, "a pod is not shown as unschedulable");
+                tracing::debug!(pod = name, %error, "the pod's status could not be set to Unschedulable");
             }
         });
     }

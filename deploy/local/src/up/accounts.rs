@@ -48,7 +48,9 @@ pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::
     manifests::apply(client, roles).await?;
     for name in namespaces.and(NAMESPACE).listed().into_iter().flatten() {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-        create_if_missing(&Api::all(client.clone()), &namespace).await.with_context(|| format!("Namespace {name}"))?;
+        create_if_missing(&Api::all(client.clone()), &namespace)
+            .await
+            .with_context(|| format!("cannot create Namespace {name}"))?;
         let mut rights = manifests::parse("roles.yaml", RIGHTS)?;
         for right in &mut rights {
             right.object.metadata.namespace = Some(name.clone());
@@ -82,7 +84,8 @@ pub(super) async fn enter(
     name: &str,
 ) -> anyhow::Result<(Client, PlanePod)> {
     let administrator = common_runtime::api_server::client(kube.clone(), "local")?;
-    let pod = PlanePod::make(&administrator, account, name).await.with_context(|| format!("Pod {name}"))?;
+    let pod =
+        PlanePod::make(&administrator, account, name).await.with_context(|| format!("cannot create Pod {name}"))?;
     let file = stat_token_path(folder, name);
     let secret = token(&administrator, account, &pod, Some(STATS)).await?;
     private_file::write(&file, &secret)?;
@@ -103,6 +106,6 @@ async fn token(client: &Client, account: &str, pod: &PlanePod, audience: Option<
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid},
     }}))?;
     let answered = accounts.create_token_request(account, &PostParams::default(), &request).await;
-    let status = answered.with_context(|| format!("token of ServiceAccount {account}"))?.status;
-    status.and_then(|status| status.token).context("the API server answers without a token")
+    let status = answered.with_context(|| format!("cannot request a token of ServiceAccount {account}"))?.status;
+    status.and_then(|status| status.token).context("the API server returned no token")
 }

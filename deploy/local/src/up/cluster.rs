@@ -141,15 +141,17 @@ impl Cluster {
         }
         let configuration = options.config_autoscaler.as_deref().map(system::configuration).transpose()?;
         let ranges = Ranges::take(std::process::id(), options.pod_cidr, options.service_cidr)?;
-        let listener = listen(options.ingress)
-            .with_context(|| format!("--ingress {} cannot be bound; choose another, or port 0", options.ingress))?;
+        let listener = listen(options.ingress).with_context(|| {
+            format!("cannot listen on --ingress {}; choose another address, or port 0", options.ingress)
+        })?;
         let ingress = listener.local_addr()?;
-        let dashboard = TcpListener::bind(options.dashboard)
-            .with_context(|| format!("--dashboard {} cannot be bound; choose another, or port 0", options.dashboard))?;
+        let dashboard = TcpListener::bind(options.dashboard).with_context(|| {
+            format!("cannot listen on --dashboard {}; choose another address, or port 0", options.dashboard)
+        })?;
         let dashboard_address = dashboard.local_addr()?;
         anyhow::ensure!(
             dashboard_address.ip().is_loopback(),
-            "--dashboard {dashboard_address} is not a loopback address, and others may not look"
+            "--dashboard {dashboard_address} is not a loopback address; the dashboard has no token, so choose a loopback address"
         );
         let folder = Folder::make()?;
 
@@ -169,7 +171,7 @@ impl Cluster {
             let horizontal = controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone());
             tasks.spawn(log_failure("the HorizontalPodAutoscaler controller", horizontal));
         }
-        retry::until_answered("the creation of the system's objects", || {
+        retry::until_answered("the creation of the system objects", || {
             system::create_within(&client, configuration.clone(), &options.namespaces)
         })
         .await?;
@@ -248,7 +250,7 @@ impl Cluster {
             for scaler in &implied {
                 let (key, api) = (scaler.key(), Api::namespaced(client.clone(), scaler.key().namespace()));
                 let make = || async { Ok(create_if_missing(&api, scaler).await?) };
-                retry::until_answered("an implied ZeroScaler", make)
+                retry::until_answered("the creation of a default ZeroScaler", make)
                     .await
                     .with_context(|| format!("ZeroScaler {key}"))?;
             }
@@ -408,7 +410,9 @@ impl ClusterShared {
             let Some(paused) = plane.pause_over() else { continue };
             match self.clone().start(*id, Some(paused)) {
                 Ok(another) => *plane = another,
-                Err(error) => tracing::error!(plane = %id.name(), error = %format!("{error:#}"), "not started again"),
+                Err(error) => {
+                    tracing::error!(plane = %id.name(), error = %format!("{error:#}"), "the plane could not be restarted")
+                }
             }
         }
     }
@@ -517,7 +521,7 @@ struct Probed {
 async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: CancellationToken) {
     let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
     let mut refused: BTreeMap<&'static str, Instant> = BTreeMap::new();
-    let mut failures = FailureLog::for_operation("the endpoints of the planes");
+    let mut failures = FailureLog::for_operation("the update of the planes' endpoints");
     let mut statuses = PodStatuses::new(&client);
     loop {
         shared.restart();
@@ -560,6 +564,6 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
 /// Runs a part of the cluster, and logs its error.
 async fn log_failure(part: &'static str, run: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = run.await {
-        tracing::error!(error = %format!("{error:#}"), "{part} ended");
+        tracing::error!(error = %format!("{error:#}"), "{part} failed");
     }
 }

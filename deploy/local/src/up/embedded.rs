@@ -35,11 +35,11 @@ impl Embedded {
         let api = ApiOptions { listen: options.api, audit, dashboard, ..ApiOptions::new(ranges.services()?) };
         let server = ApiServer::start(api)
             .await
-            .with_context(|| format!("--api {} cannot be bound; choose another, or port 0", options.api))?;
+            .with_context(|| format!("cannot listen on --api {}; choose another address, or port 0", options.api))?;
         let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
         server.write_kubeconfig(&kubeconfig)?;
         // Plain HTTP is enough, since it never leaves loopback.
-        let mut config = Config::new(server.url().parse().context("URL of the API server")?);
+        let mut config = Config::new(server.url().parse().context("the URL of the API server is not valid")?);
         config.auth_info.token = Some(server.token().to_owned().into());
         Ok(Self { server, config, kubeconfig })
     }
@@ -50,11 +50,11 @@ fn check_writable(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        read => read.with_context(|| format!("--kubeconfig {shown} is there already and cannot be read"))?,
+        read => read.with_context(|| format!("--kubeconfig {shown} exists and cannot be read"))?,
     };
     anyhow::ensure!(
         text.trim().is_empty() || is_own(&text),
-        "--kubeconfig {shown} is there already and not of an embedded cluster: name a file that may be written over"
+        "--kubeconfig {shown} exists and does not belong to an embedded cluster; name a file that may be overwritten"
     );
     Ok(())
 }
@@ -68,8 +68,8 @@ fn is_own(text: &str) -> bool {
 
 /// Returns the client configuration of a kubeconfig.
 pub(super) async fn external_config(path: &Path) -> anyhow::Result<Config> {
-    let kubeconfig =
-        Kubeconfig::read_from(path).with_context(|| format!("--external {}: no kubeconfig", path.display()))?;
+    let kubeconfig = Kubeconfig::read_from(path)
+        .with_context(|| format!("--external {} cannot be read as a kubeconfig", path.display()))?;
     Config::from_custom_kubeconfig(kubeconfig, &Default::default())
         .await
         .with_context(|| format!("--external {}", path.display()))

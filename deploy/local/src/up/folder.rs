@@ -20,7 +20,7 @@ impl Folder {
     pub(super) fn make() -> anyhow::Result<Self> {
         let prefix = format!("zeroscale-{}-", std::process::id());
         let folder = tempfile::Builder::new().prefix(&prefix).tempdir();
-        let folder = folder.with_context(|| format!("cannot make a folder in {}", std::env::temp_dir().display()))?;
+        let folder = folder.with_context(|| format!("cannot create a folder in {}", std::env::temp_dir().display()))?;
         FOLDERS.lock().push(folder.path().to_owned());
         Ok(Self(folder))
     }

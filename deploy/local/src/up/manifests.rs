@@ -59,7 +59,7 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Manifest>> {
     let mut manifests = Vec::new();
     for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
         let origin = format!("{file}, document {}", index + 1);
-        let value = Value::deserialize(document).with_context(|| format!("{origin}: no YAML"))?;
+        let value = Value::deserialize(document).with_context(|| format!("{origin}: not valid YAML"))?;
         if !value.is_null() {
             collect(origin, value, &mut manifests)?;
         }
@@ -87,14 +87,15 @@ fn collect(origin: String, mut value: Value, manifests: &mut Vec<Manifest>) -> a
         && let Some(owner) = controller(&value)
     {
         let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        tracing::warn!("{origin}: {} {name} is left out, as {owner} makes its own", types.kind);
+        tracing::warn!("{origin}: {} {name} is skipped, because {owner} creates its own", types.kind);
         return Ok(());
     }
     strip(&types, &mut value, is_exported);
     if types.kind == "ZeroScaler" {
         check_scaler(&value).with_context(|| origin.clone())?;
     }
-    let object: DynamicObject = serde_json::from_value(value).with_context(|| format!("{origin}: no object"))?;
+    let object: DynamicObject =
+        serde_json::from_value(value).with_context(|| format!("{origin}: not a Kubernetes object"))?;
     anyhow::ensure!(
         object.metadata.name.is_some() || object.metadata.generate_name.is_some(),
         "{origin}: field metadata.name: must be set"
@@ -163,7 +164,7 @@ fn check_scaler(value: &Value) -> anyhow::Result<()> {
         schema::validate(value, &schema, &Patterns::from_schema(&schema), &mut causes);
     }
     anyhow::ensure!(causes.is_empty(), "ZeroScaler {name}: {}", causes.messages().join(", "));
-    anyhow::ensure!(unknown.is_empty(), "ZeroScaler {name}: no such field: {}", unknown.join(", "));
+    anyhow::ensure!(unknown.is_empty(), "ZeroScaler {name}: unknown field: {}", unknown.join(", "));
     let scaler: ZeroScaler = serde_json::from_value(value.clone()).with_context(|| format!("ZeroScaler {name}"))?;
     // The configuration of the cluster may be stricter. The autoscaler reports that in the status.
     let checked = scaler.validate_in(&AutoscalerConfig::default());
@@ -236,19 +237,23 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: &DynamicObject) ->
 /// Returns the error for a kind that is not served, with the served alternatives: the same kind in another version, or
 /// all kinds of the group.
 async fn unknown(client: &Client, asked: &GroupVersionKind) -> String {
-    let says = format!("the cluster has no kind {} in {}", asked.kind, asked.api_version());
+    let says = format!("the cluster does not serve kind {} in {}", asked.kind, asked.api_version());
     let Ok(group) = discovery::group(client, &asked.group).await else {
         let name = if asked.group.is_empty() { "core" } else { &asked.group };
-        return format!("{says}: it serves no group {name}; apply the CustomResourceDefinition first");
+        return format!("{says}; it serves no group {name}: apply the CustomResourceDefinition first");
     };
     let served = group.versions().flat_map(|version| group.versioned_resources(version)).map(|(resource, _)| resource);
     let served: Vec<_> = served.filter(|resource| !resource.plural.contains('/')).collect();
     let same = served.iter().find(|resource| resource.kind == asked.kind);
     match same {
-        Some(same) => format!("{says}: write apiVersion: {}", same.api_version),
+        Some(same) => format!("{says}; write apiVersion: {}", same.api_version),
         None => {
             let kinds: BTreeSet<_> = served.iter().map(|resource| resource.kind.as_str()).collect();
-            format!("{says}: {} has {}", asked.api_version(), kinds.into_iter().collect::<Vec<_>>().join(", "))
+            format!(
+                "{says}; the kinds in {} are {}",
+                asked.api_version(),
+                kinds.into_iter().collect::<Vec<_>>().join(", ")
+            )
         }
     }
 }

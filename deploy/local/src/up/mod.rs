@@ -67,7 +67,7 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
     let mut events = cluster.events();
     let mut faults = pin!(faults::lines(&cluster.client()));
     let mut workloads = tokio::select! {
-        workloads = retry::until_answered("the look at workloads", || Workloads::settled(cluster.client())) => {
+        workloads = retry::until_answered("the check of the workloads", || Workloads::settled(cluster.client())) => {
             workloads?
         }
         () = shutdown.cancelled() => return Ok(()),
@@ -92,13 +92,13 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
             event = events.recv() => match event {
                 Ok(Event::ColdStart { cold, scaled }) if wakes.is_printed(&cold, scaled) => {}
                 Ok(event) => print_line(format_args!("{}  {event}", clock())),
-                Err(RecvError::Lagged(lost)) => print_line(format_args!("{}  ({lost} events were too fast to tell)", clock())),
+                Err(RecvError::Lagged(lost)) => print_line(format_args!("{}  ({lost} events are not shown, because they came too fast)", clock())),
                 Err(RecvError::Closed) => break,
             },
             Some(line) = faults.next() => match line {
                 faults::Line::Fault { of, cause } => print_line(format_args!("{}  fault       {of}  {cause}", clock())),
                 faults::Line::Healed(of) => {
-                    print_line(format_args!("{}  healed      {of}", clock()));
+                    print_line(format_args!("{}  recovered   {of}", clock()));
                     if workloads.unserved.remove(&of).is_some() && workloads.unserved.is_empty() {
                         print_line(format_args!("ready {places}"));
                     }
@@ -106,7 +106,7 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
             },
         }
     }
-    print_line(format_args!("{}  ending", clock()));
+    print_line(format_args!("{}  shutting down", clock()));
     cluster.shutdown().await;
     Ok(())
 }
@@ -184,7 +184,7 @@ impl Workloads {
                 }
                 Some(scaler) => {
                     let ready = scaler.condition(READY).map(|ready| format!("{}: {}", ready.reason, ready.message));
-                    all.unserved.insert(key, ready.unwrap_or_else(|| "no autoscaler has looked at it yet".to_owned()));
+                    all.unserved.insert(key, ready.unwrap_or_else(|| "no autoscaler has processed it yet".to_owned()));
                 }
             }
         }
@@ -251,7 +251,7 @@ fn open(address: &str) {
     unsafe { command.pre_exec(descriptor::give_limit_back) };
     match command.spawn() {
         Ok(mut child) => drop(tokio::spawn(async move { child.wait().await })),
-        Err(error) => print_line(format_args!("  {address} cannot be opened by {}: {error}", program.display())),
+        Err(error) => print_line(format_args!("  {address} cannot be opened with {}: {error}", program.display())),
     }
 }
 

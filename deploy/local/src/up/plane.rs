@@ -63,7 +63,7 @@ impl Plane {
         let started = Instant::now();
         let task = runtime.spawn(async move {
             if let Err(error) = run(token).await {
-                tracing::error!(plane = %name, error = %format!("{error:#}"), "ended");
+                tracing::error!(plane = %name, error = %format!("{error:#}"), "the plane failed");
                 fails.get_or_init(Instant::now);
             }
         });

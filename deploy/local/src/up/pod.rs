@@ -56,7 +56,7 @@ impl PlanePod {
             () = self.gone() => shutdown.cancel(),
         }
         plane.await?;
-        anyhow::bail!("Pod {} was deleted, and with it the rights of its plane", self.name)
+        anyhow::bail!("Pod {} was deleted, so the tokens of its plane are no longer valid", self.name)
     }
 
     /// Waits until the Pod is deleted or replaced by one with the same name.
@@ -84,6 +84,6 @@ pub(super) async fn withdraw(client: &Client) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let ours = ListParams::default().fields(&format!("spec.schedulerName={SCHEDULER}"));
     if let Err(error) = pods.delete_collection(&DeleteParams::default(), &ours).await {
-        tracing::debug!(%error, "Pods of planes not withdrawn");
+        tracing::debug!(%error, "the Pods of the planes could not be deleted");
     }
 }

@@ -35,7 +35,7 @@ impl PodStatuses {
             pods: Api::namespaced(client.clone(), NAMESPACE),
             written: BTreeMap::new(),
             failed: BTreeMap::new(),
-            failures: FailureLog::for_operation("the status of the planes' Pods"),
+            failures: FailureLog::for_operation("the update of the status of the planes' Pods"),
         }
     }
 

@@ -58,10 +58,10 @@ pub(super) async fn create_within(
     namespaces: &Namespaces,
 ) -> anyhow::Result<()> {
     let namespace: Namespace = from(json!({"metadata": {"name": NAMESPACE}}))?;
-    create_if_missing(&Api::all(client.clone()), &namespace).await.context("system namespace")?;
+    create_if_missing(&Api::all(client.clone()), &namespace).await.context("cannot create the system namespace")?;
     let crds = Api::all(client.clone());
     for crd in common_api::crds() {
-        create_if_missing(&crds, &crd).await.context("custom resource definition")?;
+        create_if_missing(&crds, &crd).await.context("cannot create a CustomResourceDefinition")?;
         established(&crds, &crd.name_any()).await?;
     }
     accounts::create(client, namespaces).await?;
@@ -73,7 +73,7 @@ pub(super) async fn create_within(
         )?,
         service(names::AUTOSCALER_SERVICE, &[("http", names::STAT_PORT, names::STAT_PORT)])?,
     ] {
-        create_if_missing(&services, &service).await.context("system Service")?;
+        create_if_missing(&services, &service).await.context("cannot create a system Service")?;
     }
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let data = json!(configuration.clone().unwrap_or_default());
@@ -103,7 +103,7 @@ async fn established(crds: &Api<CustomResourceDefinition>, name: &str) -> anyhow
     let served = await_condition(crds.clone(), name, conditions::is_crd_established());
     tokio::time::timeout(ESTABLISHED_TIMEOUT, served)
         .await
-        .with_context(|| format!("{name} was not established within {} s", ESTABLISHED_TIMEOUT.as_secs()))??;
+        .with_context(|| format!("the API server did not serve {name} within {} s", ESTABLISHED_TIMEOUT.as_secs()))??;
     Ok(())
 }
 
@@ -114,7 +114,7 @@ pub(super) fn configuration(path: &Path) -> anyhow::Result<Configuration> {
 }
 
 fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
-    let value: serde_json::Value = serde_yaml_ng::from_str(text).context("no YAML")?;
+    let value: serde_json::Value = serde_yaml_ng::from_str(text).context("not valid YAML")?;
     let data = match value.get("kind") {
         None => value,
         Some(kind) => {
@@ -125,7 +125,7 @@ fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
     let entries = match data {
         serde_json::Value::Null => return Ok(Configuration::new()),
         serde_json::Value::Object(entries) => entries,
-        other => anyhow::bail!("must be a map of settings, or a ConfigMap with one as its data, not {other}"),
+        other => anyhow::bail!("must be a map of settings, or a ConfigMap, not {other}"),
     };
     let mut map = Configuration::new();
     for (key, value) in entries {
@@ -176,10 +176,12 @@ pub async fn publish(client: &Client, service: &str, members: &[Member]) -> anyh
     let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
     let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&slice)).await;
     if matches!(&patched, Err(kube::Error::Api(status)) if status.code == 404) {
-        api.create(&PostParams::default(), &slice).await.with_context(|| format!("endpoints of {service}"))?;
+        api.create(&PostParams::default(), &slice)
+            .await
+            .with_context(|| format!("cannot publish the endpoints of {service}"))?;
         return Ok(());
     }
-    patched.with_context(|| format!("endpoints of {service}"))?;
+    patched.with_context(|| format!("cannot publish the endpoints of {service}"))?;
     Ok(())
 }
 
@@ -188,7 +190,7 @@ pub(super) async fn withdraw(client: &Client) {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
     for service in [names::ACTIVATOR_SERVICE, names::AUTOSCALER_SERVICE] {
         if let Err(error) = slices.delete(&slice_name(service), &DeleteParams::default()).await {
-            tracing::debug!(service, %error, "endpoints not withdrawn");
+            tracing::debug!(service, %error, "the endpoints could not be deleted");
         }
     }
 }
@@ -234,7 +236,7 @@ mod tests {
             ("min-scale: [1]", "min-scale: must be a text"),
             ("kind: Secret", "field kind: must be ConfigMap"),
             ("[1]", "must be a map of settings"),
-            ("a: [", "no YAML"),
+            ("a: [", "not valid YAML"),
         ];
         for (text, expected) in rows {
             let error = format!("{:#}", parse_configuration(text).expect_err(text));

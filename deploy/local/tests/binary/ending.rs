@@ -66,7 +66,7 @@ async fn a_second_signal_ends_pods_with_all_their_processes() {
     })
     .await;
     local.signal(Signal::INT);
-    while !local.line().await.ends_with("  ending") {}
+    while !local.line().await.ends_with("  shutting down") {}
     local.signal(Signal::INT);
     assert_eq!(local.ended(END).await.code(), Some(1));
     eventually("the end of all", async || !all.iter().any(|process| process.is_alive())).await;

@@ -33,7 +33,7 @@ async fn a_workload_without_its_target_is_named_until_it_has_one() {
     let deployments: Api<Deployment> = Api::namespaced(client(&kubeconfig).await, "default");
     let web = serde_yaml_ng::from_str(&deployment("web", 0)).expect("a Deployment");
     deployments.create(&PostParams::default(), &web).await.expect("created");
-    line_with(&mut local, &["healed ", "default/web"]).await;
+    line_with(&mut local, &["recovered ", "default/web"]).await;
     assert!(local.line().await.starts_with("ready ingress=http://"));
 }
 

@@ -48,7 +48,7 @@ async fn what_is_not_served_is_named_with_what_is() {
         format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{target: {{name: a}}}}\n")
     };
     for (version, kind, expected) in [
-        ("zeroscale.dev/v1alpha1", "ZeroScalr", "zeroscale.dev/v1alpha1 has ZeroScaler"),
+        ("zeroscale.dev/v1alpha1", "ZeroScalr", "the kinds in zeroscale.dev/v1alpha1 are ZeroScaler"),
         ("zeroscale.dev/v1", "ZeroScaler", "write apiVersion: zeroscale.dev/v1alpha1"),
         ("apps/v1beta1", "Deployment", "write apiVersion: apps/v1"),
         ("v2", "Pod", "write apiVersion: v1"),
@@ -57,7 +57,7 @@ async fn what_is_not_served_is_named_with_what_is() {
         let file = write(&folder, "a.yaml", &object(version, kind)).display().to_string();
         let (code, output, errors) = run(&["up", &file, "--ingress", "127.0.0.1:0"]).await;
         assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
-        let says = format!("{file}, document 1: {kind} a: the cluster has no kind {kind} in {version}: ");
+        let says = format!("{file}, document 1: {kind} a: the cluster does not serve kind {kind} in {version}; ");
         assert!(errors.contains(&says) && errors.contains(expected), "{errors}");
         assert!(!errors.contains(['{', '\u{1b}']), "words, not data: {errors}");
     }
@@ -88,7 +88,7 @@ async fn a_kubeconfig_of_another_cluster_stays_as_it_is() {
     for args in [vec!["up", "--ingress", "127.0.0.1:0", "--kubeconfig", &path], vec!["api", "--kubeconfig", &path]] {
         let (code, output, errors) = run(&args).await;
         assert_eq!((code, output.as_str()), (Some(1), ""), "{errors}");
-        let expected = format!("--kubeconfig {path} is there already and not of an embedded cluster");
+        let expected = format!("--kubeconfig {path} exists and does not belong to an embedded cluster");
         assert!(errors.contains(&expected), "{errors}");
         assert_eq!(std::fs::read_to_string(&file).expect("it is there"), text);
     }

@@ -34,7 +34,7 @@ pub fn main() -> ExitCode {
     let environment = |name: &str| std::env::var(name).ok();
     let served = Knobs::read(&environment).and_then(|knobs| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
+        let runtime = runtime.map_err(|error| format!("the runtime cannot be created: {error}"))?;
         runtime.block_on(server::run(knobs))
     });
     match served {

@@ -20,8 +20,10 @@ type Body = BoxBody<Bytes, hyper::Error>;
 
 /// Serves until a signal, then finishes the requests in flight.
 pub(crate) async fn run(knobs: Knobs) -> Result<(), String> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| format!("no signals: {error}"))?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| format!("no signals: {error}"))?;
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(|error| format!("the signal handler cannot be installed: {error}"))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(|error| format!("the signal handler cannot be installed: {error}"))?;
     let stop = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -31,7 +33,7 @@ pub(crate) async fn run(knobs: Knobs) -> Result<(), String> {
     let exit = knobs.exit_after;
     tokio::select! {
         served = serve(knobs, stop) => served,
-        () = after(exit) => Err("exits, as HELLO_EXIT_AFTER_MS says".to_owned()),
+        () = after(exit) => Err("exits after the time in HELLO_EXIT_AFTER_MS".to_owned()),
     }
 }
 

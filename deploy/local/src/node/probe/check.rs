@@ -52,14 +52,14 @@ impl Handler {
     ) -> Result<Self, String> {
         let address = |host: Option<&String>, port: &IntOrString| -> Result<SocketAddr, String> {
             let host = match host.filter(|h| !h.is_empty()) {
-                Some(host) => host.parse().map_err(|_| format!("probe host {host:?} is not an address"))?,
+                Some(host) => host.parse().map_err(|_| format!("probe host {host:?} is not an IP address"))?,
                 None => ip,
             };
             Ok(SocketAddr::new(host, port_number(port, ports)?))
         };
         if let Some(exec) = &probe.exec {
             let mut words = exec.command.clone().unwrap_or_default().into_iter();
-            let name = words.next().ok_or("exec probe without a command")?;
+            let name = words.next().ok_or("an exec probe needs a command")?;
             return Ok(Handler::Exec(Launch { program: find(&name)?, args: words.collect(), ..launch.clone() }));
         }
         if let Some(tcp) = &probe.tcp_socket {
@@ -67,7 +67,7 @@ impl Handler {
         }
         if let Some(get) = &probe.http_get {
             if get.scheme.as_deref().is_some_and(|scheme| scheme != "HTTP") {
-                return Err("httpGet probes over HTTPS are not offered by this node".into());
+                return Err("this node does not support httpGet probes over HTTPS".into());
             }
             let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
             let path = get.path.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "/".into());
@@ -175,7 +175,7 @@ async fn grpc(address: SocketAddr, service: &str) -> Result<(), String> {
         Some("0") if is_serving(&body) => Ok(()),
         Some("0") => Err(format!("grpc {address}: service {service:?} is not serving")),
         Some(code) => Err(format!("grpc {address}: status {code}")),
-        None => Err(format!("grpc {address}: answer without a status")),
+        None => Err(format!("grpc {address}: the response has no status")),
     }
 }
 

@@ -182,7 +182,7 @@ pub(crate) async fn run(
     loop {
         let answer = match tokio::time::timeout(timeout, handler.check()).await {
             Ok(answer) => answer,
-            Err(_) => Err(format!("no answer within {} ms", timeout.as_millis())),
+            Err(_) => Err(format!("no response within {} ms", timeout.as_millis())),
         };
         let now = tokio::time::Instant::now().into_std();
         if let Some(outcome) = state.record(answer, now) {

@@ -50,7 +50,7 @@ pub(crate) async fn accept(listener: TcpListener, backends: Arc<Backends>, stop:
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "the Service proxy could not accept");
+                    tracing::warn!(%error, "the Service proxy cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await; // Out of descriptors: let some close.
                     continue;
                 }

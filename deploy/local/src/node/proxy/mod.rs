@@ -103,11 +103,11 @@ impl Proxy {
                     Ok(listener) => {
                         self.listeners.insert(key.clone(), accept(*asked, listener, backends.clone()));
                         if self.refused.remove(key) {
-                            tracing::info!(service = %key, %asked, "the Service has its listener now");
+                            tracing::info!(service = %key, %asked, "the proxy now listens for the Service");
                         }
                     }
                     Err(error) if self.refused.insert(key.clone()) => {
-                        tracing::warn!(service = %key, %asked, %error, "a Service has no listener; trying again");
+                        tracing::warn!(service = %key, %asked, %error, "the proxy cannot listen for the Service; it tries again until it can");
                     }
                     Err(_) => {} // Already logged.
                 },
@@ -138,7 +138,7 @@ fn listener(asked: SocketAddr) -> io::Result<TcpListener> {
     for address in elsewhere {
         if let Ok(listener) = listen::listen(address) {
             let local = listener.local_addr()?;
-            tracing::info!(%asked, %local, error = %first, "a Service is served elsewhere than at its address");
+            tracing::info!(%asked, %local, error = %first, "the proxy listens for the Service on another address");
             return Ok(listener);
         }
     }

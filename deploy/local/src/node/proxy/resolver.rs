@@ -33,7 +33,7 @@ impl Resolve for ServiceResolver {
             }
             None => {
                 let message =
-                    format!("{host:?} names no Service with port {port}: there is no {namespace}/{name} with it");
+                    format!("{host:?} cannot be resolved: there is no Service {namespace}/{name} with port {port}");
                 Err(io::Error::new(io::ErrorKind::NotFound, message))
             }
         };
