@@ -13,13 +13,12 @@
 //! is `ContainerCreating`, and its exit is in its last state.
 
 use super::backoff::Restarts;
-use super::environment::DownwardFields;
 use super::listeners::{self, Occupant};
 use super::prepare::{Prepared, StartError, prepare};
 use super::probe::{self, ProbeOutcome, Purpose};
 use super::process::{self, Exit, Process};
 use super::state::Node;
-use super::status::{Ended, Phase, View};
+use super::status::{Ended, Phase, PodPlacement, View};
 use crate::logs::PodLogs;
 use common_controller::Severity;
 use jiff::Timestamp;
@@ -48,7 +47,7 @@ pub(crate) struct Container {
     pub(crate) spec: ContainerSpec,
     /// Index among the pod's containers.
     pub(crate) index: usize,
-    pub(crate) downward: DownwardFields,
+    pub(crate) placement: PodPlacement,
     pub(crate) logs: PodLogs,
     pub(crate) views: Arc<watch::Sender<Vec<View>>>,
 }
@@ -118,7 +117,7 @@ impl Container {
 
     /// Prepares and starts one run.
     async fn start(&self, run: i32) -> Result<(Process, Prepared), StartError> {
-        let prepared = prepare(&self.node, &self.pod, &self.spec, &self.downward).await?;
+        let prepared = prepare(&self.node, &self.pod, &self.spec, &self.placement).await?;
         let failed = |error: std::io::Error| StartError {
             reason: "RunContainerError",
             message: format!("program {} could not be started: {error}", prepared.launch.program.display()),

@@ -16,11 +16,11 @@
 //!
 //! `resourceFieldRef` and `fileKeyRef` are rejected with an error.
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
+use super::status::PodPlacement;
+use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, Pod};
 use kube::ResourceExt;
 use regex::{Captures, Regex};
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 /// Variables that a container inherits from the node's process.
@@ -31,36 +31,31 @@ const PORT_DEFAULT: u16 = 8080;
 /// Environment variables by name.
 pub(crate) type Variables = BTreeMap<String, String>;
 
-/// Data of ConfigMaps or Secrets by name.
-type Objects = BTreeMap<String, BTreeMap<String, String>>;
+/// A ConfigMap or Secret: its kind for messages, and its name.
+pub(crate) type SourceKey = (&'static str, String);
 
-/// Objects needed to build an environment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
-    pub(crate) config_maps: Objects,
-    pub(crate) secrets: Objects,
+/// Data of ConfigMaps and Secrets.
+pub(crate) type Sources = BTreeMap<SourceKey, BTreeMap<String, String>>;
+
+/// Returns the source of all variables of an object, and whether it is optional.
+fn object_of(from: &EnvFromSource) -> Option<(SourceKey, Option<bool>)> {
+    let map = from.config_map_ref.as_ref().map(|map| (("configmap", map.name.clone()), map.optional));
+    map.or_else(|| from.secret_ref.as_ref().map(|secret| (("secret", secret.name.clone()), secret.optional)))
 }
 
-/// Data of a pod that is not in its object.
-#[derive(Clone, Debug)]
-pub(crate) struct DownwardFields {
-    pub(crate) pod_ip: IpAddr,
-    pub(crate) host_ip: IpAddr,
-    pub(crate) node_name: String,
+/// Returns the source of one variable and its key there, and whether it is optional.
+fn key_of(from: &EnvVarSource) -> Option<(SourceKey, &str, Option<bool>)> {
+    let map = from.config_map_key_ref.as_ref();
+    let map = map.map(|map| (("configmap", map.name.clone()), map.key.as_str(), map.optional));
+    let secret = from.secret_key_ref.as_ref();
+    map.or_else(|| secret.map(|secret| (("secret", secret.name.clone()), secret.key.as_str(), secret.optional)))
 }
 
-/// Returns the names of ConfigMaps and Secrets that `container` needs.
-pub(crate) fn sources_needed(container: &Container) -> (Vec<String>, Vec<String>) {
-    let (mut config_maps, mut secrets) = (Vec::new(), Vec::new());
-    for from in container.env_from.iter().flatten() {
-        config_maps.extend(from.config_map_ref.as_ref().map(|r| r.name.clone()));
-        secrets.extend(from.secret_ref.as_ref().map(|r| r.name.clone()));
-    }
-    for source in container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
-        config_maps.extend(source.config_map_key_ref.as_ref().map(|r| r.name.clone()));
-        secrets.extend(source.secret_key_ref.as_ref().map(|r| r.name.clone()));
-    }
-    (config_maps, secrets)
+/// Returns the ConfigMaps and Secrets that `container` needs.
+pub(crate) fn sources_needed(container: &Container) -> BTreeSet<SourceKey> {
+    let objects = container.env_from.iter().flatten().filter_map(object_of).map(|(source, _)| source);
+    let variables = container.env.iter().flatten().filter_map(|variable| key_of(variable.value_from.as_ref()?));
+    objects.chain(variables.map(|(source, ..)| source)).collect()
 }
 
 /// Returns the value of `PORT` for `container` of `pod`: its first declared TCP port, else 8080, else the next port
@@ -99,7 +94,7 @@ pub(crate) fn port_of(pod: &Pod, container: &str) -> u16 {
 pub(crate) fn environment(
     pod: &Pod,
     container: &Container,
-    downward: &DownwardFields,
+    placement: &PodPlacement,
     sources: &Sources,
     services: &Variables,
     inherited: impl Fn(&str) -> Option<String>,
@@ -109,8 +104,8 @@ pub(crate) fn environment(
     let label = |name: &str| pod.labels().get(name).cloned().unwrap_or_default();
     let known = [
         ("PORT", port_of(pod, &container.name).to_string()),
-        ("HOST", downward.pod_ip.to_string()),
-        ("POD_IP", downward.pod_ip.to_string()),
+        ("HOST", placement.pod_ip.to_string()),
+        ("POD_IP", placement.pod_ip.to_string()),
         ("HOSTNAME", pod.name_any()),
         ("K_REVISION", label(common::names::REVISION)),
         ("K_CONFIGURATION", label(common::names::CONFIGURATION)),
@@ -120,21 +115,18 @@ pub(crate) fn environment(
     let mut own = Variables::new();
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
-        let (kind, name, optional, objects) = match (&from.config_map_ref, &from.secret_ref) {
-            (Some(map), _) => ("configmap", map.name.clone(), map.optional, &sources.config_maps),
-            (None, Some(secret)) => ("secret", secret.name.clone(), secret.optional, &sources.secrets),
-            (None, None) => continue,
-        };
-        match objects.get(&name) {
+        let Some((source, optional)) = object_of(from) else { continue };
+        match sources.get(&source) {
             Some(data) => own.extend(data.iter().map(|(key, value)| (format!("{prefix}{key}"), value.clone()))),
             None if optional == Some(true) => {}
             None => {
+                let (kind, name) = source;
                 return Err(format!("{kind} \"{name}\" not found, {}", needed_by(&format!("{prefix}*"), container)));
             }
         }
     }
     for variable in container.env.iter().flatten() {
-        if let Some(value) = value_of(pod, container, downward, sources, variable, [&own, services])? {
+        if let Some(value) = value_of(pod, container, placement, sources, variable, [&own, services])? {
             own.insert(variable.name.clone(), value);
         }
     }
@@ -172,7 +164,7 @@ pub(crate) fn command_line(container: &Container, env: &Variables) -> Result<Vec
 fn value_of(
     pod: &Pod,
     container: &Container,
-    downward: &DownwardFields,
+    placement: &PodPlacement,
     sources: &Sources,
     variable: &EnvVar,
     before: [&Variables; 2],
@@ -183,17 +175,15 @@ fn value_of(
     };
     let needed_by = needed_by(&variable.name, container);
     if let Some(field) = &source.field_ref {
-        let value = field_of(pod, downward, &field.field_path);
+        let value = field_of(pod, placement, &field.field_path);
         return value
             .map(Some)
             .ok_or_else(|| format!("this node does not support fieldRef {:?}, {needed_by}", field.field_path));
     }
-    let (kind, name, key, optional, objects) = match (&source.config_map_key_ref, &source.secret_key_ref) {
-        (Some(map), _) => ("configmap", &map.name, &map.key, map.optional, &sources.config_maps),
-        (None, Some(secret)) => ("secret", &secret.name, &secret.key, secret.optional, &sources.secrets),
-        (None, None) => return Err(format!("this node does not support resourceFieldRef and fileKeyRef, {needed_by}")),
-    };
-    match objects.get(name).map(|data| data.get(key)) {
+    let (source, key, optional) = key_of(source)
+        .ok_or_else(|| format!("this node does not support resourceFieldRef and fileKeyRef, {needed_by}"))?;
+    let (kind, name) = &source;
+    match sources.get(&source).map(|data| data.get(key)) {
         Some(Some(value)) => Ok(Some(value.clone())),
         _ if optional == Some(true) => Ok(None),
         Some(None) => Err(format!("{kind} \"{name}\" has no key {key:?}, {needed_by}")),
@@ -207,7 +197,7 @@ fn needed_by(variable: &str, container: &Container) -> String {
 }
 
 /// Returns the field of the pod that `fieldRef` names.
-fn field_of(pod: &Pod, downward: &DownwardFields, path: &str) -> Option<String> {
+fn field_of(pod: &Pod, placement: &PodPlacement, path: &str) -> Option<String> {
     let subscript = |map: &BTreeMap<String, String>, prefix: &str| {
         let key = path.strip_prefix(prefix)?.strip_prefix("['")?.strip_suffix("']")?;
         Some(map.get(key).cloned().unwrap_or_default())
@@ -216,10 +206,10 @@ fn field_of(pod: &Pod, downward: &DownwardFields, path: &str) -> Option<String> 
         "metadata.name" => pod.name_any(),
         "metadata.namespace" => pod.namespace().unwrap_or_default(),
         "metadata.uid" => pod.uid().unwrap_or_default(),
-        "spec.nodeName" => downward.node_name.clone(),
+        "spec.nodeName" => placement.node_name.clone(),
         "spec.serviceAccountName" => pod.spec.as_ref()?.service_account_name.clone().unwrap_or_default(),
-        "status.podIP" | "status.podIPs" => downward.pod_ip.to_string(),
-        "status.hostIP" | "status.hostIPs" => downward.host_ip.to_string(),
+        "status.podIP" | "status.podIPs" => placement.pod_ip.to_string(),
+        "status.hostIP" | "status.hostIPs" => placement.host_ip.to_string(),
         _ => {
             return subscript(pod.labels(), "metadata.labels")
                 .or_else(|| subscript(pod.annotations(), "metadata.annotations"));

@@ -17,7 +17,6 @@
 //! limits, `activeDeadlineSeconds` and eviction are not supported.
 
 use super::container::{Container, grace, grace_of};
-use super::environment::DownwardFields;
 use super::state::Node;
 use super::status::{Phase, PodPlacement, View, pod_status};
 use super::unsupported::unsupported;
@@ -94,6 +93,7 @@ impl Worker {
         let home = PodPlacement {
             pod_ip: IpAddr::V4(leased.address()),
             host_ip: self.node.options.host_ip,
+            node_name: self.node.options.name.clone(),
             start: Timestamp::now(),
         };
         let logs = PodLogs::new(
@@ -148,8 +148,6 @@ impl Worker {
         views: &Arc<watch::Sender<Vec<View>>>,
         stopping: &watch::Receiver<Option<Duration>>,
     ) -> JoinSet<()> {
-        let downward =
-            DownwardFields { pod_ip: home.pod_ip, host_ip: home.host_ip, node_name: self.node.options.name.clone() };
         let mut containers = JoinSet::new();
         for (index, spec) in self.pod.spec.iter().flat_map(|s| s.containers.iter()).enumerate() {
             let container = Container {
@@ -157,7 +155,7 @@ impl Worker {
                 pod: self.pod.clone(),
                 spec: spec.clone(),
                 index,
-                downward: downward.clone(),
+                placement: home.clone(),
                 logs: logs.clone(),
                 views: views.clone(),
             };

@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Namespace of the nodes' Leases.
 const NAMESPACE: &str = "kube-node-lease";
+/// Field manager of the Lease.
+const FIELD_MANAGER: &str = "zeroscale-node";
 /// Interval of renewals (Kubernetes: 10 s).
 const RENEW: Duration = Duration::from_secs(10);
 /// Duration of a Lease in seconds (Kubernetes: 40 s).
@@ -109,12 +111,7 @@ async fn renew(leases: &Api<Lease>, name: &str) -> kube::Result<()> {
         renew_time: Some(MicroTime(Timestamp::now())),
         ..LeaseSpec::default()
     });
-    match leases.patch(name, &PatchParams::default(), &Patch::Merge(json!({"spec": lease.spec}))).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => {
-            leases.create(&PostParams::default(), &lease).await.map(drop)
-        }
-        renewed => renewed.map(drop),
-    }
+    leases.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(lease)).await.map(drop)
 }
 
 /// Returns the CPU architecture under its Kubernetes name.

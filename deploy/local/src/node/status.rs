@@ -63,11 +63,12 @@ impl View {
     }
 }
 
-/// Addresses and start time of a pod.
+/// Addresses, node and start time of a pod.
 #[derive(Clone, Debug)]
 pub(crate) struct PodPlacement {
     pub(crate) pod_ip: IpAddr,
     pub(crate) host_ip: IpAddr,
+    pub(crate) node_name: String,
     pub(crate) start: Timestamp,
 }
 
@@ -233,7 +234,8 @@ mod tests {
     }
 
     fn home() -> PodPlacement {
-        PodPlacement { pod_ip: [127, 1, 0, 2].into(), host_ip: [127, 0, 0, 1].into(), start: at(1) }
+        let (pod_ip, host_ip) = ([127, 1, 0, 2].into(), [127, 0, 0, 1].into());
+        PodPlacement { pod_ip, host_ip, node_name: "node".into(), start: at(1) }
     }
 
     fn running(ready: bool) -> View {

@@ -1,6 +1,7 @@
 //! Environments of hand-written pods.
 
 use super::*;
+use jiff::Timestamp;
 use serde_json::json;
 
 fn pod(container: serde_json::Value) -> Pod {
@@ -16,16 +17,15 @@ fn pod(container: serde_json::Value) -> Pod {
     .expect("a valid Pod")
 }
 
-fn downward() -> DownwardFields {
-    DownwardFields { pod_ip: [127, 1, 0, 5].into(), host_ip: [127, 0, 0, 1].into(), node_name: "node".into() }
+fn placement() -> PodPlacement {
+    let (pod_ip, host_ip) = ([127, 1, 0, 5].into(), [127, 0, 0, 1].into());
+    PodPlacement { pod_ip, host_ip, node_name: "node".into(), start: Timestamp::UNIX_EPOCH }
 }
 
 fn sources() -> Sources {
     let data = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    Sources {
-        config_maps: [("c".to_owned(), data(&[("k", "from-config"), ("other", "o")]))].into(),
-        secrets: [("s".to_owned(), data(&[("k", "from-secret")]))].into(),
-    }
+    let config_map = data(&[("k", "from-config"), ("other", "o")]);
+    [(("configmap", "c".to_owned()), config_map), (("secret", "s".to_owned()), data(&[("k", "from-secret")]))].into()
 }
 
 /// Returns variables of a Service, one of which conflicts with `PORT`.
@@ -36,7 +36,7 @@ fn links() -> Variables {
 fn env(container: serde_json::Value) -> Result<BTreeMap<String, String>, String> {
     let pod = pod(container);
     let main = &pod.spec.as_ref().expect("a spec").containers[0];
-    environment(&pod, main, &downward(), &sources(), &links(), |name| (name == "PATH").then(|| "/bin".to_owned()))
+    environment(&pod, main, &placement(), &sources(), &links(), |name| (name == "PATH").then(|| "/bin".to_owned()))
 }
 
 #[test]
