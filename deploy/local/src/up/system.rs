@@ -57,7 +57,7 @@ pub(super) async fn create_within(
     configuration: Option<Configuration>,
     namespaces: &Namespaces,
 ) -> anyhow::Result<()> {
-    let namespace: Namespace = from(json!({"metadata": {"name": NAMESPACE}}))?;
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
     create_if_missing(&Api::all(client.clone()), &namespace).await.context("cannot create the system namespace")?;
     let crds = Api::all(client.clone());
     for crd in common_api::crds() {
@@ -78,7 +78,7 @@ pub(super) async fn create_within(
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let data = json!(configuration.clone().unwrap_or_default());
     let mut map: ConfigMap =
-        from(json!({"metadata": {"name": CONFIG_AUTOSCALER, "namespace": NAMESPACE}, "data": data}))?;
+        serde_json::from_value(json!({"metadata": {"name": CONFIG_AUTOSCALER, "namespace": NAMESPACE}, "data": data}))?;
     create_if_missing(&maps, &map).await.context(CONFIG_AUTOSCALER)?;
     if configuration.is_some() {
         map.metadata.resource_version = maps.get(CONFIG_AUTOSCALER).await?.metadata.resource_version;
@@ -144,7 +144,7 @@ fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
 fn service(name: &str, ports: &[(&str, u16, u16)]) -> anyhow::Result<Service> {
     let ports: Vec<_> =
         ports.iter().map(|(name, port, target)| json!({"name": name, "port": port, "targetPort": target})).collect();
-    from(json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"ports": ports}}))
+    Ok(serde_json::from_value(json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"ports": ports}}))?)
 }
 
 /// Publishes the endpoints of one of the system's Services: [`names::ACTIVATOR_SERVICE`] or
@@ -167,22 +167,15 @@ pub async fn publish(client: &Client, service: &str, members: &[Member]) -> anyh
         })
         .collect();
     let name = slice_name(service);
-    let slice: EndpointSlice = from(json!({
+    let slice: EndpointSlice = serde_json::from_value(json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {
             "kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "local.zeroscale.dev"}},
         "addressType": "IPv4", "ports": ports, "endpoints": endpoints,
     }))?;
     let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
-    let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&slice)).await;
-    if matches!(&patched, Err(kube::Error::Api(status)) if status.code == 404) {
-        api.create(&PostParams::default(), &slice)
-            .await
-            .with_context(|| format!("cannot publish the endpoints of {service}"))?;
-        return Ok(());
-    }
-    patched.with_context(|| format!("cannot publish the endpoints of {service}"))?;
-    Ok(())
+    let applied = api.patch(&name, &PatchParams::apply(manifests::FIELD_MANAGER).force(), &Patch::Apply(&slice)).await;
+    applied.map(drop).with_context(|| format!("cannot publish the endpoints of {service}"))
 }
 
 /// Deletes the endpoints, which are of no use after this cluster.
@@ -197,18 +190,6 @@ pub(super) async fn withdraw(client: &Client) {
 
 fn slice_name(service: &str) -> String {
     format!("{service}-local")
-}
-
-fn from<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> anyhow::Result<T> {
-    Ok(serde_json::from_value(value)?)
-}
-
-/// Applies manifests given as text, as tests do.
-///
-/// # Errors
-/// Fails as [`manifests::parse`] and [`manifests::apply`] do.
-pub async fn apply_text(client: &Client, text: &str) -> anyhow::Result<()> {
-    manifests::apply(client, manifests::parse("text", text)?).await
 }
 
 #[cfg(test)]
