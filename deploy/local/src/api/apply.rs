@@ -15,7 +15,7 @@ use super::query::WriteOptions;
 use super::resource::Resource;
 use super::schema;
 use super::status::{ApiError, Result};
-use super::strategic::Lists;
+use super::strategic::{Lists, add_to_set};
 use super::write::Part;
 
 /// Optional part of a port's key; the default is TCP.
@@ -116,11 +116,7 @@ pub(crate) fn apply(
     let wanted = fields_of(&stated, shape);
     let created = live.is_none();
     let mut document = live.unwrap_or_else(|| json!({"metadata": {}}));
-    let mut entries = metadata(&mut document).remove("managedFields").and_then(|fields| match fields {
-        Value::Array(entries) => Some(entries),
-        _ => None,
-    });
-    let mut entries = entries.take().unwrap_or_default();
+    let mut entries = fields::list(metadata(&mut document), "managedFields");
     let mine = |entry: &Value| {
         text(entry, "/manager") == options.manager
             && text(entry, "/subresource") == subresource
@@ -305,11 +301,7 @@ fn merge(document: &mut Value, stated: &Value, shape: Shape<'_>, field: &str) {
         }
         Value::Array(items) => match shape.list(field, items) {
             List::Atomic => *document = stated.clone(),
-            List::Set => {
-                let mut merged = document.as_array().cloned().unwrap_or_default();
-                merged.extend(items.iter().filter(|item| !merged.contains(item)).cloned().collect::<Vec<_>>());
-                *document = merged.into();
-            }
+            List::Set => add_to_set(document, items),
             List::Map(keys) => {
                 let mut merged = document.as_array().cloned().unwrap_or_default();
                 for item in items {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use common_runtime::failure_log::FailureLog;
 use jiff::{SignedDuration, Timestamp};
+use kube::api::PropagationPolicy;
 use serde_json::Value;
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
@@ -22,7 +23,7 @@ use super::crd;
 use super::delete::{FOREGROUND, ORPHAN};
 use super::fields::{items, text};
 use super::meta::metadata;
-use super::query::{DeleteOptions, Propagation, WriteOptions};
+use super::query::{DeleteOptions, WriteOptions};
 use super::resource::{Resource, Target};
 use super::status::Result;
 use super::store::{NAMESPACES, Object, StoreKey};
@@ -167,7 +168,7 @@ impl Api {
             0 => {
                 let deeper = owners.iter().any(|uid| graph.waits(uid))
                     && !graph.dependents_of(object.text("/metadata/uid")).is_empty();
-                let propagation = if deeper { Propagation::Foreground } else { Propagation::Background };
+                let propagation = if deeper { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
                 self.collect(target, object, Some(propagation))
             }
             held if held == owners.len() => Ok(()),
@@ -213,7 +214,7 @@ impl Api {
     }
 
     /// Deletes the object only if it still has the same uid.
-    fn collect(&self, target: Target<'_>, object: &Object, propagation: Option<Propagation>) -> Result<()> {
+    fn collect(&self, target: Target<'_>, object: &Object, propagation: Option<PropagationPolicy>) -> Result<()> {
         let uid = Some(object.text("/metadata/uid").to_string());
         match self.delete(target, &DeleteOptions { uid, propagation, ..DeleteOptions::default() }) {
             Err(error) if !matches!(error.code, 404 | 409) => Err(error),

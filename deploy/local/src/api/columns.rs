@@ -23,8 +23,6 @@ pub(crate) enum Cell {
     Age,
     /// The first nonempty text.
     Text,
-    /// Like [`Cell::Text`], or `<none>`.
-    OrNone,
     /// The first number, or 0.
     Number,
     /// The number at each path, such as `1/2`.
@@ -35,7 +33,7 @@ pub(crate) enum Cell {
     Size,
     /// The sum of all values.
     Sum,
-    /// All values.
+    /// All values, or `<none>`.
     List,
     /// Values of the first path, each with a value of the second: `80/TCP`.
     Pairs,
@@ -118,7 +116,6 @@ impl Column {
                 (time, _) => age(&time.unwrap_or_default()),
             },
             Cell::Text => words().next().unwrap_or_default().trim().into(),
-            Cell::OrNone => or_none(words().next().unwrap_or_default()),
             Cell::Number => all().find_map(Value::as_i64).unwrap_or(0).into(),
             Cell::Numbers => slashed(paths.iter().map(|path| number(path).to_string()).collect()),
             Cell::Counts => slashed(paths.iter().map(|path| path.len().to_string()).collect()),

@@ -144,7 +144,7 @@ pub(crate) fn terminating(value: &mut Value) {
 }
 
 /// Validates a definition.
-pub(crate) fn validate(value: &Value, _old: Option<&Value>, causes: &mut Causes) {
+pub(crate) fn validate(value: &Value, causes: &mut Causes) {
     let (group, plural) = (text(value, "/spec/group"), text(value, "/spec/names/plural"));
     for (field, found) in
         [("spec.group", group), ("spec.names.plural", plural), ("spec.names.kind", text(value, "/spec/names/kind"))]

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 
 use super::core::Api;
 use super::crd;
 use super::fields::{self, number, text};
 use super::meta::{self, metadata};
-use super::query::{DeleteOptions, Propagation};
+use super::query::DeleteOptions;
 use super::resource::{Resource, Target};
 use super::selector::Selector;
 use super::status::Result;
@@ -109,7 +110,7 @@ impl Api {
 /// Returns the object with the fields that a deletion sets.
 fn mark(resource: &Resource, old: &Value, options: &DeleteOptions) -> Value {
     let mut value = old.clone();
-    propagate(&mut value, options.propagation);
+    propagate(&mut value, options.propagation.as_ref());
     let leaving = !text(old, "/metadata/deletionTimestamp").is_empty();
     let now = Timestamp::now();
     if &*resource.table == PODS {
@@ -162,15 +163,15 @@ fn grace(pod: &Value, asked: Option<i64>) -> i64 {
     }
 }
 
-fn propagate(value: &mut Value, policy: Option<Propagation>) {
+fn propagate(value: &mut Value, policy: Option<&PropagationPolicy>) {
     let Some(policy) = policy else { return };
     let fields = metadata(value);
     let mut finalizers = fields::list(fields, "finalizers");
     finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
     match policy {
-        Propagation::Background => {}
-        Propagation::Foreground => finalizers.push(FOREGROUND.into()),
-        Propagation::Orphan => finalizers.push(ORPHAN.into()),
+        PropagationPolicy::Background => {}
+        PropagationPolicy::Foreground => finalizers.push(FOREGROUND.into()),
+        PropagationPolicy::Orphan => finalizers.push(ORPHAN.into()),
     }
     fields.insert("finalizers".into(), finalizers.into());
     meta::tidy(fields);

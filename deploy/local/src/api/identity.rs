@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use rand::RngExt;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::causes::Causes;
 use super::fields::{items, number, text};
@@ -166,8 +166,7 @@ pub(crate) fn account_groups(namespace: &str) -> [String; 2] {
 
 /// Generates an unguessable token.
 pub(crate) fn make() -> String {
-    let mut rng = rand::rng();
-    (0..4).map(|_| format!("{:016x}", rng.random::<u64>())).collect()
+    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }
 
 /// Returns the Pod to which a TokenRequest binds the token.

@@ -49,11 +49,6 @@ impl Form {
     }
 }
 
-/// Builds a complete body.
-pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).boxed_unsync()
-}
-
 /// Builds a plain-text response, as health endpoints do.
 pub(crate) fn text(code: u16, text: impl Into<Bytes>) -> Response<Body> {
     respond(code, "text/plain; charset=utf-8", text.into())
@@ -61,7 +56,7 @@ pub(crate) fn text(code: u16, text: impl Into<Bytes>) -> Response<Body> {
 
 /// Builds a response of a content type.
 pub(crate) fn respond(code: u16, content_type: &str, bytes: Bytes) -> Response<Body> {
-    let mut response = Response::new(full(bytes));
+    let mut response = Response::new(Full::new(bytes).boxed_unsync());
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if let Ok(value) = HeaderValue::from_str(content_type) {
         response.headers_mut().insert(CONTENT_TYPE, value);

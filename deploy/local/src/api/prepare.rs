@@ -7,6 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::address::assign;
+use super::builtin;
 use super::causes::Causes;
 use super::core::Api;
 use super::crd;
@@ -45,8 +46,7 @@ impl Api {
             fields::object(&mut value).remove("status");
         }
         let mut causes = Causes::default();
-        schema::default(&mut value, &resource.schema);
-        (resource.rules.hooks.prepare)(&mut value, None);
+        set_defaults(resource, &mut value, None);
         let lease = assign(&self.addresses, resource, &mut value, None, &mut causes);
         self.validate(resource, &value, None, causes)?;
         debug_assert_eq!(text(&value, "/metadata/namespace"), namespace);
@@ -119,8 +119,7 @@ impl Api {
             }
             _ => {}
         }
-        schema::default(&mut value, &resource.schema);
-        (resource.rules.hooks.prepare)(&mut value, Some(old));
+        set_defaults(resource, &mut value, Some(old));
         let lease = match part {
             Part::Status => None,
             _ => assign(&self.addresses, resource, &mut value, Some(old), &mut causes),
@@ -198,17 +197,25 @@ impl Api {
         meta::validate(resource, value, &mut causes);
         let mut found = Causes::default();
         schema::validate(value, &resource.schema, &resource.patterns, &mut found);
-        if let Model::Custom(Some(rules)) = resource.model
-            && found.is_empty()
-        {
-            crd::validate_rules(rules, value, &mut causes);
-        }
+        let is_sound = found.is_empty();
         causes.extend(found);
-        (resource.rules.hooks.validate)(value, old, &mut causes);
+        match resource.model {
+            Model::Custom(Some(rules)) if is_sound => crd::validate_rules(rules, value, &mut causes),
+            Model::Typed(_) => builtin::validate(&resource.kind, value, old, &mut causes),
+            _ => {}
+        }
         if causes.is_empty() {
             return Ok(());
         }
         Err(ApiError::invalid(resource, text(value, "/metadata/name"), causes))
+    }
+}
+
+/// Sets the defaults of the schema, and those of a built-in kind.
+fn set_defaults(resource: &Resource, value: &mut Value, old: Option<&Value>) {
+    schema::default(value, &resource.schema);
+    if matches!(resource.model, Model::Typed(_)) {
+        builtin::set_defaults(&resource.kind, value, old);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use kube::api::PropagationPolicy;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
@@ -112,22 +113,12 @@ fn is_dry_run(text: &str, causes: &mut Causes) -> bool {
     text == "All"
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    /// Dependents are deleted after the owner.
-    Background,
-    /// The owner waits for its dependents.
-    Foreground,
-    /// Dependents stay and lose the reference.
-    Orphan,
-}
-
 /// Options of a deletion, from the query and the body.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
     /// Grace period in seconds.
     pub(crate) grace: Option<i64>,
-    pub(crate) propagation: Option<Propagation>,
+    pub(crate) propagation: Option<PropagationPolicy>,
     /// Required uid of the object.
     pub(crate) uid: Option<String>,
     /// Required version of the object.
@@ -148,9 +139,9 @@ impl DeleteOptions {
         };
         let mut propagation = match from("propagationPolicy").as_str() {
             "" => None,
-            "Background" => Some(Propagation::Background),
-            "Foreground" => Some(Propagation::Foreground),
-            "Orphan" => Some(Propagation::Orphan),
+            "Background" => Some(PropagationPolicy::Background),
+            "Foreground" => Some(PropagationPolicy::Foreground),
+            "Orphan" => Some(PropagationPolicy::Orphan),
             other => {
                 let allowed = ["Background", "Foreground", "Orphan"];
                 causes.not_supported("propagationPolicy", &other.into(), &allowed);
@@ -159,7 +150,7 @@ impl DeleteOptions {
         };
         let orphan = body.get("orphanDependents").and_then(Value::as_bool).unwrap_or(query.flag("orphanDependents"));
         if orphan {
-            propagation = propagation.or(Some(Propagation::Orphan));
+            propagation = propagation.or(Some(PropagationPolicy::Orphan));
         }
         let given = body.pointer("/dryRun/0").and_then(Value::as_str).unwrap_or(query.text("dryRun"));
         let dry_run = is_dry_run(given, &mut causes);

@@ -4,14 +4,15 @@
 //! `builtin`, custom ones from CustomResourceDefinitions (`crd`). The [`Registry`] is replaced as a whole when a
 //! definition changes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::field::FieldErrors;
+use kube::core::Version;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::causes::Causes;
 use super::columns::Column;
 use super::schema::Patterns;
 use super::status::ApiError;
@@ -81,23 +82,6 @@ pub(crate) struct Rules {
     pub(crate) warning: Option<String>,
     /// Columns of tables for people.
     pub(crate) columns: Vec<Column>,
-    #[serde(skip)]
-    pub(crate) hooks: Hooks,
-}
-
-/// Rules of a resource that depend on several fields. The second argument is the stored object.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Hooks {
-    /// Sets defaults.
-    pub(crate) prepare: fn(&mut Value, Option<&Value>),
-    /// Validates.
-    pub(crate) validate: fn(&Value, Option<&Value>, &mut Causes),
-}
-
-impl Default for Hooks {
-    fn default() -> Self {
-        Hooks { prepare: |_, _| {}, validate: |_, _, _| {} }
-    }
 }
 
 /// Function that validates an object by the CEL rules of its definition.
@@ -295,12 +279,11 @@ impl Registry {
     }
 
     /// Returns the versions of a group, with the preferred one first.
-    pub(crate) fn versions(&self, group: &str) -> Vec<String> {
-        let mut versions: Vec<String> =
-            self.all().filter(|resource| resource.group == group).map(|resource| resource.version.clone()).collect();
+    pub(crate) fn versions(&self, group: &str) -> Vec<&str> {
+        let of_group = self.all().filter(|resource| resource.group == group);
+        let mut versions: Vec<&str> = of_group.map(|resource| resource.version.as_str()).collect();
         versions.dedup();
-        versions.sort_by_key(|version| std::cmp::Reverse(rank(version)));
-        versions.dedup();
+        versions.sort_by_cached_key(|version| Reverse(Version::parse(version).priority()));
         versions
     }
 
@@ -311,15 +294,4 @@ impl Registry {
         groups.retain(|group| !group.is_empty());
         groups
     }
-}
-
-/// Ranks versions: stable before beta before alpha, then by number.
-fn rank(version: &str) -> (u8, u64, u64) {
-    let rest = version.strip_prefix('v').unwrap_or(version);
-    for (stage, word) in [(1, "alpha"), (2, "beta")] {
-        if let Some((major, minor)) = rest.split_once(word) {
-            return (stage, major.parse().unwrap_or(0), minor.parse().unwrap_or(0));
-        }
-    }
-    rest.parse().map_or((0, 0, 0), |major| (3, major, 0))
 }

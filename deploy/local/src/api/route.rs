@@ -43,8 +43,10 @@ impl RequestInfo {
     /// Parses the segments of a path. Returns `None` for a path without a resource.
     pub(crate) fn parse(segments: &[&str], registry: &Registry) -> Result<Option<Self>> {
         let (group, version, rest) = match segments {
-            ["api", version, rest @ [_, ..]] => ("", *version, rest),
-            ["apis", group, version, rest @ [_, ..]] if registry.has_group(group) => (*group, *version, rest),
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() && registry.has_group(group) => {
+                (*group, *version, rest)
+            }
             _ => return Ok(None),
         };
         let (namespace, rest) = match rest {

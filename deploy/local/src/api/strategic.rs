@@ -94,6 +94,13 @@ pub(crate) fn merge(document: &mut Value, patch: &Value, lists: Lists) {
             if let Some(items) = fields.get_mut(list).and_then(Value::as_array_mut) {
                 items.retain(|item| !gone.contains(item));
             }
+        } else if let Some(list) = key.strip_prefix("$setElementOrder/") {
+            // A patch may change only the order of a list.
+            if !patch.contains_key(list)
+                && let (Some(slot), Some(order)) = (fields.get_mut(list), value.as_array())
+            {
+                merge_list(slot, list, &[], Some(order), lists);
+            }
         } else if key.starts_with('$') {
             continue;
         } else if value.is_null() {
@@ -108,25 +115,13 @@ pub(crate) fn merge(document: &mut Value, patch: &Value, lists: Lists) {
             fields.insert(key.clone(), value.clone());
         }
     }
-    // A patch may change only the order of a list.
-    for (key, order) in patch {
-        if let Some(list) = key.strip_prefix("$setElementOrder/")
-            && !patch.contains_key(list)
-            && let (Some(slot), Some(order)) = (fields.get_mut(list), order.as_array())
-        {
-            merge_list(slot, list, &[], Some(order), lists);
-        }
-    }
 }
 
 fn merge_list(slot: &mut Value, field: &str, patch: &[Value], order: Option<&Vec<Value>>, lists: Lists) {
-    let stored = slot.as_array().cloned().unwrap_or_default();
     if lists.is_set(field) {
-        let mut merged = stored;
-        merged.extend(patch.iter().filter(|item| !merged.contains(item)).cloned().collect::<Vec<_>>());
-        *slot = merged.into();
-        return;
+        return add_to_set(slot, patch);
     }
+    let stored = slot.as_array().cloned().unwrap_or_default();
     let sample: Vec<Value> = patch.iter().chain(order.into_iter().flatten()).chain(&stored).cloned().collect();
     let Some(key) = lists.key(field, &sample) else {
         *slot = patch.to_vec().into();
@@ -151,6 +146,17 @@ fn merge_list(slot: &mut Value, field: &str, patch: &[Value], order: Option<&Vec
     }
     let named: Vec<&Value> = order.map_or_else(|| patch.iter().collect(), |order| order.iter().collect());
     *slot = arrange(merged, &stored, &named, same).into();
+}
+
+/// Adds the items that a list of plain values lacks.
+pub(crate) fn add_to_set(slot: &mut Value, items: &[Value]) {
+    let mut merged = slot.as_array().cloned().unwrap_or_default();
+    for item in items {
+        if !merged.contains(item) {
+            merged.push(item.clone());
+        }
+    }
+    *slot = merged.into();
 }
 
 /// Orders the items: those in the patch take its order, and the others keep their place among them.

@@ -56,8 +56,8 @@ impl Api {
         if !text(&body, "/metadata/resourceVersion").is_empty() {
             return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
         }
-        if let Some(namespace) = self.missing_namespace(resource, namespace) {
-            return Err(namespace);
+        if resource.namespaced && self.store.get(NAMESPACES, namespace).is_none() {
+            return Err(self.no_namespace(namespace));
         }
         let prefix = text(&body, "/metadata/generateName").to_string();
         let generated = text(&body, "/metadata/name").is_empty() && !prefix.is_empty();
@@ -79,7 +79,7 @@ impl Api {
             attempts -= 1;
             match self.commit(target, None, Write::Put(value)) {
                 Ok(object) => {
-                    keep(lease);
+                    lease.into_iter().for_each(Leased::keep);
                     return Ok(Written { code: 201, object, warnings });
                 }
                 Err(Clash::Changed) if attempts > 0 => {}
@@ -132,7 +132,7 @@ impl Api {
                 self.commit(target, expect, Write::Put(value))
             };
             if let Ok(object) = committed {
-                keep(lease);
+                lease.into_iter().for_each(Leased::keep);
                 return Ok(Written { code: 200, object, warnings });
             }
         }
@@ -197,18 +197,6 @@ impl Api {
             Some(resource) => ApiError::not_found(&resource, namespace),
             None => ApiError::unknown_resource(),
         }
-    }
-
-    fn missing_namespace(&self, resource: &Resource, namespace: &str) -> Option<ApiError> {
-        let missing = resource.namespaced && self.store.get(NAMESPACES, namespace).is_none();
-        missing.then(|| self.no_namespace(namespace))
-    }
-}
-
-/// Keeps the address of a written Service allocated.
-fn keep(lease: Option<Leased>) {
-    if let Some(lease) = lease {
-        lease.keep();
     }
 }
 

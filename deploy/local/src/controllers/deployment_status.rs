@@ -12,9 +12,7 @@
 use super::deployment::Rollout;
 use super::rolling::{bounds_of, is_recreate};
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{
-    Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetStatus,
-};
+use k8s_openapi::api::apps::v1::{DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::sync::Arc;

@@ -40,7 +40,7 @@ pub(super) fn validate_config_map(value: &Value, old: Option<&Value>, causes: &m
     }
 }
 
-pub(super) fn prepare_secret(value: &mut Value, _old: Option<&Value>) {
+pub(super) fn prepare_secret(value: &mut Value) {
     let fields = object(value);
     if let Some(Value::Object(texts)) = fields.remove("stringData") {
         let data = child(fields, "data");

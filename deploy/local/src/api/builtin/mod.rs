@@ -8,7 +8,6 @@
 //! supported.
 
 mod core;
-mod hpa;
 mod pod;
 mod service;
 mod workload;
@@ -22,8 +21,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::causes::Causes;
 use super::crd;
-use super::resource::{Hooks, Model, Registry, Resource, Rules, ScalePaths, TypedModel};
+use super::resource::{Model, Registry, Resource, Rules, ScalePaths, TypedModel};
 use super::schema::Patterns;
 use super::types::{Describe, TypeSchemas, describe};
 
@@ -78,21 +78,32 @@ fn describe_kind(version: &str, kind: &str) -> Option<Describe> {
     })
 }
 
-/// Returns the rules of a kind that depend on several fields.
-fn hooks(kind: &str) -> Hooks {
-    let plain = Hooks::default();
+/// Sets the defaults of a kind that depend on several fields. `old` is the stored object.
+pub(super) fn set_defaults(kind: &str, value: &mut Value, old: Option<&Value>) {
     match kind {
-        "ConfigMap" => Hooks { validate: core::validate_config_map, ..plain },
-        "Secret" => Hooks { prepare: core::prepare_secret, validate: core::validate_secret },
-        "Namespace" => Hooks { prepare: core::prepare_namespace, ..plain },
-        "Pod" => Hooks { prepare: pod::prepare_pod, validate: pod::validate_pod },
-        "Service" => Hooks { prepare: service::prepare_service, validate: service::validate_service },
-        "EndpointSlice" => Hooks { validate: service::validate_slice, ..plain },
-        "Deployment" => Hooks { prepare: workload::deployment, validate: workload::validate },
-        "ReplicaSet" | "StatefulSet" => Hooks { prepare: workload::prepare, validate: workload::validate },
-        "HorizontalPodAutoscaler" => Hooks { validate: hpa::validate, ..plain },
-        "CustomResourceDefinition" => Hooks { prepare: crd::prepare, validate: crd::validate },
-        _ => plain,
+        "Secret" => core::prepare_secret(value),
+        "Namespace" => core::prepare_namespace(value, old),
+        "Pod" => pod::prepare_pod(value, old),
+        "Service" => service::prepare_service(value, old),
+        "Deployment" => workload::prepare_deployment(value),
+        "ReplicaSet" | "StatefulSet" => workload::prepare(value),
+        "CustomResourceDefinition" => crd::prepare(value, old),
+        _ => {}
+    }
+}
+
+/// Validates the rules of a kind that depend on several fields. `old` is the stored object.
+pub(super) fn validate(kind: &str, value: &Value, old: Option<&Value>, causes: &mut Causes) {
+    match kind {
+        "ConfigMap" => core::validate_config_map(value, old, causes),
+        "Secret" => core::validate_secret(value, old, causes),
+        "Pod" => pod::validate_pod(value, old, causes),
+        "Service" => service::validate_service(value, causes),
+        "EndpointSlice" => service::validate_slice(value, old, causes),
+        "Deployment" | "ReplicaSet" | "StatefulSet" => workload::validate(value, old, causes),
+        "HorizontalPodAutoscaler" => workload::validate_autoscaler(value, causes),
+        "CustomResourceDefinition" => crd::validate(value, causes),
+        _ => {}
     }
 }
 
@@ -117,7 +128,7 @@ fn make() -> Registry {
     let schemas: Value = read(include_str!("rules.yaml"), "kinds");
     let types =
         Arc::new(TypeSchemas::from_types(kinds.iter().filter_map(|kind| describe_kind(&kind.version, &kind.kind))));
-    for Kind { version, kind, plural, short, categories, cluster, review, mut rules } in kinds {
+    for Kind { version, kind, plural, short, categories, cluster, review, rules } in kinds {
         let model = match (review, describe_kind(&version, &kind)) {
             (true, _) => Model::Review,
             (false, None) => Model::Kept,
@@ -127,7 +138,6 @@ fn make() -> Registry {
                 schemas: types.clone(),
             }),
         };
-        rules.hooks = hooks(&kind);
         let (group, version) = version.split_once('/').unwrap_or(("", &version));
         let schema = schemas[&kind].clone();
         registry.insert(Arc::new(Resource {

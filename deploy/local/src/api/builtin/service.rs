@@ -31,7 +31,7 @@ pub(super) fn prepare_service(value: &mut Value, old: Option<&Value>) {
     }
 }
 
-pub(super) fn validate_service(value: &Value, _old: Option<&Value>, causes: &mut Causes) {
+pub(super) fn validate_service(value: &Value, causes: &mut Causes) {
     let spec = &value["spec"];
     let is_alias = text(spec, "/type") == "ExternalName";
     if is_alias && text(spec, "/externalName").is_empty() {

@@ -1,20 +1,20 @@
-//! Deployments and similar workloads.
+//! Deployments and similar workloads, and HorizontalPodAutoscalers.
 
 use serde_json::{Value, json};
 
 use super::pod;
 use crate::api::causes::Causes;
-use crate::api::fields::{child, default, object};
+use crate::api::fields::{child, default, number, object, text};
 
 /// Sets defaults of the template's containers.
-pub(super) fn prepare(value: &mut Value, _old: Option<&Value>) {
+pub(super) fn prepare(value: &mut Value) {
     if let Some(spec) = value.pointer_mut("/spec/template/spec").map(object) {
         pod::prepare_spec(spec);
     }
 }
 
-pub(super) fn deployment(value: &mut Value, old: Option<&Value>) {
-    prepare(value, old);
+pub(super) fn prepare_deployment(value: &mut Value) {
+    prepare(value);
     if let Some(strategy) = value.pointer_mut("/spec/strategy").map(object)
         && strategy["type"] == "RollingUpdate"
     {
@@ -41,5 +41,19 @@ pub(super) fn validate(value: &Value, old: Option<&Value>, causes: &mut Causes) 
     }
     if old.is_some_and(|old| old["spec"]["selector"] != *selector) {
         causes.invalid("spec.selector", selector, "field is immutable");
+    }
+}
+
+/// Validates a HorizontalPodAutoscaler of `autoscaling/v2`. Its controller reports errors of metrics and policies in the
+/// status.
+pub(super) fn validate_autoscaler(value: &Value, causes: &mut Causes) {
+    let max = number(value, "/spec/maxReplicas").unwrap_or(0);
+    if number(value, "/spec/minReplicas").is_some_and(|min| min > max) {
+        causes.invalid("spec.maxReplicas", &max.into(), "must be greater than or equal to `minReplicas`");
+    }
+    let target = &value["spec"]["scaleTargetRef"];
+    if target["kind"] != "ReplicationController" && !text(target, "/apiVersion").contains('/') {
+        let field = "spec.scaleTargetRef.apiVersion";
+        causes.invalid(field, &target["apiVersion"], "apiVersion must specify API group");
     }
 }
