@@ -2,12 +2,13 @@
 
 use super::local::LocalReplica;
 use super::records::{Record, time};
+use super::ring::{Sample, rounded};
+use super::wakes::Wake;
 use crate::explain;
 use autoscaler_core::history::{Entry, EntryOutcome, words};
 use common::RevisionKey;
 use common_api::zeroscaler::conditions::Condition;
 use common_api::zeroscaler::{PortProtocol, ServicePath, ZeroScalerSpec, ZeroScalerStatus};
-use common_controller::Leadership;
 use serde_json::{Value, json};
 
 /// Maximum number of events.
@@ -17,32 +18,14 @@ impl LocalReplica {
     /// Returns everything known here of a workload; none: there is no such object.
     pub(super) fn detail(&self, key: &RevisionKey) -> Option<Value> {
         let looked = self.parts.objects.look(key)?;
-        let explanation = if self.parts.shares.owns(key) { self.parts.multiscaler.explain(key) } else { None };
-        let summary = self.summary_of(key, &looked, explanation.as_ref(), true, true);
-        let mut detail = serde_json::to_value(summary).ok()?;
-        let decision = explanation.as_ref().map(|explanation| explain::document(key, explanation));
+        let explanation = self.explanation(key);
+        let mut detail = self.row_with(key, &looked, explanation.as_ref(), true, true);
         let recorded = |record: &Record| {
-            let samples: Vec<_> = record.ring.samples().copied().collect();
-            let wakes: Vec<_> = record.wakes.iter().cloned().collect();
-            (samples, wakes)
+            let timeline: Vec<Value> = record.ring.samples().map(point).collect();
+            (timeline, record.wakes.iter().cloned().collect::<Vec<_>>())
         };
-        let (samples, wakes) = self.records.with(key, recorded).unwrap_or_default();
-        let round = |value: f32| (f64::from(value) * 100.0).round() / 100.0;
-        let timeline: Vec<_> = samples
-            .iter()
-            .map(|sample| {
-                json!({
-                    "at": time(i64::from(sample.at)),
-                    "concurrency": round(sample.rates.concurrency),
-                    "requestsPerSecond": round(sample.rates.requests),
-                    "held": sample.rates.held,
-                    "desired": sample.desired,
-                    "ready": sample.ready,
-                    "panic": sample.panic,
-                })
-            })
-            .collect();
-        let mut events = explanation.map(|explanation| of_history(&explanation.history)).unwrap_or_default();
+        let (timeline, wakes) = self.records.with(key, recorded).unwrap_or_default();
+        let mut events = explanation.as_ref().map(|explanation| of_history(&explanation.history)).unwrap_or_default();
         events.extend(of_conditions(&looked.status));
         for wake in &wakes {
             let ended = wake.at_ms + (wake.seconds() * 1e3) as i64;
@@ -54,24 +37,37 @@ impl LocalReplica {
         }
         events.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
         events.truncate(EVENTS_MAX);
-        let events: Vec<_> = events
-            .into_iter()
-            .map(|(at, reason, message)| json!({"at": time(at), "reason": reason, "message": message}))
-            .collect();
-        detail["history"] = decision.as_ref().map_or_else(|| json!([]), |decision| decision["history"].clone());
-        for entry in detail["history"].as_array_mut().into_iter().flatten() {
+        let event = |(at, reason, message)| json!({"at": time(at), "reason": reason, "message": message});
+        let mut decision = explanation.map(|explanation| explain::document(key, &explanation)).unwrap_or_default();
+        let mut history = decision["history"].clone();
+        for entry in history.as_array_mut().into_iter().flatten() {
             entry["says"] = words::reason(entry).into();
         }
-        detail["decision"] = decision.unwrap_or_default();
+        let spec = &looked.object.spec;
+        detail["decision"] = decision;
+        detail["history"] = if history.is_null() { json!([]) } else { history };
         detail["timeline"] = timeline.into();
         // Latest first.
-        detail["wakes"] = wakes.iter().rev().map(|wake| wake.to_json()).collect();
-        detail["conditions"] = serde_json::to_value(&looked.status.conditions).ok()?;
-        detail["events"] = events.into();
-        detail["links"] = links(self.settings.entry, key, &looked.object.spec, &looked.status).into();
-        detail["schedules"] = serde_json::to_value(&looked.object.spec.schedules).ok()?;
+        detail["wakes"] = wakes.iter().rev().map(Wake::to_json).collect();
+        detail["conditions"] = json!(looked.status.conditions);
+        detail["events"] = events.into_iter().map(event).collect();
+        detail["links"] = links(self.settings.entry, key, spec, &looked.status).into();
+        detail["schedules"] = json!(spec.schedules);
         Some(detail)
     }
+}
+
+/// Returns a sample as a point of the timeline.
+fn point(sample: &Sample) -> Value {
+    json!({
+        "at": time(i64::from(sample.at)),
+        "concurrency": rounded(sample.rates.concurrency),
+        "requestsPerSecond": rounded(sample.rates.requests),
+        "held": sample.rates.held,
+        "desired": sample.desired,
+        "ready": sample.ready,
+        "panic": sample.panic,
+    })
 }
 
 /// Returns the URLs of a workload for a browser: each of its Services at the machine's own `entry`, and each of its
@@ -103,10 +99,8 @@ fn of_history(history: &[Entry]) -> Vec<Event> {
         match &entry.outcome {
             EntryOutcome::Scale { panicking: now, panic, .. } if *now != panicking => {
                 panicking = *now;
-                match now {
-                    true => tell("PanicBegan", format!("{panic:.1} over the panic window")),
-                    false => tell("PanicEnded", format!("{panic:.1} over the panic window")),
-                }
+                let reason = if panicking { "PanicBegan" } else { "PanicEnded" };
+                tell(reason, format!("{panic:.1} over the panic window"));
             }
             EntryOutcome::Action(action) if action.patched => {
                 let (from, to) = (action.replicas.unwrap_or_default(), action.wanted.unwrap_or_default());

@@ -9,6 +9,7 @@ use common::RevisionKey;
 use common_controller::shares::Owner;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 /// Scope of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,47 +32,44 @@ impl Scope {
 ///
 /// The position is a time. Unless all replicas have responded, it stays where it was, so that the next list includes
 /// the changes of those that respond again.
-pub(super) async fn list(own: &LocalReplica, scope: &Scope) -> String {
-    let (position, Changes { is_full, changed, gone }) = {
-        let table = own.pass().await;
-        (table.position(), table.since(scope.after))
-    };
+pub(super) async fn list(own: &Arc<LocalReplica>, scope: Scope) -> String {
+    let asked = scope.after;
+    let (position, Changes { is_full, changed, mut gone }) = own.compute(move |own| own.changes(asked)).await;
     let after = scope.after.filter(|_| !is_full);
-    let others = own.other_replicas();
-    let answers = own.rows_of(&others, after.map(|after| (position - after).max(0))).await;
-    let objects: HashSet<RevisionKey> = own.parts.objects.keys().into_iter().filter(|key| scope.has(key)).collect();
-    let mut listed = vec![Replica { name: own.parts.me.clone(), answered: true, error: None }];
-    let mut rows = BTreeMap::new();
-    let mut answered = HashSet::new();
-    for (instance, answer) in others.into_iter().zip(answers) {
-        let error = answer.as_ref().err().cloned();
-        listed.push(Replica { name: name(&instance), answered: error.is_none(), error });
-        if let Ok(theirs) = answer {
-            rows.extend(theirs.into_iter().filter(|(key, _)| objects.contains(key)));
-            answered.insert(instance);
+    let others = own.rows_of_others(after.map(|after| (position - after).max(0))).await;
+    let merge = move |own: &LocalReplica| {
+        let objects: HashSet<RevisionKey> = own.parts.objects.keys().into_iter().filter(|key| scope.has(key)).collect();
+        let mut replicas = vec![Replica { name: own.parts.me.clone(), answered: true, error: None }];
+        let (mut answered, mut theirs) = (HashSet::new(), Vec::new());
+        for (instance, answer) in others {
+            let error = answer.as_ref().err().cloned();
+            replicas.push(Replica { name: name(&instance), answered: error.is_none(), error });
+            if let Ok(rows) = answer {
+                theirs.extend(rows);
+                answered.insert(instance);
+            }
         }
-    }
-    let position = match listed.iter().all(|replica| replica.answered) {
-        true => Some(position),
-        false => after,
+        let is_unreported = |key: &&RevisionKey| match own.parts.shares.owner(key) {
+            Owner::Us => false,
+            Owner::Other(owner) => !answered.contains(&owner),
+            Owner::Nobody => true,
+        };
+        let names: HashSet<&str> = objects.iter().map(RevisionKey::as_str).collect();
+        let mut rows: BTreeMap<_, _> = theirs.into_iter().filter(|(key, _)| names.contains(key.as_str())).collect();
+        let changed = changed.iter().filter(|key| objects.contains(*key));
+        rows.extend(own.rows(changed.chain(objects.iter().filter(is_unreported)), is_full));
+        gone.retain(|key| scope.has(key));
+        gone.sort_unstable();
+        let position = if replicas.iter().all(|replica| replica.answered) { Some(position) } else { after };
+        json!({
+            "now": time(own.records.now().into()),
+            "position": position.map(|position| position.to_string()).unwrap_or_default(),
+            "full": is_full,
+            "replicas": replicas,
+            "removed": gone.iter().map(RevisionKey::as_str).collect::<Vec<_>>(),
+            "workloads": rows.into_values().collect::<Vec<_>>(),
+        })
+        .to_string()
     };
-    let is_unreported = |key: &&RevisionKey| match own.parts.shares.owner(key) {
-        Owner::Us => false,
-        Owner::Other(owner) => !answered.contains(&owner),
-        Owner::Nobody => true,
-    };
-    let changed = changed.iter().filter(|key| objects.contains(*key));
-    rows.extend(own.rows(changed.chain(objects.iter().filter(is_unreported)), is_full).await);
-    let rows: Vec<String> = rows.into_values().collect();
-    let mut gone: Vec<_> = gone.iter().filter(|key| scope.has(key)).map(RevisionKey::as_str).collect();
-    gone.sort_unstable();
-    format!(
-        "{{\"now\":\"{}\",\"position\":\"{}\",\"full\":{},\"replicas\":{},\"removed\":{},\"workloads\":[{}]}}\n",
-        time(own.records.now().into()),
-        position.map(|position| position.to_string()).unwrap_or_default(),
-        is_full,
-        json!(listed),
-        json!(gone),
-        rows.join(","),
-    )
+    own.compute(merge).await
 }

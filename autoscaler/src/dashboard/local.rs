@@ -1,57 +1,64 @@
 //! Rows of this process: complete for the workloads that it owns, from the object alone for all others.
 //!
-//! A pass over ten thousand sleeping workloads is cheap: a hash for each, and a summary for those that changed
-//! ([`super::table`]). Other tasks get a turn after every few dozen.
+//! A pass over ten thousand sleeping workloads is cheap: a hash for each, and a row for those that changed
+//! ([`super::table`]). Passes and lists are computed in separate threads, at most [`COMPUTED_AT_ONCE`] at a time.
 
-use super::Parts;
 use super::records::{Record, Records, time};
 use super::ring::{Rates, STEP, Scale};
 use super::settings::{Price, Settings};
-use super::summary::{Recent, Saved, Summary};
-use super::table::Table;
+use super::table::{Changes, Table};
 use super::wakes::Wake;
 use super::why::{self, why};
+use super::{Parts, replicas, ring};
 use crate::reconcile::display::ObjectView;
 use crate::scale::Pods;
 use crate::scale::multiscaler::Explanation;
 use autoscaler_core::history::EntryOutcome;
 use common::RevisionKey;
-use common_api::zeroscaler::conditions::{Condition, ConditionStatus, READY, find};
+use common_api::zeroscaler::conditions::{ConditionStatus, READY, find};
 use common_controller::Leadership;
 use common_controller::shares::Owner;
-use serde_json::json;
-use std::collections::HashSet;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Semaphore;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// Number of workloads processed between two yields to other tasks.
-const AT_ONCE: usize = 64;
+/// Number of workloads sampled between two yields to other tasks.
+const SAMPLED_AT_ONCE: usize = 256;
+/// Maximum number of concurrent computations over all workloads; further ones wait.
+const COMPUTED_AT_ONCE: usize = 4;
 
 /// Data source of this process. See the [module](self).
 pub(super) struct LocalReplica {
     pub(super) parts: Parts,
     pub(super) settings: Settings,
     pub(super) records: Arc<Records>,
-    /// Table of changes. One pass runs at a time.
-    pub(super) table: Mutex<Table>,
+    table: Mutex<Table>,
+    turns: Semaphore,
 }
 
 impl LocalReplica {
+    /// Creates it, and starts to record load and wakes.
+    pub(super) fn new(settings: Settings, parts: Parts) -> Arc<Self> {
+        let records = Arc::new(Records::new(parts.clock.clone()));
+        parts.collector.tell(records.clone());
+        parts.multiscaler.tell(records.clone());
+        let (table, turns) = (Mutex::default(), Semaphore::new(COMPUTED_AT_ONCE));
+        Arc::new(Self { parts, settings, records, table, turns })
+    }
+
     /// Adds a sample to every record each [`STEP`], until `shutdown`.
     pub(super) async fn record(self: Arc<Self>, shutdown: CancellationToken) {
         let mut ticks = interval(Duration::from_secs(STEP.into()));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                _ = ticks.tick() => {}
-            }
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             let keys = self.parts.multiscaler.keys();
-            for some in keys.chunks(AT_ONCE * 4) {
+            for some in keys.chunks(SAMPLED_AT_ONCE) {
                 some.iter().for_each(|key| self.sample(key));
                 tokio::task::yield_now().await;
             }
@@ -76,62 +83,57 @@ impl LocalReplica {
         self.records.sample(key, scale, version, baseline, self.records.now());
     }
 
+    /// Runs a computation over all workloads.
+    pub(super) async fn compute<T: Send + 'static>(
+        self: &Arc<Self>,
+        computation: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> T {
+        let _turn = self.turns.acquire().await; // It is never closed.
+        let own = self.clone();
+        match tokio::task::spawn_blocking(move || computation(&own)).await {
+            Ok(result) => result,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
     /// Returns the replica that owns a workload; none: no replica does at the moment.
-    pub(super) fn owner(&self, key: &RevisionKey) -> Option<String> {
+    fn owner(&self, key: &RevisionKey) -> Option<String> {
         match self.parts.shares.owner(key) {
             Owner::Us => Some(self.parts.me.clone()),
-            Owner::Other(instance) => Some(super::replicas::name(&instance)),
+            Owner::Other(instance) => Some(replicas::name(&instance)),
             Owner::Nobody => None,
         }
     }
 
-    /// Returns the summary of a workload for a list. `recent`: include the last minutes.
-    pub(super) fn summary(&self, key: &RevisionKey, recent: bool) -> Option<Summary> {
+    /// Returns the row of a workload for a list. `recent`: include the last minutes.
+    fn row(&self, key: &RevisionKey, recent: bool) -> Option<Value> {
         let looked = self.parts.objects.look(key)?;
-        let explanation = if self.parts.shares.owns(key) { self.parts.multiscaler.explain(key) } else { None };
-        Some(self.summary_of(key, &looked, explanation.as_ref(), recent, false))
+        let explanation = self.explanation(key);
+        Some(self.row_with(key, &looked, explanation.as_ref(), recent, false))
     }
 
-    /// Returns the summary of these data; `is_whole`: with reasons of any length.
-    pub(super) fn summary_of(
+    /// Returns the state and history of a workload's decisions, if this process owns it.
+    pub(super) fn explanation(&self, key: &RevisionKey) -> Option<Explanation> {
+        if self.parts.shares.owns(key) { self.parts.multiscaler.explain(key) } else { None }
+    }
+
+    /// Returns the row with these data. Times are RFC 3339. `is_whole`: with reasons of any length.
+    pub(super) fn row_with(
         &self,
         key: &RevisionKey,
         looked: &ObjectView,
         explanation: Option<&Explanation>,
         recent: bool,
         is_whole: bool,
-    ) -> Summary {
+    ) -> Value {
         let ObjectView { object, status, since } = looked;
-        let now = self.records.now();
+        let (spec, now) = (&object.spec, self.records.now());
         let is_ours = self.parts.shares.owns(key);
         let counts = status.pods.unwrap_or_default();
         let glance = if is_ours { self.parts.multiscaler.glance(key) } else { None };
         let desired = glance.and_then(|glance| glance.desired).or(status.desired);
-        let target = &object.spec.target;
         let ready = find(&status.conditions, READY);
-        let mut summary = Summary {
-            namespace: key.namespace().to_owned(),
-            name: key.name().to_owned(),
-            target: format!("{}/{}", target.kind, target.name),
-            state: status.state,
-            since: since.clone(),
-            paused: object.spec.paused,
-            pods: json!({"ready": counts.ready, "actual": counts.actual, "desired": desired}),
-            min: status.min,
-            max: status.max,
-            requests_per_second: 0.0,
-            concurrency: 0.0,
-            held: 0,
-            why: String::new(),
-            ready: ready.map(|Condition { status, reason, message, .. }| {
-                json!({"status": status, "reason": reason, "message": message})
-            }),
-            last_wake: None,
-            owner: self.owner(key).unwrap_or_default(),
-            saved: None,
-            next_change: status.next_change.clone(),
-            recent: None,
-        };
+        let refused = ready.filter(|ready| ready.status == ConditionStatus::False.as_str());
         let present = explanation.and_then(|explanation| explanation.present.as_ref());
         let history: Vec<EntryOutcome> =
             explanation.iter().flat_map(|e| &e.history).map(|entry| entry.outcome.clone()).collect();
@@ -139,103 +141,109 @@ impl LocalReplica {
             let load = self.parts.collector.load(key, present.subject.spec.metric, self.parts.clock.now()).ok()?;
             Some([load.stable, load.panic])
         });
-        let since = since.as_ref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
-        let refused = ready.filter(|ready| ready.status == ConditionStatus::False.as_str());
-        summary.why = why(&why::Facts {
+        let began = since.as_ref().and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        let why = why(&why::Facts {
             state: status.state,
             ready: counts.ready,
             desired,
             min: status.min,
             max: status.max,
             is_leaving: object.metadata.deletion_timestamp.is_some(),
-            is_paused: summary.paused,
+            is_paused: spec.paused,
             refused: refused.map(|ready| (ready.reason.as_str(), ready.message.as_str())),
-            since: since.and_then(|at| u64::try_from(i64::from(now) - at.as_second()).ok()),
+            since: began.and_then(|at| u64::try_from(i64::from(now) - at.as_second()).ok()),
             spec: present.map(|present| &present.subject.spec),
             load,
             is_panicking: present.is_some_and(|present| present.panicking),
             is_whole,
             history: &history,
         });
-        if is_ours {
-            self.add_record(key, &mut summary, recent, now);
-        }
-        summary
-    }
-
-    fn add_record(&self, key: &RevisionKey, summary: &mut Summary, recent: bool, now: u32) {
-        self.records.with(key, |record| {
-            summary.set_rates(record.ring.rates(now));
-            if recent {
-                summary.recent = Recent::from_samples(record.ring.samples());
-            }
-            summary.last_wake = last_wake(record).map(Wake::to_json);
-            if record.since > 0 {
-                let pod_seconds = record.pod_seconds(now);
-                let money = self.settings.price.as_ref().map(|Price { amount, currency }| {
-                    json!({"amount": amount * pod_seconds / 3600.0, "perHour": amount, "currency": currency})
-                });
-                let since = time(record.since.into());
-                summary.saved = Some(Saved { pod_seconds, pods: record.missing, since, money });
-            }
+        let mut row = json!({
+            "namespace": key.namespace(),
+            "name": key.name(),
+            "target": format!("{}/{}", spec.target.kind, spec.target.name),
+            "state": status.state,
+            "since": since,
+            "paused": spec.paused,
+            "pods": {"ready": counts.ready, "actual": counts.actual, "desired": desired},
+            "min": status.min,
+            "max": status.max,
+            "why": why,
+            "ready": ready.map(|is| json!({"status": is.status, "reason": is.reason, "message": is.message})),
+            "owner": self.owner(key).unwrap_or_default(),
+            "nextChange": status.next_change,
         });
+        let recorded = |record: &Record| {
+            if recent {
+                row["recent"] = json!(record.ring.recent());
+            }
+            row["lastWake"] = json!(last_wake(record).map(Wake::to_json));
+            row["saved"] = json!(self.saved(record, now));
+            record.ring.rates(now)
+        };
+        let rates = if is_ours { self.records.with(key, recorded) } else { None }.unwrap_or_default();
+        row["requestsPerSecond"] = json!(ring::rounded(rates.requests));
+        row["concurrency"] = json!(ring::rounded(rates.concurrency));
+        row["held"] = json!(rates.held);
+        row.as_object_mut().into_iter().for_each(|fields| fields.retain(|_, value| !value.is_null()));
+        row
     }
 
-    /// Returns the rows of these workloads in their sent form. `recent`: include the last minutes.
-    pub(super) async fn rows<'a>(
+    /// Returns the savings by a workload's sleep; none: they are not counted yet. The client computes further savings
+    /// from `pods`, the number of pods that are saved now, and the price of a pod.
+    fn saved(&self, record: &Record, now: u32) -> Option<Value> {
+        let pod_seconds = record.pod_seconds(now);
+        let money = self.settings.price.as_ref().map(|Price { amount, currency }| {
+            json!({"amount": amount * pod_seconds / 3600.0, "perHour": amount, "currency": currency})
+        });
+        let (pods, since) = (record.missing, time(record.since.into()));
+        (record.since > 0).then(|| json!({"podSeconds": pod_seconds, "pods": pods, "since": since, "money": money}))
+    }
+
+    /// Returns the rows of these workloads, by their keys. `recent`: include the last minutes.
+    pub(super) fn rows<'a>(
         &self,
         keys: impl Iterator<Item = &'a RevisionKey>,
         recent: bool,
-    ) -> Vec<(RevisionKey, String)> {
-        let mut rows = Vec::new();
-        for (n, key) in keys.enumerate() {
-            let row = self.summary(key, recent).and_then(|summary| serde_json::to_string(&summary).ok());
-            rows.extend(row.map(|row| (key.clone(), row)));
-            if n % AT_ONCE == AT_ONCE - 1 {
-                tokio::task::yield_now().await;
-            }
-        }
-        rows
+    ) -> BTreeMap<String, Value> {
+        keys.filter_map(|key| Some((key.to_string(), self.row(key, recent)?))).collect()
     }
 
-    /// Returns the table of changes, after a new pass over all rows unless one has just been made. If a client gives up
-    /// meanwhile, other clients lose nothing: the next pass continues with the same table.
-    pub(super) async fn pass(&self) -> MutexGuard<'_, Table> {
-        let mut table = self.table.lock().await;
+    /// Returns the position of the last pass over all rows, and the changes after a position. Makes another pass unless
+    /// one has just been made. Changed rows are those of this process.
+    pub(super) fn changes(&self, after: Option<i64>) -> (i64, Changes) {
+        let mut table = self.table.lock();
         let now = self.records.now_ms();
-        if table.is_fresh(now) {
-            return table;
+        if !table.is_fresh(now) {
+            let objects = self.parts.objects.keys();
+            table.pass(objects.into_iter().map(|key| (key.clone(), self.hash(&key))), now);
         }
-        let objects: HashSet<RevisionKey> = self.parts.objects.keys().into_iter().collect();
-        let own: Vec<_> = objects.iter().filter(|key| self.parts.shares.owns(key)).cloned().collect();
-        table.begin(objects, |key| self.parts.shares.owns(key), now);
-        for some in own.chunks(AT_ONCE) {
-            for key in some {
-                let (inputs, rests) = self.inputs(key);
-                if table.needs_summary(key, inputs, rests)
-                    && let Some(summary) = self.summary(key, false)
-                {
-                    table.summarized(key, summary.fingerprint());
-                }
-            }
-            tokio::task::yield_now().await;
-        }
-        table
+        let mut changes = table.since(after);
+        changes.changed.retain(|key| self.parts.shares.owns(key));
+        (table.position(), changes)
     }
 
-    /// Returns a hash of the inputs of a summary, apart from time and averages, and whether there is neither pod nor
-    /// load.
-    fn inputs(&self, key: &RevisionKey) -> (u64, bool) {
+    /// Returns a hash that differs if a row has something new to show, for the workloads that this process owns.
+    /// Changes by time alone do not count: the client derives the duration of sleep, and its savings, from the rest.
+    fn hash(&self, key: &RevisionKey) -> u64 {
         let (mut hasher, now) = (DefaultHasher::new(), self.records.now());
+        if !self.parts.shares.owns(key) {
+            return 0;
+        }
         let (glance, counts) = (self.parts.multiscaler.glance(key), self.parts.pods.counts(key));
         let recorded =
             |record: &Record| (record.ring.rates(now), last_wake(record).map(|wake| wake.at_ms), record.missing);
         let (rates, woke, missing) = self.records.with(key, recorded).unwrap_or_default();
         (self.parts.objects.version(key), glance, counts.ready, counts.not_ready, woke, missing).hash(&mut hasher);
-        (rates.requests.to_bits(), rates.concurrency.to_bits(), rates.held).hash(&mut hasher);
         let is_wanted = glance.and_then(|glance| glance.desired).is_some_and(|desired| desired > 0);
-        let rests = !is_wanted && counts.ready + counts.not_ready == 0 && rates == Rates::default();
-        (hasher.finish(), rests)
+        // Without pods and load the row follows from these inputs.
+        if (is_wanted || counts.ready + counts.not_ready > 0 || rates != Rates::default())
+            && let Some(mut row) = self.row(key, false)
+        {
+            row["saved"].take();
+            row.hash(&mut hasher);
+        }
+        hasher.finish()
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! stats, wakes, decisions ─▶ records (one ring of samples each) ─┐
-//! pods, objects ─────────────────────────────────────────────────┴▶ local ─▶ table (changes)
-//!                                                                    │
-//!        page/, clients ◀── server ◀── list, detail ◀────────────────┴── replicas ◀─▶ the other replicas
+//! pods, objects ─────────────────────────────────────────────────┴▶ local: rows ─▶ list, detail ─▶ server ─▶ page/, clients
+//!                                                                                      ▲
+//!                                                                the other replicas ───┘ replicas
 //! ```
 //!
 //! The page asks every other second for changes. The replica that receives the request queries the other replicas, and
@@ -14,7 +14,7 @@
 //!
 //! A sleeping workload has a record of some 300 bytes ([`records`]). Without a client nothing else is kept or
 //! computed; every five seconds one pass over the decision loops adds to the records. With a client, each request
-//! compares a quick hash of every workload, and summarizes those that changed or have pods ([`local`]).
+//! compares a hash of every workload, and builds the rows of those that changed or have pods ([`local`]).
 //!
 //! # Access
 //!
@@ -32,7 +32,6 @@ mod ring;
 mod routes;
 mod server;
 pub mod settings;
-mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -51,10 +50,8 @@ use common_controller::shares::Shares;
 use common_runtime::clock::Clock;
 use kube::Client;
 use local::LocalReplica;
-use records::Records;
-use server::Server;
 use std::sync::Arc;
-use tokio::sync::Mutex;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -75,7 +72,7 @@ pub(crate) struct Parts {
 
 /// Dashboard bound to its address.
 pub(crate) struct Dashboard {
-    server: Server,
+    listener: TcpListener,
     own: Arc<LocalReplica>,
 }
 
@@ -83,14 +80,9 @@ impl Dashboard {
     /// Binds its address, and starts to record load and wakes.
     ///
     /// # Errors
-    /// The address cannot be bound.
+    /// The address cannot be bound; the error names it and the variable.
     pub(crate) fn new(settings: Settings, parts: Parts) -> anyhow::Result<Self> {
-        let server = Server::bind(&settings)?;
-        let records = Arc::new(Records::new(parts.clock.clone()));
-        parts.collector.tell(records.clone());
-        parts.multiscaler.tell(records.clone());
-        let own = LocalReplica { parts, settings, records, table: Mutex::default() };
-        Ok(Self { server, own: Arc::new(own) })
+        Ok(Self { listener: settings.bind()?, own: LocalReplica::new(settings, parts) })
     }
 
     /// Returns the responder to the other replicas' queries.
@@ -100,11 +92,11 @@ impl Dashboard {
 
     /// Serves in `tasks` until `shutdown`.
     pub(crate) fn start(self, tasks: &TaskTracker, shutdown: &CancellationToken) {
-        let Self { server, own } = self;
+        let Self { listener, own } = self;
         tasks.spawn(own.clone().record(shutdown.clone()));
-        if let Ok(address) = server.address() {
-            tracing::info!(%address, "dashboard");
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, "the dashboard is served");
         }
-        tasks.spawn(server.serve(own, shutdown.clone()));
+        tasks.spawn(own.serve(listener, shutdown.clone()));
     }
 }

@@ -3,6 +3,7 @@
 //! Load arrives in stats of about a second. The last seconds are kept separately. A sample contains their average, the
 //! maximum number of held requests, and the number of pods. A workload without load and without pods has no samples.
 
+use serde::Serialize;
 use std::collections::VecDeque;
 
 /// Seconds between two samples.
@@ -58,6 +59,19 @@ impl Sample {
         *self == Self { at: self.at, ..Self::default() }
     }
 }
+
+/// The last minutes, one number for every two samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Recent {
+    /// Mean of each pair.
+    pub(super) requests_per_second: Vec<f64>,
+    /// Maximum of each pair.
+    pub(super) held: Vec<u32>,
+}
+
+/// Number of samples per number of [`Recent`].
+const FOLDED: usize = 2;
 
 /// Load of one second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -120,6 +134,28 @@ impl Ring {
     pub(super) fn samples(&self) -> impl ExactSizeIterator<Item = &Sample> {
         self.samples.iter()
     }
+
+    /// Returns the last minutes; none: there was no load.
+    pub(super) fn recent(&self) -> Option<Recent> {
+        let blank = std::iter::repeat_n(Rates::default(), SAMPLES_MAX - self.samples.len());
+        let all: Vec<Rates> = blank.chain(self.samples.iter().map(|sample| sample.rates)).collect();
+        if all.iter().all(|rates| rates.requests == 0.0 && rates.held == 0) {
+            return None;
+        }
+        let mean = |some: &[Rates]| some.iter().map(|rates| rates.requests).sum::<f32>() / some.len() as f32;
+        Some(Recent {
+            requests_per_second: all.chunks(FOLDED).map(|some| rounded(mean(some))).collect(),
+            held: all
+                .chunks(FOLDED)
+                .map(|some| some.iter().map(|rates| rates.held).max().unwrap_or_default())
+                .collect(),
+        })
+    }
+}
+
+/// Rounds a rate for display.
+pub(super) fn rounded(value: f32) -> f64 {
+    (f64::from(value) * 100.0).round() / 100.0
 }
 
 #[cfg(test)]
@@ -156,5 +192,18 @@ mod tests {
             ring.samples().len()
         });
         assert_eq!(left.filter(|left| *left == 0).count(), 1, "the last sample of the pods has gone");
+    }
+
+    #[test]
+    fn the_last_minutes_are_folded_and_padded() {
+        let sample =
+            |(requests, held)| Sample { rates: Rates { requests, held, concurrency: 0.0 }, ..Sample::default() };
+        let ring =
+            |samples: &[(f32, u32)]| Ring { samples: samples.iter().copied().map(sample).collect(), ..Ring::default() };
+        let recent = ring(&[(0.0, 1), (3.0, 4), (1.0, 0), (2.0, 0)]).recent().expect("load");
+        assert_eq!((recent.held.len(), recent.requests_per_second.len()), (60, 60));
+        assert_eq!((&recent.held[57..], &recent.requests_per_second[57..]), (&[0, 4, 0][..], &[0.0, 1.5, 1.5][..]));
+        let idle = Ring { samples: [Sample { ready: 3, ..Sample::default() }].into(), ..Ring::default() };
+        assert_eq!(idle.recent(), None);
     }
 }

@@ -3,51 +3,36 @@
 //! # Bounds
 //!
 //! [`LIMITS`] on connections, [`HEAD_TIMEOUT`] for a request's head. A connection carries one request, and ends after
-//! [`CONNECTION_MAX`] even if the client has not read the response. A list of ten thousand workloads has some MiB, so at
-//! most [`LISTS_MAX`] are created and sent at a time.
+//! [`CONNECTION_MAX`] even if the client has not read the response. A list of ten thousand workloads has some MiB.
 
 use super::access::{Access, FORM_BYTES_MAX, is_public, judge, judge_form};
 use super::containers;
-use super::list::{Scope, list};
+use super::list::list;
 use super::local::LocalReplica;
-use super::replicas::no_such;
 use super::routes::{ErrorResponse, Route, route};
-use super::settings::Settings;
-use anyhow::Context;
 use bytes::Bytes;
 use common::RevisionKey;
-use common::text::printable_document;
 use common_controller::shares::Owner;
+use common_runtime::admin::json;
 use common_runtime::bounded_accept::{Acceptor, Limits};
-use common_runtime::credential::TokenFile;
-use common_runtime::listen::listen;
 use http::header::{self, HeaderName, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
-use std::borrow::Cow;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Limits of concurrent connections: a few for each browser.
-const LIMITS: Limits = Limits { total: 256, per_address: 128 };
-/// Maximum number of lists created and sent at a time.
-const LISTS_MAX: usize = 4;
-/// Longest wait for a permit to create a list.
-const LIST_PATIENCE: Duration = Duration::from_secs(5);
+/// Limits of concurrent connections: a few for each browser. They bound the lists that wait for slow clients.
+const LIMITS: Limits = Limits { total: 64, per_address: 32 };
 /// Longest duration of a connection, with the time in which a client must have read a list.
 const CONNECTION_MAX: Duration = Duration::from_secs(60);
-/// Size of a chunk of a list, in bytes.
-const PIECE: usize = 32 * 1024;
 /// Longest wait for a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Buffer of a connection for unread data.
@@ -71,61 +56,19 @@ const SECURITY: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Body of any response.
-type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-/// Server bound to its address.
-pub(super) struct Server {
-    listener: TcpListener,
-    token: Option<TokenFile>,
-}
-
-#[derive(Clone)]
-struct Serving {
-    own: Arc<LocalReplica>,
-    token: Option<TokenFile>,
-    turns: Arc<Semaphore>,
-}
-
-impl Server {
-    /// Binds the configured address.
-    ///
-    /// # Errors
-    /// The address cannot be bound; the error names it and the variable.
-    pub(super) fn bind(settings: &Settings) -> anyhow::Result<Self> {
-        let listener = match &settings.listener {
-            Some(bound) => bound.try_clone().and_then(|bound| {
-                bound.set_nonblocking(true)?;
-                TcpListener::from_std(bound)
-            }),
-            None => listen(settings.listen),
-        };
-        let listener = listener.with_context(|| {
-            format!("the dashboard's address {} cannot be bound; see ZEROSCALE_DASHBOARD_ADDRESS", settings.listen)
-        })?;
-        Ok(Self { listener, token: settings.token.clone() })
-    }
-
-    /// Returns the address it listens on.
-    pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
+impl LocalReplica {
     /// Serves until `shutdown`.
-    pub(super) async fn serve(self, own: Arc<LocalReplica>, shutdown: CancellationToken) {
-        let serving = Serving { own, token: self.token, turns: Arc::new(Semaphore::new(LISTS_MAX)) };
-        let acceptor = Acceptor::new(self.listener, "dashboard", LIMITS);
-        let tasks = acceptor.serve(shutdown.clone(), |stream, _| serving.clone().connection(stream, shutdown.clone()));
+    pub(super) async fn serve(self: Arc<Self>, listener: TcpListener, shutdown: CancellationToken) {
+        let acceptor = Acceptor::new(listener, "dashboard", LIMITS);
+        let tasks = acceptor.serve(shutdown.clone(), |stream, _| self.clone().connection(stream, shutdown.clone()));
         tasks.await.wait().await;
     }
-}
 
-impl Serving {
-    async fn connection(self, stream: TcpStream, shutdown: CancellationToken) {
+    async fn connection(self: Arc<Self>, stream: TcpStream, shutdown: CancellationToken) {
         let _ = stream.set_nodelay(true); // Not needed for correctness.
         let service = hyper::service::service_fn(move |request| {
-            let serving = self.clone();
-            async move { Ok::<_, Infallible>(serving.answer(request).await) }
+            let own = self.clone();
+            async move { Ok::<_, Infallible>(own.answer(request).await) }
         });
         let served = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -139,12 +82,11 @@ impl Serving {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
-        let (parts, body) = request.into_parts();
-        let request = Request::from_parts(parts, ());
-        let mut response = match self.admit(&request, body).await {
-            Ok(()) => self.find(&request).await.unwrap_or_else(nothing),
-            Err(refused) => *refused,
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (request, body) = request.into_parts();
+        let mut response = match self.refuse(&request, body).await {
+            Some(refused) => refused,
+            None => self.find(&request).await.unwrap_or_else(error_response),
         };
         for (name, value) in SECURITY {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -152,114 +94,90 @@ impl Serving {
         response
     }
 
-    async fn admit(&self, request: &Request<()>, body: Incoming) -> Result<(), Box<Response<Body>>> {
-        let token = match &self.token {
+    /// Returns the response to a client that has no access, or that has just signed in.
+    async fn refuse(&self, request: &Parts, body: Incoming) -> Option<Response<Full<Bytes>>> {
+        let token = match &self.settings.token {
             None => None,
             Some(file) => match file.read().await {
                 Ok(token) => Some(token),
                 Err(error) => {
-                    tracing::warn!(%error, "dashboard: nobody is let in");
-                    let nobody = ErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, "the token cannot be read here");
-                    return Err(Box::new(nothing(nobody)));
+                    tracing::warn!(%error, "the dashboard refuses all clients: it cannot read its token");
+                    let error = "the dashboard cannot read its token; see the autoscaler's log";
+                    return Some(error_response(ErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, error)));
                 }
             },
         };
-        let path = request.uri().path();
+        let path = request.uri.path();
         let access = match token.as_deref() {
             Some(_) if is_public(path) => Access::Granted,
-            Some(token) if path == "/" && request.method() == Method::POST => judge_form(&form(body).await, token),
-            token => judge(request.uri(), request.headers(), token),
+            Some(token) if path == "/" && request.method == Method::POST => judge_form(&form(body).await, token),
+            token => judge(&request.uri, &request.headers, token),
         };
         match access {
-            Access::Granted => Ok(()),
+            Access::Granted => None,
             Access::Enter { cookie } => {
-                let mut response = whole(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", Bytes::new());
+                let mut response = file(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", "");
                 let headers = response.headers_mut();
                 headers.insert(header::LOCATION, HeaderValue::from_static("/"));
-                if let Ok(cookie) = HeaderValue::try_from(cookie) {
-                    headers.insert(header::SET_COOKIE, cookie);
-                }
-                Err(Box::new(response))
+                headers.extend(HeaderValue::try_from(cookie).ok().map(|cookie| (header::SET_COOKIE, cookie)));
+                Some(response)
             }
-            Access::Refused(StatusCode::UNAUTHORIZED, reason) if path == "/" && reads_html(request) => {
+            Access::Refused(StatusCode::UNAUTHORIZED, reason) if path == "/" && reads_html(&request.headers) => {
                 // A first visit gets the form without an error.
-                let is_new = request.method() != Method::POST && request.uri().query().is_none();
+                let is_new = request.method != Method::POST && request.uri.query().is_none();
                 let page = ENTER.replace(SAID, if is_new { "" } else { reason });
-                Err(Box::new(whole(StatusCode::UNAUTHORIZED, "text/html; charset=utf-8", page.into())))
+                Some(file(StatusCode::UNAUTHORIZED, "text/html; charset=utf-8", page))
             }
-            Access::Refused(status, reason) => {
-                let mut response = nothing(ErrorResponse::new(status, reason));
-                if status == StatusCode::UNAUTHORIZED {
-                    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                }
-                Err(Box::new(response))
-            }
+            Access::Refused(status, reason) => Some(error_response(ErrorResponse::new(status, reason))),
         }
     }
 
-    async fn find(&self, request: &Request<()>) -> Result<Response<Body>, ErrorResponse> {
-        const JSON: &str = "application/json";
-        let (method, uri) = (request.method(), request.uri());
-        match route(method, uri.path(), uri.query())? {
-            Route::File(file) => Ok(whole(StatusCode::OK, file.content_type, Bytes::from_static(file.text.as_bytes()))),
-            Route::Workload(key) => {
-                let (status, body) = self.workload(&key).await;
-                Ok(whole(status, JSON, body))
-            }
+    async fn find(self: &Arc<Self>, request: &Parts) -> Result<Response<Full<Bytes>>, ErrorResponse> {
+        Ok(match route(&request.method, request.uri.path(), request.uri.query())? {
+            Route::File(found) => file(StatusCode::OK, found.content_type, found.text),
+            Route::List(scope) => json(StatusCode::OK, list(self, scope).await),
+            Route::Workload(key) => self.workload(&key).await,
             Route::Pods(key) => {
-                let own = &self.own;
-                let Some(looked) = own.parts.objects.look(&key) else {
-                    return Ok(whole(StatusCode::NOT_FOUND, JSON, no_such(&key).to_string().into()));
-                };
-                let pods = containers::document(&own.parts.client, key.namespace(), &looked.object.spec.target).await;
-                Ok(whole(StatusCode::OK, JSON, pods.to_string().into()))
+                let looked = self.parts.objects.look(&key).ok_or_else(|| no_such(&key))?;
+                let target = &looked.object.spec.target;
+                let pods = containers::document(&self.parts.client, key.namespace(), target).await;
+                json(StatusCode::OK, pods.to_string())
             }
-            Route::List(_) if method == Method::HEAD => Ok(whole(StatusCode::OK, JSON, Bytes::new())),
-            Route::List(scope) => Ok(typed(StatusCode::OK, JSON, self.list(&scope).await?)),
-        }
-    }
-
-    /// Returns a list, which occupies one of [`LISTS_MAX`] permits until it is sent or the connection ends.
-    async fn list(&self, scope: &Scope) -> Result<Body, ErrorResponse> {
-        let Ok(Ok(turn)) = timeout(LIST_PATIENCE, self.turns.clone().acquire_owned()).await else {
-            let error = "too many lists are asked for at the moment; try again in a few seconds";
-            return Err(ErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, error));
-        };
-        let text = list(&self.own, scope).await;
-        let text = Bytes::from(printable_document(&text).into_owned());
-        let pieces = futures::stream::unfold((text, turn), async |(mut text, turn)| {
-            let piece = text.split_to(text.len().min(PIECE));
-            (!piece.is_empty()).then(|| (Ok::<_, Infallible>(Frame::data(piece)), (text, turn)))
-        });
-        Ok(StreamBody::new(pieces).boxed_unsync())
+        })
     }
 
     /// Returns the details of one workload from its owner. If the owner does not respond, they come from the object.
-    async fn workload(&self, key: &RevisionKey) -> (StatusCode, Bytes) {
-        let own = &self.own;
-        let mut unanswered = None;
-        if let Owner::Other(owner) = own.parts.shares.owner(key) {
-            match own.detail_of(&owner, key).await {
-                Ok((status @ (StatusCode::OK | StatusCode::NOT_FOUND), body)) => return (status, body),
-                Ok((status, _)) => unanswered = Some(format!("its owner {owner} answers {status}")),
-                Err(error) => unanswered = Some(format!("its owner {owner} cannot be asked: {error}")),
+    async fn workload(&self, key: &RevisionKey) -> Response<Full<Bytes>> {
+        let Owner::Other(owner) = self.parts.shares.owner(key) else { return self.own_detail(key, None) };
+        let error = match self.detail_of(&owner, key).await {
+            Ok((status @ (StatusCode::OK | StatusCode::NOT_FOUND), body)) => {
+                return json(status, String::from_utf8_lossy(&body));
             }
+            Ok((status, _)) => format!("its owner {owner} responds with {status}"),
+            Err(error) => format!("its owner {owner} cannot be asked: {error}"),
+        };
+        self.own_detail(key, Some(error))
+    }
+
+    /// Returns the details of one workload as known here. `error`: the reason why its owner does not report them.
+    pub(super) fn own_detail(&self, key: &RevisionKey, error: Option<String>) -> Response<Full<Bytes>> {
+        let Some(mut detail) = self.detail(key) else { return error_response(no_such(key)) };
+        if let Some(error) = error {
+            detail["error"] = json!(error);
         }
-        match own.detail(key) {
-            Some(mut detail) => {
-                if let Some(error) = unanswered {
-                    detail["error"] = json!(error);
-                }
-                (StatusCode::OK, detail.to_string().into())
-            }
-            None => (StatusCode::NOT_FOUND, no_such(key).to_string().into()),
-        }
+        json(StatusCode::OK, detail.to_string())
     }
 }
 
+/// Returns the error for a workload that does not exist.
+fn no_such(key: &RevisionKey) -> ErrorResponse {
+    let error = format!("there is no ZeroScaler {} in namespace {}", key.name(), key.namespace());
+    ErrorResponse::new(StatusCode::NOT_FOUND, error)
+}
+
 /// Returns whether the client is a browser.
-fn reads_html(request: &Request<()>) -> bool {
-    let accepts = request.headers().get_all(header::ACCEPT);
+fn reads_html(headers: &HeaderMap) -> bool {
+    let accepts = headers.get_all(header::ACCEPT);
     accepts.iter().any(|accepts| accepts.to_str().is_ok_and(|accepts| accepts.contains("text/html")))
 }
 
@@ -271,27 +189,20 @@ async fn form(body: Incoming) -> Bytes {
     }
 }
 
-fn nothing(ErrorResponse(status, error): ErrorResponse) -> Response<Body> {
-    let mut response = whole(status, "application/json", error.into());
-    if status == StatusCode::METHOD_NOT_ALLOWED {
-        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
-    }
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("3"));
-    }
+fn error_response(ErrorResponse(status, error): ErrorResponse) -> Response<Full<Bytes>> {
+    let mut response = json(status, error);
+    let advice = match status {
+        StatusCode::UNAUTHORIZED => Some((header::WWW_AUTHENTICATE, "Bearer")),
+        StatusCode::METHOD_NOT_ALLOWED => Some((header::ALLOW, "GET, HEAD")),
+        StatusCode::SERVICE_UNAVAILABLE => Some((header::RETRY_AFTER, "3")),
+        _ => None,
+    };
+    response.headers_mut().extend(advice.map(|(name, value)| (name, HeaderValue::from_static(value))));
     response
 }
 
-fn whole(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Body> {
-    let body = match std::str::from_utf8(&body).map(printable_document) {
-        Ok(Cow::Owned(text)) => text.into(),
-        _ => body,
-    };
-    typed(status, content_type, Full::new(body).boxed_unsync())
-}
-
-fn typed(status: StatusCode, content_type: &'static str, body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
+fn file(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

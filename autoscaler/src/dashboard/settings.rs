@@ -1,7 +1,9 @@
 //! Address, access and prices of the dashboard.
 
+use anyhow::Context;
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::{EnvironmentError, optional};
+use common_runtime::listen::listen;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -69,8 +71,23 @@ impl Settings {
             return Err(EnvironmentError::new(ADDRESS, listen.to_string(), rule));
         }
         let price =
-            given(PRICE).map(|text| Price::read(&text).ok_or_else(|| EnvironmentError::new(PRICE, text, PRICE_RULE)));
-        Ok(Some(Self { listen, listener: None, token, price: price.transpose()?, entry: None }))
+            given(PRICE).map(|text| text.parse().map_err(|rule: String| EnvironmentError::new(PRICE, text, rule)));
+        Ok(Some(Self { token, price: price.transpose()?, ..Self::local(listen) }))
+    }
+
+    /// Binds the address.
+    ///
+    /// # Errors
+    /// The address cannot be bound; the error names it and the variable.
+    pub(super) fn bind(&self) -> anyhow::Result<tokio::net::TcpListener> {
+        let listener = match &self.listener {
+            Some(bound) => bound.try_clone().and_then(|bound| {
+                bound.set_nonblocking(true)?;
+                tokio::net::TcpListener::from_std(bound)
+            }),
+            None => listen(self.listen),
+        };
+        listener.with_context(|| format!("the dashboard cannot bind its address {}; see {ADDRESS}", self.listen))
     }
 }
 
@@ -78,16 +95,13 @@ impl std::str::FromStr for Price {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::read(text).ok_or_else(|| PRICE_RULE.to_owned())
-    }
-}
-
-impl Price {
-    fn read(text: &str) -> Option<Self> {
-        let (amount, currency) = text.trim().split_once(char::is_whitespace)?;
-        let (amount, currency): (f64, _) = (amount.parse().ok()?, currency.trim());
+        let (amount, currency) = text.trim().split_once(char::is_whitespace).ok_or(PRICE_RULE)?;
+        let (amount, currency): (f64, _) = (amount.parse().map_err(|_| PRICE_RULE)?, currency.trim());
         let is_currency = currency.len() == 3 && currency.bytes().all(|byte| byte.is_ascii_uppercase());
-        (is_currency && amount.is_finite() && amount >= 0.0).then(|| Self { amount, currency: currency.to_owned() })
+        if !is_currency || !amount.is_finite() || amount < 0.0 {
+            return Err(PRICE_RULE.to_owned());
+        }
+        Ok(Self { amount, currency: currency.to_owned() })
     }
 }
 

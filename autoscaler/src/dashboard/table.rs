@@ -1,10 +1,10 @@
-//! Changes since a client's last request: a hash of every row of this process, with the time at which it changed.
+//! Changes since a client's last request: a hash of every row, with the time at which it changed.
 //!
 //! A client sends the position of its last response, the time of a pass over all rows, and gets all later changes. A
 //! position before the first pass, or older than [`REMEMBERED_MS`], gets everything.
 
 use common::RevisionKey;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashMap;
 
 /// Time in milliseconds for which deletions are remembered. A client that is further behind gets everything.
 const REMEMBERED_MS: i64 = 60_000;
@@ -24,10 +24,8 @@ pub(super) struct Changes {
 
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// Quick hash of the row's inputs.
-    inputs: u64,
-    /// Hash of the displayed content.
-    shown: u64,
+    /// Hash of the content; none: the object is deleted.
+    hash: Option<u64>,
     /// Time of the last change, Unix milliseconds.
     changed: i64,
 }
@@ -40,10 +38,6 @@ pub(super) struct Table {
     /// Time of the last pass.
     position: i64,
     rows: HashMap<RevisionKey, Row>,
-    /// All objects as of the last pass.
-    objects: HashSet<RevisionKey>,
-    /// Times of deletions.
-    gone: VecDeque<(i64, RevisionKey)>,
 }
 
 impl Table {
@@ -52,32 +46,20 @@ impl Table {
         self.began.is_some() && (0..PASS_EVERY_MS).contains(&(now - self.position))
     }
 
-    /// Begins a pass over these objects; this process shows the rows of those that are `own`.
-    pub(super) fn begin(&mut self, objects: HashSet<RevisionKey>, own: impl Fn(&RevisionKey) -> bool, now: i64) {
+    /// Makes a pass over all objects, each with the hash of its row.
+    pub(super) fn pass(&mut self, objects: impl Iterator<Item = (RevisionKey, u64)>, now: i64) {
         self.began.get_or_insert(now);
         self.position = now;
-        self.gone.extend(self.objects.difference(&objects).map(|key| (now, key.clone())));
-        self.gone.retain(|(at, _)| now - at <= REMEMBERED_MS);
-        self.rows.retain(|key, _| objects.contains(key) && own(key));
-        self.objects = objects;
-    }
-
-    /// Returns whether a row must be summarized: its inputs have changed, or it does not rest. A new row that rests
-    /// need not be, because it is reported as new in any case.
-    pub(super) fn needs_summary(&mut self, key: &RevisionKey, inputs: u64, rests: bool) -> bool {
-        match self.rows.get_mut(key) {
-            None => {
-                self.rows.insert(key.clone(), Row { inputs, shown: 0, changed: self.position });
-                !rests
-            }
-            Some(row) => std::mem::replace(&mut row.inputs, inputs) != inputs || !rests,
+        let mut former = std::mem::take(&mut self.rows);
+        for (key, hash) in objects {
+            let same = former.remove(&key).filter(|row| row.hash == Some(hash));
+            self.rows.insert(key, same.unwrap_or(Row { hash: Some(hash), changed: now }));
         }
-    }
-
-    /// Records the hash of a row's displayed content.
-    pub(super) fn summarized(&mut self, key: &RevisionKey, shown: u64) {
-        if let Some(row) = self.rows.get_mut(key).filter(|row| row.shown != shown) {
-            (row.shown, row.changed) = (shown, self.position);
+        for (key, row) in former {
+            let changed = if row.hash.is_some() { now } else { row.changed };
+            if now - changed <= REMEMBERED_MS {
+                self.rows.insert(key, Row { hash: None, changed });
+            }
         }
     }
 
@@ -91,11 +73,15 @@ impl Table {
         let oldest = self.began.map_or(i64::MAX, |began| began.max(self.position - REMEMBERED_MS));
         // A position of another replica may be a little ahead of the last pass here.
         let known = after.filter(|after| (oldest..=self.position + PASS_EVERY_MS).contains(after));
-        let is_later = |at: i64| known.is_none_or(|known| at > known);
-        let changed = self.rows.iter().filter(|(_, row)| is_later(row.changed)).map(|(key, _)| key.clone()).collect();
-        let gone = self.gone.iter().filter(|(at, key)| known.is_some() && is_later(*at) && !self.objects.contains(key));
-        let gone = gone.map(|(_, key)| key.clone()).collect();
-        Changes { is_full: known.is_none(), changed, gone }
+        let mut changes = Changes { is_full: known.is_none(), changed: Vec::new(), gone: Vec::new() };
+        for (key, row) in self.rows.iter().filter(|(_, row)| known.is_none_or(|known| row.changed > known)) {
+            match row.hash {
+                Some(_) => changes.changed.push(key.clone()),
+                None if changes.is_full => {}
+                None => changes.gone.push(key.clone()),
+            }
+        }
+        changes
     }
 }
 
@@ -108,11 +94,7 @@ mod tests {
     }
 
     fn pass(table: &mut Table, now: i64, rows: &[(&str, u64)]) {
-        table.begin(rows.iter().map(|(name, _)| key(name)).collect(), |_| true, now);
-        for (name, shown) in rows {
-            table.needs_summary(&key(name), 0, false);
-            table.summarized(&key(name), *shown);
-        }
+        table.pass(rows.iter().map(|(name, hash)| (key(name), *hash)), now);
     }
 
     fn names(keys: &[RevisionKey]) -> String {
@@ -153,18 +135,5 @@ mod tests {
         pass(&mut table, 3000 + REMEMBERED_MS, &[("a", 1)]);
         assert_eq!(found(&table, Some(3000)), expected(false, "", "b c"));
         assert!(table.since(Some(2999)).is_full, "its deletions are forgotten");
-    }
-
-    /// Goal: a resting row is summarized only when its inputs change.
-    #[test]
-    fn a_row_that_rests_is_not_summarized() {
-        let (mut table, a, b) = (Table::default(), key("a"), key("b"));
-        for (inputs, rests, expected) in
-            [(1, false, true), (1, false, true), (2, true, true), (2, true, false), (3, true, true)]
-        {
-            assert_eq!(table.needs_summary(&a, inputs, rests), expected, "{inputs} {rests}");
-        }
-        assert!(!table.needs_summary(&b, 1, true), "it is new, and rests");
-        assert!(table.since(None).changed.contains(&b) && table.needs_summary(&b, 2, false));
     }
 }

@@ -2,6 +2,7 @@
 
 mod contrast;
 
+use super::records::Records;
 use super::ring::Scale;
 use super::*;
 use crate::ingest::LocalRecorder;
@@ -179,7 +180,7 @@ impl Replica {
             me: "as-0".into(),
         };
         let dashboard = Dashboard::new(settings, parts).expect("a port");
-        let (address, records) = (dashboard.server.address().expect("bound"), dashboard.own.records.clone());
+        let (address, records) = (dashboard.listener.local_addr().expect("bound"), dashboard.own.records.clone());
         let serving = stats.answering(dashboard.responder());
         tokio::spawn(serving.serve(Arc::new(Nothing), Counters::default(), stop.clone()));
         dashboard.start(&TaskTracker::new(), &stop);
