@@ -25,12 +25,11 @@
 //!
 //! # Bound
 //!
-//! The queue holds each key at most once for each priority and once among the timers. So it is bounded by the number of
-//! live objects, which the stores hold anyway.
+//! The queue holds each key at most once, and once among the timers. So it is bounded by the number of live objects,
+//! which the stores hold anyway.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::hash::Hash;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -43,9 +42,6 @@ const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
 /// Interval, in taken keys, at which a key of the lowest waiting priority is taken.
 const TURN_OF_THE_LOWEST: u32 = 8;
-
-/// Capacity that is retained even if there are fewer keys.
-const ROOM_MIN: usize = 64;
 
 /// Urgency of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,8 +56,8 @@ pub enum Priority {
     Slow,
 }
 
-/// All priorities, most urgent first.
-const PRIORITIES: [Priority; 4] = [Priority::Urgent, Priority::Normal, Priority::New, Priority::Slow];
+/// Place of a waiting key: its priority, and the number of its arrival.
+type Place = (Priority, u64);
 
 /// Shared queue; clones refer to the same queue.
 #[derive(Debug)]
@@ -82,9 +78,11 @@ struct QueueShared<K: Ord> {
 
 #[derive(Debug)]
 struct QueueState<K: Ord> {
-    waiting: [VecDeque<K>; PRIORITIES.len()],
-    entries: HashMap<K, Entry>,
+    waiting: BTreeMap<Place, K>,
+    entries: BTreeMap<K, Entry>,
     timers: BTreeSet<(Instant, K)>,
+    /// Number of arrivals.
+    arrived: u64,
     /// Number of keys taken without a restriction to one priority.
     taken: u32,
 }
@@ -92,10 +90,8 @@ struct QueueState<K: Ord> {
 /// State of a key; removed once it is idle.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Priority with which the key waits.
-    queued: Option<Priority>,
-    /// Deques that contain the key. An entry for another priority than `queued` is stale and skipped.
-    present: [bool; PRIORITIES.len()],
+    /// Place in which the key waits.
+    queued: Option<Place>,
     /// Set while a worker holds the key.
     running: bool,
     /// Priority of an add while a worker held the key.
@@ -120,7 +116,7 @@ impl Priority {
 impl Entry {
     fn is_idle(&self) -> bool {
         let waits = self.queued.is_some() || self.running || self.again.is_some() || self.due.is_some();
-        !waits && self.failures == 0 && !self.present.contains(&true)
+        !waits && self.failures == 0
     }
 }
 
@@ -130,13 +126,13 @@ impl<K: Ord> Clone for WorkQueue<K> {
     }
 }
 
-impl<K: Ord + Hash + Clone> Default for WorkQueue<K> {
+impl<K: Ord + Clone> Default for WorkQueue<K> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<K: Ord + Hash + Clone> WorkQueue<K> {
+impl<K: Ord + Clone> WorkQueue<K> {
     /// Creates an empty queue.
     pub fn new() -> Self {
         Self::with_backoff_max(BACKOFF_MAX)
@@ -144,8 +140,8 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
 
     /// Creates an empty queue with this longest delay after repeated failures.
     pub fn with_backoff_max(backoff_max: Duration) -> Self {
-        let state =
-            QueueState { waiting: Default::default(), entries: HashMap::new(), timers: BTreeSet::new(), taken: 0 };
+        let (waiting, entries, timers) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        let state = QueueState { waiting, entries, timers, arrived: 0, taken: 0 };
         let (wake, urgent, decision_pending) = (Notify::new(), Notify::new(), Notify::new());
         Self { shared: Arc::new(QueueShared { state: Mutex::new(state), backoff_max, wake, urgent, decision_pending }) }
     }
@@ -236,7 +232,7 @@ impl<K: Ord + Hash + Clone> WorkQueue<K> {
 
     /// Returns the number of waiting keys.
     pub fn depth(&self) -> usize {
-        self.shared.state.lock().entries.values().filter(|entry| entry.queued.is_some()).count()
+        self.shared.state.lock().waiting.len()
     }
 
     fn finish(&self, key: &K, failed: bool) {
@@ -275,7 +271,7 @@ impl<K: Ord> QueueShared<K> {
     }
 }
 
-impl<K: Ord + Hash + Clone> QueueState<K> {
+impl<K: Ord + Clone> QueueState<K> {
     /// Returns true if the key now waits with a priority that it did not have before.
     fn add(&mut self, key: K, priority: Priority) -> bool {
         let entry = self.entries.entry(key.clone()).or_default();
@@ -283,13 +279,16 @@ impl<K: Ord + Hash + Clone> QueueState<K> {
             entry.again = Some(entry.again.map_or(priority, |other| other.min(priority)));
             return false;
         }
-        if entry.queued.is_some_and(|other| other <= priority) {
-            return false;
+        if let Some(place) = entry.queued {
+            if place.0 <= priority {
+                return false;
+            }
+            self.waiting.remove(&place);
         }
-        entry.queued = Some(priority);
-        if !std::mem::replace(&mut entry.present[priority as usize], true) {
-            self.waiting[priority as usize].push_back(key);
-        }
+        self.arrived += 1;
+        let place = (priority, self.arrived);
+        entry.queued = Some(place);
+        self.waiting.insert(place, key);
         true
     }
 
@@ -319,71 +318,50 @@ impl<K: Ord + Hash + Clone> QueueState<K> {
     }
 
     fn take(&mut self, only: Option<Priority>) -> Option<(K, Priority)> {
-        if let Some(only) = only {
-            return self.take_of(only);
-        }
-        self.taken = self.taken.wrapping_add(1);
-        match self.taken.is_multiple_of(TURN_OF_THE_LOWEST) {
-            true => PRIORITIES.into_iter().rev().find_map(|priority| self.take_of(priority)),
-            false => PRIORITIES.into_iter().find_map(|priority| self.take_of(priority)),
-        }
-    }
-
-    fn take_of(&mut self, priority: Priority) -> Option<(K, Priority)> {
-        while let Some(key) = self.pop(priority) {
-            let Some(entry) = self.entries.get_mut(&key) else { continue };
-            entry.present[priority as usize] = false;
-            if entry.queued == Some(priority) {
-                entry.queued = None;
-                entry.running = true;
-                return Some((key, priority));
+        let place = match only {
+            Some(only) => self.first_of(only)?,
+            None => {
+                self.taken = self.taken.wrapping_add(1);
+                let (lowest, _) = *self.waiting.last_key_value()?.0;
+                match self.taken.is_multiple_of(TURN_OF_THE_LOWEST) {
+                    true => self.first_of(lowest)?,
+                    false => *self.waiting.first_key_value()?.0,
+                }
             }
-            self.forget_if_idle(&key);
-        }
-        None
+        };
+        let key = self.waiting.remove(&place)?;
+        let entry = self.entries.entry(key.clone()).or_default();
+        entry.queued = None;
+        entry.running = true;
+        Some((key, place.0))
     }
 
-    fn pop(&mut self, priority: Priority) -> Option<K> {
-        let waiting = &mut self.waiting[priority as usize];
-        let key = waiting.pop_front();
-        if is_roomy(waiting.len(), waiting.capacity()) {
-            waiting.shrink_to(2 * waiting.len());
-        }
-        key
+    /// Returns the first place of a priority.
+    fn first_of(&self, priority: Priority) -> Option<Place> {
+        self.waiting.range((priority, 0)..).map(|(place, _)| *place).next().filter(|place| place.0 == priority)
     }
 
     fn has_work(&self, only: Option<Priority>) -> bool {
-        PRIORITIES
-            .iter()
-            .any(|priority| only.is_none_or(|only| only == *priority) && !self.waiting[*priority as usize].is_empty())
+        only.map_or(!self.waiting.is_empty(), |only| self.first_of(only).is_some())
     }
 
     fn forget_if_idle(&mut self, key: &K) {
         if self.entries.get(key).is_some_and(Entry::is_idle) {
             self.entries.remove(key);
-            if is_roomy(self.entries.len(), self.entries.capacity()) {
-                self.entries.shrink_to(2 * self.entries.len());
-            }
         }
     }
 }
 
-/// Reports whether a burst has left much more capacity than needed. Checking on removal spreads the cost of shrinking
-/// over the removed keys.
-fn is_roomy(len: usize, capacity: usize) -> bool {
-    capacity > ROOM_MIN && len < capacity / 8
-}
-
 /// Key held by a worker; dropping it returns the key.
 #[derive(Debug)]
-pub struct Item<K: Ord + Hash + Clone> {
+pub struct Item<K: Ord + Clone> {
     queue: WorkQueue<K>,
     key: K,
     priority: Priority,
     failed: bool,
 }
 
-impl<K: Ord + Hash + Clone> Item<K> {
+impl<K: Ord + Clone> Item<K> {
     /// Returns the time for which the key has failed without a success in between; the current pass does not count.
     pub fn failing_for(&self) -> Duration {
         let state = self.queue.shared.state.lock();
@@ -421,7 +399,7 @@ impl<K: Ord + Hash + Clone> Item<K> {
 }
 
 /// Returns the key. If the worker ended by panic or cancellation, the key counts as done and the next event retries it.
-impl<K: Ord + Hash + Clone> Drop for Item<K> {
+impl<K: Ord + Clone> Drop for Item<K> {
     fn drop(&mut self) {
         self.queue.finish(&self.key, self.failed);
     }

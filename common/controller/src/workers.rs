@@ -10,7 +10,6 @@ use crate::error::Failure;
 use crate::queue::{Item, Priority, WorkQueue};
 use futures::FutureExt;
 use std::fmt::Display;
-use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +30,7 @@ pub struct Workers<K: Ord> {
     pub only: Option<Priority>,
 }
 
-impl<K: Ord + Hash + Clone + Display> Workers<K> {
+impl<K: Ord + Clone + Display> Workers<K> {
     /// Runs one worker: calls `pass` for one key after the other, until `shutdown`.
     pub async fn work<E: Failure, F: Future<Output = Result<(), E>>>(
         self,
