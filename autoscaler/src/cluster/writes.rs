@@ -32,7 +32,7 @@ impl Writes {
         object: &K,
         doing: &str,
     ) -> Result<K, Error> {
-        Ok(self.writer_of(class_of::<K>()).create(revision, store, object, doing).await?)
+        Ok(self.writer_of(class_of::<K>()).create(revision, store, object, doing, || true).await?)
     }
 
     /// Replaces an object on behalf of `revision`.
@@ -46,7 +46,7 @@ impl Writes {
         object: &K,
         doing: &str,
     ) -> Result<K, Error> {
-        Ok(self.writer_of(class_of::<K>()).replace(revision, store, object, doing).await?)
+        Ok(self.writer_of(class_of::<K>()).replace(revision, store, object, doing, || true).await?)
     }
 
     /// Deletes an object on behalf of `revision`.

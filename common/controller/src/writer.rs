@@ -108,25 +108,13 @@ impl Writer<'_> {
         outcome
     }
 
-    /// Creates `object` on behalf of `led`, and shows it in `store`.
+    /// Creates `object` on behalf of `led` if `still` returns true once the write has its token, and shows it in
+    /// `store`.
     ///
     /// # Errors
-    /// Fails as [`write`](Self::write) does, or with the API server's error, prefixed with `doing` and the name.
+    /// Fails as [`write`](Self::write) does, or with the API server's error, prefixed with `doing` and the name; with
+    /// [`WriteError::Outdated`] if `still` returns false.
     pub async fn create<K: Kind>(
-        self,
-        led: &ObjectKey,
-        store: &Store<K>,
-        object: &K,
-        doing: &str,
-    ) -> Result<K, WriteError> {
-        self.create_if(led, store, object, doing, || true).await
-    }
-
-    /// Does the same, if `still` returns true once the write has its token.
-    ///
-    /// # Errors
-    /// Fails as [`create`](Self::create) does, or with [`WriteError::Outdated`] if `still` returns false.
-    pub async fn create_if<K: Kind>(
         self,
         led: &ObjectKey,
         store: &Store<K>,
@@ -137,27 +125,12 @@ impl Writer<'_> {
         self.put(led, store, object, doing, still, async |api| api.create(object).await).await
     }
 
-    /// Replaces an object by `object` on behalf of `led`, and shows it in `store`. `object` carries the version that it
-    /// was made from.
+    /// Replaces an object by `object` on behalf of `led` if `still` returns true once the write has its token, and
+    /// shows it in `store`. `object` carries the version that it was made from.
     ///
     /// # Errors
-    /// Fails as [`write`](Self::write) does, or with the API server's error, prefixed with `doing` and the name; with a
-    /// conflict if another writer was first.
+    /// Fails as [`create`](Self::create) does; with a conflict if another writer was first.
     pub async fn replace<K: Kind>(
-        self,
-        led: &ObjectKey,
-        store: &Store<K>,
-        object: &K,
-        doing: &str,
-    ) -> Result<K, WriteError> {
-        self.replace_if(led, store, object, doing, || true).await
-    }
-
-    /// Does the same, if `still` returns true once the write has its token.
-    ///
-    /// # Errors
-    /// Fails as [`replace`](Self::replace) does, or with [`WriteError::Outdated`] if `still` returns false.
-    pub async fn replace_if<K: Kind>(
         self,
         led: &ObjectKey,
         store: &Store<K>,

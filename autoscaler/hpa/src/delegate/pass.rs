@@ -120,7 +120,7 @@ impl Pass<'_> {
         let (cx, key) = (self.cx, self.key);
         let want = objects::serverless(self.object);
         let Some(have) = cx.serverless.get(key) else {
-            return cx.writer().create(key, &cx.serverless, &want, "error creating SKS").await.map(Arc::new);
+            return cx.writer().create(key, &cx.serverless, &want, "error creating SKS", || true).await.map(Arc::new);
         };
         if !self.owns(&have.metadata) {
             self.status.mark_not_owned("ServerlessService", key.name(), self.now);
@@ -128,7 +128,7 @@ impl Pass<'_> {
             return Err(WriteError::NotOwned { owner, kind: "SKS", name: key.name().to_owned() });
         }
         let Some(next) = corrected(&*have, &want) else { return Ok(have) };
-        cx.writer().replace(key, &cx.serverless, &next, "error updating SKS").await.map(Arc::new)
+        cx.writer().replace(key, &cx.serverless, &next, "error updating SKS", || true).await.map(Arc::new)
     }
 
     fn owns(&self, meta: &ObjectMeta) -> bool {

@@ -242,10 +242,10 @@ impl Pass<'_> {
         for write in writes {
             match write {
                 Write::Update(slice) => {
-                    writer.replace_if(key, store, &*slice, "failed to update EndpointSlice", &still).await?;
+                    writer.replace(key, store, &*slice, "failed to update EndpointSlice", &still).await?;
                 }
                 Write::Create(slice) => {
-                    writer.create_if(key, store, &*slice, "failed to create EndpointSlice", &still).await?;
+                    writer.create(key, store, &*slice, "failed to create EndpointSlice", &still).await?;
                     controller.cluster.made_slice(&slice);
                 }
                 Write::Delete(slice) => {
