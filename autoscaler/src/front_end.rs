@@ -87,10 +87,10 @@ mod tests {
         assert_eq!(election(&FrontEnd::knative(), &[]), LeaderElectionConfig::default());
         let standalone = FrontEnd::standalone(Hpa::Engine);
         let defaults = election(&standalone, &[]);
-        assert_eq!((defaults.buckets, defaults.lease_duration), (4, Duration::from_secs(15)));
+        assert_eq!((defaults.buckets, defaults.timing.lease_duration), (4, Duration::from_secs(15)));
         let edited = election(&standalone, &[("buckets", "2"), ("leaseDuration", "20s")]);
-        assert_eq!((edited.buckets, edited.lease_duration), (2, Duration::from_secs(20)));
-        assert_eq!(edited.renew_deadline, Duration::from_secs(10));
+        assert_eq!((edited.buckets, edited.timing.lease_duration), (2, Duration::from_secs(20)));
+        assert_eq!(edited.timing.renew_deadline, Duration::from_secs(10));
     }
 
     #[test]

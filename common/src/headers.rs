@@ -71,13 +71,8 @@ pub fn classify<'a>(user_agent: &str, kubelet_probe: &str, network_probe: &'a st
 }
 
 /// Reports whether the kubelet sent the request, by its user agent or by the header that a mesh sets instead.
-pub fn is_kubelet_probe(user_agent: &str, kubelet_probe: &str) -> bool {
+fn is_kubelet_probe(user_agent: &str, kubelet_probe: &str) -> bool {
     user_agent.starts_with(USER_AGENT_KUBELET_PREFIX) || !kubelet_probe.is_empty()
-}
-
-/// Reports whether a request is any kind of probe. Probes are left out of metrics, logs and traces.
-pub fn is_probe(user_agent: &str, kubelet_probe: &str, network_probe: &str) -> bool {
-    is_kubelet_probe(user_agent, kubelet_probe) || !network_probe.is_empty()
 }
 
 #[cfg(test)]
@@ -99,7 +94,6 @@ mod tests {
         ];
         for ((agent, kubelet, network), expected) in rows {
             assert_eq!(classify(agent, kubelet, network), expected, "{agent} {kubelet} {network}");
-            assert_eq!(is_probe(agent, kubelet, network), expected != Incoming::Traffic);
         }
     }
 }

@@ -40,7 +40,7 @@ use common_runtime::admin::{self, Page};
 use common_runtime::clock::Clock;
 use common_runtime::config_map::{ConfigMaps, Refusals};
 use common_runtime::environment::{EnvironmentError, optional, parsed, required};
-use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};
+use common_runtime::lease::{self, ElectorOptions, Ownership};
 use common_runtime::observe;
 use common_runtime::process::ProcessOptions;
 use common_runtime::telemetry::Metrics;
@@ -253,11 +253,7 @@ fn campaign(
         namespace: options.system_namespace.clone(),
         names: names.clone(),
         identity: options.identity.clone(),
-        timing: Timing {
-            lease_duration: config.lease_duration,
-            renew_deadline: config.renew_deadline,
-            retry_period: config.retry_period,
-        },
+        timing: config.timing,
         balance: false,
     };
     let (ownership, released) = lease::start(client.clone(), elector, listed.clone().cancelled_owned(), until.clone());

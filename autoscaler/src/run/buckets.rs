@@ -4,7 +4,7 @@ use crate::options::Options;
 use common::config::LeaderElectionConfig;
 use common::ownership::{Holder, bucket_names};
 use common_controller::shares::Shares;
-use common_runtime::lease::{self, ElectorOptions, Timing};
+use common_runtime::lease::{self, ElectorOptions};
 use kube::Client;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -32,11 +32,7 @@ pub(super) fn campaign(
         namespace: options.system_namespace.clone(),
         names: names.clone(),
         identity: me.to_string(),
-        timing: Timing {
-            lease_duration: config.lease_duration,
-            renew_deadline: config.renew_deadline,
-            retry_period: config.retry_period,
-        },
+        timing: config.timing,
         balance: options.front_end.profile().balances_leases,
     };
     let (ownership, released) = lease::start(client.clone(), elector, listed.clone().cancelled_owned(), until.clone());

@@ -8,6 +8,7 @@
 //! does ([`LeaderElectionConfig::lease_names`]).
 
 use super::{ConfigError, Reader, ensure};
+use crate::election::Timing;
 use crate::golang::{self, GoDuration};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,25 +25,15 @@ const RETRY_JITTER: f64 = 1.2;
 pub struct LeaderElectionConfig {
     /// `buckets`, from 1 to 10, default 1.
     pub buckets: u32,
-    /// `lease-duration`: time after which an unrenewed lease may be taken, in whole seconds, default 60 s.
-    pub lease_duration: Duration,
-    /// `renew-deadline`: time after which a holder that cannot renew steps down; less than the lease, default 40 s.
-    pub renew_deadline: Duration,
-    /// `retry-period`: time between attempts; 1.2 times this is less than the deadline, default 10 s.
-    pub retry_period: Duration,
+    /// `lease-duration`, `renew-deadline` and `retry-period`.
+    pub timing: Timing,
     /// `map-lease-prefix.PREFIX`: replacements of lease name prefixes.
     pub lease_prefixes: BTreeMap<String, String>,
 }
 
 impl Default for LeaderElectionConfig {
     fn default() -> Self {
-        Self {
-            buckets: 1,
-            lease_duration: Duration::from_secs(60),
-            renew_deadline: Duration::from_secs(40),
-            retry_period: Duration::from_secs(10),
-            lease_prefixes: BTreeMap::new(),
-        }
+        Self { buckets: 1, timing: Timing::KNATIVE, lease_prefixes: BTreeMap::new() }
     }
 }
 
@@ -53,7 +44,7 @@ impl LeaderElectionConfig {
     /// Returns the first value that cannot be parsed or breaks a rule.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
-        let default = Self::default();
+        let default = Timing::KNATIVE;
         let asked = read.duration(&["lease-duration", "leaseDuration"], default.lease_duration.into())?;
         let seconds = asked.to_std().as_secs();
         let rule = format!("must be from 1 s to {LEASE_SECONDS_MAX} s");
@@ -61,7 +52,7 @@ impl LeaderElectionConfig {
         let lease = GoDuration::from(Duration::from_secs(seconds));
         let renew = read.duration(&["renew-deadline", "renewDeadline"], default.renew_deadline.into())?;
         let retry = read.duration(&["retry-period", "retryPeriod"], default.retry_period.into())?;
-        let buckets = read.parse(&["buckets"], i64::from(default.buckets), golang::parse_i64)?;
+        let buckets = read.parse(&["buckets"], 1, golang::parse_i64)?;
 
         let rule = format!("must be from 1 to {BUCKETS_MAX}");
         let count = u32::try_from(buckets).unwrap_or(0);
@@ -71,13 +62,9 @@ impl LeaderElectionConfig {
         ensure(renew < lease, "renew-deadline", renew, rule)?;
         let rule = format!("times {RETRY_JITTER} must be less than renew-deadline ({renew})");
         ensure(retry.as_secs_f64() * RETRY_JITTER < renew.as_secs_f64(), "retry-period", retry, rule)?;
-        Ok(Self {
-            buckets: count,
-            lease_duration: lease.to_std(),
-            renew_deadline: renew.to_std(),
-            retry_period: retry.to_std(),
-            lease_prefixes: data.iter().filter_map(lease_prefix).collect(),
-        })
+        let (lease_duration, renew_deadline, retry_period) = (lease.to_std(), renew.to_std(), retry.to_std());
+        let timing = Timing { lease_duration, renew_deadline, retry_period };
+        Ok(Self { buckets: count, timing, lease_prefixes: data.iter().filter_map(lease_prefix).collect() })
     }
 
     /// Returns the names of a controller's leases, one for each bucket: `COMPONENT.QUEUE.00-of-01`, in lower case.
@@ -118,7 +105,7 @@ mod tests {
     fn kebab_case_beats_camel_case() {
         let config = read(&[("leaseDuration", "90s"), ("lease-duration", "70s"), ("renewDeadline", "50s")]);
         let config = config.expect("valid");
-        assert_eq!((config.lease_duration.as_secs(), config.renew_deadline.as_secs()), (70, 50));
+        assert_eq!((config.timing.lease_duration.as_secs(), config.timing.renew_deadline.as_secs()), (70, 50));
         assert_eq!(read(&[]), Ok(LeaderElectionConfig::default()));
     }
 
@@ -127,7 +114,7 @@ mod tests {
     fn a_lease_lasts_for_whole_seconds() {
         let leased = |text: &str| {
             let config = read(&[("lease-duration", text), ("renew-deadline", "500ms"), ("retry-period", "100ms")]);
-            config.map(|config| config.lease_duration)
+            config.map(|config| config.timing.lease_duration)
         };
         for (text, seconds) in
             [("15500ms", 15), ("15.999999999s", 15), ("1.5s", 1), ("20m", 1200), ("2147483647s", i32::MAX as u64)]

@@ -94,8 +94,9 @@ impl ObservabilityConfig {
     /// Returns the first value that cannot be parsed or breaks a rule.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
-        let metrics = MetricsConfig::read(read, MetricsKeys::OWN)?;
-        MetricsConfig::read(read, MetricsKeys::REQUEST)?;
+        let metrics = MetricsConfig::read(read, ["metrics-protocol", "metrics-endpoint", "metrics-export-interval"])?;
+        let requests = ["request-metrics-protocol", "request-metrics-endpoint", "request-metrics-export-interval"];
+        MetricsConfig::read(read, requests)?;
         let tracing = TracingConfig::read(read)?;
         let profiling = match read.text("runtime-profiling", "disabled").to_ascii_lowercase().as_str() {
             "enabled" => true,
@@ -107,41 +108,24 @@ impl ObservabilityConfig {
     }
 }
 
-/// Names of one set of keys.
-struct MetricsKeys {
-    protocol: &'static str,
-    endpoint: &'static str,
-    interval: &'static str,
-}
-
-impl MetricsKeys {
-    const OWN: Self =
-        Self { protocol: "metrics-protocol", endpoint: "metrics-endpoint", interval: "metrics-export-interval" };
-    const REQUEST: Self = Self {
-        protocol: "request-metrics-protocol",
-        endpoint: "request-metrics-endpoint",
-        interval: "request-metrics-export-interval",
-    };
-}
-
 impl MetricsConfig {
-    fn read(read: Reader<'_>, keys: MetricsKeys) -> Result<Self, ConfigError> {
-        let protocol = match read.text(keys.protocol, "prometheus").as_str() {
+    /// Reads the keys of protocol, endpoint and interval.
+    fn read(read: Reader<'_>, keys: [&'static str; 3]) -> Result<Self, ConfigError> {
+        let [protocol_key, endpoint_key, interval_key] = keys;
+        let protocol = match read.text(protocol_key, "prometheus").as_str() {
             "none" => MetricsProtocol::None,
             "prometheus" | "" => MetricsProtocol::Prometheus,
             "grpc" => MetricsProtocol::Otlp(OtlpProtocol::Grpc),
             "http/protobuf" => MetricsProtocol::Otlp(OtlpProtocol::HttpProtobuf),
-            other => {
-                return refused(keys.protocol, other, "must be none, prometheus, grpc or http/protobuf");
-            }
+            other => return refused(protocol_key, other, "must be none, prometheus, grpc or http/protobuf"),
         };
-        let endpoint = read.text(keys.endpoint, "");
+        let endpoint = read.text(endpoint_key, "");
         match protocol {
-            MetricsProtocol::None => forbidden(keys.endpoint, &endpoint, keys.protocol)?,
+            MetricsProtocol::None => forbidden(endpoint_key, &endpoint, protocol_key)?,
             MetricsProtocol::Prometheus => {}
-            MetricsProtocol::Otlp(_) => required(keys.endpoint, &endpoint, keys.protocol)?,
+            MetricsProtocol::Otlp(_) => required(endpoint_key, &endpoint, protocol_key)?,
         }
-        Ok(Self { protocol, endpoint, export_interval: interval(read, keys.interval)? })
+        Ok(Self { protocol, endpoint, export_interval: interval(read, interval_key)? })
     }
 }
 

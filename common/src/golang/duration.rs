@@ -1,6 +1,6 @@
 //! Go's `time.Duration`: parsing and formatting.
 
-use super::{ParseError, Problem};
+use super::{ParseError, Problem, split_sign};
 use std::fmt;
 use std::time::Duration;
 
@@ -109,11 +109,7 @@ fn decimal(nanos: u64, unit: u64) -> String {
 /// Rejects anything else, including numbers without a unit and durations beyond 63 bits of nanoseconds.
 pub fn parse_duration(text: &str) -> Result<GoDuration, ParseError> {
     let fail = |problem| Err(ParseError::new(text, problem));
-    let (negative, mut rest) = match text.as_bytes().first() {
-        Some(b'+') => (false, &text[1..]),
-        Some(b'-') => (true, &text[1..]),
-        _ => (false, text),
-    };
+    let (negative, mut rest) = split_sign(text);
     if rest == "0" {
         return Ok(GoDuration::ZERO);
     }

@@ -7,7 +7,7 @@
 //! Hexadecimal is supported because upstream accepts `max-scale-up-rate: 0x1p4`, and a ConfigMap with one rejected
 //! value takes no effect at all. At most 16 hexadecimal digits are accepted; upstream accepts any number.
 
-use super::{ParseError, Problem};
+use super::{ParseError, Problem, split_sign};
 
 /// Limit of binary exponents: beyond it any significand of 64 bits becomes infinite or zero.
 const EXPONENT_MAX: i64 = 2200;
@@ -18,11 +18,7 @@ const EXPONENT_MAX: i64 = 2200;
 /// Rejects text that is not a number, and numbers too large for 64 bits.
 pub fn parse_float(text: &str) -> Result<f64, ParseError> {
     let syntax = || ParseError::new(text, Problem::Float);
-    let (negative, magnitude) = match text.as_bytes().first() {
-        Some(b'+') => (false, &text[1..]),
-        Some(b'-') => (true, &text[1..]),
-        _ => (false, text),
-    };
+    let (negative, magnitude) = split_sign(text);
     let sign = if negative { -1.0 } else { 1.0 };
     if magnitude.eq_ignore_ascii_case("inf") || magnitude.eq_ignore_ascii_case("infinity") {
         return Ok(sign * f64::INFINITY);
@@ -99,11 +95,7 @@ fn parse_hex(text: &str) -> Option<f64> {
 
 /// Parses an optional sign and at least one digit, saturating if there are too many digits.
 fn parse_exponent(text: &str) -> Option<i64> {
-    let (negative, digits) = match text.as_bytes().first() {
-        Some(b'+') => (false, &text[1..]),
-        Some(b'-') => (true, &text[1..]),
-        _ => (false, text),
-    };
+    let (negative, digits) = split_sign(text);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }

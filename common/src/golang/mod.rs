@@ -18,6 +18,14 @@ pub use float::parse_float;
 pub use format::{escape_html, quote};
 pub use integer::{parse_i32, parse_i64};
 
+/// Splits off an optional sign. Returns true for a minus.
+fn split_sign(text: &str) -> (bool, &str) {
+    match text.strip_prefix('-') {
+        Some(magnitude) => (true, magnitude),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    }
+}
+
 /// Error of a text that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{value:?} {problem}")]

@@ -15,7 +15,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-mod lexer;
 mod parser;
 
 /// Labels of an object.

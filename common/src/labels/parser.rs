@@ -1,73 +1,85 @@
-//! Parses a selector's tokens into requirements.
+//! Parses a selector's text into requirements.
+//!
+//! A token is a sign, or a word: a key, a value, or an operator in words. Spaces separate tokens and are dropped. The
+//! token at the end of the text is empty.
 
 use std::collections::BTreeSet;
 
-use super::lexer::{Token, TokenKind, tokens};
 use super::{Requirement, Test};
+
+const SIGNS: [&str; 9] = ["!=", "==", "!", "=", ">", "<", "(", ")", ","];
 
 /// Parses a whole selector.
 ///
 /// # Errors
 /// Texts are those of Kubernetes.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
-    let mut parser = Parser { tokens: tokens(text), at: 0 };
+    let mut parser = Parser { rest: text };
     let mut requirements = Vec::new();
     loop {
         let token = parser.peek();
-        if token.kind == TokenKind::End {
+        if token.is_empty() {
             return Ok(requirements);
         }
         if !starts_requirement(token) {
-            return Err(format!("found '{}', expected: !, identifier, or 'end of string'", token.text));
+            return Err(format!("found '{token}', expected: !, identifier, or 'end of string'"));
         }
         let requirement = parser.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?;
         requirements.push(requirement);
         let token = parser.next();
-        if token.is(",") {
+        if token == "," {
             let after = parser.peek();
             if !starts_requirement(after) {
-                return Err(format!("found '{}', expected: identifier after ','", after.text));
+                return Err(format!("found '{after}', expected: identifier after ','"));
             }
-        } else if token.kind != TokenKind::End {
-            return Err(format!("found '{}', expected: ',' or 'end of string'", token.text));
+        } else if !token.is_empty() {
+            return Err(format!("found '{token}', expected: ',' or 'end of string'"));
         }
     }
 }
 
-fn starts_requirement(token: Token<'_>) -> bool {
-    token.kind == TokenKind::Word || token.is("!")
+fn starts_requirement(token: &str) -> bool {
+    is_word(token) || token == "!"
+}
+
+fn is_word(token: &str) -> bool {
+    !token.is_empty() && !SIGNS.contains(&token)
 }
 
 struct Parser<'a> {
-    /// Tokens; the last one is [`TokenKind::End`].
-    tokens: Vec<Token<'a>>,
-    at: usize,
+    /// Text that is not parsed yet.
+    rest: &'a str,
 }
 
 impl<'a> Parser<'a> {
-    fn peek(&self) -> Token<'a> {
-        self.tokens.get(self.at).copied().unwrap_or(Token { kind: TokenKind::End, text: "" })
+    fn peek(&self) -> &'a str {
+        let rest = self.rest.trim_start();
+        let length = match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+            Some(sign) => sign.len(),
+            None => rest.find(|c: char| c.is_whitespace() || "!=><(),".contains(c)).unwrap_or(rest.len()),
+        };
+        &rest[..length]
     }
 
-    fn next(&mut self) -> Token<'a> {
+    fn next(&mut self) -> &'a str {
         let token = self.peek();
-        self.at += 1;
+        self.rest = &self.rest.trim_start()[token.len()..];
         token
     }
 
     fn requirement(&mut self) -> Result<Requirement, String> {
         let mut token = self.next();
-        let negated = token.is("!");
+        let negated = token == "!";
         if negated {
             token = self.next();
         }
-        if token.kind != TokenKind::Word {
-            return Err(format!("found '{}', expected: identifier", token.text));
+        if !is_word(token) {
+            return Err(format!("found '{token}', expected: identifier"));
         }
-        let key = token.text.to_owned();
+        let key = token.to_owned();
         check_key(&key)?;
         let next = self.peek();
-        if negated || next.kind == TokenKind::End || next.is(",") {
+        if negated || next.is_empty() || next == "," {
             return Ok(Requirement { key, test: if negated { Test::Absent } else { Test::Exists } });
         }
         let test = self.test(&key)?;
@@ -75,8 +87,7 @@ impl<'a> Parser<'a> {
     }
 
     fn test(&mut self, key: &str) -> Result<Test, String> {
-        let operator = self.next();
-        match operator.text {
+        match self.next() {
             "in" => Ok(Test::In(self.values(key)?)),
             "notin" => Ok(Test::NotIn(self.values(key)?)),
             "=" | "==" => Ok(Test::In([self.value(key)?].into())),
@@ -90,15 +101,14 @@ impl<'a> Parser<'a> {
     /// Parses one value; nothing means the empty value.
     fn value(&mut self, key: &str) -> Result<String, String> {
         let token = self.peek();
-        if token.kind == TokenKind::End || token.is(",") {
+        if token.is_empty() || token == "," {
             return Ok(String::new());
         }
-        self.at += 1;
-        if token.kind != TokenKind::Word {
-            return Err(format!("found '{}', expected: identifier", token.text));
+        if !is_word(token) {
+            return Err(format!("found '{token}', expected: identifier"));
         }
-        check_value(key, token.text)?;
-        Ok(token.text.to_owned())
+        check_value(key, token)?;
+        Ok(self.next().to_owned())
     }
 
     fn number(&mut self, key: &str) -> Result<i64, String> {
@@ -113,33 +123,26 @@ impl<'a> Parser<'a> {
     /// Parses `(a,b)`. A missing value between two commas, or next to a comma at either end, is the empty value.
     fn values(&mut self, key: &str) -> Result<BTreeSet<String>, String> {
         let open = self.next();
-        if !open.is("(") {
-            return Err(format!("found '{}' expected: '('", open.text));
+        if open != "(" {
+            return Err(format!("found '{open}' expected: '('"));
         }
         let first = self.peek();
-        if first.is(")") {
+        if first == ")" {
             return Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".into());
         }
-        if first.kind != TokenKind::Word && !first.is(",") {
-            return Err(format!("found '{}', expected: ',', ')' or identifier", first.text));
+        if !is_word(first) && first != "," {
+            return Err(format!("found '{first}', expected: ',', ')' or identifier"));
         }
         let mut values = BTreeSet::new();
         loop {
             // A value, or the empty value before a comma or the closing parenthesis.
-            let token = self.peek();
-            if token.kind == TokenKind::Word {
-                check_value(key, token.text)?;
-                self.at += 1;
-                values.insert(token.text.to_owned());
-            } else {
-                values.insert(String::new());
-            }
-            let after = self.next();
-            if after.is(")") {
-                return Ok(values);
-            }
-            if !after.is(",") {
-                return Err(format!("found '{}', expected: ',' or ')'", after.text));
+            let value = if is_word(self.peek()) { self.next() } else { "" };
+            check_value(key, value)?;
+            values.insert(value.to_owned());
+            match self.next() {
+                ")" => return Ok(values),
+                "," => {}
+                other => return Err(format!("found '{other}', expected: ',' or ')'")),
             }
         }
     }

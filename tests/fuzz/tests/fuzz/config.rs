@@ -127,8 +127,8 @@ fn any_config_map() {
         let data = map(pairs);
         named(NetworkConfig::from_map(&data), &data);
         if let Some(election) = named(LeaderElectionConfig::from_map(&data), &data) {
-            assert_eq!(election.lease_duration.subsec_nanos(), 0, "a Lease holds whole seconds: {data:?}");
-            assert!(election.renew_deadline < election.lease_duration, "{data:?}");
+            assert_eq!(election.timing.lease_duration.subsec_nanos(), 0, "a Lease holds whole seconds: {data:?}");
+            assert!(election.timing.renew_deadline < election.timing.lease_duration, "{data:?}");
         }
         named(DeploymentConfig::from_map(&data), &data);
         named(LogLevel::from_map(&data, "activator"), &data);
