@@ -97,7 +97,7 @@ impl Recorder {
         let message = printable_line(&message).into_owned();
         let event = event(component, object, severity, reason, message, Timestamp::now());
         if self.events.try_send(event).is_err() {
-            tracing::debug!(reason, "an event was dropped: too many wait to be written");
+            tracing::debug!(reason, "an event was dropped because too many events wait to be written");
         }
     }
 }
@@ -111,9 +111,7 @@ fn event<K: Resource<DynamicType = ()>>(
     message: String,
     now: Timestamp,
 ) -> Event {
-    let meta = object.meta();
-    let key = key_of(object);
-    let time = Some(Time(now));
+    let (key, time) = (key_of(object), Some(Time(now)));
     Event {
         metadata: ObjectMeta {
             // The same form as in Kubernetes' own recorders, unique to the nanosecond.
@@ -122,13 +120,8 @@ fn event<K: Resource<DynamicType = ()>>(
             ..ObjectMeta::default()
         },
         involved_object: ObjectReference {
-            api_version: Some(K::api_version(&()).into_owned()),
-            kind: Some(K::kind(&()).into_owned()),
-            name: Some(key.name().to_owned()),
-            namespace: Some(key.namespace().to_owned()),
-            uid: meta.uid.clone(),
-            resource_version: meta.resource_version.clone(),
-            field_path: None,
+            resource_version: object.meta().resource_version.clone(),
+            ..object.object_ref(&())
         },
         type_: Some(if severity == Severity::Normal { "Normal" } else { "Warning" }.to_owned()),
         reason: Some(reason.to_owned()),

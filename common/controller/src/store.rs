@@ -69,35 +69,27 @@ struct Offer<T> {
     until: Instant,
 }
 
-/// Recently deleted objects, with the last version of each.
+/// Recently deleted objects: the last version of each, and the time until which it is remembered.
 #[derive(Default)]
-struct Ended {
-    versions: HashMap<ObjectKey, u64>,
-    order: VecDeque<(Instant, ObjectKey, u64)>,
-}
+struct Ended(VecDeque<(Instant, ObjectKey, u64)>);
 
 impl Ended {
     /// Records a deletion at this version or a later one.
     fn note(&mut self, key: &ObjectKey, version: u64, now: Instant) {
         self.forget_until(now);
-        self.versions.insert(key.clone(), version);
-        self.order.push_back((now + OFFER_HOLDS, key.clone(), version));
+        self.0.push_back((now + OFFER_HOLDS, key.clone(), version));
     }
 
     /// Reports whether this version of an object existed before its deletion.
     fn covers(&mut self, key: &ObjectKey, version: u64, now: Instant) -> bool {
         self.forget_until(now);
-        self.versions.get(key).is_some_and(|last| version <= *last)
+        self.0.iter().any(|(_, deleted, last)| deleted == key && version <= *last)
     }
 
     fn forget_until(&mut self, now: Instant) {
-        while let Some((_, key, version)) = self.order.pop_front_if(|(until, ..)| *until <= now) {
-            if self.versions.get(&key) == Some(&version) {
-                self.versions.remove(&key);
-            }
-        }
-        if self.order.is_empty() && self.order.capacity() > 0 {
-            *self = Self::default(); // Releases the capacity that a burst has needed.
+        while self.0.pop_front_if(|(until, ..)| *until <= now).is_some() {}
+        if self.0.is_empty() {
+            self.0 = VecDeque::new(); // Releases the capacity that a burst has needed.
         }
     }
 }
@@ -457,8 +449,7 @@ mod tests {
         assert_eq!(store.get(&key), None);
         tokio::time::advance(OFFER_HOLDS).await;
         store.offer(&key, "11", 11);
-        let ended = &store.inner.read().ended;
-        assert_eq!((ended.versions.len(), ended.order.len()), (0, 0), "not for ever");
+        assert_eq!(store.inner.read().ended.0.len(), 0, "not for ever");
     }
 
     /// Goal: a response that arrives after the watch has reported its version is not stored, because nothing would

@@ -57,20 +57,10 @@ fn underscores_separate_digits(text: &str, hex: bool) -> bool {
 
 /// Parses an unsigned decimal: digits with at most one point, at least one digit, then an optional exponent.
 fn parse_decimal(text: &str) -> Option<f64> {
-    let plain: String = text.chars().filter(|&c| c != '_').collect();
-    let (significand, exponent) = match plain.find(['e', 'E']) {
-        Some(at) => (&plain[..at], Some(&plain[at + 1..])),
-        None => (plain.as_str(), None),
-    };
-    let (whole, fraction) = significand.split_once('.').unwrap_or((significand, ""));
-    let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) || (whole.is_empty() && fraction.is_empty()) {
-        return None;
-    }
-    if exponent.is_some_and(|e| parse_exponent(e).is_none()) {
-        return None;
-    }
-    plain.parse().ok()
+    let plain = text.replace('_', "");
+    // Otherwise Rust would accept words, and a second sign.
+    let is_number = plain.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
+    if is_number && !plain.starts_with(['+', '-']) { plain.parse().ok() } else { None }
 }
 
 /// Parses the text after `0x`: hexadecimal digits with at most one point, then `p` and a power of two.
