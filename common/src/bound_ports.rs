@@ -107,10 +107,12 @@ impl Question {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuestionError {
     /// The query contains a word that is not a port number.
-    #[error("{QUESTION} names {0:?}: it takes `{ALL}`, or port numbers with commas between them")]
+    #[error(
+        "header {QUESTION}: {0:?} is not a port number; the value must be `{ALL}`, or port numbers separated by commas"
+    )]
     Number(String),
     /// The query names too many numbers.
-    #[error("{QUESTION} names more than {NAMED_MAX} numbers: `{ALL}` asks for all")]
+    #[error("header {QUESTION}: the value has more than {NAMED_MAX} numbers; use `{ALL}` for all numbers")]
     TooMany,
 }
 

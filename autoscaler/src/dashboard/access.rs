@@ -50,7 +50,7 @@ pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Acce
             Some(host) if is_here(host) => Access::Granted,
             _ => Access::Refused(
                 StatusCode::MISDIRECTED_REQUEST,
-                "this page is for this machine: call it by its address or as localhost",
+                "the dashboard responds only if the URL has an IP address or localhost as its host",
             ),
         };
     };
@@ -64,10 +64,10 @@ pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Acce
         return Access::Granted;
     }
     match uri.query().filter(|_| uri.path() == "/").and_then(field) {
-        Some(shown) => entered(&shown, token, "the token in the address is not the right one"),
+        Some(shown) => entered(&shown, token, "The token in the URL is wrong."),
         None => Access::Refused(
             StatusCode::UNAUTHORIZED,
-            "a token is needed: `Authorization: Bearer TOKEN`, or open / in a browser and type it there",
+            "a token is required: send `Authorization: Bearer TOKEN`, or open / in a browser and sign in",
         ),
     }
 }
@@ -75,7 +75,7 @@ pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Acce
 /// Checks a submitted form.
 pub(super) fn judge_form(form: &[u8], token: &str) -> Access {
     let form = String::from_utf8_lossy(form).replace('+', " ");
-    entered(field(&form).unwrap_or_default().trim(), token, "That is not the right token.")
+    entered(field(&form).unwrap_or_default().trim(), token, "The token is wrong.")
 }
 
 fn entered(shown: &str, token: &str, refusal: &'static str) -> Access {

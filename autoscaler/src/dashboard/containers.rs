@@ -25,10 +25,9 @@ const WITHIN: Duration = Duration::from_secs(3);
 /// Returns the pods of a workload of this namespace.
 pub(super) async fn document(client: &Client, namespace: &str, target: &Target) -> Value {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let listed = match timeout(WITHIN, api.list(&ListParams::default().limit(LISTED_MAX))).await {
-        Ok(Ok(listed)) => listed.items,
-        Ok(Err(error)) => return json!({"error": format!("The pods cannot be listed: {}.", describe_error(&error))}),
-        Err(_) => return json!({"error": "The API server does not answer."}),
+    let listed = match within(api.list(&ListParams::default().limit(LISTED_MAX)), "`list` on `pods`").await {
+        Ok(listed) => listed,
+        Err(error) => return json!({"error": format!("The pods cannot be listed: {error}.")}),
     };
     let mut pods: Vec<Pod> = listed.into_iter().filter(|pod| is_of(pod, target)).collect();
     pods.sort_by_key(|pod| std::cmp::Reverse(pod.metadata.creation_timestamp.as_ref().map(|at| at.0)));
@@ -67,7 +66,7 @@ async fn describe_pod(api: &Api<Pod>, pod: &Pod) -> Value {
 
 async fn of_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Value {
     let now = status.state.as_ref().and_then(state);
-    let before = status.last_state.as_ref().and_then(state).map(|state| format!("before: {state}"));
+    let before = status.last_state.as_ref().and_then(state).map(|state| format!("before its last start: {state}"));
     let mut container = json!({
         "name": status.name, "restarts": status.restart_count, "state": now.or(before),
     });
@@ -79,10 +78,9 @@ async fn of_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Va
             limit_bytes: Some(BYTES),
             ..LogParams::default()
         };
-        match timeout(WITHIN, api.logs(pod, &asked)).await {
-            Ok(Ok(log)) => container["log"] = log.trim_end().into(),
-            Ok(Err(error)) => container["logError"] = describe_error(&error).into(),
-            Err(_) => container["logError"] = "it is not answered".into(),
+        match within(api.logs(pod, &asked), "`get` on `pods/log`").await {
+            Ok(log) => container["log"] = log.trim_end().into(),
+            Err(error) => container["logError"] = error.into(),
         }
     }
     container
@@ -90,25 +88,26 @@ async fn of_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Va
 
 /// Returns why a container does not run; none: it runs.
 fn state(state: &ContainerState) -> Option<String> {
-    let with = |reason: Option<&str>, message: Option<&str>| match (reason, message) {
-        (Some(reason), Some(message)) => format!("{reason}: {message}"),
-        (Some(text), None) | (None, Some(text)) => text.to_owned(),
-        (None, None) => String::new(),
+    let with = |reason: Option<&str>, message: Option<&str>| {
+        [reason, message].into_iter().flatten().collect::<Vec<_>>().join(": ")
     };
     if let Some(waiting) = &state.waiting {
         return Some(with(waiting.reason.as_deref(), waiting.message.as_deref()));
     }
     let ended = state.terminated.as_ref()?;
     let why = with(ended.reason.as_deref(), ended.message.as_deref());
-    Some(format!("ended with code {}{}{why}", ended.exit_code, if why.is_empty() { "" } else { ", " }))
+    Some(format!("exited with code {}{}{why}", ended.exit_code, if why.is_empty() { "" } else { ", " }))
 }
 
-fn describe_error(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if status.code == 403 => {
-            "the autoscaler's account has no right to read it (get on pods/log)".to_owned()
+/// Waits for a response. `right`: the right that the request requires.
+async fn within<T>(request: impl Future<Output = kube::Result<T>>, right: &str) -> Result<T, String> {
+    match timeout(WITHIN, request).await {
+        Ok(Ok(read)) => Ok(read),
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+            Err(format!("the autoscaler's account has no permission; this requires the right {right}"))
         }
-        kube::Error::Api(status) => status.message.clone(),
-        error => error.to_string(),
+        Ok(Err(kube::Error::Api(status))) => Err(status.message),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("the API server does not respond".to_owned()),
     }
 }

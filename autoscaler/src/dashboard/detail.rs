@@ -30,15 +30,15 @@ impl LocalReplica {
         for wake in &wakes {
             let ended = wake.at_ms + (wake.seconds() * 1e3) as i64;
             let (reason, message) = match &wake.failed {
-                None => ("Woke", format!("the first request was answered after {:.3} s", wake.seconds())),
+                None => ("Woke", format!("the first request got its response after {:.3} s", wake.seconds())),
                 Some(why) => ("WakeFailed", format!("after {:.3} s: {why}", wake.seconds())),
             };
             events.push((ended / 1000, reason.to_owned(), message));
         }
         events.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
         events.truncate(EVENTS_MAX);
-        let event = |(at, reason, message)| json!({"at": time(at), "reason": reason, "message": message});
-        let mut decision = explanation.map(|explanation| explain::document(key, &explanation)).unwrap_or_default();
+        let event = |(at, reason, message): Event| json!({"at": time(at), "reason": reason, "message": message});
+        let decision = explanation.map(|explanation| explain::document(key, &explanation)).unwrap_or_default();
         let mut history = decision["history"].clone();
         for entry in history.as_array_mut().into_iter().flatten() {
             entry["says"] = words::reason(entry).into();
@@ -100,7 +100,7 @@ fn of_history(history: &[Entry]) -> Vec<Event> {
             EntryOutcome::Scale { panicking: now, panic, .. } if *now != panicking => {
                 panicking = *now;
                 let reason = if panicking { "PanicBegan" } else { "PanicEnded" };
-                tell(reason, format!("{panic:.1} over the panic window"));
+                tell(reason, format!("the average load of the panic window is {panic:.1}"));
             }
             EntryOutcome::Action(action) if action.patched => {
                 let (from, to) = (action.replicas.unwrap_or_default(), action.wanted.unwrap_or_default());

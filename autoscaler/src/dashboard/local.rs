@@ -181,7 +181,7 @@ impl LocalReplica {
             row["saved"] = json!(self.saved(record, now));
             record.ring.rates(now)
         };
-        let rates = if is_ours { self.records.with(key, recorded) } else { None }.unwrap_or_default();
+        let rates = is_ours.then(|| self.records.with(key, recorded)).flatten().unwrap_or_default();
         row["requestsPerSecond"] = json!(ring::rounded(rates.requests));
         row["concurrency"] = json!(ring::rounded(rates.concurrency));
         row["held"] = json!(rates.held);
@@ -240,7 +240,7 @@ impl LocalReplica {
         if (is_wanted || counts.ready + counts.not_ready > 0 || rates != Rates::default())
             && let Some(mut row) = self.row(key, false)
         {
-            row["saved"].take();
+            row["saved"] = Value::Null;
             row.hash(&mut hasher);
         }
         hasher.finish()

@@ -56,7 +56,7 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(ErrorResponse::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("{method} changes nothing here: only GET is answered"),
+            format!("{method} is not allowed: the dashboard is read-only and supports only GET"),
         ));
     }
     if let Some(file) = FILES.iter().find(|file| file.path == path) {
@@ -77,13 +77,16 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
             }
             _ => Err(ErrorResponse::new(
                 StatusCode::NOT_FOUND,
-                format!("{key:?} is not NAMESPACE/NAME of a ZeroScaler: /api/v1/workloads/NAMESPACE/NAME"),
+                format!("{key:?} does not name a ZeroScaler: use /api/v1/workloads/NAMESPACE/NAME"),
             )),
         };
     }
     Err(ErrorResponse::new(
         StatusCode::NOT_FOUND,
-        format!("nothing at {path:?}; there are /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME and its /pods"),
+        format!(
+            "there is nothing at {path:?}; use /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME or \
+             /api/v1/workloads/NAMESPACE/NAME/pods"
+        ),
     ))
 }
 
@@ -96,11 +99,13 @@ fn scope(query: Option<&str>) -> Result<Scope, ErrorResponse> {
             Some(("after", position)) => scope.after = position.parse().ok(), // An unknown one gets everything.
             Some(("namespace", namespace)) if is_name(namespace, 63) => scope.namespace = Some(namespace.to_owned()),
             Some(("namespace", other)) => {
-                let error = format!("namespace {other:?} must be the name of a namespace: a-z, 0-9 and -, 63 at most");
+                let error = format!(
+                    "namespace {other:?} is not a valid name: it must have at most 63 characters of a-z, 0-9 and -"
+                );
                 return Err(ErrorResponse::new(StatusCode::BAD_REQUEST, error));
             }
             _ => {
-                let error = format!("{pair:?} is not known; `namespace` and `after` are the parameters that there are");
+                let error = format!("{pair:?} is not a known parameter: use `namespace` or `after`");
                 return Err(ErrorResponse::new(StatusCode::BAD_REQUEST, error));
             }
         }

@@ -13,7 +13,7 @@ pub const PORT: u16 = 8090;
 const ADDRESS: &str = "ZEROSCALE_DASHBOARD_ADDRESS";
 const TOKEN_FILE: &str = "ZEROSCALE_DASHBOARD_TOKEN_FILE";
 const PRICE: &str = "ZEROSCALE_POD_HOUR_PRICE";
-const PRICE_RULE: &str = "must be an amount and a currency of three letters, such as `0.012 EUR`";
+const PRICE_RULE: &str = "must be an amount and a currency of three capital letters, such as `0.012 EUR`";
 
 /// Settings of the dashboard.
 #[derive(Clone, Debug)]
@@ -67,11 +67,11 @@ impl Settings {
         };
         let token = given(TOKEN_FILE).map(TokenFile::new);
         if token.is_none() && !listen.ip().is_loopback() {
-            let rule = format!("is not a loopback address, so {TOKEN_FILE} must name the file of a token");
+            let rule = format!("is not a loopback address, so {TOKEN_FILE} must name a file that contains a token");
             return Err(EnvironmentError::new(ADDRESS, listen.to_string(), rule));
         }
         let price =
-            given(PRICE).map(|text| text.parse().map_err(|rule: String| EnvironmentError::new(PRICE, text, rule)));
+            given(PRICE).map(|text| text.parse::<Price>().map_err(|rule| EnvironmentError::new(PRICE, text, rule)));
         Ok(Some(Self { token, price: price.transpose()?, ..Self::local(listen) }))
     }
 

@@ -413,11 +413,11 @@ async fn who_has_no_token_sees_nothing() {
 
     // The sign-in form is all that a client without the token sees.
     let (asked, headers, form) = replica.get("GET", "/", "accept: text/html,*/*;q=0.8\r\n").await;
-    assert!(asked.as_u16() == 401 && form.contains("<form") && !form.contains("right token"), "{form}");
+    assert!(asked.as_u16() == 401 && form.contains("<form") && !form.contains("is wrong"), "{form}");
     assert!(headers["content-type"] == "text/html; charset=utf-8" && !headers.contains_key("www-authenticate"));
     assert_eq!((status("/style.css", "").await, status("/icon.svg", "").await), (200, 200));
     let (wrong, _, form) = replica.type_in("second").await;
-    assert!(wrong.as_u16() == 401 && form.contains("That is not the right token."), "{form}");
+    assert!(wrong.as_u16() == 401 && form.contains("The token is wrong."), "{form}");
     let (entered, headers, _) = replica.type_in("first").await;
     assert_eq!(
         (entered.as_u16(), headers["set-cookie"].to_str().ok()),

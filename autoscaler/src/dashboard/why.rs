@@ -4,12 +4,11 @@
 //! that a user must fix, then the effect of bounds, metrics and scale to zero on the load, then the load itself.
 
 use crate::scale::multiscaler::LOAD_MIN;
-use autoscaler_core::history::{Cause, EntryOutcome, Obstacle};
+use autoscaler_core::history::{Cause, EntryOutcome};
 use autoscaler_core::scale_to_zero::Reason;
 use common::scaling::{DeciderSpec, ScalingMetric};
-use common::text::printable_line;
+use common::text::excerpt;
 use common_api::zeroscaler::SleepState;
-use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Longest quoted text in a sentence, in characters.
@@ -50,10 +49,10 @@ pub(super) const ASLEEP: &str = "asleep for ";
 /// Returns the sentence.
 pub(super) fn why(facts: &Facts<'_>) -> String {
     if facts.is_leaving {
-        let until = if facts.ready == 0 { ", which waits for a ready pod, a minute at most" } else { "" };
-        return format!("deleted: its replicas and its Service are being given back{until}");
+        let until = if facts.ready == 0 { "; this waits for a ready pod, for at most a minute" } else { "" };
+        return format!("deleted: its replicas and its Service are being restored{until}");
     }
-    let paused = if facts.is_paused { "paused: kept as it is" } else { "" };
+    let paused = if facts.is_paused { "paused: scaling and routing do not change" } else { "" };
     if let Some((reason, message)) = facts.refused {
         let (is_said, also) = (!message.is_empty(), if facts.is_paused { "; " } else { "" });
         return format!("{paused}{also}not served: {reason}{}{}", if is_said { ": " } else { "" }, facts.cut(message));
@@ -63,33 +62,33 @@ pub(super) fn why(facts: &Facts<'_>) -> String {
     }
     match facts.state {
         SleepState::Asleep => match facts.since {
-            Some(seconds) => format!("{ASLEEP}{}: nobody calls", length(seconds)),
-            None => "asleep: nobody calls".to_owned(),
+            Some(seconds) => format!("{ASLEEP}{}: no requests", length(seconds)),
+            None => "asleep: no requests".to_owned(),
         },
-        SleepState::FallingAsleep => "falling asleep: nobody calls, the last pods are leaving".to_owned(),
+        SleepState::FallingAsleep => "falling asleep: no requests, the last pods are terminating".to_owned(),
         SleepState::Waking => {
             let asked = facts.desired.unwrap_or(1).max(1);
-            format!("waking: {} asked for, none is ready yet", pods(asked))
+            format!("waking: {} requested, none is ready yet", pods(asked))
         }
         SleepState::Awake => {
             format!("{}: {}", pods(facts.desired.filter(|desired| *desired > 0).unwrap_or(facts.ready)), awake(facts))
         }
-        SleepState::Unknown => match obstacle(facts) {
-            Some(obstacle) => format!("not known yet: {}", obstacle.explain()),
-            None => "not known yet".to_owned(),
+        SleepState::Unknown => match action(facts) {
+            Some(Cause::Obstacle(obstacle)) => format!("not known yet: {}", obstacle.explain()),
+            _ => "not known yet".to_owned(),
         },
     }
 }
 
 /// Explains the number of pods of a workload that is awake.
 fn awake(facts: &Facts<'_>) -> String {
-    let load = || load(facts).unwrap_or_else(|| "the load is not known".to_owned());
+    let load = || load(facts).unwrap_or_else(|| "the load is unknown".to_owned());
     match action(facts) {
         Some(Cause::Obstacle(obstacle)) => obstacle.explain().to_owned(),
         Some(Cause::Rule(Reason::Metrics)) => metric(facts).unwrap_or_else(load),
         Some(Cause::Rule(Reason::Bounds)) => match (facts.desired, facts.min, facts.max) {
-            (Some(desired), Some(min), _) if desired == min => format!("the least that it may have; {}", load()),
-            (Some(desired), _, Some(max)) if desired == max => format!("the most that it may have; {}", load()),
+            (Some(desired), Some(min), _) if desired == min => format!("the minimum; {}", load()),
+            (Some(desired), _, Some(max)) if desired == max => format!("the maximum; {}", load()),
             _ => load(),
         },
         None | Some(Cause::Rule(Reason::Desired)) => load(),
@@ -99,23 +98,23 @@ fn awake(facts: &Facts<'_>) -> String {
 
 /// Describes the load, with its target per pod.
 fn load(facts: &Facts<'_>) -> Option<String> {
-    if let Some(EntryOutcome::Unknown { unknown }) =
-        last(facts, |o| matches!(o, EntryOutcome::Scale { .. } | EntryOutcome::Unknown { .. }))
-    {
-        return Some(format!("nothing is decided, since {unknown}"));
+    let decided =
+        |outcome: &&EntryOutcome| matches!(outcome, EntryOutcome::Scale { .. } | EntryOutcome::Unknown { .. });
+    if let Some(EntryOutcome::Unknown { unknown }) = facts.history.iter().rev().find(decided) {
+        return Some(format!("there is no decision, because {unknown}"));
     }
     let (spec, [stable, panic]) = (facts.spec?, facts.load?);
     let (load, window) = if facts.is_panicking { (panic, spec.panic_window) } else { (stable, spec.stable_window) };
     let what = match spec.metric {
         ScalingMetric::Concurrency if number(load) == "1" => "request in flight",
         ScalingMetric::Concurrency => "requests in flight",
-        ScalingMetric::Rps if load > 0.0 && load <= LOAD_MIN => "requests a second, while some are in flight,",
-        ScalingMetric::Rps => "requests a second",
+        ScalingMetric::Rps if load > 0.0 && load <= LOAD_MIN => "requests per second while some are in flight",
+        ScalingMetric::Rps => "requests per second",
     };
-    let mut text = if facts.is_panicking { "a burst, ".to_owned() } else { String::new() };
+    let mut text = if facts.is_panicking { "panic mode, ".to_owned() } else { String::new() };
     let total = spec.total_value;
     // Writing to a string does not fail.
-    let _ = write!(text, "{} {what} at {} a pod", number(load), number(total));
+    let _ = write!(text, "{} {what}, target {} per pod", number(load), number(total));
     if total > 0.0 && spec.target_value < total {
         let _ = write!(text, " ({:.0} %)", spec.target_value / total * 100.0);
     }
@@ -125,28 +124,19 @@ fn load(facts: &Facts<'_>) -> Option<String> {
 
 /// Describes the metric with the largest recommendation.
 fn metric(facts: &Facts<'_>) -> Option<String> {
-    match last(facts, |outcome| matches!(outcome, EntryOutcome::Blended(_)))? {
-        EntryOutcome::Blended(blended) => Some(format!("{} asks for {}", facts.cut(&blended.metric), blended.asked)),
+    facts.history.iter().rev().find_map(|outcome| match outcome {
+        EntryOutcome::Blended(blended) => {
+            Some(format!("{} requires {}", facts.cut(&blended.metric), pods(blended.asked)))
+        }
         _ => None,
-    }
+    })
 }
 
 fn action(facts: &Facts<'_>) -> Option<Cause> {
-    match last(facts, |outcome| matches!(outcome, EntryOutcome::Action(_)))? {
+    facts.history.iter().rev().find_map(|outcome| match outcome {
         EntryOutcome::Action(action) => Some(action.because),
         _ => None,
-    }
-}
-
-fn obstacle(facts: &Facts<'_>) -> Option<Obstacle> {
-    match action(facts)? {
-        Cause::Obstacle(obstacle) => Some(obstacle),
-        Cause::Rule(_) => None,
-    }
-}
-
-fn last<'a>(facts: &Facts<'a>, is: impl Fn(&EntryOutcome) -> bool) -> Option<&'a EntryOutcome> {
-    facts.history.iter().rev().find(|outcome| is(outcome))
+    })
 }
 
 fn pods(count: i32) -> String {
@@ -172,15 +162,8 @@ pub(super) fn length(seconds: u64) -> String {
 
 impl Facts<'_> {
     /// Returns a quoted text on one line, cut unless the whole is shown.
-    fn cut<'b>(&self, text: &'b str) -> Cow<'b, str> {
-        let text = text.trim();
-        let most = if self.is_whole { usize::MAX } else { FOREIGN_MAX };
-        if text.chars().count() <= most {
-            return printable_line(text);
-        }
-        let line: String = printable_line(text).chars().take(most).collect();
-        let more = if text.chars().count() > most { "…" } else { "" };
-        format!("{}{more}", line.trim_end()).into()
+    fn cut(&self, text: &str) -> String {
+        excerpt(text, if self.is_whole { usize::MAX } else { FOREIGN_MAX })
     }
 }
 
@@ -189,7 +172,7 @@ mod tests {
     use super::*;
     use autoscaler_core::bounds::Bounds;
     use autoscaler_core::decider::Unknown;
-    use autoscaler_core::history::Action;
+    use autoscaler_core::history::{Action, Obstacle};
     use common::scaling::BurstCapacity;
 
     fn spec(metric: ScalingMetric) -> DeciderSpec {
@@ -226,31 +209,31 @@ mod tests {
         let rows = [
             (
                 Facts { history: &desired, ..awake.clone() },
-                "2 pods: 12 requests in flight at 10 a pod (70 %), window 60 s",
+                "2 pods: 12 requests in flight, target 10 per pod (70 %), window 60 s",
             ),
             (
                 Facts { load: Some([1.0, 0.0]), desired: Some(1), ..awake.clone() },
-                "1 pod: 1 request in flight at 10 a pod (70 %), window 60 s",
+                "1 pod: 1 request in flight, target 10 per pod (70 %), window 60 s",
             ),
             (
                 Facts { spec: Some(&rps), load: Some([0.25, 0.0]), ..awake.clone() },
-                "2 pods: 0.2 requests a second at 10 a pod (70 %), window 60 s",
+                "2 pods: 0.2 requests per second, target 10 per pod (70 %), window 60 s",
             ),
             (
                 Facts { spec: Some(&rps), load: Some([LOAD_MIN, 0.0]), desired: Some(1), ..awake.clone() },
-                "1 pod: 0 requests a second, while some are in flight, at 10 a pod (70 %), window 60 s",
+                "1 pod: 0 requests per second while some are in flight, target 10 per pod (70 %), window 60 s",
             ),
             (
                 Facts { is_panicking: true, ..awake.clone() },
-                "2 pods: a burst, 80 requests in flight at 10 a pod (70 %), window 6 s",
+                "2 pods: panic mode, 80 requests in flight, target 10 per pod (70 %), window 6 s",
             ),
             (
                 Facts { history: &bounds, min: Some(2), max: Some(20), load: Some([0.0, 0.0]), ..awake.clone() },
-                "2 pods: the least that it may have; 0 requests in flight at 10 a pod (70 %), window 60 s",
+                "2 pods: the minimum; 0 requests in flight, target 10 per pod (70 %), window 60 s",
             ),
             (
                 Facts { history: &bounds, min: Some(0), max: Some(2), ..awake.clone() },
-                "2 pods: the most that it may have; 12 requests in flight at 10 a pod (70 %), window 60 s",
+                "2 pods: the maximum; 12 requests in flight, target 10 per pod (70 %), window 60 s",
             ),
             (Facts { history: &idle, ..awake.clone() }, "2 pods: idle, but not for a stable window yet"),
             (
@@ -259,17 +242,17 @@ mod tests {
             ),
             (
                 Facts { history: &unknown, ..awake.clone() },
-                "2 pods: nothing is decided, since an activator was not heard",
+                "2 pods: there is no decision, because an activator was not heard",
             ),
-            (Facts { load: None, ..awake.clone() }, "2 pods: the load is not known"),
-            (Facts { is_paused: true, ..awake.clone() }, "paused: kept as it is"),
+            (Facts { load: None, ..awake.clone() }, "2 pods: the load is unknown"),
+            (Facts { is_paused: true, ..awake.clone() }, "paused: scaling and routing do not change"),
             (
                 Facts { is_leaving: true, is_paused: true, ..awake.clone() },
-                "deleted: its replicas and its Service are being given back",
+                "deleted: its replicas and its Service are being restored",
             ),
             (
                 Facts { is_leaving: true, ..Facts::default() },
-                "deleted: its replicas and its Service are being given back, which waits for a ready pod, a minute at most",
+                "deleted: its replicas and its Service are being restored; this waits for a ready pod, for at most a minute",
             ),
             (
                 Facts { refused: Some(("Invalid", "spec.scale.min\n9")), ..awake },
@@ -278,13 +261,13 @@ mod tests {
             (Facts { refused: Some(("TimedOut", "")), ..Facts::default() }, "not served: TimedOut"),
             (
                 Facts { state: SleepState::Waking, desired: Some(3), ..Facts::default() },
-                "waking: 3 pods asked for, none is ready yet",
+                "waking: 3 pods requested, none is ready yet",
             ),
             (
                 Facts { state: SleepState::FallingAsleep, ..Facts::default() },
-                "falling asleep: nobody calls, the last pods are leaving",
+                "falling asleep: no requests, the last pods are terminating",
             ),
-            (Facts { state: SleepState::Asleep, ..Facts::default() }, "asleep: nobody calls"),
+            (Facts { state: SleepState::Asleep, ..Facts::default() }, "asleep: no requests"),
             (Facts::default(), "not known yet"),
         ];
         for (facts, expected) in rows {
@@ -299,7 +282,7 @@ mod tests {
         for (seconds, expected) in rows {
             assert_eq!(length(seconds), expected);
             let asleep = Facts { state: SleepState::Asleep, since: Some(seconds), ..Facts::default() };
-            assert_eq!(why(&asleep), format!("asleep for {expected}: nobody calls"));
+            assert_eq!(why(&asleep), format!("asleep for {expected}: no requests"));
         }
     }
 

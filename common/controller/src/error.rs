@@ -15,7 +15,7 @@ pub enum WriteError {
         source: kube::Error,
     },
     /// The data that the write is based on had changed before it could be sent, so nothing was written.
-    #[error("{doing}: not written: it is outdated")]
+    #[error("{doing}: not written, because its data changed meanwhile")]
     Outdated {
         /// Attempted operation, with the object's name.
         doing: String,

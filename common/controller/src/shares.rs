@@ -202,10 +202,7 @@ impl Leadership for Shares {
 /// the next start.
 pub async fn tell_of_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>, until: CancellationToken) {
     edits(&mut content, &until, || {
-        tracing::warn!(
-            config_map = map,
-            "edited; leases go on as they are, and the edit counts from the next start on"
-        );
+        tracing::warn!(config_map = map, "the ConfigMap was edited; the change takes effect at the next start");
     })
     .await;
 }

@@ -55,15 +55,15 @@ impl<K: Ord + Clone + Display> Workers<K> {
             Ok(Ok(Err(error))) => {
                 let is_known = error.is_conflict() || error.is_temporary() || error.is_reported();
                 if is_known || !item.should_report(QUIET) {
-                    tracing::debug!(kind, %key, %error, "will be tried again");
+                    tracing::debug!(kind, %key, %error, "the object was not reconciled; it will be retried");
                 } else {
-                    tracing::warn!(kind, %key, %error, "could not be reconciled; will be tried again");
+                    tracing::warn!(kind, %key, %error, "the object could not be reconciled; it will be retried");
                 }
             }
-            Ok(Err(_)) => tracing::error!(kind, %key, "a reconcile has panicked; will be tried again"),
+            Ok(Err(_)) => tracing::error!(kind, %key, "a reconcile panicked; it will be retried"),
             Err(_) => {
                 let seconds = PASS_TIMEOUT.as_secs();
-                tracing::warn!(kind, %key, seconds, "a reconcile took too long; will be tried again");
+                tracing::warn!(kind, %key, seconds, "a reconcile took too long and was cancelled; it will be retried");
             }
         }
         item.retry();

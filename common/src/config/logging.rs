@@ -59,7 +59,7 @@ impl LogLevel {
                 let zap: Zap = serde_json::from_str(text).map_err(|error| ConfigError {
                     key: ZAP.to_owned(),
                     value: text.clone(),
-                    rule: format!("must be a JSON object whose level is a text: {error}"),
+                    rule: format!("must be a JSON object whose `level` is a string: {error}"),
                 })?;
                 zap.level.map(|level| parse(ZAP, text, &level)).transpose()?
             }
@@ -77,7 +77,7 @@ fn parse(key: &str, value: &str, level: &str) -> Result<LogLevel, ConfigError> {
         _ => Err(ConfigError {
             key: key.to_owned(),
             value: value.to_owned(),
-            rule: format!("{level:?} is no level: must be debug, info, warn, error, dpanic, panic or fatal"),
+            rule: format!("{level:?} is not a log level; it must be debug, info, warn, error, dpanic, panic or fatal"),
         }),
     }
 }

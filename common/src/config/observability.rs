@@ -159,11 +159,11 @@ fn interval(read: Reader<'_>, key: &'static str) -> Result<Option<Duration>, Con
 }
 
 fn required(key: &str, endpoint: &str, protocol: &str) -> Result<(), ConfigError> {
-    ensure(!endpoint.is_empty(), key, "\"\"", format!("must be set, since {protocol} sends there"))
+    ensure(!endpoint.is_empty(), key, "\"\"", format!("must be set for this value of {protocol}"))
 }
 
 fn forbidden(key: &str, endpoint: &str, protocol: &str) -> Result<(), ConfigError> {
-    ensure(endpoint.is_empty(), key, endpoint, format!("must not be set, since {protocol} sends nowhere"))
+    ensure(endpoint.is_empty(), key, endpoint, format!("must not be set for this value of {protocol}"))
 }
 
 fn refused<T>(key: &str, value: &str, rule: &str) -> Result<T, ConfigError> {

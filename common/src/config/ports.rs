@@ -103,7 +103,7 @@ impl PortsConfig {
             Some(text) => Some(read(GUARDED_KEY, text)?),
         };
         if let Some(guarded) = guarded {
-            let rule = format!("must share no number with {RANGE}, which is {range}");
+            let rule = format!("must not overlap with {RANGE}, which is {range}");
             ensure(guarded.is_apart(range), GUARDED_KEY, guarded, rule)?;
         }
         Ok(Self { range, guarded, follows_policies: true })
@@ -131,8 +131,8 @@ fn beside(range: PortRange) -> Option<PortRange> {
 
 fn read(key: &str, text: &str) -> Result<PortRange, ConfigError> {
     let rule = || match key {
-        GUARDED_KEY => "must be two port numbers with a dash between them, as in 10000-19999, or off".to_owned(),
-        _ => "must be two port numbers with a dash between them, as in 20000-29999".to_owned(),
+        GUARDED_KEY => "must be two port numbers with a hyphen between them, as in 10000-19999, or `off`".to_owned(),
+        _ => "must be two port numbers with a hyphen between them, as in 20000-29999".to_owned(),
     };
     let unread = || ConfigError { key: key.to_owned(), value: text.to_owned(), rule: rule() };
     let range = parse(text).ok_or_else(unread)?;
@@ -143,7 +143,7 @@ fn check(key: &str, range: PortRange) -> Result<(), ConfigError> {
     ensure(range.first >= FIRST_MIN, key, range, format!("must begin at {FIRST_MIN} or above"))?;
     ensure(range.first <= range.last, key, range, "must not end before it begins")?;
     for own in RESERVED {
-        let rule = format!("must not hold {own}, which activators listen on themselves");
+        let rule = format!("must not contain {own}, a port of the activators themselves");
         ensure(!range.contains(own), key, range, rule)?;
     }
     Ok(())
@@ -170,9 +170,9 @@ mod tests {
             ("a-b", Err("two port numbers")),
             ("1000-2000", Err("1024 or above")),
             ("3000-2000", Err("must not end before")),
-            ("8000-8010", Err("must not hold 8008")),
-            ("8012-8012", Err("must not hold 8012")),
-            ("9000-30000", Err("must not hold 9090")),
+            ("8000-8010", Err("must not contain 8008")),
+            ("8012-8012", Err("must not contain 8012")),
+            ("9000-30000", Err("must not contain 9090")),
         ];
         for (text, expected) in rows {
             match (PortsConfig::from_map(&map(&[("range", text)])), expected) {
@@ -202,9 +202,9 @@ mod tests {
             ("9091-65535", None, Ok(None)),
             ("20000-29999", Some("30000-30009"), Ok(Some("30000-30009"))),
             ("20000-29999", Some("off"), Ok(None)),
-            ("20000-29999", Some("19000-20000"), Err("must share no number with range")),
-            ("20000-29999", Some("29999-30000"), Err("must share no number with range")),
-            ("20000-29999", Some("9000-9100"), Err("must not hold 9090")),
+            ("20000-29999", Some("19000-20000"), Err("must not overlap with range")),
+            ("20000-29999", Some("29999-30000"), Err("must not overlap with range")),
+            ("20000-29999", Some("9000-9100"), Err("must not contain 9090")),
             ("20000-29999", Some("none"), Err("or off")),
         ];
         for (range, guarded, expected) in rows {

@@ -96,8 +96,8 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unclaimable(rule) => f.write_str(rule),
-            Self::Reserved(namespace) => write!(f, "it is a name of namespace {namespace:?}"),
-            Self::Confined => write!(f, "annotation zeroscale.dev/hosts of the Namespace does not allow it"),
+            Self::Reserved(namespace) => write!(f, "it is the name of a Service in namespace {namespace:?}"),
+            Self::Confined => write!(f, "the annotation zeroscale.dev/hosts of the Namespace does not allow it"),
             Self::Unknown => write!(f, "the namespace is not known yet"),
         }
     }
@@ -110,7 +110,7 @@ impl Rules<'_> {
         let others = |owner: &str| owner != namespace;
         match covered(host, self.cluster_domain) {
             Covered::Unclaimable(rule) => Some(Refusal::Unclaimable(rule)),
-            Covered::Address => Some(Refusal::Unclaimable("an address is no host")),
+            Covered::Address => Some(Refusal::Unclaimable("it is an IP address, which is not a valid host")),
             Covered::OfNamespace(owner) if others(owner) => Some(Refusal::Reserved(owner.to_owned())),
             Covered::OfNamespaceIfAny(owner) if others(owner) && self.namespaces.contains_key(owner) => {
                 Some(Refusal::Reserved(owner.to_owned()))

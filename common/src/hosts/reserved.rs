@@ -37,7 +37,7 @@ pub fn covered<'a>(pattern: &'a HostPattern, cluster_domain: &str) -> Covered<'a
     let in_domain = format!("{SVC}.{cluster_domain}");
     let services = match pattern {
         HostPattern::Exact(_) if is_bare => {
-            return Covered::Unclaimable("a name without a dot means a Service of the caller's own namespace");
+            return Covered::Unclaimable("a name without a dot is a Service in the namespace of the client");
         }
         HostPattern::Exact(_) => {
             below(&in_domain).or(below(SVC).or(below(LOCALHOST)).filter(|rest| rest.contains('.')))
@@ -46,7 +46,7 @@ pub fn covered<'a>(pattern: &'a HostPattern, cluster_domain: &str) -> Covered<'a
         HostPattern::Wildcard(_)
             if [SVC, LOCALHOST, &in_domain].contains(&name.as_str()) || ends_below(&in_domain, name) =>
         {
-            return Covered::Unclaimable("it covers the names of all namespaces' Services");
+            return Covered::Unclaimable("it matches the names of Services in all namespaces");
         }
         HostPattern::Wildcard(_) => below(&in_domain).or(below(SVC)).or(below(LOCALHOST)),
     };

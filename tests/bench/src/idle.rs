@@ -14,7 +14,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 pub(crate) const ROW: Row = Row {
     name: "idle-memory",
-    what: "resident with 100 sleeping revisions",
+    what: "resident memory with 100 revisions at zero",
     unit: "MiB",
     good: Good::Small,
     judged: MEDIAN,
@@ -30,7 +30,7 @@ pub(crate) async fn settled(process: &Process) -> anyhow::Result<Figures> {
     let (resident, anonymous) = (process.resident()? as f64 / MIB, process.anonymous()? as f64 / MIB);
     let mut figures = Figures::default();
     figures.row(ROW.name, vec![resident]);
-    figures.beside("MiB of it anonymous", vec![anonymous]);
-    figures.beside("MiB of it pages of files", vec![resident - anonymous]);
+    figures.beside("MiB of it anonymous memory", vec![anonymous]);
+    figures.beside("MiB of it file pages", vec![resident - anonymous]);
     Ok(figures)
 }

@@ -38,7 +38,7 @@ use settings::{Settings, Sizes};
 use std::path::PathBuf;
 
 #[derive(Parser)]
-#[command(about = "What the planes cost, beside peers that do the same work in the same run")]
+#[command(about = "Measures activator and autoscaler, and other programs that do the same work in the same run")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -145,7 +145,7 @@ async fn measure(planes: &[Plane], selection: &Selection, report: &mut Option<Re
         chosen.iter().flat_map(|(_, m)| m.rows).for_each(|row| println!("{:24} {}", row.name, row.what));
         return Ok(());
     }
-    anyhow::ensure!(!chosen.is_empty(), "no row is named so; --list names them");
+    anyhow::ensure!(!chosen.is_empty(), "there is no row of this name; --list shows all names");
     let settings = Settings::new(selection.quick, &selection.sizes);
     // Rows of the autoscaler need both planes.
     let both = chosen.iter().any(|(plane, _)| *plane == AUTOSCALER.0);

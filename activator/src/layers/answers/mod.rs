@@ -198,7 +198,7 @@ impl SharedAnswering {
     fn events(&self, client: IpAddr, revision: &Arc<Revision>, is_cold: bool) -> Response<Own> {
         let counted = is_cold.then(|| enter(&self.sink, revision, None));
         let Some(events) = Events::open(client, revision, counted, self.readiness.clone()) else {
-            let text = "too many pages wait for this workload: ask again later\n";
+            let text = "too many waiting pages of this workload are open; try again later\n";
             let response = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts().0;
             let mut headers = response.headers;
             headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));

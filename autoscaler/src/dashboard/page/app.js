@@ -7,7 +7,7 @@ import * as list from "/list.js";
 
 const byId = (id) => document.getElementById(id);
 const [link, notice, overview, article] = ["link", "notice", "overview", "detail"].map(byId);
-const LINKS = { connecting: "Connecting", live: "Live", lost: "Connection lost, trying again" };
+const LINKS = { connecting: "Connecting", live: "Live", lost: "Connection lost, retrying" };
 
 let scrolled = 0;
 
@@ -39,7 +39,7 @@ function top() {
   write(link.lastElementChild, LINKS[is]);
   const silent = replicas.filter((replica) => !replica.answered);
   notice.hidden = silent.length === 0;
-  write(notice, silent.map((replica) => `Replica ${replica.name} does not answer (${replica.error}): what it decides on may be out of date.`).join(" "));
+  write(notice, silent.map((replica) => `Replica ${replica.name} does not respond (${replica.error}). Data of its workloads may be out of date.`).join(" "));
   let seconds = 0;
   const costs = new Map();
   for (const workload of data.all().values()) {

@@ -11,11 +11,11 @@ const PODS_EVERY = 10000;
 /** Time span of the curves. */
 const MINUTES = 10;
 const PHASES = {
-  signal: "the autoscaler is told",
-  scale: "replicas are changed",
+  signal: "the autoscaler is notified",
+  scale: "the number of replicas is changed",
   pod: "a pod gets its address",
-  probe: "the program starts",
-  forward: "the answer begins",
+  probe: "the program passes a probe",
+  forward: "the response begins",
 };
 
 let key = null;
@@ -34,7 +34,7 @@ export function show(next) {
   parts = undefined;
   article.replaceChildren();
   if (key === null) return;
-  article.append(back(), make("p", { class: "quiet" }, "Asking…"));
+  article.append(back(), make("p", { class: "quiet" }, "Loading…"));
   ask();
 }
 
@@ -59,7 +59,7 @@ async function ask() {
     const workload = await answer.json();
     if (turn === asked) answer.ok ? paint(workload) : fail(workload.error);
   } catch {
-    if (turn === asked && !parts) fail("The autoscaler does not answer.");
+    if (turn === asked && !parts) fail("The autoscaler does not respond.");
   }
   isAsking = false;
   if (turn !== asked) return key !== null && ask();
@@ -148,15 +148,15 @@ function facts(workload) {
   const spec = decision?.spec;
   const entries = [
     ["Target", workload.target],
-    ["Pods ready", String(pods.ready), pods.desired === null ? "" : ` of ${pods.desired} wanted`],
+    ["Pods ready", String(pods.ready), pods.desired === null ? "" : ` of ${pods.desired} desired`],
     ["Range", `${workload.min ?? 0} – ${workload.max ?? "∞"}`],
     ["Requests/s", number(workload.requestsPerSecond)],
     ["In flight", number(workload.concurrency)],
     ["Held/s", number(workload.held)],
-    spec && ["Aim for each pod", number(spec.target), spec.metric === "rps" ? " requests/s" : " in flight"],
+    spec && ["Target per pod", number(spec.target), spec.metric === "rps" ? " requests/s" : " in flight"],
     spec && ["Window", `${spec.stableWindowSeconds} s`],
     workload.nextChange && ["Next change", new Date(workload.nextChange.at).toLocaleString("en-GB"), ` ${workload.nextChange.min} – ${workload.nextChange.max ?? "∞"}`],
-    ["Decided by", workload.owner || "nobody at the moment"],
+    ["Owner", workload.owner || "no replica at the moment"],
   ].filter(Boolean);
   return make("dl", { class: "facts" }, ...entries.map(([term, value, more]) =>
     make("div", {}, make("dt", {}, term), make("dd", {}, value, more ? make("small", {}, more) : undefined))));
@@ -179,7 +179,7 @@ function commands({ namespace, name, target }) {
 /** Returns the pods: state, restarts and last log lines of their containers. */
 function pods({ pods, error }) {
   if (error) return make("p", { class: "quiet" }, error);
-  if (!pods.length) return make("p", { class: "quiet" }, "There is no pod.");
+  if (!pods.length) return make("p", { class: "quiet" }, "There are no pods.");
   return make("ul", { class: "pods-list" }, ...pods.map((pod) => {
     const restarts = pod.containers.reduce((sum, container) => sum + container.restarts, 0);
     const head = make("p", {}, make("b", {}, pod.name), " ", make("span", { class: "badge", "data-is": pod.ready ? "True" : "" }, pod.ready ? "Ready" : pod.phase),
@@ -187,7 +187,7 @@ function pods({ pods, error }) {
     const containers = pod.containers.flatMap((container) => [
       container.state ? make("p", { class: "said" }, `${container.name}: ${container.state}`) : undefined,
       container.log ? make("pre", { tabindex: "0", "aria-label": `Last lines of ${container.name}` }, container.log) : undefined,
-      container.logError ? make("p", { class: "quiet" }, `${container.name}: no log: ${container.logError}`) : undefined]);
+      container.logError ? make("p", { class: "quiet" }, `${container.name}: the log cannot be read: ${container.logError}`) : undefined]);
     return make("li", {}, head, pod.reason ? make("p", { class: "said" }, pod.reason) : undefined, ...containers);
   }));
 }
@@ -256,13 +256,13 @@ function chart({ timeline, events }) {
     write(readout, "");
   });
   const item = (ink, words) => make("li", {}, make("i", { class: ink }), make("span", {}, words));
-  const legend = make("ul", { class: "legend" }, item("load-ink", "in flight"), item("held-ink", "held"), item("pods-ink", "pods ready"),
-    item("wanted", "pods wanted"), timeline.some((p) => p.panic) ? item("panic-ink", "panic") : undefined);
+  const legend = make("ul", { class: "legend" }, item("load-ink", "in flight"), item("held-ink", "held"), item("pods-ink", "ready pods"),
+    item("wanted", "desired pods"), timeline.some((p) => p.panic) ? item("panic-ink", "panic") : undefined);
   return [legend, svg, readout];
 }
 
 function wakes(all) {
-  if (!all.length) return make("p", { class: "quiet" }, "No request has woken it since this replica decides on it.");
+  if (!all.length) return make("p", { class: "quiet" }, "No request has started this workload from zero since this replica took it over.");
   const longest = Math.max(...all.map((wake) => wake.seconds));
   const names = Object.keys(PHASES);
   const items = all.map((wake) => {
@@ -283,9 +283,9 @@ function wakes(all) {
 }
 
 function saved({ saved }) {
-  if (!saved) return make("p", { class: "quiet" }, "Nothing is counted yet.");
-  const entries = [["Not run", podTime(saved.podSeconds)], saved.money && ["Worth", money(saved.money)],
-    ["Saved right now", `${saved.pods} pod${saved.pods === 1 ? "" : "s"}`], ["Counted since", new Date(saved.since).toLocaleString("en-GB")]];
+  if (!saved) return make("p", { class: "quiet" }, "No savings are counted yet.");
+  const entries = [["Pod time saved", podTime(saved.podSeconds)], saved.money && ["Value", money(saved.money)],
+    ["Saved at the moment", `${saved.pods} pod${saved.pods === 1 ? "" : "s"}`], ["Counted since", new Date(saved.since).toLocaleString("en-GB")]];
   return make("dl", { class: "facts" }, ...entries.filter(Boolean).map(([term, value]) =>
     make("div", {}, make("dt", {}, term), make("dd", {}, value))));
 }
@@ -297,7 +297,7 @@ function table(heads, rows) {
 }
 
 function conditions(all) {
-  if (!all.length) return make("p", { class: "quiet" }, "Nothing has been said of it yet.");
+  if (!all.length) return make("p", { class: "quiet" }, "There are no conditions yet.");
   // Active is False for every sleeping workload: that is no error.
   const is = ({ type, status }) => make("span", { class: "badge", "data-is": type === "Active" && status === "False" ? "" : status }, status);
   return table(["Condition", "Status", "Reason", "Since", "Message"], all.map((condition) =>
@@ -305,17 +305,17 @@ function conditions(all) {
 }
 
 function schedules({ schedules }) {
-  return table(["Begins", "Time zone", "For", "Pods", "Ready before"], schedules.map((schedule) =>
-    [schedule.cron, schedule.timeZone, schedule.duration, `${schedule.min ?? "as without"} – ${schedule.max ?? "as without"}`, schedule.prewarm]));
+  return table(["Begins", "Time zone", "Duration", "Pods", "Prewarm"], schedules.map((schedule) =>
+    [schedule.cron, schedule.timeZone, schedule.duration, `${schedule.min ?? "unchanged"} – ${schedule.max ?? "unchanged"}`, schedule.prewarm]));
 }
 
 function events(all) {
-  if (!all.length) return make("p", { class: "quiet" }, "Nothing has happened.");
+  if (!all.length) return make("p", { class: "quiet" }, "There are no events.");
   return table(["When", "What", ""], all.slice(0, 14).map((event) => [time(event.at, data.now()), event.reason, event.message]));
 }
 
 function history(all) {
-  if (!all.length) return make("p", { class: "quiet" }, "Nothing is decided here.");
+  if (!all.length) return make("p", { class: "quiet" }, "There are no decisions.");
   const words = (entry) => {
     if (entry.because !== undefined) return ["acted", entry.replicas === null ? "–" : `${entry.replicas} → ${entry.wanted ?? "–"}`, entry.says];
     if (entry.unknown !== undefined) return ["decided", "–", entry.says];

@@ -77,10 +77,10 @@ function say(what) {
   empty.dataset.says = what;
   const line = (text) => make("p", {}, text);
   empty.replaceChildren(...({
-    fits: [line("No workload fits."), line("Escape shows all again.")],
-    waiting: [line("Waiting for the autoscaler.")],
-    first: [make("h2", {}, "No workload sleeps yet"), line("Let a Deployment with a Service sleep while nobody calls it:"),
-      command("kubectl label deployment NAME zeroscale.dev/enabled=true"), line("Then call it. It appears here at once, with each wake and its reason.")],
+    fits: [line("No workload matches."), line("Press Escape to show all workloads.")],
+    waiting: [line("Waiting for the autoscaler to respond.")],
+    first: [make("h2", {}, "There are no workloads yet"), line("To scale a Deployment with a Service to zero while it gets no requests, run:"),
+      command("kubectl label deployment NAME zeroscale.dev/enabled=true"), line("Then send it a request. It appears here at once, with each scale from zero and its reason.")],
   })[what]);
 }
 
@@ -142,7 +142,7 @@ function newRow() {
 /** Returns the explaining sentence; for a sleeping workload, with the present time. */
 export function why(workload) {
   if (!workload.why.startsWith("asleep for ") || !workload.since) return workload.why;
-  return `asleep for ${age(Math.max(0, data.now() - Date.parse(workload.since)) / 1000)}: nobody calls`;
+  return `asleep for ${age(Math.max(0, data.now() - Date.parse(workload.since)) / 1000)}: no requests`;
 }
 
 function paintRow(row, index) {

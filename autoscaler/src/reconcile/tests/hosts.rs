@@ -213,8 +213,8 @@ async fn who_asks_in_vain_is_told_why_and_nothing_else_changes() {
         let message = condition(body, "HostsOwned").2;
         for text in [
             "x.example.com belongs to shop/web, which had it first",
-            "hello.prod cannot be had: it is a name of namespace \"prod\"",
-            "x.example.org cannot be had: annotation zeroscale.dev/hosts of the Namespace does not allow it",
+            "hello.prod cannot be had: it is the name of a Service in namespace \"prod\"",
+            "x.example.org cannot be had: the annotation zeroscale.dev/hosts of the Namespace does not allow it",
         ] {
             assert!(message.contains(text), "{message}");
         }

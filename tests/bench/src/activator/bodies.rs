@@ -20,7 +20,7 @@ const fn rate(name: &'static str, what: &'static str) -> Row {
 }
 
 const fn cpu(name: &'static str) -> Row {
-    Row::small(name, "CPU for a MiB ÷ HAProxy's", "", 1.1, 1.0)
+    Row::small(name, "CPU per MiB of a body ÷ HAProxy's", "", 1.1, 1.0)
 }
 
 /// A load, and the names of its two rows.

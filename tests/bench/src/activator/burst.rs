@@ -22,7 +22,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
         Row {
             name: "release-5000",
-            what: "5 000 held requests, first answer to last",
+            what: "5 000 held requests: first response → last response",
             unit: "s",
             good: Good::Small,
             judged: MEDIAN,
@@ -31,7 +31,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         },
         Row {
             name: "fresh-5000",
-            what: "5 000 requests on new connections, first answer to last",
+            what: "5 000 requests on new connections: first response → last response",
             unit: "s",
             good: Good::Small,
             judged: MEDIAN,

@@ -42,7 +42,7 @@ pub(super) const EVEN: Measurement = Measurement {
     rows: &[
         Row {
             name: "fair-even",
-            what: "2 activators, 5 pods, limit 1, 50 ms, 40 requests/s on each: p99 on either",
+            what: "2 activators, 5 pods, limit 1, 50 ms, 40 requests/s on each: p99 of the slower activator",
             unit: "ms",
             good: Good::Small,
             judged: GREATEST,
@@ -51,7 +51,7 @@ pub(super) const EVEN: Measurement = Measurement {
         },
         Row {
             name: "fair-even-least",
-            what: "share of each pod, of which the least",
+            what: "smallest share of a pod",
             unit: "%",
             good: Good::Large,
             judged: LEAST,
@@ -60,7 +60,7 @@ pub(super) const EVEN: Measurement = Measurement {
         },
         Row {
             name: "fair-even-most",
-            what: "the same, of which the greatest",
+            what: "largest share of a pod",
             unit: "%",
             good: Good::Small,
             judged: GREATEST,
@@ -75,9 +75,9 @@ const POISSON_ROWS: [(&str, usize); 3] = [("fair-poisson-1", 1), ("fair-poisson-
 
 pub(super) const POISSON: Measurement = Measurement {
     rows: &[
-        ratio(POISSON_ROWS[0].0, "80 requests/s at random on 1 activator: p99 ÷ one ideal queue's"),
-        ratio(POISSON_ROWS[1].0, "the same on 2"),
-        ratio(POISSON_ROWS[2].0, "the same on 5"),
+        ratio(POISSON_ROWS[0].0, "80 requests/s at random times on 1 activator: p99 ÷ that of one ideal queue"),
+        ratio(POISSON_ROWS[1].0, "the same on 2 activators"),
+        ratio(POISSON_ROWS[2].0, "the same on 5 activators"),
     ],
     run: |settings| poisson(settings).boxed_local(),
 };
@@ -86,7 +86,7 @@ pub(super) const KILLED: Measurement = Measurement {
     rows: &[
         Row {
             name: "fair-killed",
-            what: "1 of 2 activators killed: requests lost that it did not carry",
+            what: "1 of 2 activators killed: lost requests of the other one",
             unit: "requests",
             good: Good::Small,
             judged: GREATEST,
@@ -95,7 +95,7 @@ pub(super) const KILLED: Measurement = Measurement {
         },
         Row {
             name: "fair-killed-most",
-            what: "the same: most at once on one pod, whose limit is 1",
+            what: "the same: most concurrent requests at a pod with limit 1",
             unit: "requests",
             good: Good::Small,
             judged: GREATEST,
@@ -124,7 +124,7 @@ async fn even(settings: &Settings) -> anyhow::Result<Figures> {
     figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
     figures.beside("first activator: ms", millis(&all[0]));
     figures.beside("second activator: ms", millis(&all[1]));
-    figures.beside("most requests at once on one pod", vec![stand.pods.most() as f64]);
+    figures.beside("most concurrent requests at a pod", vec![stand.pods.most() as f64]);
     Ok(figures)
 }
 
@@ -152,7 +152,7 @@ async fn poisson(settings: &Settings) -> anyhow::Result<Figures> {
         base.beside(&of, &mut figures);
         figures.beside(format!("activators{of}: ms, p99"), vec![ours]);
         figures.beside(format!("ideal queue{of}: ms, p99"), vec![ideal]);
-        figures.beside(format!("most requests at once on one pod{of}"), vec![stand.pods.most() as f64]);
+        figures.beside(format!("most concurrent requests at a pod{of}"), vec![stand.pods.most() as f64]);
     }
     Ok(figures)
 }
@@ -180,7 +180,7 @@ async fn killed(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
     figures.row("fair-killed", vec![lost(1)]);
     figures.row("fair-killed-most", vec![stand.pods.most() as f64]);
-    figures.beside("requests that were lost with the one that was killed", vec![lost(0)]);
+    figures.beside("lost requests of the killed activator", vec![lost(0)]);
     figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
     figures.beside("requests", vec![all.len() as f64]);
     let by_other: Vec<f64> = all.iter().filter(|sent| sent.by == 1 && sent.is_answered).map(|sent| sent.ms).collect();

@@ -34,18 +34,18 @@ const fn left(name: &'static str, what: &'static str) -> Row {
 
 pub(super) const FEW: Measurement = Measurement {
     rows: &[
-        kib("held-1000-fresh", "memory for a held request, 1 000 on fresh connections", 12.0, 6.0),
-        kib("held-1000-again", "the same after one earlier answer", 24.0, 12.0),
-        left("held-1000-left", "of that, left 30 s after release"),
+        kib("held-1000-fresh", "memory per held request, 1 000 on new connections", 12.0, 6.0),
+        kib("held-1000-again", "the same after an earlier response", 24.0, 12.0),
+        left("held-1000-left", "share of that still in use 30 s after the release"),
     ],
     run: |settings| run(settings, 1000, ["held-1000-fresh", "held-1000-again", "held-1000-left"]).boxed_local(),
 };
 
 pub(super) const MANY: Measurement = Measurement {
     rows: &[
-        kib("held-8000-fresh", "memory for a held request, 8 000 on fresh connections", 12.0, 6.0),
-        kib("held-8000-again", "the same after one earlier answer", 24.0, 12.0),
-        left("held-8000-left", "of that, left 30 s after release"),
+        kib("held-8000-fresh", "memory per held request, 8 000 on new connections", 12.0, 6.0),
+        kib("held-8000-again", "the same after an earlier response", 24.0, 12.0),
+        left("held-8000-left", "share of that still in use 30 s after the release"),
     ],
     run: |settings| run(settings, 8000, ["held-8000-fresh", "held-8000-again", "held-8000-left"]).boxed_local(),
 };

@@ -17,7 +17,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
         Row {
             name: "http1-cpu-haproxy",
-            what: "CPU for a warm HTTP/1.1 request ÷ HAProxy's",
+            what: "CPU per HTTP/1.1 request ÷ HAProxy's",
             unit: "",
             good: Good::Small,
             judged: MEDIAN,

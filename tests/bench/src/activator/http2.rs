@@ -19,7 +19,7 @@ const MESSAGE: &[u8] = b"\0\0\0\0\x240123456789abcdefghijklmnopqrstuvwxyz";
 pub(super) const H2C: Measurement = Measurement {
     rows: &[Row {
         name: "h2c-cpu",
-        what: "CPU for a warm h2c request ÷ HAProxy's, h2c on both sides",
+        what: "CPU per h2c request ÷ HAProxy's, h2c on both sides",
         unit: "",
         good: Good::Small,
         judged: MEDIAN,
@@ -32,7 +32,7 @@ pub(super) const H2C: Measurement = Measurement {
 pub(super) const GRPC: Measurement = Measurement {
     rows: &[Row {
         name: "grpc-cpu",
-        what: "CPU for a unary gRPC call ÷ HAProxy's",
+        what: "CPU per unary gRPC call ÷ HAProxy's",
         unit: "",
         good: Good::Small,
         judged: MEDIAN,

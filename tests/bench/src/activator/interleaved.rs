@@ -50,7 +50,7 @@ pub(super) fn ratio(above: &[f64], below: &[f64]) -> Vec<f64> {
 
 /// Adds the absolute figures as context. `unit` names the counted event.
 pub(super) fn beside(figures: &mut Figures, all: &[Series], unit: &str) {
-    beside_as(figures, all, &format!("µs of CPU for a {unit}"), &format!("{unit}s/s"));
+    beside_as(figures, all, &format!("µs of CPU per {unit}"), &format!("{unit}s/s"));
 }
 
 /// Adds the absolute figures as context, with these descriptions.

@@ -41,7 +41,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
         Row {
             name: "ports-ready",
-            what: "start to ready, 10 000 sleeping workloads",
+            what: "start → ready, 10 000 workloads at zero",
             unit: "s",
             good: Good::Small,
             judged: MEDIAN,
@@ -50,7 +50,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         },
         Row {
             name: "ports-memory",
-            what: "resident beyond that with 100",
+            what: "resident memory beyond that with 100 workloads",
             unit: "MiB",
             good: Good::Small,
             judged: MEDIAN,
@@ -59,7 +59,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         },
         Row {
             name: "ports-poke",
-            what: "request written to its port → the autoscaler hears of it: one of 10 000 ÷ one of 100, medians",
+            what: "request written to a workload's port → report at the autoscaler: of 10 000 workloads ÷ of 100, medians",
             unit: "",
             good: Good::Small,
             judged: MEDIAN,
@@ -68,7 +68,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         },
         Row {
             name: "ports-wake",
-            what: "address of its pod written to the API server → held request answered: the same",
+            what: "address of a pod written to the API server → response to the held request: the same ratio",
             unit: "",
             good: Good::Small,
             judged: MEDIAN,
@@ -96,13 +96,13 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("ports-memory", beyond(&|bytes| bytes / MIB));
     figures.row("ports-poke", ratio(|measured| &measured.pokes));
     figures.row("ports-wake", ratio(|measured| &measured.wakes));
-    figures.beside(format!("MiB with {FEW}"), few.iter().map(|few| few.resident / MIB).collect());
+    figures.beside(format!("MiB with {FEW} workloads"), few.iter().map(|few| few.resident / MIB).collect());
     let each = beyond(&|bytes| bytes / 1024.0 / settings.revisions as f64);
-    figures.beside(format!("KiB for each of {}", settings.revisions), each);
+    figures.beside(format!("KiB per workload with {} workloads", settings.revisions), each);
     for (workloads, turns) in [(FEW, few), (settings.revisions, many)] {
         let all = |of: fn(&Measured) -> &[f64]| turns.iter().flat_map(of).copied().collect::<Vec<_>>();
-        figures.beside(format!("ms to the stat with {workloads}"), all(|measured| &measured.pokes));
-        figures.beside(format!("ms of a wake with {workloads}"), all(|measured| &measured.wakes));
+        figures.beside(format!("ms to the stat with {workloads} workloads"), all(|measured| &measured.pokes));
+        figures.beside(format!("ms of a wake with {workloads} workloads"), all(|measured| &measured.wakes));
     }
     Ok(figures)
 }

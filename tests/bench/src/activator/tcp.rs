@@ -32,7 +32,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         },
         Row {
             name: "tcp-cpu",
-            what: "CPU for a byte ÷ HAProxy's",
+            what: "CPU per byte ÷ HAProxy's",
             unit: "",
             good: Good::Small,
             judged: MEDIAN,
@@ -41,7 +41,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         },
         Row {
             name: "tcp-exchange-cpu",
-            what: "CPU for 100 bytes there and back, on 64 connections ÷ HAProxy's",
+            what: "CPU per exchange of 100 bytes in each direction, on 64 connections ÷ HAProxy's",
             unit: "",
             good: Good::Small,
             judged: MEDIAN,
@@ -50,7 +50,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         },
         Row {
             name: "tcp-connects",
-            what: "connections/s with a byte there and back ÷ HAProxy's",
+            what: "connections/s with one byte in each direction ÷ HAProxy's",
             unit: "",
             good: Good::Large,
             judged: MEDIAN,

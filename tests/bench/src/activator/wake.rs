@@ -37,7 +37,12 @@ const ATTEMPTS: usize = 4;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        row(CASES[0].0, "pod accepts → first byte of a held request, p99; it took 20 ms to start", 5.0, 2.0),
+        row(
+            CASES[0].0,
+            "pod accepts connections → first byte of the response to a held request, p99; the pod took 20 ms to start",
+            5.0,
+            2.0,
+        ),
         row(CASES[1].0, "the same, 200 ms", 5.0, 2.0),
         row(CASES[2].0, "the same, 2 s", 40.0, 20.0),
     ],

@@ -30,8 +30,8 @@ const fn row(name: &'static str, what: &'static str) -> Row {
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        row("decision-load", "one decision, windows included, under load"),
-        row("decision-silent", "the same, silent for 50 s"),
+        row("decision-load", "one decision, including its windows, under load"),
+        row("decision-silent", "the same, without load for 50 s"),
     ],
     run: |settings| async { run(settings) }.boxed_local(),
 };
@@ -46,7 +46,7 @@ fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.beside("one stat recorded", stats);
     let weighted = Aggregation::WeightedExponential;
     figures.beside("one decision, weighted exponential, under load", series(settings, weighted, 0)?.0);
-    figures.beside("the same, silent for 50 s", series(settings, weighted, 50)?.0);
+    figures.beside("the same, without load for 50 s", series(settings, weighted, 50)?.0);
     Ok(figures)
 }
 

@@ -28,10 +28,10 @@ const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row
 
 pub(super) const SCRAPED: Measurement = Measurement {
     rows: &[
-        kib("scraped-memory", "memory for a revision whose pod is asked once a second", 32.0, 12.0),
+        kib("scraped-memory", "memory per revision whose pod is scraped once per second", 32.0, 12.0),
         Row {
             name: "scraped-cpu",
-            what: "CPU for such a revision and second",
+            what: "CPU per such revision and second",
             unit: "µs",
             good: Good::Small,
             judged: MEDIAN,
@@ -40,7 +40,7 @@ pub(super) const SCRAPED: Measurement = Measurement {
         },
         Row {
             name: "tick-lateness",
-            what: "a phase due → its last revision decided, p99 at most",
+            what: "group of revisions due → last of them decided, p99 at most",
             unit: "ms",
             good: Good::Small,
             judged: MEDIAN,
@@ -49,7 +49,7 @@ pub(super) const SCRAPED: Measurement = Measurement {
         },
         Row {
             name: "wake-ticking",
-            what: "first stat written → patch at the API server, p99; all others ticking and scraped",
+            what: "first stat written → patch at the API server, p99; all other revisions are evaluated and scraped",
             unit: "ms",
             good: Good::Small,
             judged: P99,
@@ -61,12 +61,12 @@ pub(super) const SCRAPED: Measurement = Measurement {
 };
 
 pub(super) const ASLEEP: Measurement = Measurement {
-    rows: &[kib("asleep-memory", "memory for a sleeping revision, drop-in", 16.0, 8.0)],
+    rows: &[kib("asleep-memory", "memory per revision at zero, drop-in", 16.0, 8.0)],
     run: |settings| asleep(settings, Rules::Knative, "asleep-memory").boxed_local(),
 };
 
 pub(super) const STANDALONE: Measurement = Measurement {
-    rows: &[kib("standalone-memory", "memory for a sleeping revision, standalone", 16.0, 8.0)],
+    rows: &[kib("standalone-memory", "memory per workload at zero, standalone", 16.0, 8.0)],
     run: |settings| asleep(settings, Rules::Standalone, "standalone-memory").boxed_local(),
 };
 
@@ -97,8 +97,8 @@ async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("scraped-cpu", cpu);
     figures.row("tick-lateness", vec![late * 1e3]);
     figures.row("wake-ticking", woken);
-    figures.beside("MiB resident without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
-    figures.beside("pods asked each second", vec![scrapes]);
+    figures.beside("MiB of resident memory without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
+    figures.beside("pods scraped per second", vec![scrapes]);
     Ok(figures)
 }
 
@@ -115,9 +115,9 @@ async fn asleep(settings: &Settings, rules: Rules, row: &'static str) -> anyhow:
     let late = quantile_since(&early, &autoscaler.lateness().await?, 0.99);
     let mut figures = Figures::default();
     figures.row(row, vec![for_each(resident, empty, settings.revisions)]);
-    figures.beside("µs of CPU for such a revision and second", cpu);
-    figures.beside("ms a tick is late, p99 at most", vec![late * 1e3]);
-    figures.beside("MiB resident without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
+    figures.beside("µs of CPU per revision and second", cpu);
+    figures.beside("ms that a decision is late, p99 at most", vec![late * 1e3]);
+    figures.beside("MiB of resident memory without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
     Ok(figures)
 }
 

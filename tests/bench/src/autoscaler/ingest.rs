@@ -24,7 +24,7 @@ const STATS: u32 = 500_000;
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[Row {
         name: "ingest-cpu",
-        what: "CPU for a stat ÷ that of a bare WebSocket server that decodes it",
+        what: "CPU per stat ÷ that of a bare WebSocket server that decodes it",
         unit: "",
         good: Good::Small,
         judged: MEDIAN,

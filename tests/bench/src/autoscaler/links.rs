@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[Row {
         name: "links-500",
-        what: "500 activators come back at once after a restart: first connected to last one heard",
+        what: "500 activators reconnect at once after a restart: first connection → report of the last one",
         unit: "s",
         good: Good::Small,
         judged: MEDIAN,

@@ -25,19 +25,13 @@ const PREFIX: &str = "asleep";
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row::small("numbers-time", "start → each of 10 000 sleeping workloads has its number", "s", 60.0, 20.0),
-        Row::small(
-            "numbers-cpu",
-            "CPU of the autoscaler for each of them, until nothing is left to write",
-            "ms",
-            5.0,
-            2.0,
-        ),
-        Row::small("numbers-restart", "start with all of that in place → last write", "s", 30.0, 10.0),
-        Row::small("numbers-restart-cpu", "CPU of the autoscaler for each of them, until then", "ms", 1.0, 0.5),
+        Row::small("numbers-time", "start → each of 10 000 workloads at zero has its port number", "s", 60.0, 20.0),
+        Row::small("numbers-cpu", "CPU of the autoscaler per workload, until the last write", "ms", 5.0, 2.0),
+        Row::small("numbers-restart", "restart with all port numbers assigned → last write", "s", 30.0, 10.0),
+        Row::small("numbers-restart-cpu", "CPU of the autoscaler per workload, until then", "ms", 1.0, 0.5),
         Row::small(
             "numbers-wake",
-            "request written to its port → patch at the API server: one of 10 000 ÷ one of 120, medians",
+            "request written to a workload's port → patch at the API server: of 10 000 workloads ÷ of 120, medians",
             "",
             1.2,
             1.0,
@@ -58,11 +52,16 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("numbers-wake", vec![quantile(&many.wakes, MEDIAN) / quantile(&few.wakes, MEDIAN)]);
     for (workloads, measured) in [(FEW, few), (settings.revisions, many)] {
         figures
-            .beside(format!("s until nothing is left to write with {workloads}"), vec![measured.settled.as_secs_f64()]);
-        figures
-            .beside(format!("writes with {workloads}, and after a restart"), measured.writes.map(|n| n as f64).into());
-        figures.beside(format!("µs of CPU at rest for each of {workloads} and second"), vec![measured.rest]);
-        figures.beside(format!("ms to the patch with {workloads}"), measured.wakes);
+            .beside(format!("s until the last write with {workloads} workloads"), vec![measured.settled.as_secs_f64()]);
+        figures.beside(
+            format!("writes with {workloads} workloads, and after a restart"),
+            measured.writes.map(|n| n as f64).into(),
+        );
+        figures.beside(
+            format!("µs of CPU at rest per workload and second with {workloads} workloads"),
+            vec![measured.rest],
+        );
+        figures.beside(format!("ms to the patch with {workloads} workloads"), measured.wakes);
     }
     Ok(figures)
 }

@@ -33,11 +33,11 @@ const ELEMENTS_MAX: u64 = 60;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row::small("page-open", "the live page is asked for → it shows all of 10 000 workloads", "s", 3.0, 1.0),
+        Row::small("page-open", "dashboard opened → all of 10 000 workloads are shown", "s", 3.0, 1.0),
         Row::small(
             "page-frames",
-            "time between two frames while its list jumps by a screen with each and 50 rows change a second, p99: \
-             10 000 workloads ÷ 100",
+            "time between two frames while the dashboard's list jumps by a screen with each frame and 50 rows \
+             change per second, p99: 10 000 workloads ÷ 100",
             "",
             1.5,
             1.0,
@@ -53,10 +53,11 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("page-open", vec![many.open.as_secs_f64()]);
     figures.row("page-frames", vec![quantile(&many.frames, 0.99) / quantile(&few.frames, 0.99)]);
     for (workloads, measured) in [(FEW, few), (settings.revisions, many)] {
-        figures.beside(format!("s until all of {workloads} are there"), vec![measured.open.as_secs_f64()]);
-        figures.beside(format!("rows with {workloads} that there are as elements"), vec![measured.elements as f64]);
-        figures.beside(format!("MiB of the page's own heap with {workloads}"), vec![measured.heap]);
-        figures.beside(format!("ms between two frames with {workloads}"), measured.frames);
+        figures.beside(format!("s until all of {workloads} workloads are shown"), vec![measured.open.as_secs_f64()]);
+        figures
+            .beside(format!("row elements in the document with {workloads} workloads"), vec![measured.elements as f64]);
+        figures.beside(format!("MiB of the page's heap with {workloads} workloads"), vec![measured.heap]);
+        figures.beside(format!("ms between two frames with {workloads} workloads"), measured.frames);
     }
     Ok(figures)
 }

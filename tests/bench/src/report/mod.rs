@@ -116,10 +116,7 @@ impl Report {
 
 pub(crate) fn print_title(settings: &Settings) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    println!(
-        "{cores} cores, {} repetitions of {:?} where there are repetitions\n",
-        settings.repetitions, settings.span
-    );
+    println!("{cores} cores; rows with repetitions have {} of {:?}\n", settings.repetitions, settings.span);
     println!("{:24} {:>8} {:>8} {:>8} {:>7} {:>7}  verdict", "row", "min", "median", "max", "must", "aim");
 }
 

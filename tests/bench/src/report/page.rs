@@ -142,13 +142,13 @@ fn dots(
     let dots = rows.filter_map(|(row, found)| Some(plot::Dot::new(row, found?.row(row.name)?)));
     let name = format!("{PLOT}{plane}.svg");
     std::fs::write(folder.join(&name), plot::dots(&dots.collect::<Vec<_>>()))?;
-    Ok(writeln!(page, "![Each row of the {plane} beside what is demanded of it]({name})")?)
+    Ok(writeln!(page, "![Rows of the {plane}, each with its bound]({name})")?)
 }
 
 fn bars(page: &mut String, folder: &Path, plane: &str, of: &str, peers: &Peers<'_>) -> anyhow::Result<()> {
     let name = format!("{PLOT}{plane}-{of}.svg");
     std::fs::write(folder.join(&name), plot::bars(&peers.groups))?;
-    Ok(writeln!(page, "\n![The same beside peers, in absolute figures]({name})")?)
+    Ok(writeln!(page, "\n![The same in absolute figures, compared with other programs]({name})")?)
 }
 
 /// Returns the name of a measurement's first row, which identifies it.

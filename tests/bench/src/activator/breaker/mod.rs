@@ -32,7 +32,7 @@ const fn row(name: &'static str, what: &'static str) -> Row {
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        row("breaker-alone", "breaker, take and give back, uncontended / upstream's"),
+        row("breaker-alone", "taking and releasing a permit of the breaker, uncontended ÷ upstream's"),
         row("breaker-two", "the same on two cores"),
     ],
     run: |settings| async { Ok(run(settings)) }.boxed_local(),

@@ -71,33 +71,33 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
         Row::small(
             "many-start",
-            "start → who waits is woken: 10 000 asleep and 2 000 busy ÷ 123 and 24",
+            "start → workloads with waiting requests are started: 10 000 at zero and 2 000 busy ÷ 123 and 24",
             "",
             30.0,
             15.0,
         ),
-        Row::small("many-memory", "memory for each workload beyond those, one in six busy", "KiB", 18.0, 12.0),
-        Row::small("many-cpu", "CPU for each busy workload and second", "µs", 60.0, 33.0),
+        Row::small("many-memory", "memory per additional workload, one in six busy", "KiB", 18.0, 12.0),
+        Row::small("many-cpu", "CPU per busy workload and second", "µs", 60.0, 33.0),
         Row {
             name: "many-patch",
-            what: "first stat → replicas at a watcher, p99, all of them ticking",
+            what: "first stat → new replicas at a watcher, p99, all workloads are evaluated",
             unit: "ms",
             good: Good::Small,
             judged: P99,
             must: 20.0,
             aim: 5.0,
         },
-        Row::small("many-resync", "all watches end with 410 → what came meanwhile is served", "s", 15.0, 5.0),
-        Row::small("many-resync-cpu", "CPU of that for each workload", "ms", 2.0, 1.0),
-        Row::small("many-takeover", "one of two killed, leases of 15 s → its last sleeper woken", "s", 20.0, 17.0),
-        Row::small("many-slices", "an activator ends and comes back: writes for each workload led to it", "", 3.0, 2.0),
+        Row::small("many-resync", "all watches end with 410 → objects created meanwhile are served", "s", 15.0, 5.0),
+        Row::small("many-resync-cpu", "CPU of the same per workload", "ms", 2.0, 1.0),
         Row::small(
-            "many-slices-time",
-            "time of that ÷ what so many writes take at the rate that is allowed",
-            "",
-            1.5,
-            1.1,
+            "many-takeover",
+            "one of two autoscalers killed, leases of 15 s → the last of its workloads is started",
+            "s",
+            20.0,
+            17.0,
         ),
+        Row::small("many-slices", "an activator ends and returns: writes per workload that it serves", "", 3.0, 2.0),
+        Row::small("many-slices-time", "time of the same ÷ time of as many writes at the permitted rate", "", 1.5, 1.1),
     ],
     run: |settings| run(settings).boxed_local(),
 };
@@ -118,17 +118,17 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("many-patch", many.patches.clone());
     for (workloads, part) in [(FEW + FEW_BUSY, few), (asleep + busy, many)] {
         let mut beside = |what: &str, samples| figures.beside(format!("{workloads} workloads: {what}"), samples);
-        beside("s until a new autoscaler has led all of those that are new", vec![part.filled]);
-        beside("s from start until who waits is woken", part.starts);
+        beside("s until a new autoscaler has reconciled all new workloads", vec![part.filled]);
+        beside("s from start until workloads with waiting requests are started", part.starts);
         beside("s from start to ready", part.ready);
-        beside("writes of a start, nothing having changed", vec![part.written]);
-        beside("MiB resident", vec![part.resident as f64 / 1024.0 / 1024.0]);
-        beside("µs of CPU for each and second before any of the new ones is busy", part.rest);
-        beside("µs of CPU for each busy one and second", part.cpu);
-        beside("s until all busy ones have a pod", vec![part.woken]);
-        beside("pods of the busy ones, which need one each", vec![part.pods as f64]);
+        beside("writes after a start without changes", vec![part.written]);
+        beside("MiB of resident memory", vec![part.resident as f64 / 1024.0 / 1024.0]);
+        beside("µs of CPU per workload and second before the new ones are busy", part.rest);
+        beside("µs of CPU per busy workload and second", part.cpu);
+        beside("s until all busy workloads have a pod", vec![part.woken]);
+        beside("pods of the busy workloads, which need one each", vec![part.pods as f64]);
         beside("ms from stat to replicas", part.patches);
-        beside("ms from a patch to replicas where no autoscaler is between, turn by turn with those", part.bare);
+        beside("ms from a patch to replicas without an autoscaler, measured alternately", part.bare);
     }
     // The woken workloads go to sleep again. That cost is not part of the following figures.
     bench.watched.until("all others to sleep", |now| (now.ready_pods(ASLEEP) == 0).then_some(())).await?;

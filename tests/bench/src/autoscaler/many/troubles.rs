@@ -81,7 +81,7 @@ impl Bench {
         let mut seconds: Vec<_> = woken.iter().map(|at| (*at - begin).as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);
         figures.row("many-takeover", seconds.last().copied().into_iter().collect());
-        figures.beside("s until one of them was woken by the autoscaler that stayed", seconds);
+        figures.beside("s until the remaining autoscaler has started one of them", seconds);
         self.watched.until_quiet(Instant::now()).await?;
         Ok(second)
     }
@@ -105,13 +105,16 @@ impl Bench {
         let (writes, seconds) = ((goes.writes + comes.writes) as f64, goes.seconds + comes.seconds);
         figures.row("many-slices", vec![writes / named as f64]);
         figures.row("many-slices-time", vec![seconds * Rate::WITH_CONTROLLER.qps / writes]);
-        figures.beside("workloads led to the activator that goes", vec![named as f64]);
-        figures.beside("workloads led to others than before, once it is back", vec![others as f64]);
+        figures.beside("workloads routed to the activator that ends", vec![named as f64]);
+        figures.beside("workloads routed to other activators than before, after its return", vec![others as f64]);
         for (what, change) in [("ends in order", goes), ("comes back", comes), ("dies", dies)] {
             let Change { seconds, writes, misled } = change;
             figures.beside(format!("it {what}: s until all slices are right"), vec![seconds]);
             figures.beside(format!("it {what}: writes to slices"), vec![writes as f64]);
-            figures.beside(format!("it {what}: of them leading to where nobody listens"), vec![misled as f64]);
+            figures.beside(
+                format!("it {what}: of these, writes with an address at which no process listens"),
+                vec![misled as f64],
+            );
         }
         Ok(())
     }

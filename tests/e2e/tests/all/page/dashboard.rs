@@ -54,7 +54,7 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     phone.go(&up.dashboard).await?;
     desk.until("document.getElementById('link').textContent.includes('Live')").await?;
     for name in ["shop", "archive", "mail", "reports"] {
-        reads(&desk, &up, name, &["Asleep", "nobody calls", "Ready"]).await?;
+        reads(&desk, &up, name, &["Asleep", "no requests", "Ready"]).await?;
     }
 
     let (load, stop) = (up.load("shop"), CancellationToken::new());
@@ -62,13 +62,13 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
         let (load, stop) = (load.clone(), stop.clone());
         tokio::spawn(async move { load.steady(8, "/?latency_ms=300", stop).await })
     };
-    reads(&desk, &up, "shop", &["Waking", "asked for, none is ready yet"]).await?;
+    reads(&desk, &up, "shop", &["Waking", "requested, none is ready yet"]).await?;
     gate.open()?;
     let in_vain = {
         let (load, stop) = (up.load("checkout"), stop.clone());
         tokio::spawn(async move { load.open(1.0, 10, "/", stop).await })
     };
-    reads(&desk, &up, "shop", &["Awake", "requests in flight at 2 a pod"]).await?;
+    reads(&desk, &up, "shop", &["Awake", "requests in flight, target 2 per pod"]).await?;
     desk.until(&format!(
         "Number(document.querySelector('[data-key=\"{}/shop\"] .pods span')?.textContent) >= 3",
         space.namespace
@@ -80,7 +80,7 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     let scalers: Api<ZeroScaler> = Api::namespaced(space.client.clone(), &space.namespace);
     let paused = Patch::Merge(json!({"spec": {"paused": true}}));
     scalers.patch("reports", &PatchParams::default(), &paused).await?;
-    reads(&desk, &up, "reports", &["Asleep, paused", "paused: kept as it is"]).await?;
+    reads(&desk, &up, "reports", &["Asleep, paused", "paused: scaling and routing do not change"]).await?;
     let curve =
         format!("document.querySelector('[data-key=\"{}/shop\"] .spark .area')?.getAttribute('d')", space.namespace);
     desk.until(&format!("{curve} != null")).await?;
@@ -127,7 +127,7 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     desk.until("document.querySelector('#detail .title .state').dataset.state === 'Asleep'").await?;
     press(&desk, "Escape", "Escape").await?;
     desk.until("document.activeElement.id === 'grid' && location.hash === '#/?q=shop'").await?;
-    reads(&desk, &up, "shop", &["Asleep", "nobody calls"]).await?;
+    reads(&desk, &up, "shop", &["Asleep", "no requests"]).await?;
     desk.go(&format!("{}/#/?show=problem&sort=-name", up.dashboard)).await?;
     desk.until("document.querySelector('[data-show=problem]').getAttribute('aria-pressed') === 'true'").await?;
     desk.until("document.querySelector('[aria-sort=descending] [data-sort=name]') !== null").await?;

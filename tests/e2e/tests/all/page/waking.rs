@@ -105,7 +105,7 @@ async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail() -> anyh
     let plain = browser.tab().await?;
     plain.call("Emulation.setScriptExecutionDisabled", json!({"value": true})).await?;
     plain.go(&up.url("plain", "/")).await?;
-    assert!(plain.text().await?.contains("Your browser asks again every "), "{}", plain.text().await?);
+    assert!(plain.text().await?.contains("Your browser reloads this page every "), "{}", plain.text().await?);
     let own = browser.tab().await?;
     own.go(&up.url("own", "/")).await?;
     let text = own.text().await?;
