@@ -9,6 +9,7 @@ use crate::http2::Failed;
 use crate::pool::Pool;
 use http::{Request, Response, request};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Maximum number of times that an HTTP/2 pod may refuse the same request.
 const UNPROCESSED_MAX: usize = 4;
@@ -17,13 +18,10 @@ impl Prepared {
     pub(super) async fn send_http2(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let (mut closed_at_once, mut unprocessed) = (0, 0);
         loop {
-            let stream = if self.delivery.may_have_run {
-                connected(Box::pin(pool.new_http2()), pool.lost()).await
-            } else {
-                match pool.http2.open() {
-                    Some(open) => Ok(open),
-                    None => connected(Box::pin(pool.http2()), pool.lost()).await,
-                }
+            let since = self.delivery.may_have_run.then(Instant::now);
+            let stream = match pool.http2.open(since) {
+                Some(open) => Ok(open),
+                None => connected(Box::pin(pool.http2(since)), pool.lost()).await,
             };
             let stream = match stream {
                 Ok(stream) => stream,

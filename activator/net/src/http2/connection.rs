@@ -134,6 +134,11 @@ impl Http2 {
         self.worker == worker::current()
     }
 
+    /// Reports whether the connection was made at `since` or later.
+    pub(crate) fn is_made_since(&self, since: Option<Instant>) -> bool {
+        since.is_none_or(|since| self.shared.made >= since)
+    }
+
     /// Reports whether `stream` is on this connection.
     pub(crate) fn is_of(&self, stream: &Stream) -> bool {
         Arc::ptr_eq(&self.shared, &stream.shared)

@@ -240,34 +240,23 @@ impl Pool {
 
     /// Reserves a place on an HTTP/2 connection: one with room, or a new one. Before it dials, it waits for the pod's
     /// stream limit on the worker's newest connection, which may have room. It does not hold the lock meanwhile,
-    /// because the dials of all workers take that.
+    /// because the dials of all workers take that. Connections that were made before `since` are not used: that the pod
+    /// accepts a new one proves that it is alive.
     ///
     /// # Errors
     /// The pod could not be connected to.
-    pub(crate) async fn http2(&self) -> io::Result<Stream> {
+    pub(crate) async fn http2(&self, since: Option<Instant>) -> io::Result<Stream> {
         let start = Instant::now();
         loop {
             let dialling = self.http2.dialling.lock().await;
             self.link.answers_since(start)?;
-            if let Some(found) = self.http2.open() {
+            if let Some(found) = self.http2.open(since) {
                 return Ok(found);
             }
-            let Some(newest) = self.http2.unsettled() else { return self.dial_http2().await };
+            let Some(newest) = self.http2.unsettled(since) else { return self.dial_http2().await };
             drop(dialling);
             newest.settled(self.answer_timeout(SETTLES_WITHIN)).await;
         }
-    }
-
-    /// Reserves a place on a new HTTP/2 connection, even if others have room: that the pod accepts one proves that it
-    /// is alive.
-    ///
-    /// # Errors
-    /// The pod could not be connected to.
-    pub(crate) async fn new_http2(&self) -> io::Result<Stream> {
-        let start = Instant::now();
-        let _dialling = self.http2.dialling.lock().await;
-        self.link.answers_since(start)?;
-        self.dial_http2().await
     }
 
     /// Reports whether the pod speaks HTTP/2. If that is unknown, a new connection shows it: an HTTP/2 pod sends its

@@ -218,8 +218,8 @@ async fn shares_a_new_http2_connection() -> bool {
     let listener = listen().await;
     let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
     let begun = Instant::now();
-    let first = pool.http2().await.expect("accepted");
-    let mut second = Box::pin(pool.http2());
+    let first = pool.http2(None).await.expect("accepted");
+    let mut second = Box::pin(pool.http2(None));
     let at_once = futures::poll!(&mut second);
     if begun.elapsed() > IN_TIME {
         return false;
@@ -235,7 +235,7 @@ async fn shares_a_new_http2_connection() -> bool {
     if begun.elapsed() > IN_TIME {
         return false;
     }
-    let third = pool.http2().await.expect("accepted");
+    let third = pool.http2(None).await.expect("accepted");
     let on = |stream: &Stream| pool.http2.connections.lock().iter().position(|connection| connection.is_of(stream));
     assert_eq!([&first, &second, &third].map(on), [Some(0), Some(0), Some(1)]);
     let newest = pool.http2.connections.lock()[1].clone();
@@ -254,12 +254,12 @@ async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dial
     let listener = listen().await;
     let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
     let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
-    let _first = pool.http2().await.expect("accepted");
-    let mut waiting = Box::pin(pool.http2());
+    let _first = pool.http2(None).await.expect("accepted");
+    let mut waiting = Box::pin(pool.http2(None));
     // Ready only if the machine was so slow that the wait for the settings ended.
     let _ = futures::poll!(&mut waiting);
     let elsewhere = pool.clone();
-    let dialled = workers.next().spawn(async move { elsewhere.http2().await });
+    let dialled = workers.next().spawn(async move { elsewhere.http2(None).await });
     let dialled = tokio::time::timeout(Duration::from_secs(60), dialled).await.expect("it waits for nobody");
     dialled.expect("no panic").expect("accepted");
 }
@@ -269,8 +269,29 @@ async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dial
 async fn a_new_http2_connection_is_new() {
     let listener = listen().await;
     let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
-    drop(pool.http2().await.expect("accepted"));
-    let new = pool.new_http2().await.expect("accepted");
+    drop(pool.http2(None).await.expect("accepted"));
+    let new = pool.http2(Some(Instant::now())).await.expect("accepted");
     let place = pool.http2.connections.lock().iter().position(|connection| connection.is_of(&new));
     assert_eq!(place, Some(1));
+}
+
+/// Goal: retries at the same time share one connection that was made after they began, and none takes an older one.
+/// Method: the older connection has room.
+#[tokio::test]
+async fn retries_share_a_new_http2_connection() {
+    let listener = listen().await;
+    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    let serving = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(
+                async move { h2::server::handshake(stream).await.expect("a preface").accept().await.is_none() },
+            );
+        }
+    });
+    drop(pool.http2(None).await.expect("accepted"));
+    let begun = Some(Instant::now());
+    let retries = futures::future::try_join_all((0..4).map(|_| pool.http2(begun))).await.expect("accepted");
+    let on = |stream: &Stream| pool.http2.connections.lock().iter().position(|connection| connection.is_of(stream));
+    assert_eq!(retries.iter().map(on).collect::<Vec<_>>(), [Some(1); 4]);
+    serving.abort();
 }
