@@ -21,7 +21,8 @@
 //! An idle connection that gives way is cut after [`ROOM_GRACE`] seconds even if it is busy again. It is cut at once
 //! while many connections are giving way ([`Ledger::is_pressed`]). The same applies to a busy connection to a shared
 //! port with concurrent requests, which may belong to several workloads: one of them may have caused its size, and
-//! requests of the others have time to finish.
+//! requests of the others have time to finish. If the process has no descriptors left, busy connections are cut at
+//! once.
 //!
 //! A connection that was idle for too long is told to finish, and so is an idle one whose port's clients must
 //! reconnect. If it does not end, it is cut. A connection that never had a request is cut soon, so that a head that
@@ -38,9 +39,12 @@ use crate::client::host::host_of;
 use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
 use crate::memory::Memory;
+use crate::tcp::is_shortage;
 use activator_core::ledger::{Holder, Ledger, Of};
 use common_runtime::failure_log::FailureLog;
 use parking_lot::{Mutex, MutexGuard};
+use rustix::io::Errno;
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -230,7 +234,7 @@ impl ClientConnections {
     ) -> Result<usize, ProxyError> {
         let mut admitted = self.admitted();
         let (taken, others) = admitted.take(Of { workload, address }, cost, state.clone(), self.second(), of_idle);
-        self.give_way(admitted, &others);
+        self.give_way(admitted, &others, true);
         taken.map_err(|full| ProxyError::NoRoom { bound: full.limit / COST })
     }
 
@@ -238,23 +242,32 @@ impl ClientConnections {
     pub(crate) fn grow(&self, key: usize, more: u64) -> bool {
         let mut admitted = self.admitted();
         let (grown, others) = admitted.grow(key, more, self.second(), false);
-        self.give_way(admitted, &others);
+        self.give_way(admitted, &others, true);
         grown.is_ok()
     }
 
-    /// Makes connections give way because the process or the system has no resources, whatever was counted.
-    pub(crate) fn short(&self, error: &impl std::fmt::Display) {
+    /// Handles a failed accept. If the process or the system has no resources, connections give way, whatever was
+    /// counted: idle ones, and if they do not suffice, busy ones at once.
+    pub(crate) fn accept_failed(&self, error: &io::Error) {
         if self.0.short_in.swap(self.second() + 1, Ordering::Relaxed) + SHORT_QUIET <= self.second() + 1 {
-            tracing::warn!(%error, open = self.open(), "accept failed; those who hold most give way");
+            tracing::warn!(%error, open = self.open(), "accept failed");
         }
-        let mut admitted = self.admitted();
-        let free = admitted.limit().saturating_sub(admitted.held()) + COST * LEEWAY;
-        let others = admitted.give_way(free, self.second());
-        self.give_way(admitted, &others);
+        if Errno::from_io_error(error).is_some_and(is_shortage) {
+            let mut admitted = self.admitted();
+            let free = admitted.limit().saturating_sub(admitted.held()) + COST * LEEWAY;
+            let others = admitted.give_way(free, self.second());
+            self.give_way(admitted, &others, false);
+        }
     }
 
-    /// Orders the chosen connections to give way, and regroups all connections when little room is left.
-    fn give_way(&self, mut admitted: MutexGuard<'_, Ledger<ConnectionState>>, others: &[Arc<ConnectionState>]) {
+    /// Orders the chosen connections to give way, and regroups all connections when little room is left. Unless
+    /// `gently`, busy connections are cut.
+    fn give_way(
+        &self,
+        mut admitted: MutexGuard<'_, Ledger<ConnectionState>>,
+        others: &[Arc<ConnectionState>],
+        gently: bool,
+    ) {
         let (held, limit) = (admitted.held(), admitted.limit());
         if held > limit / 2 && !self.is_tight() {
             self.0.is_tight.store(true, Ordering::SeqCst);
@@ -266,7 +279,10 @@ impl ClientConnections {
         drop(admitted);
         self.0.room.fetch_add(others.len() as u64, Ordering::Relaxed);
         for other in others {
-            let ends_gently = other.is_shared() || other.was_used() && other.idle_since().is_some();
+            let ends_gently = match other.idle_since() {
+                Some(_) => other.was_used(),
+                None => gently && other.is_shared(),
+            };
             if ends_gently && !is_pressed {
                 other.is_needed.store(true, Ordering::Relaxed);
                 self.finish(other, ROOM_GRACE);

@@ -56,7 +56,7 @@ use crate::client::disconnects::Disconnects;
 use crate::client::peer::{OwnPort, Peer, Trust};
 use crate::memory::Memory;
 use crate::worker::WorkerRuntimes;
-use accept::acceptor::{ACCEPT_PAUSE, Acceptor};
+use accept::acceptor::Acceptor;
 use common_runtime::tls::rustls::ServerConfig;
 use connection::Connection;
 use service::ConnectionService;
@@ -156,28 +156,20 @@ impl<R: Clone> Server<R> {
                 Err(error) => return tracing::error!(%error, "a data port is not served"),
             };
             loop {
-                let accepted = tokio::select! {
+                let (stream, address) = tokio::select! {
                     biased; // A closed port accepts no more connections.
                     () = server.closing.cancelled() => return,
-                    accepted = listener.accept() => accepted,
+                    accepted = listener.accept(&server.connections) => accepted,
                 };
-                match accepted {
-                    Ok((stream, address)) => {
-                        let Some(permit) = server.connections.enter(address.ip(), 0, None, true) else { continue };
-                        let permit = Arc::new(permit);
-                        let service = server.service(address, tls.is_some(), None, permit.clone(), chain.clone());
-                        match tls.clone() {
-                            None => server.spawn(stream, address, permit, server.worker(), |connection| {
-                                connection.serve(service)
-                            }),
-                            Some(config) => server.spawn(stream, address, permit, None, |connection| {
-                                connection.serve_tls(config, service)
-                            }),
-                        }
+                let Some(permit) = server.connections.enter(address.ip(), 0, None, true) else { continue };
+                let permit = Arc::new(permit);
+                let service = server.service(address, tls.is_some(), None, permit.clone(), chain.clone());
+                match tls.clone() {
+                    None => {
+                        server.spawn(stream, address, permit, server.worker(), |connection| connection.serve(service));
                     }
-                    Err(error) => {
-                        server.connections.short(&error);
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    Some(config) => {
+                        server.spawn(stream, address, permit, None, |connection| connection.serve_tls(config, service))
                     }
                 }
             }

@@ -203,6 +203,20 @@ fn idle_connections_end_gently_for_others() {
     }
 }
 
+/// Goal: if the process has no descriptors left, a busy connection is cut at once, also a shared one. Other failures to
+/// accept affect no connection.
+#[test]
+fn a_shortage_of_descriptors_cuts_busy_connections() {
+    let connections = ClientConnections::default();
+    connections.bound(BOUNDS);
+    let busy = Arc::new(connections.enter(Ipv4Addr::LOCALHOST.into(), 0, None, false).expect("room"));
+    assert!(busy.begin_exchange() && busy.begin_exchange());
+    connections.accept_failed(&Errno::PERM.into());
+    assert_eq!(busy.listener().phase(Waker::noop()), Phase::Open);
+    connections.accept_failed(&Errno::MFILE.into());
+    assert_eq!(busy.listener().phase(Waker::noop()), Phase::Cut);
+}
+
 /// Goal: if one workload or one client has all connections, busy or silent, another workload gets up to half of them,
 /// and no more are closed.
 #[tokio::test(start_paused = true)]

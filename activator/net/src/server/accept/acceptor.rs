@@ -4,6 +4,7 @@
 //! undone at once, and repeated by the worker's reactor: two system calls and a registration for nothing. Here a
 //! connection is registered only by the worker that serves it.
 
+use crate::client::connections::ClientConnections;
 use common_runtime::descriptor::registered;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
@@ -14,8 +15,8 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Pause after a failed accept (out of descriptors), so that some connections can close.
-pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Pause after a failed accept, so that some connections can close if there are no descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Maximum number of connections in a listener's queue.
 const QUEUED_MAX: usize = 4096;
@@ -35,15 +36,19 @@ impl Acceptor {
     }
 
     /// Accepts the next connection, in non-blocking mode, and returns it with the client's address. Yields to other
-    /// tasks during bursts.
-    ///
-    /// # Errors
-    /// Returns the error of `accept`, for example if the process or the system has no resources.
+    /// tasks during bursts. Repeats a failed accept after a pause; if the process or the system has no resources, some
+    /// of `connections` give way.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(crate) async fn accept(&self) -> io::Result<(StdStream, SocketAddr)> {
-        self.listener.async_io(Interest::READABLE, accept).await
+    pub(crate) async fn accept(&self, connections: &ClientConnections) -> (StdStream, SocketAddr) {
+        loop {
+            match self.listener.async_io(Interest::READABLE, accept).await {
+                Ok(accepted) => return accepted,
+                Err(error) => connections.accept_failed(&error),
+            }
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
     }
 
     /// Returns the connections that wait in the kernel's queue.
@@ -83,7 +88,7 @@ mod tests {
         let clients: Vec<_> = (0..BURST).map(|_| StdStream::connect(address).expect("queued")).collect();
         let listener = listener.into_std().expect("open");
         let acceptor = Acceptor::new(listener.into()).expect("registered");
-        let turns = Arc::new(AtomicUsize::new(0));
+        let (turns, connections) = (Arc::new(AtomicUsize::new(0)), ClientConnections::default());
         let counting = turns.clone();
         let other = tokio::spawn(async move {
             loop {
@@ -92,7 +97,7 @@ mod tests {
             }
         });
         for client in &clients {
-            let (stream, address) = acceptor.accept().await.expect("queued");
+            let (stream, address) = acceptor.accept(&connections).await;
             assert_eq!(address, client.local_addr().expect("connected"));
             assert_eq!(stream.peer_addr().expect("connected"), address);
         }

@@ -26,7 +26,6 @@
 
 use crate::client::connections::ClientConnections;
 use crate::client::peer::{OwnPort, PortIdentity};
-use crate::server::accept::acceptor::ACCEPT_PAUSE;
 use crate::server::accept::acceptor::Acceptor;
 use crate::server::io::bounded_writes::KeepAlive;
 use common_runtime::listen;
@@ -255,16 +254,9 @@ impl ListenersShared {
     async fn accept(&self, acceptor: &Acceptor, port: &watch::Receiver<Arc<OwnPort>>) -> Infallible {
         let served = self.served.wait().await;
         loop {
-            match acceptor.accept().await {
-                Ok((stream, address)) => {
-                    let port = port.borrow().clone();
-                    (served.serve)(Accepted { stream, address, port });
-                }
-                Err(error) => {
-                    served.connections.short(&error);
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+            let (stream, address) = acceptor.accept(&served.connections).await;
+            let port = port.borrow().clone();
+            (served.serve)(Accepted { stream, address, port });
         }
     }
 }
