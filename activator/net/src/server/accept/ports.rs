@@ -10,7 +10,8 @@
 //! # A number in use
 //!
 //! If another process uses the number, or there is no descriptor, the table stores the error. Binding is retried first
-//! after [`RETRY_FIRST`], then at growing intervals up to [`RETRY_MAX`], as long as the number is wanted.
+//! after [`RETRY_FIRST`], because a closed port may still serve its queue, then at growing intervals up to
+//! [`RETRY_MAX`], as long as the number is wanted.
 //!
 //! # Closing
 //!
@@ -43,7 +44,7 @@ use tokio::sync::{SetOnce, watch};
 use tokio_util::task::TaskTracker;
 
 /// Pause after the first failure to bind a number.
-const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_FIRST: Duration = Duration::from_millis(5);
 
 /// Maximum pause between two attempts to bind it.
 const RETRY_MAX: Duration = Duration::from_secs(5);
@@ -134,8 +135,8 @@ impl PortListeners {
             return;
         }
         let (port, taken) = watch::channel(port);
-        let (listener, error) = match shared.listen(number) {
-            Ok(listener) => (Some(listener), None),
+        let (acceptor, error) = match shared.listen(number) {
+            Ok(acceptor) => (Some(acceptor), None),
             Err(error) => {
                 tracing::warn!(number, %error, "a workload's port cannot be bound, and is tried again");
                 (None, Some(error))
@@ -143,7 +144,7 @@ impl PortListeners {
         };
         table.rows.insert(number, Row { port, error });
         shared.count(&table);
-        shared.tasks.spawn_on(shared.clone().run(number, listener, taken), &shared.runtime);
+        shared.tasks.spawn_on(shared.clone().run(number, acceptor, taken), &shared.runtime);
     }
 
     /// Closes `number`; see the module documentation.
@@ -192,36 +193,33 @@ impl ListenersShared {
     }
 
     /// Listens at the address, and on both families if it is unspecified and the system has both.
-    fn listen(&self, number: u16) -> io::Result<OwnedFd> {
+    fn listen(&self, number: u16) -> io::Result<Acceptor> {
         if number == 0 {
             return Err(io::Error::new(ErrorKind::InvalidInput, "0 is no number: the system would choose one"));
         }
-        let listener = listen::open(SocketAddr::new(self.address, number))?.into();
+        let listener: OwnedFd = listen::open(SocketAddr::new(self.address, number))?.into();
         if let Some(keepalive) = self.keepalive {
             keepalive.set(&listener)?;
         }
-        Ok(listener)
+        let _runtime = self.runtime.enter();
+        Acceptor::new(listener)
     }
 
     /// Serves a port until it is closed.
-    async fn run(self: Arc<Self>, number: u16, mut listener: Option<OwnedFd>, port: watch::Receiver<Arc<OwnPort>>) {
+    async fn run(self: Arc<Self>, number: u16, mut acceptor: Option<Acceptor>, port: watch::Receiver<Arc<OwnPort>>) {
         let mut changes = port.clone();
         let mut closed = pin!(async move { while changes.changed().await.is_ok() {} });
         let mut pause = RETRY_FIRST;
-        let listener = loop {
-            if let Some(listener) = listener {
-                break listener;
+        let acceptor = loop {
+            if let Some(acceptor) = acceptor {
+                break acceptor;
             }
             tokio::select! {
                 biased; // A closed port is not bound.
                 () = &mut closed => return,
-                () = tokio::time::sleep(pause) => listener = self.retry(number),
+                () = tokio::time::sleep(pause) => acceptor = self.retry(number, &port),
             }
             pause = (pause * 2).min(RETRY_MAX);
-        };
-        let acceptor = match Acceptor::new(listener) {
-            Ok(acceptor) => acceptor,
-            Err(error) => return tracing::error!(number, %error, "a workload's port is not served"),
         };
         tokio::select! {
             biased; // A closed port accepts only the connections below.
@@ -236,18 +234,18 @@ impl ListenersShared {
         }
     }
 
-    /// Retries a bind.
-    fn retry(&self, number: u16) -> Option<OwnedFd> {
-        let mut table = self.table.lock();
-        table.version += 1;
-        let row = table.rows.get_mut(&number)?;
-        let listener = self.listen(number);
-        if listener.is_ok() {
+    /// Retries the bind of a port, unless it was closed meanwhile. Then the number may belong to another row.
+    fn retry(&self, number: u16, port: &watch::Receiver<Arc<OwnPort>>) -> Option<Acceptor> {
+        let Table { rows, version, .. } = &mut *self.table.lock();
+        let row = rows.get_mut(&number).filter(|row| row.port.subscribe().same_channel(port))?;
+        *version += 1;
+        let listening = self.listen(number);
+        if listening.is_ok() {
             tracing::info!(number, "a workload's port is bound");
         }
-        let (listener, error) = listener.map_or_else(|error| (None, Some(error)), |listener| (Some(listener), None));
+        let (acceptor, error) = listening.map_or_else(|error| (None, Some(error)), |acceptor| (Some(acceptor), None));
         row.error = error;
-        listener
+        acceptor
     }
 
     /// Accepts connections once they are served.
@@ -258,5 +256,51 @@ impl ListenersShared {
             let port = port.borrow().clone();
             (served.serve)(Accepted { stream, address, port });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+    use tokio::time::Instant;
+
+    /// Returns ports of which one has a number that is in use, and the other user of that number.
+    fn in_use() -> (PortListeners, u16, TcpListener) {
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let number = other.local_addr().expect("bound").port();
+        let ports = PortListeners::new(Ipv4Addr::LOCALHOST.into(), None);
+        ports.bind(number, Arc::new("a"));
+        (ports, number, other)
+    }
+
+    fn is_bound(ports: &PortListeners, number: u16) -> bool {
+        ports.one(number, |_, error| error.is_none()).expect("a row")
+    }
+
+    /// Goal: a retry that began before its port was closed binds nothing for the next port of the same number, and does
+    /// not change its error.
+    #[tokio::test]
+    async fn a_stale_retry_does_not_act_on_a_new_row() {
+        let (ports, number, other) = in_use();
+        let stale = ports.0.table.lock().rows[&number].port.subscribe();
+        ports.unbind(number);
+        ports.bind(number, Arc::new("b"));
+        drop(other);
+        assert!(ports.0.retry(number, &stale).is_none());
+        assert!(!is_bound(&ports, number));
+    }
+
+    /// Goal: a number that becomes free at once, as after a quick change of its workload, is bound a few milliseconds
+    /// later. Method: a paused clock.
+    #[tokio::test(start_paused = true)]
+    async fn a_number_that_is_free_soon_is_bound_soon() {
+        let (ports, number, other) = in_use();
+        drop(other);
+        let begun = Instant::now();
+        while !is_bound(&ports, number) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
     }
 }
