@@ -137,10 +137,10 @@ impl<H: Holder + ?Sized> Ledger<H> {
         self.used + self.leaving
     }
 
-    /// Returns true if holders that were asked to give way have more than half of the leeway. Then there is no time for
-    /// a graceful close.
+    /// Returns true if holders that were asked to give way have more than half of the leeway or of the limit. Then there
+    /// is no time for a graceful close.
     pub fn is_pressed(&self) -> bool {
-        self.leaving > self.leeway / 2
+        self.leaving > self.leeway.min(self.limit) / 2
     }
 
     /// Returns the number of holders.

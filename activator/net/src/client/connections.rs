@@ -62,8 +62,10 @@ const RESERVED: u64 = 128;
 /// Maximum time of a connection in the reserve, in seconds.
 const STAY: u32 = 2;
 
-/// Divisor of the limit: connections that are giving way may hold this part beyond it.
+/// Divisor of the limit: connections that are giving way may hold this part beyond it, or [`LEEWAY_MIN`] descriptors.
+/// Otherwise a small limit would refuse a newcomer while the connections that it replaces are still ending.
 const LEEWAY: u64 = 16;
+const LEEWAY_MIN: u64 = 128;
 
 /// Seconds from the order to finish until the connection is cut: after a request, without any request, and if its place
 /// is needed.
@@ -322,7 +324,7 @@ impl ClientConnections {
         let listeners = self.0.listeners.load(Ordering::Relaxed) as u64;
         let free = descriptors.saturating_sub(listeners).max(descriptors / LEEWAY);
         let limit = most.min(free - free / LEEWAY);
-        self.admitted().set_limit(limit, (limit / LEEWAY).max(RESERVED.min(limit)));
+        self.admitted().set_limit(limit, (limit / LEEWAY).max(LEEWAY_MIN));
     }
 
     /// Advances all connections to `phase`.

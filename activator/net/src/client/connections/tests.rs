@@ -203,6 +203,20 @@ fn idle_connections_end_gently_for_others() {
     }
 }
 
+/// Goal: however small the limit is, a newcomer with a small share is admitted while the connections that earlier ones
+/// have replaced are still ending.
+#[test]
+fn a_small_limit_refuses_no_newcomer_with_a_small_share() {
+    let connections = ClientConnections::default();
+    connections.bound(ClientBounds { connections: 2, ..BOUNDS });
+    let enter = |workload| connections.enter(Ipv4Addr::LOCALHOST.into(), workload, None, false);
+    let mut held: Vec<_> = (0..2).map(|_| enter(1).expect("room")).collect();
+    for round in 0..8 {
+        assert!(enter(2).is_some(), "round {round}");
+        held.push(enter(1).expect("the newcomer has left"));
+    }
+}
+
 /// Goal: if the process has no descriptors left, a busy connection is cut at once, also a shared one. Other failures to
 /// accept affect no connection.
 #[test]
