@@ -44,7 +44,7 @@ impl Phase {
 }
 
 /// State of a connection for the choice among all connections.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
     phase: AtomicU8,
     /// Waker of the connection's task, once that has checked the phase.
@@ -74,20 +74,8 @@ pub(crate) struct ConnectionState {
 impl ConnectionState {
     /// Creates the state of a connection that was accepted in this second.
     pub(crate) fn new(second: u32, workload: u64, port: Option<Arc<OwnPort>>) -> Arc<Self> {
-        Arc::new(Self {
-            phase: AtomicU8::new(0),
-            waker: Mutex::new(None),
-            running: AtomicU32::new(0),
-            most: AtomicU32::new(0),
-            tunnel: AtomicBool::new(false),
-            since: second,
-            idle_since: AtomicU32::new(second),
-            cut_in: AtomicU32::new(0),
-            is_needed: AtomicBool::new(false),
-            workload: AtomicU64::new(workload),
-            is_reserved: AtomicBool::new(false),
-            port,
-        })
+        let (idle_since, workload) = (AtomicU32::new(second), AtomicU64::new(workload));
+        Arc::new(Self { since: second, idle_since, workload, port, ..Self::default() })
     }
 
     /// Advances the phase without a wake-up, for callers after which the connection's task is polled anyway.
@@ -141,6 +129,8 @@ pub(crate) struct ConnectionPermit {
     all: ClientConnections,
     pub(crate) state: Arc<ConnectionState>,
     address: IpAddr,
+    /// Memory that the client's data is charged to, if it is limited.
+    memory: Option<Memory>,
     /// Key in the ledger of the reserve or of the other connections.
     key: Mutex<usize>,
     /// Number of concurrent requests that are counted.
@@ -157,7 +147,7 @@ impl ConnectionPermit {
         reserved: bool,
     ) -> Self {
         state.is_reserved.store(reserved, Ordering::Release);
-        Self { all, state, address, key: Mutex::new(key), counted: AtomicU32::new(1) }
+        Self { memory: all.memory(), all, state, address, key: Mutex::new(key), counted: AtomicU32::new(1) }
     }
 
     /// Reports whether the connection is in the reserve.
@@ -240,10 +230,16 @@ impl ConnectionPermit {
         Ok(())
     }
 
-    /// Creates a charge for the connection's workload and client. The connection is cut if the charge must give way.
-    pub(crate) fn charge(&self, memory: &Memory, kind: Kind) -> Charge {
+    /// Reports whether the memory for the client's data is limited.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Creates a charge for the connection's workload and client, if memory is limited. The connection is cut if the
+    /// charge must give way.
+    pub(crate) fn charge(&self, kind: Kind) -> Option<Charge> {
         let of = Of { workload: self.state.workload.load(Ordering::Relaxed), address: self.address };
-        memory.charge(kind, of, self.state.clone())
+        Some(self.memory.as_ref()?.charge(kind, of, self.state.clone()))
     }
 
     /// Returns the second since when no exchange has run, if none is running.
@@ -286,10 +282,17 @@ impl Drop for ConnectionPermit {
 #[cfg(test)]
 impl Default for ConnectionPermit {
     fn default() -> Self {
-        let all = ClientConnections::default();
-        let (state, address) = (ConnectionState::new(0, 0, None), std::net::Ipv4Addr::LOCALHOST.into());
-        let key = all.admit(0, address, &state, COST, true).unwrap_or(usize::MAX);
-        Self::new(all, state, address, key, false)
+        ClientConnections::default().enter(std::net::Ipv4Addr::LOCALHOST.into(), 0, None, false).expect("no limit")
+    }
+}
+
+#[cfg(test)]
+impl ConnectionPermit {
+    /// Creates a permit of a connection whose data is charged to `memory`.
+    pub(crate) fn charged_to(memory: Memory) -> Arc<Self> {
+        let mut permit = Self::default();
+        permit.memory = Some(memory);
+        Arc::new(permit)
     }
 }
 

@@ -79,13 +79,6 @@ const IDLE_MIN: u32 = 2;
 /// Seconds without a failed accept after which the next failure is logged.
 const SHORT_QUIET: u32 = 60;
 
-/// Number of checks during the maximum idle time.
-const LOOKS: u32 = 60;
-
-/// Seconds during which idle connections are looked for on ports whose clients must reconnect. A connection with a
-/// longer exchange is missed.
-const LEFT_LOOKS: u32 = 10;
-
 /// Limits for all client connections together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientBounds {
@@ -101,19 +94,15 @@ pub struct ClientBounds {
 #[derive(Clone, Debug, Default)]
 pub struct ClientConnections(Arc<ConnectionsShared>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ConnectionsShared {
     phase: AtomicU8,
     /// Number of seconds counted so far.
     second: AtomicU32,
-    /// Memory that uses the same clock.
+    /// Memory that the clients' data is charged to. It uses the same clock.
     memory: OnceLock<Memory>,
-    /// Last second of the search for idle connections whose clients must reconnect, and of that for connections to be
-    /// cut.
-    left_looks: AtomicU32,
-    cut_looks: AtomicU32,
-    /// Limits from `ClientBounds`, in descriptors: for connections, and in total. `listeners` reduces the total.
-    bounds: Mutex<(u64, u64)>,
+    bounds: OnceLock<ClientBounds>,
+    /// Number of open listeners of workloads' ports, which use descriptors.
     listeners: AtomicUsize,
     is_tight: AtomicBool,
     /// Second of the last failed accept, plus one.
@@ -123,27 +112,6 @@ struct ConnectionsShared {
     refused: AtomicU64,
     room: AtomicU64,
     idle: AtomicU64,
-}
-
-impl Default for ConnectionsShared {
-    fn default() -> Self {
-        Self {
-            phase: AtomicU8::new(0),
-            second: AtomicU32::new(0),
-            memory: OnceLock::new(),
-            left_looks: AtomicU32::new(0),
-            cut_looks: AtomicU32::new(0),
-            bounds: Mutex::new((u64::MAX, u64::MAX)),
-            listeners: AtomicUsize::new(0),
-            is_tight: AtomicBool::new(false),
-            short_in: AtomicU32::new(0),
-            admitted: Mutex::new(Ledger::new(u64::MAX, 0)),
-            reserve: Mutex::new(Ledger::new(RESERVED, RESERVED)),
-            refused: AtomicU64::new(0),
-            room: AtomicU64::new(0),
-            idle: AtomicU64::new(0),
-        }
-    }
 }
 
 impl ClientConnections {
@@ -185,9 +153,14 @@ impl ClientConnections {
         self.0.second.load(Ordering::Relaxed)
     }
 
-    /// Makes `memory` use the same clock.
-    pub(crate) fn set_clock_of(&self, memory: Memory) {
+    /// Charges the data of later connections to `memory`.
+    pub(crate) fn charge_to(&self, memory: Memory) {
         let _ = self.0.memory.set(memory); // A server has only one.
+    }
+
+    /// Returns the memory that the connections' data is charged to, if it is limited.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        self.0.memory.get().cloned()
     }
 
     /// Reports whether the ledger is updated with the workloads of requests.
@@ -296,9 +269,7 @@ impl ClientConnections {
 
     /// Orders a connection to finish, and to be cut in `grace` seconds.
     fn finish(&self, state: &ConnectionState, grace: u32) {
-        let cut_in = self.second() + grace;
-        state.cut_in.store(cut_in, Ordering::Relaxed);
-        self.0.cut_looks.fetch_max(cut_in, Ordering::Relaxed);
+        state.cut_in.store(self.second() + grace, Ordering::Relaxed);
         state.advance_and_wake(Phase::Finish);
     }
 
@@ -315,15 +286,16 @@ impl ClientConnections {
 
     /// Sets the limits.
     pub(crate) fn bound(&self, bounds: ClientBounds) {
-        *self.0.bounds.lock() = (COST.saturating_mul(bounds.connections as u64), bounds.descriptors);
+        let _ = self.0.bounds.set(bounds); // They are set only once.
+        self.reserve().set_limit(RESERVED, RESERVED);
         self.set_limit();
     }
 
     fn set_limit(&self) {
-        let (most, descriptors) = *self.0.bounds.lock();
+        let Some(ClientBounds { connections, descriptors, .. }) = self.0.bounds.get() else { return };
         let listeners = self.0.listeners.load(Ordering::Relaxed) as u64;
         let free = descriptors.saturating_sub(listeners).max(descriptors / LEEWAY);
-        let limit = most.min(free - free / LEEWAY);
+        let limit = COST.saturating_mul(*connections as u64).min(free - free / LEEWAY);
         self.admitted().set_limit(limit, (limit / LEEWAY).max(LEEWAY_MIN));
     }
 
@@ -334,11 +306,6 @@ impl ClientConnections {
         all.iter().for_each(|state| state.wake());
     }
 
-    /// Starts the search for idle connections whose clients must reconnect, for the next seconds.
-    pub(crate) fn look(&self) {
-        self.0.left_looks.store(self.second() + LEFT_LOOKS, Ordering::Relaxed);
-    }
-
     /// Advances the clock by a second, and closes connections that are due.
     fn tick(&self, idle: Option<Duration>) {
         let second = self.0.second.fetch_add(1, Ordering::Relaxed) + 1;
@@ -347,11 +314,6 @@ impl ClientConnections {
         let over: Vec<_> = self.reserve().each().filter(stays).cloned().collect();
         over.iter().for_each(|state| state.advance_and_wake(Phase::Cut));
         let idle = idle.map(|idle| u32::try_from(idle.as_secs()).unwrap_or(u32::MAX));
-        let is_due = idle.is_some_and(|idle| second.is_multiple_of((idle / LOOKS).max(1)));
-        let looks = |until: &AtomicU32| second <= until.load(Ordering::Relaxed);
-        if !is_due && !looks(&self.0.left_looks) && !looks(&self.0.cut_looks) {
-            return;
-        }
         let all: Vec<_> = self.admitted().each().cloned().collect();
         for state in all {
             let (since, cut_in) = (state.idle_since(), state.cut_in.load(Ordering::Relaxed));

@@ -7,7 +7,6 @@ use crate::client::disconnects::{Disconnect, Disconnects};
 use crate::client::interim::Interims;
 use crate::client::timers::SpareTimers;
 use crate::error::ProxyError;
-use crate::memory::Memory;
 use crate::tcp::state::SharedSocket;
 use http::{HeaderValue, Version};
 use std::any::Any;
@@ -35,8 +34,6 @@ pub struct Peer {
     pub(crate) disconnects: Option<Arc<Disconnects>>,
     /// Unread bytes, over HTTP/2.
     unread: OnceLock<Arc<UnreadFrames>>,
-    /// Memory that the client's data is charged to, if it is limited.
-    pub(crate) memory: Option<Memory>,
     /// Interim responses to be written before a response, once there were any.
     interims: OnceLock<Box<Interims>>,
     /// Dedicated port of a workload that the client connected to.
@@ -97,7 +94,6 @@ impl Peer {
             socket: OnceLock::new(),
             disconnects: None,
             unread: OnceLock::new(),
-            memory: None,
             interims: OnceLock::new(),
             port: None,
             permit: None,

@@ -83,7 +83,6 @@ pub struct Server<R> {
     workers: Option<WorkerRuntimes>,
     keepalive: Option<KeepAlive>,
     connections: ClientConnections,
-    memory: Option<Memory>,
 }
 
 impl<R: Clone> Server<R> {
@@ -99,7 +98,6 @@ impl<R: Clone> Server<R> {
             workers: None,
             keepalive: None,
             connections: ClientConnections::default(),
-            memory: None,
         }
     }
 
@@ -122,8 +120,8 @@ impl<R: Clone> Server<R> {
 
     /// Charges to `memory` the data of clients' connections that is not a request yet, or not read.
     pub fn within(self, memory: Memory) -> Self {
-        self.connections.set_clock_of(memory.clone());
-        Self { memory: Some(memory), ..self }
+        self.connections.charge_to(memory);
+        self
     }
 
     /// Serves `listener` with `chain` until [`Server::drain`].
@@ -222,7 +220,7 @@ impl<R: Clone> Server<R> {
     ) -> ConnectionService<S, R> {
         let trust = (self.trust)(address.ip().to_canonical());
         let mut peer = Peer::new(address, trust, tls);
-        (peer.port, peer.permit, peer.memory) = (port, Some(permit.clone()), self.memory.clone());
+        (peer.port, peer.permit) = (port, Some(permit.clone()));
         peer.disconnects = Some(self.disconnects.clone());
         ConnectionService::new(chain, Arc::new(peer), permit, self.responder.clone(), self.tasks.clone())
     }

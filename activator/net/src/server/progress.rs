@@ -1,7 +1,6 @@
 //! State of one client connection, shared by the parts that serve it.
 
 use crate::client::connection_permit::ConnectionPermit;
-use crate::memory::Memory;
 use crate::server::memory::output::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -20,9 +19,9 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Creates the state with this permit, and with `memory` for its output.
-    pub(super) fn new(permit: Arc<ConnectionPermit>, memory: Option<Memory>) -> Self {
-        let output = Arc::new(Output::new(memory.map(|memory| (memory, permit.clone()))));
+    /// Creates the state with this permit.
+    pub(super) fn new(permit: Arc<ConnectionPermit>) -> Self {
+        let output = Arc::new(Output::new(permit.clone()));
         let (reads, heads, closes_answer) = Default::default();
         Self { reads, heads, closes_answer, permit, output }
     }

@@ -59,7 +59,7 @@ impl<S, R> ConnectionService<S, R> {
         responder: R,
         tunnels: TaskTracker,
     ) -> Self {
-        let progress = Arc::new(Progress::new(permit, peer.memory.clone()));
+        let progress = Arc::new(Progress::new(permit));
         let own = Arc::new(Own { responder, tunnels, progress });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }

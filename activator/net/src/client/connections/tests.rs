@@ -164,10 +164,10 @@ async fn idle_connections_make_room() {
 #[test]
 fn memory_counts_the_seconds_of_connections() {
     let (connections, memory) = (ClientConnections::default(), Memory::new(Some(1000)));
-    connections.set_clock_of(memory.clone());
+    connections.charge_to(memory.clone());
     let client = Ipv4Addr::LOCALHOST.into();
     let idle = connections.enter(client, 2, None, false).expect("room");
-    let mut charge = idle.charge(&memory, Kind::Input);
+    let mut charge = idle.charge(Kind::Input).expect("memory");
     charge.set(100).expect("room");
     let _held = memory.share(1).hold(client, 900).expect("room");
     assert!(memory.share(1).hold(client, 100).is_err(), "its own workload has most");

@@ -163,8 +163,6 @@ impl PortListeners {
         let table = self.0.table.lock();
         let ports = table.rows.values().map(|row| row.port.borrow());
         ports.filter(|port| is_left(&port.identity)).for_each(|port| port.require_reconnect());
-        drop(table);
-        self.0.served.get().into_iter().for_each(|served| served.connections.look());
     }
 
     /// Returns a version that changes whenever the output of [`PortListeners::each`] may change.

@@ -59,7 +59,7 @@ pub(crate) struct ClientIo<S: ClientStream> {
 impl<S: ClientStream> ClientIo<S> {
     /// Wraps the connection of `client`.
     pub(crate) fn new(io: BoundedWrites<S>, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
-        let memory = ConnectionMemory::new(client.memory.clone(), progress.permit.clone());
+        let memory = ConnectionMemory::new(progress.permit.clone());
         let (framing, linger) = (Framing::default(), Linger::default());
         let (left, disconnect, is_half_closed, is_shut_down) = (Bytes::new(), None, false, false);
         Self { io, framing, left, progress, client, disconnect, linger, memory, is_half_closed, is_shut_down }

@@ -41,8 +41,7 @@ pub(crate) struct Http2Io<S> {
 impl<S: ClientStream> Http2Io<S> {
     /// Wraps the connection of `client`.
     pub(crate) fn new(io: BoundedWrites<S>, client: &Peer, progress: Arc<Progress>) -> Self {
-        let (memory, unread) =
-            (ConnectionMemory::new(client.memory.clone(), progress.permit.clone()), client.unread_frames().clone());
+        let (memory, unread) = (ConnectionMemory::new(progress.permit.clone()), client.unread_frames().clone());
         let (frames, linger, credit) = (Frames::default(), Linger::default(), ControlFrameCredit::default());
         Self { io, frames, credit, is_flushed: true, memory, unread, progress, linger, block: None }
     }
@@ -118,6 +117,7 @@ impl<S: ClientStream> AsyncWrite for Http2Io<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::connection_permit::ConnectionPermit;
     use crate::client::peer::Trust;
     use crate::memory::{Kind, Memory};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -128,10 +128,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
         let (server, _) = listener.accept().await.expect("connected");
-        let mut peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false);
-        peer.memory = Some(memory.clone());
-        let mut io =
-            Http2Io::new(BoundedWrites::new(server, None), &peer, Arc::new(Progress::new(Arc::default(), None)));
+        let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false);
+        let progress = Arc::new(Progress::new(ConnectionPermit::charged_to(memory.clone())));
+        let mut io = Http2Io::new(BoundedWrites::new(server, None), &peer, progress);
         let mut bytes = vec![b'p'; 24];
         frames.iter().for_each(|(kind, flags)| bytes.extend([0, 0, 1, *kind, *flags, 0, 0, 0, 1, b'x']));
         client.write_all(&bytes).await.expect("open");

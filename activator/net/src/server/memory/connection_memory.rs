@@ -21,16 +21,11 @@
 //! pieces of up to 400 KiB; data that HTTP/2 pods may send ahead, 4 MiB per connection. Responses that clients do not
 //! read are charged by [`crate::server::memory::output`].
 
+use super::{FREE, charge_for};
 use crate::client::connection_permit::ConnectionPermit;
-use crate::memory::{Charge, Kind, Memory};
+use crate::memory::{Charge, Kind};
 use std::io;
 use std::sync::Arc;
-
-/// Memory of a connection that is not charged: the buffers that it has in any case.
-const FREE: u64 = 16 * 1024;
-
-/// Number of bytes per charge.
-const STEP: u64 = 64 * 1024;
 
 /// Maximum growth of a header block when decoded: a reference of one byte becomes a value in the map.
 const DECODED: u64 = 80;
@@ -40,7 +35,6 @@ const DECODED_MAX: u64 = 2560 * 1024;
 
 /// Memory of one connection.
 pub(crate) struct ConnectionMemory {
-    memory: Option<Memory>,
     permit: Arc<ConnectionPermit>,
     charge: Option<Charge>,
 }
@@ -59,9 +53,9 @@ pub(crate) fn streams(most: u32) -> u64 {
 }
 
 impl ConnectionMemory {
-    /// Creates an account for the connection with this permit. Without memory there is no limit.
-    pub(crate) fn new(memory: Option<Memory>, permit: Arc<ConnectionPermit>) -> Self {
-        Self { memory, permit, charge: None }
+    /// Creates an account for the connection with this permit.
+    pub(crate) fn new(permit: Arc<ConnectionPermit>) -> Self {
+        Self { permit, charge: None }
     }
 
     /// Sets the memory of the connection in bytes. An error means that its share is exceeded.
@@ -69,20 +63,19 @@ impl ConnectionMemory {
         if bytes <= FREE && self.charge.is_none() {
             return Ok(());
         }
-        self.charge(bytes.saturating_sub(FREE).div_ceil(STEP) * STEP)
+        self.charge(charge_for(bytes))
     }
 
     #[cold]
     fn charge(&mut self, bytes: u64) -> io::Result<()> {
-        let Some(memory) = &self.memory else { return Ok(()) };
         if bytes == 0 {
             self.charge = None;
             return Ok(());
         }
-        let charge = self.charge.get_or_insert_with(|| self.permit.charge(memory, Kind::Input));
-        if bytes == charge.bytes() {
-            return Ok(());
+        if self.charge.is_none() {
+            self.charge = self.permit.charge(Kind::Input);
         }
+        let Some(charge) = self.charge.as_mut().filter(|charge| charge.bytes() != bytes) else { return Ok(()) };
         charge.set(bytes).map_err(|full| {
             tracing::debug!(%full, "a connection keeps too much");
             io::Error::other("the connection's unfinished input keeps more than its share of memory")
@@ -92,19 +85,21 @@ impl ConnectionMemory {
 
 #[cfg(test)]
 mod tests {
+    use super::super::STEP;
     use super::*;
+    use crate::memory::Memory;
 
     #[test]
     fn a_connection_is_charged_in_steps_and_gives_back() {
         let memory = Memory::new(Some(16 * STEP));
         let input = || memory.charged(Kind::Input);
-        let mut kept = ConnectionMemory::new(Some(memory.clone()), Arc::default());
+        let mut kept = ConnectionMemory::new(ConnectionPermit::charged_to(memory.clone()));
         for (bytes, steps) in [(FREE, 0), (FREE + 1, 1), (FREE + STEP, 1), (FREE + STEP + 1, 2), (0, 0), (1 << 18, 4)] {
             kept.set(bytes).expect("room");
             assert_eq!(input(), steps * STEP, "{bytes}");
         }
         assert!(kept.set(18 * STEP).is_err(), "more than there is");
-        let mut other = ConnectionMemory::new(Some(memory.clone()), Arc::default());
+        let mut other = ConnectionMemory::new(ConnectionPermit::charged_to(memory.clone()));
         other.set(FREE + STEP).expect("another has room");
         drop(kept);
         assert_eq!(input(), STEP);

@@ -29,24 +29,19 @@
 //! connection ends, which it does with this response, because hyper keeps the buffer of the head. Over HTTP/2 a value
 //! of the head holds the charge until the head is encoded, and then the connection until the head is written.
 
+use super::{FREE, STEP, charge_for};
 use crate::body::{HeadCharge, reading};
 use crate::client::connection_permit::ConnectionPermit;
-use crate::memory::{Charge, Kind, Memory};
+use crate::memory::{Charge, Kind};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pin_project_lite::pin_project;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
-
-/// Outstanding data of each connection that is not charged.
-const FREE: u64 = 16 * 1024;
-
-/// Number of bytes per charge.
-const STEP: u64 = 64 * 1024;
 
 /// Overhead of hyper and h2 for a piece.
 const PIECE: u64 = 400;
@@ -58,9 +53,9 @@ const SHORT: usize = 1024;
 const FRAME: usize = 16 * 1024;
 
 /// Output of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Output {
-    memory: Option<(Memory, Arc<ConnectionPermit>)>,
+    permit: Arc<ConnectionPermit>,
     state: Mutex<OutputState>,
     /// Number of frames of [`FRAME`] bytes that were sent since the last call of `frames_sent`.
     frames: AtomicU32,
@@ -70,87 +65,75 @@ pub(crate) struct Output {
 struct OutputState {
     /// Outstanding data, in bytes.
     outstanding: u64,
-    charged: Option<Box<ChargedOutput>>,
+    /// Charge for outstanding data that is not free.
+    charge: Option<Charge>,
+    /// Bodies that wait for room.
+    waiting: Vec<Waker>,
     /// Charges of heads that are encoded but not written; over HTTP/1, of all heads.
     heads: Vec<HeadCharge>,
 }
 
-/// State of a connection with more outstanding data than is free.
-#[derive(Debug)]
-struct ChargedOutput {
-    charge: Charge,
-    waiting: Vec<Waker>,
-}
-
-impl ChargedOutput {
+impl OutputState {
     /// Returns the maximum of outstanding data.
     fn allowed(&self) -> u64 {
-        FREE + self.charge.bytes()
+        FREE + self.charge.as_ref().map_or(0, Charge::bytes)
     }
-}
 
-impl OutputState {
-    /// Returns the maximum of outstanding data, with or without a charge.
-    fn allowed(&self) -> u64 {
-        self.charged.as_ref().map_or(FREE, |beyond| beyond.allowed())
+    /// Returns the room for more outstanding data, if there is any.
+    fn room(&self) -> Option<usize> {
+        let room = self.allowed().checked_sub(self.outstanding).filter(|room| *room > 0)?;
+        Some(usize::try_from(room).unwrap_or(usize::MAX))
     }
-}
-
-/// Returns the room for more outstanding data, if there is any.
-fn room(allowed: u64, outstanding: u64) -> Option<usize> {
-    let room = allowed.checked_sub(outstanding).filter(|room| *room > 0)?;
-    Some(usize::try_from(room).unwrap_or(usize::MAX))
 }
 
 impl Output {
-    /// Creates the output of the connection with this permit. Without memory there is no limit.
-    pub(crate) fn new(memory: Option<(Memory, Arc<ConnectionPermit>)>) -> Self {
-        Self { memory, ..Self::default() }
+    /// Creates the output of the connection with this permit.
+    pub(crate) fn new(permit: Arc<ConnectionPermit>) -> Self {
+        Self { permit, state: Mutex::default(), frames: AtomicU32::new(0) }
     }
 
     /// Becomes ready when another piece may be taken. Returns the room in bytes.
     fn poll_capacity(&self, cx: &Context<'_>) -> Poll<usize> {
-        let Some((memory, permit)) = &self.memory else { return Poll::Ready(usize::MAX) };
-        let mut locked = self.state.lock();
-        let state = &mut *locked;
-        if let Some(room) = room(state.allowed(), state.outstanding) {
-            return Poll::Ready(room);
+        if !self.permit.is_charged() {
+            return Poll::Ready(usize::MAX);
         }
-        let new = || Box::new(ChargedOutput { charge: permit.charge(memory, Kind::Output), waiting: Vec::new() });
-        let beyond = state.charged.get_or_insert_with(new);
-        while beyond.charge.spare(STEP) {
-            // A large piece may have used up more than a step.
-            if let Some(room) = room(beyond.allowed(), state.outstanding) {
-                let woken = std::mem::take(&mut beyond.waiting); // They have room too.
-                drop(locked);
-                woken.into_iter().for_each(Waker::wake);
-                return Poll::Ready(room);
+        let mut state = self.state.lock();
+        // A large piece may have used up more than a step.
+        while state.room().is_none() {
+            if state.charge.is_none() {
+                state.charge = self.permit.charge(Kind::Output);
+            }
+            if !state.charge.as_mut().is_some_and(|charge| charge.spare(STEP)) {
+                if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    state.waiting.push(cx.waker().clone());
+                }
+                return Poll::Pending;
             }
         }
-        if !beyond.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-            beyond.waiting.push(cx.waker().clone());
-        }
-        Poll::Pending
+        Poll::Ready(Self::wake(state))
     }
 
     fn release(&self, cost: u64) {
         let mut state = self.state.lock();
         state.outstanding -= cost;
-        let outstanding = state.outstanding;
-        let Some(beyond) = &mut state.charged else { return };
-        let needed = outstanding.saturating_sub(FREE).div_ceil(STEP) * STEP;
-        if needed < beyond.charge.bytes() {
-            let _ = beyond.charge.set(needed); // Reducing a charge never fails.
+        match charge_for(state.outstanding) {
+            0 => state.charge = None,
+            needed => {
+                if let Some(charge) = state.charge.as_mut().filter(|charge| needed < charge.bytes()) {
+                    let _ = charge.set(needed); // Reducing a charge never fails.
+                }
+            }
         }
-        let woken = match outstanding < beyond.allowed() {
-            true => std::mem::take(&mut beyond.waiting),
-            false => Vec::new(),
-        };
-        if beyond.charge.bytes() == 0 && beyond.waiting.is_empty() {
-            state.charged = None;
-        }
+        Self::wake(state);
+    }
+
+    /// Wakes the bodies that wait, if there is room. Returns the room.
+    fn wake(mut state: MutexGuard<'_, OutputState>) -> usize {
+        let room = state.room().unwrap_or(0);
+        let woken = if room > 0 { std::mem::take(&mut state.waiting) } else { Vec::new() };
         drop(state);
         woken.into_iter().for_each(Waker::wake);
+        room
     }
 
     /// Returns the number of frames that were given to hyper since the last call.
@@ -196,7 +179,7 @@ impl Drop for Piece {
 /// Counts data until it is dropped. `last` is set if it ends its body.
 fn counted(of: &Arc<Output>, data: Bytes, last: bool) -> Bytes {
     let is_short = data.len() < SHORT;
-    if of.memory.is_none() || is_short && last {
+    if !of.permit.is_charged() || is_short && last {
         return data;
     }
     let cost = data.len() as u64 + PIECE;
