@@ -30,4 +30,4 @@ impl Malformed {
 }
 
 #[cfg(test)]
-mod hyper_comparison;
+mod tests;

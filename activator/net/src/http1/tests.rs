@@ -1,4 +1,4 @@
-//! Compares responses as hyper's client and this module read them. Every difference must be explained.
+//! Test that compares responses as hyper's client and this module read them. Every difference must be explained.
 //!
 //! Responses are assembled from usual and unusual pieces, some bytes are changed, and the result is split into parts.
 //! All of it derives from a seed, which a failure names.
