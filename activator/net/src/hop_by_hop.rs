@@ -27,14 +27,15 @@ pub(crate) fn strip(headers: &mut HeaderMap, unwanted: Names) {
     }
 }
 
+/// Iterates over the elements of a field that is a comma-separated list.
+pub(crate) fn elements(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
+    let values = headers.get_all(name).iter();
+    values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+}
+
 fn strip_named(headers: &mut HeaderMap) {
-    let named: Names = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
-        .filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok())
-        .filter(|name| *name != header::CONNECTION)
-        .collect();
+    let named = elements(headers, header::CONNECTION).filter_map(|element| HeaderName::from_bytes(element).ok());
+    let named: Names = named.filter(|name| *name != header::CONNECTION).collect();
     for name in named {
         headers.remove(name);
     }

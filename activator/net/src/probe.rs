@@ -65,16 +65,14 @@ pub async fn probe(
             let through = passthrough.is_some().then(|| (PASSTHROUGH_LB, HeaderValue::from_static("true")));
             let host = (HOST, passthrough.unwrap_or_else(|| pool.host.clone()));
             let fields = fields.into_iter().chain(through).chain([host]);
-            let plain = Target { address: pool.address, path: headers::PROBE_PATH, secure: false };
             let passes = |status, body: &[u8]| status == StatusCode::OK && body == headers::QUEUE_VALUE.as_bytes();
-            outcome(http(pool, plain, fields, timeouts, passes).await)
+            outcome(http(pool, pool.address, headers::PROBE_PATH, false, fields, timeouts, passes).await)
         }
         Probe::Http(get) | Probe::Https(get) => {
             let fields = fields_of(get, pool.host.clone());
             let secure = matches!(probe, Probe::Https(_));
-            let target = Target { address: address(&get.port), path: &get.path, secure };
             let passes = |status: StatusCode, _: &[u8]| (200..400).contains(&status.as_u16());
-            outcome(http(pool, target, fields, timeouts, passes).await)
+            outcome(http(pool, address(&get.port), &get.path, secure, fields, timeouts, passes).await)
         }
         Probe::Grpc { port, service } => outcome(grpc(pool, address(port), service, timeouts).await),
     }
@@ -143,13 +141,6 @@ async fn tcp(
     Ok(ProbeOutcome::Passed(Some(took)))
 }
 
-/// Target of an HTTP probe.
-struct Target<'a> {
-    address: SocketAddr,
-    path: &'a str,
-    secure: bool,
-}
-
 /// Wraps a connection in TLS if `secure` is set.
 async fn secured(stream: PodStream, secure: bool) -> io::Result<PodIo> {
     if !secure {
@@ -163,12 +154,13 @@ async fn secured(stream: PodStream, secure: bool) -> io::Result<PodIo> {
 /// Sends an HTTP/1.1 probe over an idle connection, or a new one.
 async fn http(
     pool: &Arc<Pool>,
-    target: Target<'_>,
+    address: SocketAddr,
+    path: &str,
+    secure: bool,
     fields: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
     timeouts: Timeouts,
     passes: impl Fn(StatusCode, &[u8]) -> bool,
 ) -> Result<ProbeOutcome, ProbeOutcome> {
-    let Target { address, path, secure } = target;
     // A probe gets a pool of its own if it goes to another port, or if it or the requests are encrypted.
     let beside = address != pool.address;
     let alone = beside || pool.is_encrypted() || secure;

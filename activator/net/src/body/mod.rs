@@ -124,17 +124,8 @@ impl Upload {
 }
 
 impl RequestBody {
-    /// Wraps a body from the server's side of a connection.
-    pub fn new(body: Incoming) -> Self {
-        Self::from_client(body, None)
-    }
-
-    /// Wraps a body over HTTP/2, whose connection counts unread frames.
-    pub(crate) fn over_http2(body: Incoming, unread: &Arc<UnreadFrames>) -> Self {
-        Self::from_client(body, Some(unread))
-    }
-
-    fn from_client(body: Incoming, unread: Option<&Arc<UnreadFrames>>) -> Self {
+    /// Wraps a body from the server's side of a connection. Over HTTP/2, `unread` counts the connection's unread frames.
+    pub(crate) fn new(body: Incoming, unread: Option<&Arc<UnreadFrames>>) -> Self {
         if body.is_end_stream() {
             return Self::Empty;
         }

@@ -23,7 +23,7 @@
 use super::forwarding::set_forwarding;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
-use crate::hop_by_hop::{is_hop_by_hop, names, strip};
+use crate::hop_by_hop::{elements, is_hop_by_hop, names, strip};
 use activator_core::contract::Contract;
 use common::backend::Protocol;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -170,12 +170,7 @@ fn set_or_remove(headers: &mut HeaderMap, name: HeaderName, value: Option<Header
 
 /// Returns the protocol that `Connection: Upgrade` and `Upgrade` ask for. `Upgrade: h2c` is not for the pod.
 fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
-    let asked = head
-        .headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
-        .any(|token| token.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
+    let asked = elements(&head.headers, header::CONNECTION).any(|element| element.eq_ignore_ascii_case(b"upgrade"));
     let protocol = head.headers.get(header::UPGRADE).filter(|_| asked)?;
     (!protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).then(|| protocol.clone())
 }
@@ -188,9 +183,7 @@ fn strip_request(headers: &mut HeaderMap, contract: Option<Contract>) {
         return; // This is so for every gRPC call.
     }
     let trailers = unwanted.contains(&header::TE)
-        && headers.get_all(header::TE).iter().any(|te| {
-            te.as_bytes().split(|b| *b == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(b"trailers"))
-        });
+        && elements(headers, header::TE).any(|element| element.eq_ignore_ascii_case(b"trailers"));
     strip(headers, unwanted);
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));

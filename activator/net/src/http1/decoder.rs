@@ -1,6 +1,7 @@
 //! Finds the end of a response's body, and decodes its data.
 
 use super::Malformed;
+use crate::hop_by_hop::elements;
 use crate::limits::TRAILERS_MAX;
 use bytes::{Buf, Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -209,11 +210,8 @@ fn read_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> {
 
 /// Reports whether the response is chunked. `identity` is not a coding (RFC 2616, 3.6).
 fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
-    let values = headers.get_all(header::TRANSFER_ENCODING).iter();
-    let mut codings = values
-        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"));
+    let codings = elements(headers, header::TRANSFER_ENCODING);
+    let mut codings = codings.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"));
     match (codings.next(), codings.next()) {
         (None, _) => Ok(false),
         (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
@@ -226,20 +224,18 @@ fn normal_length(headers: &mut HeaderMap) -> Result<Option<u64>, Malformed> {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(None) };
     let is_plain = lengths.next().is_none() && first.as_bytes().iter().all(u8::is_ascii_digit);
-    let length = one_length(headers.get_all(header::CONTENT_LENGTH).iter())
-        .ok_or(Malformed("the Content-Length of its answer is none"))?;
+    let length = one_length(headers).ok_or(Malformed("the Content-Length of its answer is none"))?;
     if !is_plain {
         headers.insert(header::CONTENT_LENGTH, length.into());
     }
     Ok(Some(length))
 }
 
-/// Returns the length if all values agree and consist of digits only. One field may hold several equal values (RFC
-/// 9112, 6.3).
-pub(super) fn one_length<'a>(lengths: impl Iterator<Item = &'a HeaderValue>) -> Option<u64> {
+/// Returns the `Content-Length` if all values agree and consist of digits only. One field may hold several equal values
+/// (RFC 9112, 6.3).
+pub(super) fn one_length(headers: &HeaderMap) -> Option<u64> {
     let mut said = None;
-    for length in lengths.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')) {
-        let length = length.trim_ascii();
+    for length in elements(headers, header::CONTENT_LENGTH) {
         let digits = str::from_utf8(length).ok().filter(|_| length.iter().all(u8::is_ascii_digit))?;
         let length: u64 = digits.parse().ok()?;
         if *said.get_or_insert(length) != length {

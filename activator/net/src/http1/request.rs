@@ -1,6 +1,7 @@
 //! Writes the head of a request, and frames its body.
 
 use super::decoder::one_length;
+use crate::hop_by_hop::elements;
 use http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HOST, HeaderMap,
     HeaderName, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
@@ -19,7 +20,7 @@ pub(super) enum Coding {
 /// Writes `head` and the field that determines the end of `body`. The body's own length has priority over the length in
 /// the head.
 pub(super) fn write_head(head: &request::Parts, body: &impl Body, to: &mut Vec<u8>) -> Coding {
-    let told = || one_length(head.headers.get_all(CONTENT_LENGTH).iter());
+    let told = || one_length(&head.headers);
     let coding = match body.size_hint().exact() {
         _ if body.is_end_stream() => Coding::Length(0),
         Some(length) => Coding::Length(length),
@@ -60,8 +61,8 @@ pub(super) fn write_field(name: &HeaderName, value: &[u8], to: &mut Vec<u8>) {
 /// Returns the trailers that a head announces and that may be sent as trailers (RFC 9110, 6.5.1). No others are sent,
 /// because a receiver may merge them into the head.
 pub(super) fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
-    let names = headers.get_all(TRAILER).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    names.filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok()).filter(|name| !is_of_head(name)).collect()
+    let names = elements(headers, TRAILER).filter_map(|name| HeaderName::from_bytes(name).ok());
+    names.filter(|name| !is_of_head(name)).collect()
 }
 
 /// Reports whether a field is used for framing, routing, authentication or interpretation of a message, as listed by

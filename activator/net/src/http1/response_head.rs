@@ -4,6 +4,7 @@ use super::Malformed;
 use super::decoder::Decoder;
 use super::interim::Interim;
 use crate::body::EndsConnection;
+use crate::hop_by_hop::elements;
 use crate::limits::{self, FIELDS_MAX};
 use bytes::BytesMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -126,11 +127,7 @@ impl FieldRange {
 
 /// Reports whether the connection persists (RFC 9112, 9.3): the version's default, unless `Connection` overrides it.
 fn is_kept_alive(version: Version, headers: &HeaderMap) -> bool {
-    let says = |word: &[u8]| {
-        let values = headers.get_all(header::CONNECTION).iter();
-        let mut tokens = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-        tokens.any(|token| token.trim_ascii().eq_ignore_ascii_case(word))
-    };
+    let says = |word: &[u8]| elements(headers, header::CONNECTION).any(|element| element.eq_ignore_ascii_case(word));
     !says(b"close") && (version == Version::HTTP_11 || says(b"keep-alive"))
 }
 

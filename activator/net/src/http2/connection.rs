@@ -84,10 +84,9 @@ struct Http2Shared {
     /// Maximum number of concurrent streams: the pod's limit, bounded by the number that fits into the window.
     limit: AtomicUsize,
     made: Instant,
-    /// The wait for the pod's limit is over: it has arrived, the time is over, or the connection has ended.
-    settled: SetOnce<()>,
-    /// The pod's settings have arrived.
-    has_settings: AtomicBool,
+    /// Set when the wait for the pod's limit is over: to true if it has arrived, to false if the time is over or the
+    /// connection has ended.
+    settled: SetOnce<bool>,
 }
 
 /// A request's place on a connection, returned on drop.
@@ -122,7 +121,6 @@ impl Http2 {
             limit: AtomicUsize::new(STREAMS_AT_FIRST),
             made: Instant::now(),
             settled: SetOnce::new(),
-            has_settings: AtomicBool::new(false),
             sender: Mutex::new(sender),
         });
         tokio::spawn(drive(connection, shared.clone()));
@@ -154,17 +152,13 @@ impl Http2 {
         self.shared.settled.initialized()
     }
 
-    /// Reports whether the pod has sent its settings, which proves that it speaks HTTP/2.
-    pub(crate) fn has_settings(&self) -> bool {
-        self.shared.has_settings.load(Ordering::Acquire)
-    }
-
     /// Waits until the pod's settings have arrived, the connection has ended, or `within` has passed since it was
-    /// created.
-    pub(crate) async fn settled(&self, within: Duration) {
+    /// created. Returns whether the settings have arrived, which proves that the pod speaks HTTP/2.
+    pub(crate) async fn settled(&self, within: Duration) -> bool {
         if timeout_at(self.shared.made + within, self.shared.settled.wait()).await.is_err() {
             self.shared.assume_limit();
         }
+        self.shared.settled.get() == Some(&true)
     }
 
     /// Reports whether the connection has no streams.
@@ -261,20 +255,19 @@ impl Http2Shared {
         };
         self.limit.store(taken.min(STREAMS_MAX as usize), Ordering::Release);
         if said != UNKNOWN_LIMIT {
-            self.has_settings.store(true, Ordering::Release);
-            self.settle();
+            self.settle(true);
         }
     }
 
     /// Ends the wait for the pod's settings.
     fn assume_limit(&self) {
         let sender = self.sender.lock();
-        self.settle();
+        self.settle(false);
         self.note_limit(&sender);
     }
 
-    fn settle(&self) {
-        let _ = self.settled.set(()); // It may have been over before.
+    fn settle(&self, has_settings: bool) {
+        let _ = self.settled.set(has_settings); // It may have been over before.
     }
 }
 
@@ -291,7 +284,7 @@ async fn drive(mut connection: Connection<Paced<PodIo>, Bytes>, shared: Arc<Http
     let ended = ended.await;
     if let Some(shared) = shared.upgrade() {
         shared.closed.store(true, Ordering::Release);
-        shared.settle();
+        shared.settle(false);
     }
     if let Err(error) = ended {
         tracing::debug!(%error, "HTTP/2 connection to a pod ended");

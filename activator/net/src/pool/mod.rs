@@ -275,9 +275,7 @@ impl Pool {
         }
         self.link.answers_since(start)?;
         let Ok(connection) = Http2::new(self.dial().await?).await else { return Ok(false) };
-        connection.settled(self.answer_timeout(SETTLES_WITHIN)).await;
-        let said = connection.has_settings();
-        if said {
+        if connection.settled(self.answer_timeout(SETTLES_WITHIN)).await {
             self.http_support.record(Protocol::H2c, true);
         } else if connection.is_closed() {
             return Ok(false);

@@ -106,10 +106,8 @@ where
             Checked::Pass => {}
             checked => return serving(None, checked),
         }
-        let request = request.map(|body| match version {
-            Version::HTTP_2 => RequestBody::over_http2(body, self.peer.unread_frames()),
-            _ => RequestBody::new(body),
-        });
+        let unread = (version == Version::HTTP_2).then(|| self.peer.unread_frames());
+        let request = request.map(|body| RequestBody::new(body, unread));
         let again = self.requests.get() > 1;
         let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now(), again };
         // Readiness is not polled: every layer of the chain is always ready, and waits inside its future.
