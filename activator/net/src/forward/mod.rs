@@ -58,7 +58,6 @@ use crate::body::{RequestBody, Upload};
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::hop_by_hop::strip_response;
-use crate::liveness::Lost;
 use crate::pool::Pool;
 use activator_core::contract::Contract;
 use common::backend::Protocol;
@@ -72,7 +71,6 @@ pub use pod_body::PodBody;
 pub use protocol_guess::DetectedProtocol;
 pub use relayed::TURNED_AWAY;
 use relayed::{MayHaveRun, Original};
-use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -108,6 +106,13 @@ struct Delivery {
     original: Option<Box<Original>>,
 }
 
+impl Delivery {
+    fn new(contract: Contract, protocol: Protocol, client: Option<Arc<Peer>>, may_have_run: bool) -> Self {
+        let (passthrough, original, is_guess, is_relayed) = (None, None, false, false);
+        Self { contract, protocol, passthrough, client, is_guess, may_have_run, is_relayed, original }
+    }
+}
+
 impl Prepared {
     /// Prepares a request. `protocol` is the protocol of the pods.
     ///
@@ -139,16 +144,7 @@ impl Prepared {
             head.headers.append(PASSTHROUGH_LB, HeaderValue::from_static("true"));
         }
         let client = has_interims.then_some(peer);
-        let delivery = Delivery {
-            contract,
-            protocol,
-            passthrough,
-            client,
-            is_guess: false,
-            may_have_run,
-            is_relayed: false,
-            original: None,
-        };
+        let delivery = Delivery { passthrough, ..Delivery::new(contract, protocol, client, may_have_run) };
         Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
     }
 
@@ -269,7 +265,7 @@ impl Prepared {
             return self.repeated(pool, cause_of(error), evidence);
         }
         self.delivery.may_have_run = true;
-        match connected(Box::pin(pool.check()), pool.lost()).await {
+        match pool.lost().connected(Box::pin(pool.check())).await {
             Ok(()) => broken(pool, error, None, Evidence::None),
             // The pod has read some of the body, or all of it.
             Err(error) if !self.rewind() => Failure::of_pod(pool, format!("connect: {error}"), Evidence::None),
@@ -289,23 +285,6 @@ impl Prepared {
     fn gone(self: Box<Self>, pool: &Pool) -> Failure {
         self.repeated(pool, "it answers neither bytes nor a connect".to_owned(), Evidence::Unavailable)
     }
-}
-
-/// Awaits `exchange`, unless the pod is lost meanwhile. The future is not moved in here.
-async fn unless_lost<T>(exchange: impl Future<Output = T> + Unpin, lost: Lost<'_>) -> Option<T> {
-    tokio::select! {
-        biased; // A response that has arrived counts.
-        answered = exchange => Some(answered),
-        () = lost.happened() => None,
-    }
-}
-
-/// Awaits a connection, unless the pod is lost meanwhile. Many requests may wait for connections.
-async fn connected<T>(
-    connection: impl Future<Output = std::io::Result<T>> + Unpin,
-    lost: Lost<'_>,
-) -> std::io::Result<T> {
-    unless_lost(connection, lost).await.unwrap_or_else(|| Err(ErrorKind::HostUnreachable.into()))
 }
 
 /// Prepares a pod's response for the client.

@@ -65,16 +65,9 @@ impl Prepared {
         head.extensions.insert(ToActivator);
         let (name, value) = mark(expects);
         head.headers.insert(name, value);
-        let delivery = Delivery {
-            contract,
-            protocol,
-            passthrough: None,
-            client: upgradable.then_some(peer),
-            is_guess: false,
-            may_have_run,
-            is_relayed: true,
-            original,
-        };
+        let client = upgradable.then_some(peer);
+        let delivery =
+            Delivery { is_relayed: true, original, ..Delivery::new(contract, protocol, client, may_have_run) };
         Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
     }
 

@@ -2,7 +2,7 @@
 
 use super::failure::{broken, cause_of, evidence_of, is_stale};
 use super::pod_body::Source;
-use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, connected, finish, headers, unless_lost};
+use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, finish, headers};
 use crate::hop_by_hop::strip_response;
 use crate::http1::connection::{Failed, Http1Body};
 use crate::pool::Pool;
@@ -25,11 +25,11 @@ impl Prepared {
         loop {
             let lost = pool.lost();
             let connection = if self.delivery.may_have_run {
-                connected(Box::pin(pool.new_http1()), pool.lost()).await
+                pool.lost().connected(Box::pin(pool.new_http1())).await
             } else {
                 match pool.http1.take(must_not_repeat) {
                     Some(idle) => Ok(idle),
-                    None => connected(Box::pin(pool.http1(must_not_repeat)), pool.lost()).await,
+                    None => pool.lost().connected(Box::pin(pool.http1(must_not_repeat))).await,
                 }
             };
             let connection = match connection {
@@ -38,7 +38,7 @@ impl Prepared {
             };
             let (was_idle, reused) = (connection.was_idle, connection.reused);
             let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), pool);
-            let Failed { error, unsent, begun } = match unless_lost(exchange, lost).await {
+            let Failed { error, unsent, begun } = match lost.unless(exchange).await {
                 Some(Ok(response)) if self.delivery.is_turned_away(&response) && self.body.is_untouched() => {
                     return Err(self.turned_away());
                 }
@@ -67,13 +67,13 @@ impl Prepared {
 
     pub(super) async fn send_upgrade(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let lost = pool.lost();
-        let connection = match connected(Box::pin(pool.dial_http1()), pool.lost()).await {
+        let connection = match pool.lost().connected(Box::pin(pool.dial_http1())).await {
             Ok(connection) => connection,
             Err(error) => return Err(self.unreachable(pool, &error)),
         };
         let upload = self.body.upload();
         let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), pool);
-        let mut response = match unless_lost(exchange, lost).await {
+        let mut response = match lost.unless(exchange).await {
             Some(Ok(response)) if self.delivery.is_turned_away(&response) && self.body.is_untouched() => {
                 return Err(self.turned_away());
             }

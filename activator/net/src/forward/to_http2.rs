@@ -3,7 +3,7 @@
 use super::copy::HeadCopy;
 use super::failure::{broken, evidence_of, is_unprocessed};
 use super::pod_body::Source;
-use super::{CLOSED_AT_ONCE_MAX, Delivery, Evidence, Failure, PodBody, Prepared, connected, finish};
+use super::{CLOSED_AT_ONCE_MAX, Delivery, Evidence, Failure, PodBody, Prepared, finish};
 use crate::body::RequestBody;
 use crate::http2::Failed;
 use crate::pool::Pool;
@@ -21,7 +21,7 @@ impl Prepared {
             let since = self.delivery.may_have_run.then(Instant::now);
             let stream = match pool.http2.open(since) {
                 Some(open) => Ok(open),
-                None => connected(Box::pin(pool.http2(since)), pool.lost()).await,
+                None => pool.lost().connected(Box::pin(pool.http2(since))).await,
             };
             let stream = match stream {
                 Ok(stream) => stream,

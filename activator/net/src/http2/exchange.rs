@@ -11,7 +11,7 @@ use http::Response;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Reason why an exchange has no response.
 pub(crate) enum Failed {
@@ -35,6 +35,9 @@ pub(crate) enum Exchange {
     /// The stream could not be opened, or the error was returned.
     Failed(Option<Failed>),
 }
+
+/// Task of an upload that is unfinished when its response begins.
+pub(super) type UploadTask = AbortOnDropHandle<Result<(), h2::Error>>;
 
 /// A request's body while its response is pending.
 pub(crate) enum Outgoing {
@@ -62,19 +65,12 @@ impl Outgoing {
         }
     }
 
-    /// Moves an unfinished upload to its own task, because the response has begun. Dropping the returned sender ends
+    /// Moves an unfinished upload to its own task, because the response has begun. Dropping the returned handle ends
     /// the upload: after the response, it would go on uncounted and without limits.
-    fn answer_begun(&mut self) -> Option<oneshot::Sender<()>> {
+    fn answer_begun(&mut self) -> Option<UploadTask> {
         let Self::Going(mut sending) = std::mem::replace(self, Self::Over(None)) else { return None };
         sending.body_mut().release();
-        let (over, answer) = oneshot::channel();
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = &mut sending => {}
-                _ = answer => tracing::debug!("an upload ended with its answer"),
-            }
-        });
-        Some(over)
+        Some(AbortOnDropHandle::new(tokio::spawn(sending)))
     }
 
     /// Ends the upload, because the response is complete. Returns whether it was unfinished.

@@ -1,5 +1,6 @@
 //! Data and trailers received on a stream.
 
+use super::exchange::UploadTask;
 use crate::limits::{FIELDS_MAX, TRAILERS_MAX};
 use bytes::Bytes;
 use h2::{Reason, RecvStream};
@@ -7,7 +8,6 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use tokio::sync::oneshot;
 
 /// A body received over HTTP/2. Reading it reopens the window by the same number of bytes.
 pub(crate) struct Received {
@@ -16,12 +16,12 @@ pub(crate) struct Received {
     left: Option<u64>,
     data_done: bool,
     /// Dropping it ends an upload that is still being sent.
-    _upload: Option<oneshot::Sender<()>>,
+    _upload: Option<UploadTask>,
 }
 
 impl Received {
     /// Creates the body for a head that announced `length`. `h2` verifies the length. `upload` ends with the body.
-    pub(crate) fn new(stream: RecvStream, length: Option<u64>, upload: Option<oneshot::Sender<()>>) -> Self {
+    pub(crate) fn new(stream: RecvStream, length: Option<u64>, upload: Option<UploadTask>) -> Self {
         let left = length.or_else(|| stream.is_end_stream().then_some(0));
         Self { stream, left, data_done: false, _upload: upload }
     }

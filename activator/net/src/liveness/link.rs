@@ -135,7 +135,24 @@ pub(crate) struct Lost<'a> {
 }
 
 impl Lost<'_> {
-    pub(crate) async fn happened(self) {
+    /// Awaits `answer`, unless the pod is lost meanwhile. The future is not moved in here.
+    pub(crate) async fn unless<T>(self, answer: impl Future<Output = T> + Unpin) -> Option<T> {
+        tokio::select! {
+            biased; // An answer that has arrived counts.
+            answered = answer => Some(answered),
+            () = self.happened() => None,
+        }
+    }
+
+    /// Awaits a connection, unless the pod is lost meanwhile. Many requests may wait for connections.
+    ///
+    /// # Errors
+    /// The pod could not be connected to, or is lost.
+    pub(crate) async fn connected<T>(self, connection: impl Future<Output = io::Result<T>> + Unpin) -> io::Result<T> {
+        self.unless(connection).await.unwrap_or_else(|| Err(ErrorKind::HostUnreachable.into()))
+    }
+
+    async fn happened(self) {
         loop {
             let news = self.link.news.notified();
             if self.link.losses.load(Ordering::Acquire) != self.losses {

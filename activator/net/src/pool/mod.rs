@@ -41,6 +41,7 @@ use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -196,15 +197,11 @@ impl Pool {
             self.close();
         }
         let lost = self.lost();
-        let connecting = async {
+        let connecting = pin!(async {
             let _permit = self.permit().await?;
             self.dial_plain(self.address).await?.into_end()
-        };
-        tokio::select! {
-            biased; // A connection that is established counts.
-            connected = connecting => connected,
-            () = lost.happened() => Err(io::ErrorKind::HostUnreachable.into()),
-        }
+        });
+        lost.connected(connecting).await
     }
 
     /// Dials a dedicated connection to another activator, sends `mark`, and returns the connection and the activator's
@@ -214,12 +211,8 @@ impl Pool {
     /// The activator could not be connected to, or closed the connection before its answer.
     pub async fn connect_marked(&self, mark: &str) -> io::Result<(TcpEnd, u8)> {
         let mut end = self.connect_tcp().await?;
-        let lost = self.lost();
-        tokio::select! {
-            biased; // An answer that has arrived counts.
-            said = mark::send_mark(&mut end, mark) => said.map(|said| (end, said)),
-            () = lost.happened() => Err(io::ErrorKind::HostUnreachable.into()),
-        }
+        let answer = self.lost().connected(pin!(mark::send_mark(&mut end, mark))).await?;
+        Ok((end, answer))
     }
 
     /// Reports whether the pod sends bytes on a new connection before its client does, within this time.

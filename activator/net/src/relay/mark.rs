@@ -79,17 +79,6 @@ fn look(stream: &TcpStream) -> io::Result<Begins> {
     }
 }
 
-/// Sends a byte to the relaying activator.
-pub(crate) async fn send_reply(stream: &TcpStream, byte: u8) -> io::Result<()> {
-    loop {
-        stream.writable().await?;
-        match stream.try_write(&[byte]) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            said => return said.map(drop),
-        }
-    }
-}
-
 /// Marks a new connection to another activator, and waits for its answer.
 ///
 /// # Errors

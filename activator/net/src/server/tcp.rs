@@ -33,7 +33,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::io::Interest;
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -104,7 +104,7 @@ pub(super) async fn hold<C: Connector>(
 }
 
 async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: bool) -> Result<(), BodyError> {
-    let Connection { stream, address, keepalive, mut listener, .. } = connection;
+    let Connection { mut stream, address, keepalive, mut listener, .. } = connection;
     let mark = match connector.takes_relayed() {
         true => mark::take_mark(&stream, || connector.is_sibling(address)).await?,
         false => None,
@@ -122,10 +122,10 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
             reset(&stream);
             return Ok(());
         }
-        Connected::Reply(said) => return Ok(mark::send_reply(&stream, said).await?),
+        Connected::Reply(said) => return Ok(stream.write_u8(said).await?),
     };
     if is_marked {
-        mark::send_reply(&stream, mark::CONNECTED).await?;
+        stream.write_u8(mark::CONNECTED).await?;
     }
     // Registered anew, so that bytes that were peeked at are reported again.
     let stream = TcpStream::from_std(stream.into_std()?)?;

@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadHalf};
-use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Body of a pod's response.
 pub(crate) struct Http1Body<P> {
@@ -35,8 +35,8 @@ pub(super) enum Source<P> {
 pub(super) struct Half {
     pub(super) read: ReadHalf<PodIo>,
     pub(super) input: Input,
-    /// Dropping it tells the upload task that the response is complete or given up.
-    pub(super) _over: oneshot::Sender<()>,
+    /// Task of the upload. Dropping it ends the upload, because the response is complete or given up.
+    pub(super) _upload: AbortOnDropHandle<()>,
 }
 
 impl<P: ReturnIdle> Http1Body<P> {

@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Maximum number of bytes before the head of a response is complete, including interim responses (1xx).
 const BEFORE_ANSWER_MAX: usize = 1024 * 1024;
@@ -218,18 +218,12 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
 /// half. Dropping that ends the upload.
 fn upload_on(connection: Http1, mut sending: Sending, mut body: RequestBody) -> Half {
     let (read, mut write) = tokio::io::split(connection.io);
-    let (over, response) = oneshot::channel::<()>();
-    tokio::spawn(async move {
-        tokio::select! {
-            sent = poll_fn(|cx| sending.poll(cx, &mut body, &mut write)) => {
-                if let Err(error) = sent {
-                    tracing::debug!(?error, "an upload ended after its answer had begun");
-                }
-            }
-            _ = response => tracing::debug!("an upload ended with its answer"),
+    let upload = tokio::spawn(async move {
+        if let Err(error) = poll_fn(|cx| sending.poll(cx, &mut body, &mut write)).await {
+            tracing::debug!(?error, "an upload failed after its response had begun");
         }
     });
-    Half { read, input: connection.input, _over: over }
+    Half { read, input: connection.input, _upload: AbortOnDropHandle::new(upload) }
 }
 
 /// Reports whether the pod, or its kernel, has ended the connection. A read reports the same, after the bytes that were
