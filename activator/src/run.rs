@@ -36,7 +36,7 @@ use crate::registry::stats::StatSink;
 use crate::registry::{Parts, Registry};
 use activator_core::breaker::Load;
 use activator_core::holders::sharing_mode::SharingMode;
-use activator_net::{Disconnects, HALF_CLOSE_MAX, Kind, Memory, Pools, PortListeners, Server};
+use activator_net::{ClientConnections, Disconnects, HALF_CLOSE_MAX, Kind, Memory, Pools, PortListeners, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::names;
@@ -314,11 +314,10 @@ async fn begin(
     let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
     let disconnects = Disconnects::start(infrastructure.clone(), half_close);
     let ClientOptions { keepalive, bounds } = options.clients;
-    let server = Server::new(ErrorResponder::new(front_end, metrics.refused.clone()), trust, disconnects)
-        .bounded(keepalive, bounds, infrastructure.clone())
-        .within(memory.clone())
-        .with(options.workers.clone());
-    clients::show(&registered, &server.connections());
+    let client_connections = ClientConnections::start(bounds, memory.clone(), infrastructure.clone());
+    clients::show(&registered, &client_connections);
+    let responder = ErrorResponder::new(front_end, metrics.refused.clone());
+    let server = Server::new(responder, trust, disconnects, client_connections, keepalive, options.workers.clone());
 
     let pages = vec![explain::page(registry.clone())];
     let plane =

@@ -113,13 +113,6 @@ struct Part {
     members: BTreeMap<u64, usize>,
 }
 
-/// A ledger without a limit.
-impl<H: Holder + ?Sized> Default for Ledger<H> {
-    fn default() -> Self {
-        Self::new(u64::MAX, 0)
-    }
-}
-
 impl<H: Holder + ?Sized> Ledger<H> {
     /// Creates a ledger for `limit`. Holders that were asked to give way may have up to `leeway` beyond the limit until
     /// they leave.

@@ -123,9 +123,14 @@ impl Memory {
         self.0.held.load(Ordering::Relaxed)
     }
 
-    /// Sets the current second, on the clock of `Holder::idle_since`.
-    pub(crate) fn set_second(&self, second: u32) {
-        self.0.second.store(second, Ordering::Relaxed);
+    /// Returns the current second, on the clock of `Holder::idle_since`.
+    pub(crate) fn second(&self) -> u32 {
+        self.0.second.load(Ordering::Relaxed)
+    }
+
+    /// Advances the clock by a second, which is returned.
+    pub(crate) fn next_second(&self) -> u32 {
+        self.0.second.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Creates a charge of no bytes.
@@ -146,7 +151,7 @@ impl Charge {
     pub(crate) fn set(&mut self, bytes: u64) -> Result<(), Full> {
         let shared = &self.memory.0;
         if bytes > self.bytes {
-            let now = shared.second.load(Ordering::Relaxed);
+            let now = self.memory.second();
             let (grown, others) = shared.ledger.lock().grow(self.key, bytes - self.bytes, now, false);
             others.iter().for_each(|other| other.give_way());
             grown?;

@@ -27,11 +27,14 @@ pub(crate) fn show(registry: &telemetry::Metrics, connections: &ClientConnection
 #[cfg(test)]
 mod tests {
     use super::*;
+    use activator_net::{ClientBounds, Memory};
+    use tokio_util::sync::CancellationToken;
 
-    #[test]
-    fn every_reason_is_shown_from_the_start() {
+    #[tokio::test]
+    async fn every_reason_is_shown_from_the_start() {
         let registry = telemetry::Metrics::default();
-        show(&registry, &ClientConnections::default());
+        let bounds = ClientBounds { connections: 1, descriptors: 1000, idle: None };
+        show(&registry, &ClientConnections::start(bounds, Memory::new(None), CancellationToken::new()));
         let text = registry.encode().expect("text");
         assert!(text.contains("\nzeroscale_client_connections 0\n"), "{text}");
         for reason in ["limit", "room", "idle"] {

@@ -6,7 +6,7 @@
 use crate::client::connections::{COST, ClientConnections};
 use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
-use crate::memory::{Charge, GivesWay, Kind, Memory};
+use crate::memory::{Charge, GivesWay, Kind};
 use activator_core::ledger::{Holder, Of};
 use parking_lot::Mutex;
 use std::future::poll_fn;
@@ -129,8 +129,6 @@ pub(crate) struct ConnectionPermit {
     all: ClientConnections,
     pub(crate) state: Arc<ConnectionState>,
     address: IpAddr,
-    /// Memory that the client's data is charged to, if it is limited.
-    memory: Option<Memory>,
     /// Key in the ledger of the reserve or of the other connections.
     key: Mutex<usize>,
     /// Number of concurrent requests that are counted.
@@ -147,7 +145,7 @@ impl ConnectionPermit {
         reserved: bool,
     ) -> Self {
         state.is_reserved.store(reserved, Ordering::Release);
-        Self { memory: all.memory(), all, state, address, key: Mutex::new(key), counted: AtomicU32::new(1) }
+        Self { all, state, address, key: Mutex::new(key), counted: AtomicU32::new(1) }
     }
 
     /// Reports whether the connection is in the reserve.
@@ -230,16 +228,10 @@ impl ConnectionPermit {
         Ok(())
     }
 
-    /// Reports whether the memory for the client's data is limited.
-    pub(crate) fn is_charged(&self) -> bool {
-        self.memory.is_some()
-    }
-
-    /// Creates a charge for the connection's workload and client, if memory is limited. The connection is cut if the
-    /// charge must give way.
-    pub(crate) fn charge(&self, kind: Kind) -> Option<Charge> {
+    /// Creates a charge for the connection's workload and client. The connection is cut if the charge must give way.
+    pub(crate) fn charge(&self, kind: Kind) -> Charge {
         let of = Of { workload: self.state.workload.load(Ordering::Relaxed), address: self.address };
-        Some(self.memory.as_ref()?.charge(kind, of, self.state.clone()))
+        self.all.memory().charge(kind, of, self.state.clone())
     }
 
     /// Returns the second since when no exchange has run, if none is running.
@@ -278,21 +270,20 @@ impl Drop for ConnectionPermit {
     }
 }
 
+#[cfg(test)]
+impl ConnectionPermit {
+    /// Creates a permit without limits, of a connection whose data is charged to `memory`.
+    pub(crate) fn charged_to(memory: crate::memory::Memory) -> Self {
+        let all = ClientConnections::without_limits(memory);
+        all.enter(std::net::Ipv4Addr::LOCALHOST.into(), 0, None, false).expect("no limit")
+    }
+}
+
 /// A permit without limits.
 #[cfg(test)]
 impl Default for ConnectionPermit {
     fn default() -> Self {
-        ClientConnections::default().enter(std::net::Ipv4Addr::LOCALHOST.into(), 0, None, false).expect("no limit")
-    }
-}
-
-#[cfg(test)]
-impl ConnectionPermit {
-    /// Creates a permit of a connection whose data is charged to `memory`.
-    pub(crate) fn charged_to(memory: Memory) -> Arc<Self> {
-        let mut permit = Self::default();
-        permit.memory = Some(memory);
-        Arc::new(permit)
+        Self::charged_to(crate::memory::Memory::new(None))
     }
 }
 

@@ -46,8 +46,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::io;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -91,19 +91,15 @@ pub struct ClientBounds {
 }
 
 /// All client connections. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ClientConnections(Arc<ConnectionsShared>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ConnectionsShared {
+    bounds: ClientBounds,
+    /// Memory that the clients' data is charged to.
+    memory: Memory,
     phase: AtomicU8,
-    /// Number of seconds counted so far.
-    second: AtomicU32,
-    /// Memory that the clients' data is charged to. It uses the same clock.
-    memory: OnceLock<Memory>,
-    bounds: OnceLock<ClientBounds>,
-    /// Number of open listeners of workloads' ports, which use descriptors.
-    listeners: AtomicUsize,
     is_tight: AtomicBool,
     /// Second of the last failed accept, plus one.
     short_in: AtomicU32,
@@ -115,6 +111,33 @@ struct ConnectionsShared {
 }
 
 impl ClientConnections {
+    /// Starts without connections, and enforces these limits each second until `until`. The data of clients that is not
+    /// a request yet, or not read, is charged to `memory`.
+    pub fn start(bounds: ClientBounds, memory: Memory, until: CancellationToken) -> Self {
+        let connections = Self::new(bounds, memory);
+        tokio::spawn(connections.clone().look_after(until));
+        connections
+    }
+
+    fn new(bounds: ClientBounds, memory: Memory) -> Self {
+        let (admitted, reserve) = (Mutex::new(Ledger::new(0, 0)), Mutex::new(Ledger::new(RESERVED, RESERVED)));
+        let (phase, is_tight, short_in, refused, room, idle) = Default::default();
+        let connections = Self(Arc::new(ConnectionsShared {
+            bounds,
+            memory,
+            phase,
+            is_tight,
+            short_in,
+            admitted,
+            reserve,
+            refused,
+            room,
+            idle,
+        }));
+        connections.set_listeners(0);
+        connections
+    }
+
     /// Returns the number of connections and tunnels, without those in the reserve.
     pub fn open(&self) -> usize {
         self.admitted().holders()
@@ -150,17 +173,12 @@ impl ClientConnections {
 
     /// Returns the current second.
     pub(crate) fn second(&self) -> u32 {
-        self.0.second.load(Ordering::Relaxed)
+        self.0.memory.second()
     }
 
-    /// Charges the data of later connections to `memory`.
-    pub(crate) fn charge_to(&self, memory: Memory) {
-        let _ = self.0.memory.set(memory); // A server has only one.
-    }
-
-    /// Returns the memory that the connections' data is charged to, if it is limited.
-    pub(crate) fn memory(&self) -> Option<Memory> {
-        self.0.memory.get().cloned()
+    /// Returns the memory that the connections' data is charged to.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.0.memory
     }
 
     /// Reports whether the ledger is updated with the workloads of requests.
@@ -278,24 +296,11 @@ impl ClientConnections {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sets the number of open listeners of workloads' ports.
+    /// Sets the limit of the connections, beside this number of open listeners of workloads' ports.
     pub(crate) fn set_listeners(&self, number: usize) {
-        self.0.listeners.store(number, Ordering::Relaxed);
-        self.set_limit();
-    }
-
-    /// Sets the limits.
-    pub(crate) fn bound(&self, bounds: ClientBounds) {
-        let _ = self.0.bounds.set(bounds); // They are set only once.
-        self.reserve().set_limit(RESERVED, RESERVED);
-        self.set_limit();
-    }
-
-    fn set_limit(&self) {
-        let Some(ClientBounds { connections, descriptors, .. }) = self.0.bounds.get() else { return };
-        let listeners = self.0.listeners.load(Ordering::Relaxed) as u64;
-        let free = descriptors.saturating_sub(listeners).max(descriptors / LEEWAY);
-        let limit = COST.saturating_mul(*connections as u64).min(free - free / LEEWAY);
+        let ClientBounds { connections, descriptors, .. } = self.0.bounds;
+        let free = descriptors.saturating_sub(number as u64).max(descriptors / LEEWAY);
+        let limit = COST.saturating_mul(connections as u64).min(free - free / LEEWAY);
         self.admitted().set_limit(limit, (limit / LEEWAY).max(LEEWAY_MIN));
     }
 
@@ -307,13 +312,12 @@ impl ClientConnections {
     }
 
     /// Advances the clock by a second, and closes connections that are due.
-    fn tick(&self, idle: Option<Duration>) {
-        let second = self.0.second.fetch_add(1, Ordering::Relaxed) + 1;
-        self.0.memory.get().into_iter().for_each(|memory| memory.set_second(second));
+    fn tick(&self) {
+        let second = self.0.memory.next_second();
         let stays = |state: &&Arc<ConnectionState>| second.saturating_sub(state.since) >= STAY;
         let over: Vec<_> = self.reserve().each().filter(stays).cloned().collect();
         over.iter().for_each(|state| state.advance_and_wake(Phase::Cut));
-        let idle = idle.map(|idle| u32::try_from(idle.as_secs()).unwrap_or(u32::MAX));
+        let idle = self.0.bounds.idle.map(|idle| u32::try_from(idle.as_secs()).unwrap_or(u32::MAX));
         let all: Vec<_> = self.admitted().each().cloned().collect();
         for state in all {
             let (since, cut_in) = (state.idle_since(), state.cut_in.load(Ordering::Relaxed));
@@ -333,7 +337,7 @@ impl ClientConnections {
     }
 
     /// Runs the clock until `until`, and logs rejections.
-    pub(crate) async fn look_after(self, idle: Option<Duration>, until: CancellationToken) {
+    async fn look_after(self, until: CancellationToken) {
         let mut failures = FailureLog::for_operation("room for clients' connections");
         let mut refused = 0;
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
@@ -342,7 +346,7 @@ impl ClientConnections {
         loop {
             tokio::select! {
                 () = until.cancelled() => return,
-                _ = seconds.tick() => self.tick(idle),
+                _ = seconds.tick() => self.tick(),
             }
             let before = std::mem::replace(&mut refused, self.refused());
             if refused == before {
@@ -352,6 +356,14 @@ impl ClientConnections {
                 failures.failed(&format!("{limit} may be open, and whoever has most of them is turned away"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl ClientConnections {
+    /// Starts without connections and limits.
+    pub(crate) fn without_limits(memory: Memory) -> Self {
+        Self::new(ClientBounds { connections: usize::MAX, descriptors: u64::MAX, idle: None }, memory)
     }
 }
 

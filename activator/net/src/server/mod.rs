@@ -21,8 +21,8 @@
 //!
 //! # Clients that occupy resources
 //!
-//! [`Server::bounded`]: the kernel detects vanished clients ([`io::bounded_writes`]). If there is no room, the largest
-//! holders give way ([`ClientConnections`]). Leaving new connections in the listen queue instead would delay all
+//! The kernel detects vanished clients ([`io::bounded_writes`]). If there is no room, the largest holders give way
+//! ([`ClientConnections`]). Leaving new connections in the listen queue instead would delay all
 //! connections behind them, including health checks.
 //!
 //! # Not here
@@ -51,10 +51,9 @@ pub use tcp::{Connected, Connector, Place};
 
 use crate::body::BodyError;
 use crate::client::connection_permit::{ConnectionPermit, Phase};
-use crate::client::connections::{ClientBounds, ClientConnections};
+use crate::client::connections::ClientConnections;
 use crate::client::disconnects::Disconnects;
 use crate::client::peer::{OwnPort, Peer, Trust};
-use crate::memory::Memory;
 use crate::worker::WorkerRuntimes;
 use accept::acceptor::Acceptor;
 use common_runtime::tls::rustls::ServerConfig;
@@ -88,40 +87,24 @@ pub struct Server<R> {
 impl<R: Clone> Server<R> {
     /// Creates a server without ports. `trust` is called with the address of each connection's peer; mapped IPv4
     /// addresses are passed as IPv4.
-    pub fn new(responder: R, trust: TrustOf, disconnects: Arc<Disconnects>) -> Self {
-        Self {
-            tasks: TaskTracker::new(),
-            closing: CancellationToken::new(),
-            responder,
-            trust,
-            disconnects,
-            workers: None,
-            keepalive: None,
-            connections: ClientConnections::default(),
-        }
-    }
-
-    /// Limits the resources of clients on all ports from now on, and enforces the limits each second until `until`.
-    pub fn bounded(self, keepalive: Option<KeepAlive>, bounds: ClientBounds, until: CancellationToken) -> Self {
-        self.connections.bound(bounds);
-        tokio::spawn(self.connections.clone().look_after(bounds.idle, until));
-        Self { keepalive, ..self }
+    ///
+    /// Its connections are limited together with others in `connections`. Plain ones are served on `workers`, if there
+    /// are any.
+    pub fn new(
+        responder: R,
+        trust: TrustOf,
+        disconnects: Arc<Disconnects>,
+        connections: ClientConnections,
+        keepalive: Option<KeepAlive>,
+        workers: Option<WorkerRuntimes>,
+    ) -> Self {
+        let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
+        Self { tasks, closing, responder, trust, disconnects, workers, keepalive, connections }
     }
 
     /// Returns the connections of all ports.
     pub fn connections(&self) -> ClientConnections {
         self.connections.clone()
-    }
-
-    /// Serves plain connections on these workers.
-    pub fn with(self, workers: Option<WorkerRuntimes>) -> Self {
-        Self { workers, ..self }
-    }
-
-    /// Charges to `memory` the data of clients' connections that is not a request yet, or not read.
-    pub fn within(self, memory: Memory) -> Self {
-        self.connections.charge_to(memory);
-        self
     }
 
     /// Serves `listener` with `chain` until [`Server::drain`].

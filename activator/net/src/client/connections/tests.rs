@@ -48,8 +48,9 @@ async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) 
         }
         Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello")))
     });
-    let server = Server::new(Busy, Arc::new(|_| Trust::default()), Disconnects::start(until.clone(), Duration::ZERO));
-    let server = server.bounded(None, bounds, until.clone());
+    let disconnects = Disconnects::start(until.clone(), Duration::ZERO);
+    let connections = ClientConnections::start(bounds, Memory::new(None), until.clone());
+    let server = Server::new(Busy, Arc::new(|_| Trust::default()), disconnects, connections, None, None);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     server.listen(listener, chain);
@@ -163,15 +164,15 @@ async fn idle_connections_make_room() {
 /// Goal: the memory uses the connections' clock: a connection that was idle for long gives way.
 #[test]
 fn memory_counts_the_seconds_of_connections() {
-    let (connections, memory) = (ClientConnections::default(), Memory::new(Some(1000)));
-    connections.charge_to(memory.clone());
+    let memory = Memory::new(Some(1000));
+    let connections = ClientConnections::without_limits(memory.clone());
     let client = Ipv4Addr::LOCALHOST.into();
     let idle = connections.enter(client, 2, None, false).expect("room");
-    let mut charge = idle.charge(Kind::Input).expect("memory");
+    let mut charge = idle.charge(Kind::Input);
     charge.set(100).expect("room");
     let _held = memory.share(1).hold(client, 900).expect("room");
     assert!(memory.share(1).hold(client, 100).is_err(), "its own workload has most");
-    (0..STALE).for_each(|_| connections.tick(None));
+    (0..STALE).for_each(|_| connections.tick());
     assert!(memory.share(1).hold(client, 100).is_ok());
 }
 
@@ -180,8 +181,7 @@ fn memory_counts_the_seconds_of_connections() {
 #[test]
 fn idle_connections_end_gently_for_others() {
     for (newcomers, gently, at_once) in [(1, 1, 0), (8, 8, 0), (9, 8, 1)] {
-        let connections = ClientConnections::default();
-        connections.bound(ClientBounds { connections: 16, ..BOUNDS });
+        let connections = ClientConnections::new(ClientBounds { connections: 16, ..BOUNDS }, Memory::new(None));
         let enter =
             |workload| Arc::new(connections.enter(Ipv4Addr::LOCALHOST.into(), workload, None, false).expect("room"));
         let seats: Vec<Arc<ConnectionPermit>> = (0..16).map(|_| enter(1)).collect();
@@ -198,7 +198,7 @@ fn idle_connections_end_gently_for_others() {
         let _others: Vec<_> = (0..newcomers).map(|n| enter(2 + n)).collect();
         assert_eq!(told(), (gently, at_once));
         seats.iter().for_each(|permit| assert!(permit.begin_exchange()));
-        (0..ROOM_GRACE).for_each(|_| connections.tick(None));
+        (0..ROOM_GRACE).for_each(|_| connections.tick());
         assert_eq!(told(), (0, gently + at_once));
     }
 }
@@ -207,8 +207,7 @@ fn idle_connections_end_gently_for_others() {
 /// have replaced are still ending.
 #[test]
 fn a_small_limit_refuses_no_newcomer_with_a_small_share() {
-    let connections = ClientConnections::default();
-    connections.bound(ClientBounds { connections: 2, ..BOUNDS });
+    let connections = ClientConnections::new(ClientBounds { connections: 2, ..BOUNDS }, Memory::new(None));
     let enter = |workload| connections.enter(Ipv4Addr::LOCALHOST.into(), workload, None, false);
     let mut held: Vec<_> = (0..2).map(|_| enter(1).expect("room")).collect();
     for round in 0..8 {
@@ -221,8 +220,7 @@ fn a_small_limit_refuses_no_newcomer_with_a_small_share() {
 /// accept affect no connection.
 #[test]
 fn a_shortage_of_descriptors_cuts_busy_connections() {
-    let connections = ClientConnections::default();
-    connections.bound(BOUNDS);
+    let connections = ClientConnections::new(BOUNDS, Memory::new(None));
     let busy = Arc::new(connections.enter(Ipv4Addr::LOCALHOST.into(), 0, None, false).expect("room"));
     assert!(busy.begin_exchange() && busy.begin_exchange());
     connections.accept_failed(&Errno::PERM.into());

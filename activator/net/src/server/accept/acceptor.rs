@@ -75,6 +75,7 @@ fn accept(listener: &OwnedFd) -> io::Result<(StdStream, SocketAddr)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -88,7 +89,8 @@ mod tests {
         let clients: Vec<_> = (0..BURST).map(|_| StdStream::connect(address).expect("queued")).collect();
         let listener = listener.into_std().expect("open");
         let acceptor = Acceptor::new(listener.into()).expect("registered");
-        let (turns, connections) = (Arc::new(AtomicUsize::new(0)), ClientConnections::default());
+        let (turns, connections) =
+            (Arc::new(AtomicUsize::new(0)), ClientConnections::without_limits(Memory::new(None)));
         let counting = turns.clone();
         let other = tokio::spawn(async move {
             loop {

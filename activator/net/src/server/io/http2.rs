@@ -129,7 +129,7 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
         let (server, _) = listener.accept().await.expect("connected");
         let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false);
-        let progress = Arc::new(Progress::new(ConnectionPermit::charged_to(memory.clone())));
+        let progress = Arc::new(Progress::new(Arc::new(ConnectionPermit::charged_to(memory.clone()))));
         let mut io = Http2Io::new(BoundedWrites::new(server, None), &peer, progress);
         let mut bytes = vec![b'p'; 24];
         frames.iter().for_each(|(kind, flags)| bytes.extend([0, 0, 1, *kind, *flags, 0, 0, 0, 1, b'x']));

@@ -72,10 +72,10 @@ impl ConnectionMemory {
             self.charge = None;
             return Ok(());
         }
-        if self.charge.is_none() {
-            self.charge = self.permit.charge(Kind::Input);
+        let charge = self.charge.get_or_insert_with(|| self.permit.charge(Kind::Input));
+        if bytes == charge.bytes() {
+            return Ok(());
         }
-        let Some(charge) = self.charge.as_mut().filter(|charge| charge.bytes() != bytes) else { return Ok(()) };
         charge.set(bytes).map_err(|full| {
             tracing::debug!(%full, "a connection keeps too much");
             io::Error::other("the connection's unfinished input keeps more than its share of memory")
@@ -93,13 +93,13 @@ mod tests {
     fn a_connection_is_charged_in_steps_and_gives_back() {
         let memory = Memory::new(Some(16 * STEP));
         let input = || memory.charged(Kind::Input);
-        let mut kept = ConnectionMemory::new(ConnectionPermit::charged_to(memory.clone()));
+        let mut kept = ConnectionMemory::new(Arc::new(ConnectionPermit::charged_to(memory.clone())));
         for (bytes, steps) in [(FREE, 0), (FREE + 1, 1), (FREE + STEP, 1), (FREE + STEP + 1, 2), (0, 0), (1 << 18, 4)] {
             kept.set(bytes).expect("room");
             assert_eq!(input(), steps * STEP, "{bytes}");
         }
         assert!(kept.set(18 * STEP).is_err(), "more than there is");
-        let mut other = ConnectionMemory::new(ConnectionPermit::charged_to(memory.clone()));
+        let mut other = ConnectionMemory::new(Arc::new(ConnectionPermit::charged_to(memory.clone())));
         other.set(FREE + STEP).expect("another has room");
         drop(kept);
         assert_eq!(input(), STEP);

@@ -94,16 +94,10 @@ impl Output {
 
     /// Becomes ready when another piece may be taken. Returns the room in bytes.
     fn poll_capacity(&self, cx: &Context<'_>) -> Poll<usize> {
-        if !self.permit.is_charged() {
-            return Poll::Ready(usize::MAX);
-        }
         let mut state = self.state.lock();
         // A large piece may have used up more than a step.
         while state.room().is_none() {
-            if state.charge.is_none() {
-                state.charge = self.permit.charge(Kind::Output);
-            }
-            if !state.charge.as_mut().is_some_and(|charge| charge.spare(STEP)) {
+            if !state.charge.get_or_insert_with(|| self.permit.charge(Kind::Output)).spare(STEP) {
                 if !state.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                     state.waiting.push(cx.waker().clone());
                 }
@@ -179,7 +173,7 @@ impl Drop for Piece {
 /// Counts data until it is dropped. `last` is set if it ends its body.
 fn counted(of: &Arc<Output>, data: Bytes, last: bool) -> Bytes {
     let is_short = data.len() < SHORT;
-    if !of.permit.is_charged() || is_short && last {
+    if is_short && last {
         return data;
     }
     let cost = data.len() as u64 + PIECE;

@@ -16,7 +16,7 @@ fn piece(length: usize) -> Bytes {
 #[test]
 fn a_connection_takes_from_the_budget_and_gives_back() {
     let memory = Memory::new(Some(64 * STEP));
-    let of = Arc::new(Output::new(ConnectionPermit::charged_to(memory.clone())));
+    let of = Arc::new(Output::new(Arc::new(ConnectionPermit::charged_to(memory.clone()))));
     let mut task = spawn(());
     let mut taken = Vec::new();
     while poll(&mut task, &of) {
@@ -26,7 +26,7 @@ fn a_connection_takes_from_the_budget_and_gives_back() {
     let outstanding = taken.len() as u64 * (8192 + PIECE);
     assert!((FREE + 16 * STEP..FREE + 16 * STEP + 8192 + PIECE).contains(&outstanding));
     let mut other = spawn(());
-    let others = Arc::new(Output::new(ConnectionPermit::charged_to(memory.clone())));
+    let others = Arc::new(Output::new(Arc::new(ConnectionPermit::charged_to(memory.clone()))));
     assert!(poll(&mut other, &others), "another has what is free");
     let small = [counted(&others, piece(FREE as usize), false)];
     assert!(!task.is_woken());
@@ -42,7 +42,7 @@ fn a_connection_takes_from_the_budget_and_gives_back() {
 /// its body.
 #[test]
 fn pieces_count_until_their_last_part_is_dropped() {
-    let of = Arc::new(Output::new(ConnectionPermit::charged_to(Memory::new(None))));
+    let of = Arc::new(Output::new(Arc::default()));
     let outstanding = || of.state.lock().outstanding;
     let mut data = counted(&of, piece(5000), false);
     let part = data.split_to(10);
@@ -103,7 +103,7 @@ proptest! {
     #[test]
     fn who_waits_is_woken(steps in 0_u64..20, ops in prop::collection::vec(any_op(), 1..300)) {
         let memory = Memory::new(Some(4 * steps * STEP));
-        let connection = |_| Arc::new(Output::new(ConnectionPermit::charged_to(memory.clone())));
+        let connection = |_| Arc::new(Output::new(Arc::new(ConnectionPermit::charged_to(memory.clone()))));
         let connections: Vec<_> = (0..3).map(connection).collect();
         let mut bodies: Vec<Vec<_>> = (0..3).map(|_| (0..3).map(|_| (spawn(()), false)).collect()).collect();
         let mut written: Vec<std::collections::VecDeque<Bytes>> = vec![Default::default(); 3];
