@@ -184,7 +184,7 @@ async fn http(
     request.headers_mut().extend(fields);
     let (head, ()) = request.into_parts();
     let answer = async {
-        let response = connection.exchange(&head, &mut RequestBody::Empty, None, pool).await.ok()?;
+        let response = connection.exchange(&head, &mut RequestBody::Empty, None, &pool.http1).await.ok()?;
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok()?.to_bytes();
         Some((status, body))

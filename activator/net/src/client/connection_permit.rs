@@ -34,12 +34,7 @@ pub(crate) enum Phase {
 impl Phase {
     /// Returns the phase with this number.
     pub(crate) fn from_order(order: u8) -> Self {
-        match order {
-            0 => Self::Open,
-            1 => Self::Leaving,
-            2 => Self::Finish,
-            _ => Self::Cut,
-        }
+        [Self::Open, Self::Leaving, Self::Finish, Self::Cut][usize::from(order)]
     }
 }
 

@@ -4,7 +4,6 @@ use crate::body::BodyError;
 use crate::http1::connection::Http1Body;
 use crate::http2::Received;
 use crate::http2::connection::Stream;
-use crate::pool::Pool;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::pin::Pin;
@@ -16,7 +15,7 @@ pub struct PodBody(Source);
 /// Source of a response's body.
 pub(super) enum Source {
     /// Over HTTP/1.1.
-    Http1(Http1Body<Pool>),
+    Http1(Http1Body),
     /// Over HTTP/2.
     Http2 {
         /// The stream's data.

@@ -37,7 +37,8 @@ impl Prepared {
                 Err(error) => return Err(self.unreachable(pool, &error)),
             };
             let (was_idle, reused) = (connection.was_idle, connection.reused);
-            let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), pool);
+            let exchange =
+                connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), &pool.http1);
             let Failed { error, unsent, begun } = match lost.unless(exchange).await {
                 Some(Ok(response)) if self.delivery.is_turned_away(&response) && self.body.is_untouched() => {
                     return Err(self.turned_away());
@@ -72,7 +73,7 @@ impl Prepared {
             Err(error) => return Err(self.unreachable(pool, &error)),
         };
         let upload = self.body.upload();
-        let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), pool);
+        let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), &pool.http1);
         let mut response = match lost.unless(exchange).await {
             Some(Ok(response)) if self.delivery.is_turned_away(&response) && self.body.is_untouched() => {
                 return Err(self.turned_away());
@@ -116,7 +117,7 @@ fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
 ///
 /// # Errors
 /// The response is a 101 that was not requested.
-fn finish_http1(pool: &Pool, response: Response<Http1Body<Pool>>) -> Result<Response<PodBody>, Failure> {
+fn finish_http1(pool: &Pool, response: Response<Http1Body>) -> Result<Response<PodBody>, Failure> {
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(unasked(pool, response.headers(), ""));
     }

@@ -3,8 +3,8 @@
 use super::link::Link;
 use crate::tcp::state::SharedSocket;
 use std::io::{self, ErrorKind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::net::TcpStream;
 
 /// A monitored connection.
@@ -18,17 +18,16 @@ pub(crate) struct Tracked {
     pub(super) waiting: AtomicBool,
     /// FIN was sent. It counts as the last write.
     ended: AtomicBool,
-    broken: AtomicU8,
+    broken: OnceLock<CloseReason>,
 }
 
 /// Reason why a connection was closed by this side.
-#[derive(Clone, Copy)]
-#[repr(u8)]
+#[derive(Debug)]
 pub(super) enum CloseReason {
     /// Sent bytes are not acknowledged.
-    Silent = 1,
+    Silent,
     /// The pod is gone.
-    Lost = 2,
+    Lost,
 }
 
 impl Tracked {
@@ -45,7 +44,7 @@ impl Tracked {
             reads: AtomicU32::new(0),
             waiting: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            broken: AtomicU8::new(0),
+            broken: OnceLock::new(),
         }
     }
 
@@ -75,19 +74,18 @@ impl Tracked {
 
     /// Returns the reason why this side closed the connection, if it did.
     pub(crate) fn why_broken(&self) -> Option<io::Error> {
-        match self.broken.load(Ordering::Acquire) {
-            0 => None,
-            why if why == CloseReason::Silent as u8 => {
-                Some(io::Error::new(ErrorKind::TimedOut, "what was sent is not acknowledged"))
+        Some(match self.broken.get()? {
+            CloseReason::Silent => io::Error::new(ErrorKind::TimedOut, "what was sent is not acknowledged"),
+            CloseReason::Lost => {
+                io::Error::new(ErrorKind::HostUnreachable, "pod gone: it answers neither bytes nor a connect")
             }
-            _ => Some(io::Error::new(ErrorKind::HostUnreachable, "pod gone: it answers neither bytes nor a connect")),
-        }
+        })
     }
 
     /// Closes the connection. Unsent bytes are lost once the owner has closed it: otherwise the kernel would retransmit
     /// for a minute or two to a pod that is gone.
     pub(super) fn cut(&self, why: CloseReason) {
-        self.broken.store(why as u8, Ordering::Release);
+        let _ = self.broken.set(why); // An earlier reason stays.
         self.socket.reset_on_close();
         self.socket.shut_down();
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`dialling`] | new connections: timeouts, concurrency, TLS |
 //! | [`http_support`] | detected HTTP version of the pod |
-//! | [`http1`], [`http2`] | reusable connections |
+//! | [`http2`], [`crate::http1::connection::idle`] | reusable connections |
 //! | [`sweep`] | closing idle connections |
 //!
 //! A request that waits for a permit to dial takes a connection that is returned meanwhile. The sweep also bounds the
@@ -12,14 +12,14 @@
 //! would be the only data shared by all cores.
 
 mod dialling;
-mod http1;
 mod http2;
 mod http_support;
 mod sweep;
 #[cfg(test)]
 mod tests;
 
-use crate::http1::connection::{Http1, ReturnIdle};
+use crate::http1::connection::Http1;
+use crate::http1::connection::idle::Http1Pool;
 use crate::http2::connection::{Http2, Stream};
 use crate::liveness::{self, Link, Liveness, Lost, PodObserver};
 use crate::pod::stream::PodStream;
@@ -35,7 +35,6 @@ use dialling::{DIALS_MAX, target_of};
 use foldhash::fast::RandomState;
 use http::HeaderValue;
 use http_support::PodHttp;
-use http1::Http1Pool;
 use http2::Http2Pool;
 use parking_lot::Mutex;
 use std::future::poll_fn;
@@ -62,7 +61,7 @@ pub struct Pool {
     permits: Semaphore,
     link: Arc<Link>,
     liveness: Arc<Liveness>,
-    pub(crate) http1: Http1Pool,
+    pub(crate) http1: Arc<Http1Pool>,
     pub(crate) http2: Http2Pool,
     /// The pod receives relayed connections without HTTP, so no connection is kept for a first request.
     pub(crate) relays: AtomicBool,
@@ -302,17 +301,6 @@ impl Pool {
 
     fn is_empty(&self) -> bool {
         self.http1.is_empty() && self.http2.is_empty()
-    }
-}
-
-impl ReturnIdle for Pool {
-    fn return_idle(&self, mut connection: Box<Http1>) {
-        if connection.spent {
-            return;
-        }
-        connection.exchange_over();
-        connection.idle_since = Instant::now();
-        self.http1.put(connection);
     }
 }
 

@@ -25,7 +25,7 @@ impl Pool {
     /// Closes connections that are old, or left by a burst.
     pub(super) fn sweep(&self, now: Instant) {
         // Closing a socket is a system call, so the locks are not held here.
-        drop((self.http1.sweep(now), self.http2.sweep()));
+        drop((self.http1.sweep(now, SWEEP_INTERVAL), self.http2.sweep()));
     }
 }
 

@@ -1,8 +1,8 @@
 //! Tests of the pools with local listeners.
 
-use super::http1::{IDLE_KEPT, IDLE_MAX};
 use super::sweep::SWEEP_INTERVAL;
 use super::*;
+use crate::http1::connection::idle::{IDLE_KEPT, IDLE_MAX};
 use crate::worker::WorkerRuntimes;
 use socket2::{SockFilter, SockRef};
 use std::net::Ipv4Addr;
@@ -56,7 +56,7 @@ async fn idle_connections_are_taken_again_latest_first_and_bounded() {
     }
     for connection in open {
         assert!(!connection.reused);
-        pool.return_idle(connection);
+        pool.http1.return_idle(connection);
     }
     assert!(pool.http1.take(false).is_some_and(|connection| connection.reused));
     assert!(pool.http1.take(false).is_some());
@@ -81,7 +81,7 @@ async fn a_worker_takes_its_own_connections_first() {
     }
     for (worker, connection) in open {
         let pool = pool.clone();
-        worker.spawn(async move { pool.return_idle(connection) }).await.expect("no panic");
+        worker.spawn(async move { pool.http1.return_idle(connection) }).await.expect("no panic");
     }
     let taking =
         first.spawn(async move { [(); 3].map(|()| pool.http1.take(false).map(|connection| connection.is_here())) });
@@ -98,7 +98,7 @@ async fn what_nobody_needs_goes_with_the_next_sweep() {
     for _ in 0..20 {
         open.push(pool.http1(false).await.expect("accepted"));
     }
-    open.into_iter().for_each(|connection| pool.return_idle(connection));
+    open.into_iter().for_each(|connection| pool.http1.return_idle(connection));
     let begin = Instant::now();
     let left = |after: Duration| {
         pool.sweep(begin + after);
@@ -117,7 +117,7 @@ async fn a_connection_that_the_pod_closed_is_not_taken() {
     let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
     let connection = pool.http1(false).await.expect("accepted");
     let (mut accepted, _) = listener.accept().await.expect("dialled");
-    pool.return_idle(connection);
+    pool.http1.return_idle(connection);
     accepted.shutdown().await.expect("open");
     drop(accepted);
     // The close has arrived once the kernel reports input.
@@ -138,7 +138,7 @@ async fn all_addresses_together_are_bounded() {
     for _ in 0..5 {
         let listener = listen().await;
         let pool = pools.get(listener.local_addr().expect("bound"), "ns");
-        pool.return_idle(pool.http1(false).await.expect("accepted"));
+        pool.http1.return_idle(pool.http1(false).await.expect("accepted"));
         kept.push((pool, listener));
         tokio::time::sleep(Duration::from_millis(2)).await; // So that no two became idle at the same instant.
     }
@@ -153,7 +153,7 @@ async fn old_connections_are_closed_and_unused_addresses_forgotten() {
     let address = listener.local_addr().expect("bound");
     let pools = Pools::start((2, 10), None, CancellationToken::new());
     let pool = pools.get(address, "ns");
-    pool.return_idle(pool.http1(false).await.expect("accepted"));
+    pool.http1.return_idle(pool.http1(false).await.expect("accepted"));
     let (mut accepted, _) = listener.accept().await.expect("dialled");
     let now = Instant::now();
     pools.sweep(now + IDLE_MAX - Duration::from_secs(1));

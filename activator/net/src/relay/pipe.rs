@@ -9,7 +9,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use std::cell::RefCell;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Maximum number of spare pipes of a thread.
 const KEPT_MAX: usize = 16;
@@ -17,7 +17,7 @@ const KEPT_MAX: usize = 16;
 /// Maximum number of pipes of the process, with two descriptors each.
 pub(crate) const PIPES_MAX: usize = 128;
 
-static PIPES: AtomicUsize = AtomicUsize::new(0);
+static PIPES: Semaphore = Semaphore::const_new(PIPES_MAX);
 
 /// Maximum number of bytes moved at once. A pipe's slots hold fewer, unless network packets have the maximum size.
 pub(super) const MOVED_MAX: usize = 512 * 1024;
@@ -36,34 +36,16 @@ pub(super) struct Pipe {
     filled: usize,
     /// Number of bytes that were moved in last.
     last_read: usize,
-    _counted: Counted,
-}
-
-/// Count of one pipe of the process, returned on drop.
-#[derive(Debug)]
-struct Counted;
-
-impl Counted {
-    fn new() -> Option<Self> {
-        let before = PIPES.fetch_add(1, Ordering::Relaxed);
-        let counted = Self; // If there are too many, dropping it corrects the count.
-        (before < PIPES_MAX).then_some(counted)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        PIPES.fetch_sub(1, Ordering::Relaxed);
-    }
+    _permit: SemaphorePermit<'static>,
 }
 
 impl Pipe {
     /// Returns an empty pipe, or `None` if there are too many pipes or no descriptors.
     pub(super) fn get() -> Option<Self> {
         KEPT.with_borrow_mut(Vec::pop).or_else(|| {
-            let counted = Counted::new()?;
+            let permit = PIPES.try_acquire().ok()?;
             let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
-            Some(Self { read, write, filled: 0, last_read: 0, _counted: counted })
+            Some(Self { read, write, filled: 0, last_read: 0, _permit: permit })
         })
     }
 

@@ -1,7 +1,8 @@
 //! Body of a response. It reads from its connection and returns it to the pool at its end.
 
+use super::idle::Http1Pool;
 use super::input::Input;
-use super::{Http1, Http1Error, ReturnIdle};
+use super::{Http1, Http1Error};
 use crate::http1::Decoder;
 use crate::pod::tls::PodIo;
 use bytes::Bytes;
@@ -13,19 +14,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadHalf};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Body of a pod's response.
-pub(crate) struct Http1Body<P> {
+pub(crate) struct Http1Body {
     /// Complete body, if it arrived with the head.
     whole: Option<Bytes>,
     decoder: Decoder,
-    source: Source<P>,
+    source: Source,
 }
 
 /// Source of the rest of a body.
-pub(super) enum Source<P> {
+pub(super) enum Source {
     None,
     Own {
         connection: Box<Http1>,
-        pool: Arc<P>,
+        pool: Arc<Http1Pool>,
     },
     /// Read half of a connection whose request is not complete yet. The connection ends with the body.
     Half(Box<Half>),
@@ -39,8 +40,8 @@ pub(super) struct Half {
     pub(super) _upload: AbortOnDropHandle<()>,
 }
 
-impl<P: ReturnIdle> Http1Body<P> {
-    pub(super) fn new(whole: Option<Bytes>, decoder: Decoder, source: Source<P>) -> Self {
+impl Http1Body {
+    pub(super) fn new(whole: Option<Bytes>, decoder: Decoder, source: Source) -> Self {
         Self { whole, decoder, source }
     }
 
@@ -84,12 +85,12 @@ impl<P: ReturnIdle> Http1Body<P> {
     fn finish(&mut self) {
         match std::mem::replace(&mut self.source, Source::None) {
             Source::None | Source::Half(_) => {}
-            Source::Own { connection, pool } => connection.idle_again(&*pool),
+            Source::Own { connection, pool } => pool.return_idle(connection),
         }
     }
 }
 
-impl<P: ReturnIdle> Body for Http1Body<P> {
+impl Body for Http1Body {
     type Data = Bytes;
     type Error = Http1Error;
 

@@ -2,7 +2,8 @@
 
 use super::body::{Half, Http1Body, Source};
 use super::expected::{Expected, ToActivator};
-use super::{Failed, Http1, Http1Error, ReturnIdle};
+use super::idle::Http1Pool;
+use super::{Failed, Http1, Http1Error};
 use crate::body::{EndsConnection, RequestBody};
 use crate::client::interim::Passing;
 use crate::client::peer::Peer;
@@ -19,13 +20,13 @@ use tokio_util::task::AbortOnDropHandle;
 const BEFORE_ANSWER_MAX: usize = 1024 * 1024;
 
 /// An exchange. Written by hand instead of an async function, so that nothing is moved into a future.
-pub(crate) struct Exchange<'a, P> {
+pub(crate) struct Exchange<'a> {
     /// `None` once it is over.
-    under_way: Option<UnderWay<'a, P>>,
+    under_way: Option<UnderWay<'a>>,
 }
 
 /// State of an exchange until the response's head.
-struct UnderWay<'a, P> {
+struct UnderWay<'a> {
     connection: Box<Http1>,
     method: &'a Method,
     body: &'a mut RequestBody,
@@ -43,16 +44,16 @@ struct UnderWay<'a, P> {
     client: Option<&'a Peer>,
     /// Interim response that is being written to the client. Nothing more is read before that.
     passing: Option<Passing<'a>>,
-    pool: &'a Arc<P>,
+    pool: &'a Arc<Http1Pool>,
 }
 
-impl<'a, P> Exchange<'a, P> {
+impl<'a> Exchange<'a> {
     pub(super) fn new(
         connection: Box<Http1>,
         head: &'a request::Parts,
         body: &'a mut RequestBody,
         client: Option<&'a Peer>,
-        pool: &'a Arc<P>,
+        pool: &'a Arc<Http1Pool>,
     ) -> Self {
         let expected = Expected::from_head(head, body);
         let sending = Sending::new(head, body);
@@ -75,7 +76,7 @@ impl<'a, P> Exchange<'a, P> {
     }
 }
 
-impl<P> Drop for Exchange<'_, P> {
+impl Drop for Exchange<'_> {
     fn drop(&mut self) {
         if let Some(under_way) = self.under_way.as_ref().filter(|under_way| under_way.is_to_activator) {
             under_way.connection.tracked.iter().for_each(|tracked| tracked.socket.reset_on_close());
@@ -83,8 +84,8 @@ impl<P> Drop for Exchange<'_, P> {
     }
 }
 
-impl<P: ReturnIdle> Future for Exchange<'_, P> {
-    type Output = Result<Response<Http1Body<P>>, Failed>;
+impl Future for Exchange<'_> {
+    type Output = Result<Response<Http1Body>, Failed>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(under_way) = &mut self.under_way else { return Poll::Pending };
@@ -100,7 +101,7 @@ impl<P: ReturnIdle> Future for Exchange<'_, P> {
     }
 }
 
-impl<P: ReturnIdle> UnderWay<'_, P> {
+impl UnderWay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Http1Error>> {
         // Bytes that arrive before the request are not its response. A connection that was idle has just been checked.
         let was_idle = self.connection.was_idle && !std::mem::replace(&mut self.polled, true);
@@ -181,7 +182,7 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
     }
 
     /// Splits the work after the response's head: the body reads on, and an unfinished upload writes on.
-    fn answered(self, answer: ResponseHead) -> Response<Http1Body<P>> {
+    fn answered(self, answer: ResponseHead) -> Response<Http1Body> {
         let Self { mut connection, body, sending, stopped, expected, pool, .. } = self;
         let ResponseHead { mut head, body: mut decoder, keep_alive } = answer;
         let uploads = !sending.is_over();
@@ -205,7 +206,7 @@ impl<P: ReturnIdle> UnderWay<'_, P> {
                 }
             }
         } else if decoder.is_done() {
-            connection.idle_again(&**pool);
+            pool.return_idle(connection);
             Source::None
         } else {
             Source::Own { connection, pool: pool.clone() }

@@ -24,6 +24,7 @@
 mod body;
 mod exchange;
 mod expected;
+pub(crate) mod idle;
 mod input;
 
 use crate::body::{BodyError, RequestBody};
@@ -36,6 +37,7 @@ pub(crate) use body::Http1Body;
 use exchange::Exchange;
 pub(crate) use expected::ToActivator;
 use http::request;
+use idle::Http1Pool;
 use input::Input;
 use std::io;
 use std::pin::Pin;
@@ -43,11 +45,6 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
-
-/// Pool that accepts a connection after an exchange.
-pub(crate) trait ReturnIdle: Send + Sync + 'static {
-    fn return_idle(&self, connection: Box<Http1>);
-}
 
 /// A connection between two exchanges, or in one.
 pub(crate) struct Http1 {
@@ -128,10 +125,11 @@ impl Http1 {
     }
 
     /// Records that an exchange is over and the connection is idle.
-    pub(crate) fn exchange_over(&mut self) {
+    fn exchange_over(&mut self) {
         self.reused = true;
         self.worker = worker::current();
         self.input = Input::default();
+        self.idle_since = Instant::now();
     }
 
     /// Reports whether the connection is open and has no unexpected input. No task waits on an idle connection, so none
@@ -146,24 +144,16 @@ impl Http1 {
         is_quiet && (!surely && self.is_here() || self.tracked.as_ref().is_none_or(|tracked| tracked.socket.is_quiet()))
     }
 
-    /// Returns the connection to its pool, if another exchange may follow.
-    fn idle_again(self: Box<Self>, pool: &impl ReturnIdle) {
-        // Unexpected bytes would be taken for the next response.
-        if !self.spent && self.input.bytes.is_empty() {
-            pool.return_idle(self);
-        }
-    }
-
     /// Sends a request. The future completes with the response's head; dropping it closes the connection. After
     /// [`Failed::unsent`], `body` is unchanged. Interim responses go to `client`, which uses HTTP/1.1; without a client
     /// they are discarded.
-    pub(crate) fn exchange<'a, P: ReturnIdle>(
+    pub(crate) fn exchange<'a>(
         self: Box<Self>,
         head: &'a request::Parts,
         body: &'a mut RequestBody,
         client: Option<&'a Peer>,
-        pool: &'a Arc<P>,
-    ) -> Exchange<'a, P> {
+        pool: &'a Arc<Http1Pool>,
+    ) -> Exchange<'a> {
         Exchange::new(self, head, body, client, pool)
     }
 }

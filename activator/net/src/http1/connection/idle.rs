@@ -12,14 +12,14 @@
 
 #![expect(clippy::vec_box, reason = "a connection is large and changes hands twice for each request")]
 
-use super::sweep::SWEEP_INTERVAL;
-use crate::http1::connection::Http1;
+use super::Http1;
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Maximum idle time of a connection.
-pub(super) const IDLE_MAX: Duration = Duration::from_secs(90);
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// Maximum idle time of a connection that is used for a request that must not run twice. The pod may be closing an idle
 /// connection, and then it is unknown whether it has read the request. Programs keep connections longer than this. At
@@ -28,17 +28,17 @@ const FRESH_MAX: Duration = Duration::from_millis(5);
 
 /// Number of idle connections per address that stay for all of `IDLE_MAX` even if unused, so that the next request
 /// finds one. After a burst, each may be all that keeps a few pages of the allocator in use.
-pub(super) const IDLE_KEPT: usize = 1;
+pub(crate) const IDLE_KEPT: usize = 1;
 
 /// Idle connections.
 pub(crate) struct Http1Pool {
     idle_max: usize,
-    pub(super) idle: Mutex<Vec<Box<Http1>>>,
+    pub(crate) idle: Mutex<Vec<Box<Http1>>>,
 }
 
 impl Http1Pool {
-    pub(super) fn new(idle_max: usize) -> Self {
-        Self { idle_max, idle: Mutex::default() }
+    pub(crate) fn new(idle_max: usize) -> Arc<Self> {
+        Arc::new(Self { idle_max, idle: Mutex::default() })
     }
 
     /// Takes a connection that the pod has not closed, preferably of the caller's worker. With `must_not_repeat`, for a
@@ -61,6 +61,15 @@ impl Http1Pool {
         }
     }
 
+    /// Adds a connection after an exchange, if another one may follow and there is room.
+    pub(crate) fn return_idle(&self, mut connection: Box<Http1>) {
+        // Unexpected bytes would be taken for the next response.
+        if !connection.spent && connection.input.bytes.is_empty() {
+            connection.exchange_over();
+            self.put(connection);
+        }
+    }
+
     /// Adds a connection, if there is room.
     pub(crate) fn put(&self, mut connection: Box<Http1>) {
         connection.was_idle = true;
@@ -72,36 +81,36 @@ impl Http1Pool {
 
     /// Closes one connection that is not fresh, because a program that serves one connection at a time accepts no other
     /// before.
-    pub(super) fn close_one(&self) {
+    pub(crate) fn close_one(&self) {
         let closed = self.idle.lock().pop();
         drop(closed);
     }
 
     /// Closes all connections.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.idle.lock().clear();
     }
 
     /// Reports whether there are no connections.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.idle.lock().is_empty()
     }
 
     /// Returns the time since when each connection is idle.
-    pub(super) fn idle_since(&self) -> Vec<Instant> {
+    pub(crate) fn idle_since(&self) -> Vec<Instant> {
         self.idle.lock().iter().map(|connection| connection.idle_since).collect()
     }
 
     /// Removes and returns the connections that are idle since before `then`.
-    pub(super) fn idle_before(&self, then: Instant) -> Vec<Box<Http1>> {
+    pub(crate) fn idle_before(&self, then: Instant) -> Vec<Box<Http1>> {
         self.idle.lock().extract_if(.., |connection| connection.idle_since < then).collect()
     }
 
-    /// Removes and returns connections that are old, surplus, or closed by the pod.
-    pub(super) fn sweep(&self, now: Instant) -> Vec<Box<Http1>> {
+    /// Removes and returns connections that are old, closed by the pod, or unused since the previous sweep.
+    pub(crate) fn sweep(&self, now: Instant, interval: Duration) -> Vec<Box<Http1>> {
         let mut idle = self.idle.lock();
         let idle_for = |connection: &Http1| now.saturating_duration_since(connection.idle_since);
-        let is_unneeded = |connection: &Http1| idle_for(connection) >= SWEEP_INTERVAL;
+        let is_unneeded = |connection: &Http1| idle_for(connection) >= interval;
         let unneeded = idle.iter().filter(|connection| is_unneeded(connection)).count();
         let mut surplus = unneeded.saturating_sub(IDLE_KEPT);
         let goes = |connection: &mut Box<Http1>| {
