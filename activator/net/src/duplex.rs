@@ -25,10 +25,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The peer does not answer.
-    #[error("nobody answers: {0}")]
+    #[error("no response: {0}")]
     Unreachable(#[from] io::Error),
     /// The peer answers, but does not upgrade the connection.
-    #[error("answered {0}")]
+    #[error("the peer responded with status {0}")]
     Refused(StatusCode, Box<HeaderMap>),
 }
 

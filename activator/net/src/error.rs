@@ -29,7 +29,7 @@ pub enum ProxyError {
     /// The limit of client connections is reached, and no workload or client has more connections than those of this
     /// request.
     #[error(
-        "no room: clients have {bound} connections already, and nobody has more than this workload's or this client"
+        "too many connections: {bound} connections are open, and no other workload or client has more than this one"
     )]
     NoRoom {
         /// Maximum number of client connections.

@@ -49,12 +49,12 @@ impl Tunnel {
         tokio::select! {
             copied = copy(self.client, self.pod) => {
                 if let Err(error) = copied {
-                    tracing::debug!(%error, "tunnel broke");
+                    tracing::debug!(%error, "a tunnel failed");
                 }
             }
             Some(Err(error)) = body.frame() => {
                 let error: BodyError = error.into();
-                tracing::debug!(%error, "tunnel cut");
+                tracing::debug!(%error, "a tunnel was cut");
             }
             () = cut => {}
         }
@@ -63,7 +63,7 @@ impl Tunnel {
 
 async fn copy(client: OnUpgrade, pod: Arc<Mutex<Option<PodEnd>>>) -> Result<(), BodyError> {
     let pod = pod.lock().take();
-    let mut pod = pod.ok_or("its pod's end is taken")?;
+    let mut pod = pod.ok_or("the pod's end of the tunnel was already taken")?;
     Ok(both_ways(&mut TokioIo::new(client.await?), &mut pod).await?)
 }
 

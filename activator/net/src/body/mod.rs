@@ -239,7 +239,7 @@ impl Body for RequestBody {
                 }
                 let frame = match std::task::ready!(Pin::new(&mut *body).poll_frame(cx)) {
                     Some(Ok(frame)) if frame.trailers_ref().is_some_and(|trailers| trailers.len() > FIELDS_MAX) => {
-                        Some(Err("the trailers have too many fields".into()))
+                        Some(Err("the trailers have more than 1024 fields".into()))
                     }
                     frame => frame.map(|frame| frame.map_err(BodyError::from)),
                 };

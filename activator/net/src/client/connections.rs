@@ -243,7 +243,7 @@ impl ClientConnections {
     /// counted: idle ones, and if they do not suffice, busy ones at once.
     pub(crate) fn accept_failed(&self, error: &io::Error) {
         if self.0.short_in.swap(self.second() + 1, Ordering::Relaxed) + SHORT_QUIET <= self.second() + 1 {
-            tracing::warn!(%error, open = self.open(), "accept failed");
+            tracing::warn!(%error, open = self.open(), "cannot accept a connection");
         }
         if Errno::from_io_error(error).is_some_and(is_shortage) {
             let mut admitted = self.admitted();
@@ -338,7 +338,7 @@ impl ClientConnections {
 
     /// Runs the clock until `until`, and logs rejections.
     async fn look_after(self, until: CancellationToken) {
-        let mut failures = FailureLog::for_operation("room for clients' connections");
+        let mut failures = FailureLog::for_operation("admission of client connections");
         let mut refused = 0;
         let mut seconds = tokio::time::interval(Duration::from_secs(1));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -353,7 +353,7 @@ impl ClientConnections {
                 failures.recovered();
             } else {
                 let limit = self.admitted().limit() / COST;
-                failures.failed(&format!("{limit} may be open, and whoever has most of them is turned away"));
+                failures.failed(&format!("all {limit} connections are in use; the largest holders get no more"));
             }
         }
     }

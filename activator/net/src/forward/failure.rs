@@ -102,7 +102,7 @@ impl Break for h2::Error {
 
     fn problem(&self) -> Option<&'static str> {
         let refused = self.is_library() && self.is_reset() && self.reason() == Some(h2::Reason::PROTOCOL_ERROR);
-        refused.then_some("its answer is malformed, or its head is too large")
+        refused.then_some("the response is malformed, or its head is larger than 400 KiB")
     }
 }
 

@@ -58,6 +58,7 @@ use crate::body::{RequestBody, Upload};
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::hop_by_hop::strip_response;
+use crate::liveness::UNREACHABLE;
 use crate::pool::Pool;
 use activator_core::contract::Contract;
 use common::backend::Protocol;
@@ -283,7 +284,7 @@ impl Prepared {
 
     /// Returns the failure for a pod that was found gone before its response.
     fn gone(self: Box<Self>, pool: &Pool) -> Failure {
-        self.repeated(pool, "it answers neither bytes nor a connect".to_owned(), Evidence::Unavailable)
+        self.repeated(pool, UNREACHABLE.to_owned(), Evidence::Unavailable)
     }
 }
 

@@ -51,7 +51,7 @@ impl Prepared {
         }
         // Upgrades fail, because HTTP/2 has none.
         if other == Protocol::H2c && (self.upgrade.is_some() || !pool.takes_http2().await.unwrap_or(false)) {
-            return Err(Failure::of_pod(pool, "it speaks neither HTTP/1 nor HTTP/2".to_owned(), Evidence::None));
+            return Err(Failure::of_pod(pool, "the pod speaks neither HTTP/1.1 nor HTTP/2".to_owned(), Evidence::None));
         }
         self.delivery.protocol = other;
         match self.send_known(pool).await {

@@ -109,7 +109,7 @@ impl Prepared {
 
     /// Returns the failure of a request that was turned away.
     pub(super) fn turned_away(self: Box<Self>) -> Failure {
-        Failure::Elsewhere { cause: "turned away".to_owned(), request: self, evidence: Evidence::None }
+        Failure::Elsewhere { cause: "turned away by the holder".to_owned(), request: self, evidence: Evidence::None }
     }
 }
 

@@ -130,7 +130,7 @@ impl Decoder {
                         input.advance(2);
                         Some(Chunk::Size)
                     }
-                    Some(_) => return Err(Malformed("a chunk of its answer is longer than it says")),
+                    Some(_) => return Err(Malformed("a chunk of the response is longer than its size states")),
                     None => None,
                 },
                 Chunk::Trailers if data.is_some() && !input.starts_with(b"\r\n") => None,
@@ -170,7 +170,7 @@ fn take(input: &mut BytesMut, left: &mut u64) -> Option<Bytes> {
 
 /// Takes the line with a chunk's size, and returns the element that follows.
 fn read_size(input: &mut BytesMut) -> Result<Option<Chunk>, Malformed> {
-    const PROBLEM: Malformed = Malformed("its answer has no size where a chunk begins");
+    const PROBLEM: Malformed = Malformed("a chunk of the response has no valid size");
     if !input.first().is_none_or(u8::is_ascii_hexdigit) {
         return Err(PROBLEM);
     }
@@ -180,14 +180,14 @@ fn read_size(input: &mut BytesMut) -> Result<Option<Chunk>, Malformed> {
             Ok(Some(if size == 0 { Chunk::Trailers } else { Chunk::Data(size) }))
         }
         Ok(httparse::Status::Partial) if input.len() <= SIZE_LINE_MAX => Ok(None),
-        Ok(_) => Err(Malformed("the line before a chunk of its answer is too long")),
+        Ok(_) => Err(Malformed("the line with the size of a chunk of the response is longer than 4 KiB")),
         Err(_) => Err(PROBLEM),
     }
 }
 
 /// Takes the trailers up to and including the empty line.
 fn read_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> {
-    const PROBLEM: Malformed = Malformed("the trailers of its answer are malformed");
+    const PROBLEM: Malformed = Malformed("the trailers of the response are malformed");
     let mut fields = [httparse::EMPTY_HEADER; TRAILER_FIELDS_MAX];
     let (length, trailers) = match httparse::parse_headers(input, &mut fields) {
         Ok(httparse::Status::Complete((length, fields))) if length <= TRAILERS_MAX => {
@@ -200,7 +200,7 @@ fn read_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> {
         }
         Ok(httparse::Status::Partial) if input.len() <= TRAILERS_MAX => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => {
-            return Err(Malformed("the trailers of its answer are too large"));
+            return Err(Malformed("the trailers of the response exceed 100 fields or 16 KiB"));
         }
         Err(_) => return Err(PROBLEM),
     };
@@ -215,7 +215,7 @@ fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
     match (codings.next(), codings.next()) {
         (None, _) => Ok(false),
         (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
-        _ => Err(Malformed("its answer has a Transfer-Encoding other than chunked")),
+        _ => Err(Malformed("the response has a Transfer-Encoding other than chunked")),
     }
 }
 
@@ -224,7 +224,7 @@ fn normal_length(headers: &mut HeaderMap) -> Result<Option<u64>, Malformed> {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(None) };
     let is_plain = lengths.next().is_none() && first.as_bytes().iter().all(u8::is_ascii_digit);
-    let length = one_length(headers).ok_or(Malformed("the Content-Length of its answer is none"))?;
+    let length = one_length(headers).ok_or(Malformed("the Content-Length of the response is not one number"))?;
     if !is_plain {
         headers.insert(header::CONTENT_LENGTH, length.into());
     }

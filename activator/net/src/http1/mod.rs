@@ -26,7 +26,7 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 
 impl Malformed {
     /// Bytes that begin like an HTTP/2 frame: every frame below 64 KiB begins with a zero, and no HTTP/1 response does.
-    pub(crate) const HTTP2: Self = Self("its answer is HTTP/2, not HTTP/1");
+    pub(crate) const HTTP2: Self = Self("the response is HTTP/2, not HTTP/1");
 }
 
 #[cfg(test)]

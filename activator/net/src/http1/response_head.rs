@@ -63,12 +63,12 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     let length = match ended {
         Ok(httparse::Status::Complete(length)) if length <= HEAD_MAX => length,
         Ok(httparse::Status::Partial) if input.len() <= HEAD_MAX => return Ok(None),
-        Ok(_) => return Err(Malformed("the head of its answer is too large")),
+        Ok(_) => return Err(Malformed("the head of the response is larger than 400 KiB")),
         Err(_) if input.first() == Some(&0) => return Err(Malformed::HTTP2),
         Err(error) => return Err(Malformed(problem_of(error))),
     };
     let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.ok_or(Malformed("the status of its answer is none"))?;
+    let status = status.ok_or(Malformed("the response has no valid status code"))?;
     let version = if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
     let unusual = parsed.reason.filter(|reason| status.canonical_reason() != Some(reason));
     let reason = unusual.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
@@ -83,9 +83,9 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     let bytes = bytes.freeze();
     let mut headers = HeaderMap::with_capacity(places.len());
     for FieldRange { name, value } in places {
-        let name = HeaderName::from_bytes(&bytes[name]).map_err(|_| Malformed("a field of its answer has no name"))?;
+        let name = HeaderName::from_bytes(&bytes[name]).map_err(|_| Malformed("invalid field name in the response"))?;
         let value = HeaderValue::from_maybe_shared(bytes.slice(value));
-        headers.append(name, value.map_err(|_| Malformed("a field of its answer has no valid value"))?);
+        headers.append(name, value.map_err(|_| Malformed("invalid field value in the response"))?);
     }
     if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(Some(Head::Interim(Interim { status, headers })));
@@ -133,10 +133,10 @@ fn is_kept_alive(version: Version, headers: &HeaderMap) -> bool {
 
 fn problem_of(error: httparse::Error) -> &'static str {
     match error {
-        httparse::Error::Status => "its answer has no status",
-        httparse::Error::Version => "its answer is not HTTP/1",
-        httparse::Error::TooManyHeaders => "its answer has too many fields",
-        _ => "the head of its answer is malformed",
+        httparse::Error::Status => "the response has no status",
+        httparse::Error::Version => "the response is not HTTP/1",
+        httparse::Error::TooManyHeaders => "the response has more than 1024 fields",
+        _ => "the head of the response is malformed",
     }
 }
 
@@ -237,14 +237,14 @@ mod tests {
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(FIELDS_MAX + 1));
         let large = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(HEAD_MAX));
         let rows: [(&[u8], &str); 8] = [
-            (b"HTTP/2.0 200 OK\r\n\r\n", "its answer is not HTTP/1"),
-            (b"SSH-2.0-OpenSSH\r\n", "its answer is not HTTP/1"),
-            (b"HTTP/1.1 2x0 OK\r\n\r\n", "its answer has no status"),
-            (b"HTTP/1.1 099 OK\r\n\r\n", "the status of its answer is none"),
-            (b"HTTP/1.1 200 OK\r\na b: c\r\n\r\n", "the head of its answer is malformed"),
-            (b"HTTP/1.1 200 OK\r\na: b\r\n\0folded\r\n\r\n", "the head of its answer is malformed"),
-            (many.as_bytes(), "its answer has too many fields"),
-            (large.as_bytes(), "the head of its answer is too large"),
+            (b"HTTP/2.0 200 OK\r\n\r\n", "the response is not HTTP/1"),
+            (b"SSH-2.0-OpenSSH\r\n", "the response is not HTTP/1"),
+            (b"HTTP/1.1 2x0 OK\r\n\r\n", "the response has no status"),
+            (b"HTTP/1.1 099 OK\r\n\r\n", "the response has no valid status code"),
+            (b"HTTP/1.1 200 OK\r\na b: c\r\n\r\n", "the head of the response is malformed"),
+            (b"HTTP/1.1 200 OK\r\na: b\r\n\0folded\r\n\r\n", "the head of the response is malformed"),
+            (many.as_bytes(), "the response has more than 1024 fields"),
+            (large.as_bytes(), "the head of the response is larger than 400 KiB"),
         ];
         for (bytes, problem) in rows {
             let refused = read(bytes, &Method::GET).expect_err(problem);

@@ -137,7 +137,7 @@ fn here(parts: &[&[u8]]) -> Result<Read, Malformed> {
 
 /// Problems that are rejected here but not by hyper: the end of the body is ambiguous, or would be with a body.
 const REFUSED_HERE: [&str; 2] =
-    ["its answer has a Transfer-Encoding other than chunked", "the Content-Length of its answer is none"];
+    ["the response has a Transfer-Encoding other than chunked", "the Content-Length of the response is not one number"];
 
 /// Reports whether all heads of a response are valid, HTTP/1.0 has no chunks, and no bare LF is an empty line. hyper
 /// rejects everything else.

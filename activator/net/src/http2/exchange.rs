@@ -92,7 +92,7 @@ impl Future for Exchange {
                     Err(error) => return Poll::Ready(Err(Failed::Broken(error, upload.failed()))),
                 };
                 if answered.headers().len() > FIELDS_MAX {
-                    return Poll::Ready(Err(Failed::Refused("its answer has too many fields")));
+                    return Poll::Ready(Err(Failed::Refused("the response has more than 1024 fields")));
                 }
                 let upload = if !answered.body().is_end_stream() {
                     upload.answer_begun()

@@ -78,7 +78,7 @@ impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
                 Some(Err(error)) => {
                     let error: BodyError = error.into();
                     let reason = reason_of(&*error);
-                    tracing::debug!(%error, ?reason, "body broke off");
+                    tracing::debug!(%error, ?reason, "the body of an HTTP/2 stream failed");
                     this.stream.send_reset(reason);
                     return Poll::Ready(Err(reason.into()));
                 }

@@ -90,7 +90,7 @@ impl Link {
     /// A connect was left unanswered since `start`.
     pub(crate) fn answers_since(&self, start: Instant) -> io::Result<()> {
         match *self.unanswered.lock() {
-            Some(at) if at >= start => Err(io::Error::new(ErrorKind::TimedOut, "connects are not answered")),
+            Some(at) if at >= start => Err(io::Error::new(ErrorKind::TimedOut, "new connections are not answered")),
             _ => Ok(()),
         }
     }

@@ -44,6 +44,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 pub(crate) use tracked::Tracked;
 
+/// Cause of failures of a pod that is gone.
+pub(crate) const UNREACHABLE: &str = "the pod acknowledges neither bytes nor new connections";
+
 /// Idle time before the first keep-alive probe (upstream's 5 s).
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 

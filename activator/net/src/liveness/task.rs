@@ -3,7 +3,7 @@
 use super::link::{Link, is_silence};
 use super::silence::{Judgement, SilenceDetector};
 use super::tracked::{CloseReason, Tracked};
-use super::{KEEPALIVE, Liveness};
+use super::{KEEPALIVE, Liveness, UNREACHABLE};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -80,7 +80,7 @@ impl Task {
                 () = self.liveness.news.notified() => {}
                 Some(asked) = self.asked.join_next() => match asked {
                     Ok((link, answer)) => self.answered(&link, &answer),
-                    Err(error) => tracing::error!(%error, "a connect panicked"),
+                    Err(error) => tracing::error!(%error, "the check of a pod panicked"),
                 },
                 () = tick => {
                     let closely = self.sweep();
@@ -128,7 +128,7 @@ impl Task {
                 Judgement::Doubtful => doubted.push(entry.tracked.link.clone()),
                 Judgement::Silent => {
                     let link = &entry.tracked.link;
-                    tracing::debug!(pod = %link.address, "a connection's bytes are not acknowledged");
+                    tracing::debug!(pod = %link.address, "the pod does not acknowledge the bytes of a connection");
                     link.given_up.store(true, Ordering::Relaxed);
                     doubted.push(link.clone());
                     entry.tracked.cut(CloseReason::Silent);
@@ -147,7 +147,7 @@ impl Task {
         if link.asking.swap(true, Ordering::Relaxed) {
             return;
         }
-        tracing::debug!(pod = %link.address, "pod in doubt");
+        tracing::debug!(pod = %link.address, "checking whether the pod is reachable");
         self.liveness.notify(link.address, |observer, pod| observer.pod_doubted(pod));
         self.asked.spawn(async move {
             let answer = link.ask().await;
@@ -180,9 +180,8 @@ impl Task {
     /// Declares the pod gone.
     fn lose(&mut self, link: &Arc<Link>) {
         link.answered();
-        let cause = "it answers neither bytes nor a connect";
-        tracing::warn!(pod = %link.address, cause, "pod gone");
-        self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, cause));
+        tracing::warn!(pod = %link.address, cause = UNREACHABLE, "the pod is gone; its connections are closed");
+        self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, UNREACHABLE));
         self.cut(link, |other| other.address == link.address);
     }
 

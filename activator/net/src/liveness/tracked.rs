@@ -1,5 +1,6 @@
 //! Shared view of one connection to a pod, for users that do not own it.
 
+use super::UNREACHABLE;
 use super::link::Link;
 use crate::tcp::state::SharedSocket;
 use std::io::{self, ErrorKind};
@@ -75,10 +76,8 @@ impl Tracked {
     /// Returns the reason why this side closed the connection, if it did.
     pub(crate) fn why_broken(&self) -> Option<io::Error> {
         Some(match self.broken.get()? {
-            CloseReason::Silent => io::Error::new(ErrorKind::TimedOut, "what was sent is not acknowledged"),
-            CloseReason::Lost => {
-                io::Error::new(ErrorKind::HostUnreachable, "pod gone: it answers neither bytes nor a connect")
-            }
+            CloseReason::Silent => io::Error::new(ErrorKind::TimedOut, "the sent bytes are not acknowledged"),
+            CloseReason::Lost => io::Error::new(ErrorKind::HostUnreachable, UNREACHABLE),
         })
     }
 

@@ -65,9 +65,9 @@ impl PodTls {
         let stream = TlsConnector::from(self.roots.config()).connect(name, stream).await?;
         let (_, session) = stream.get_ref();
         let leaf = session.peer_certificates().and_then(|chain| chain.first());
-        let leaf = leaf.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the pod shows no certificate"))?;
+        let leaf = leaf.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the pod has no certificate"))?;
         let leaf = webpki::EndEntityCert::try_from(leaf)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("the pod's certificate: {error}")))?;
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("invalid certificate: {error}")))?;
         let names: Vec<&str> = leaf.valid_dns_names().collect();
         if !names.contains(&self.user_name.as_str()) {
             let (wanted, names) = (&self.user_name, names.join(" "));

@@ -88,7 +88,7 @@ impl Pool {
         match connected.and_then(|connected| self.connected(connected)) {
             Ok(stream) => Ok(stream),
             Err(error) if is_silence(&error) && others_were_answered() => {
-                let problem = format!("{error}, while others were: its queue is full");
+                let problem = format!("{error}, but others were answered: the pod's accept queue is full");
                 Err(io::Error::new(io::ErrorKind::ResourceBusy, problem))
             }
             Err(error) => {

@@ -129,12 +129,12 @@ impl<R: Clone> Server<R> {
     {
         let server = self.clone();
         if let Some(Err(error)) = self.keepalive.map(|keepalive| keepalive.set(&listener)) {
-            tracing::warn!(%error, "clients that vanish are not noticed: the listener takes no keep-alive");
+            tracing::warn!(%error, "cannot set keep-alive on a listener; vanished clients are not detected");
         }
         self.tasks.spawn(async move {
             let listener = match listener.into_std().and_then(|listener| Acceptor::new(listener.into())) {
                 Ok(listener) => listener,
-                Err(error) => return tracing::error!(%error, "a data port is not served"),
+                Err(error) => return tracing::error!(%error, "cannot serve a data port"),
             };
             loop {
                 let (stream, address) = tokio::select! {

@@ -96,7 +96,7 @@ where
         let running = Some(Running(self.own.clone()));
         let serving = |exchange, checked| Exchange { exchange, checked, grpc, head_only, version, running };
         if version < Version::HTTP_2 && !self.is_in_order() {
-            let error = ProxyError::Malformed("it can be read in two ways where this request ends");
+            let error = ProxyError::Malformed("the end of the request is ambiguous");
             return serving(None, Checked::Refused(error));
         }
         if !has_room {
@@ -153,7 +153,7 @@ where
         // Without a response the client is gone, and the connection ends.
         let answer = std::task::ready!(self.as_mut().poll_answer(cx));
         let this = self.project();
-        let (mut answer, running) = answer.zip(this.running.take()).ok_or("the client has gone")?;
+        let (mut answer, running) = answer.zip(this.running.take()).ok_or("the client has disconnected")?;
         if *this.version == Version::HTTP_2 && answer.headers().contains_key(TURNED_AWAY) {
             // HTTP/2 has a code for this: the relaying activator still has the complete request.
             return Poll::Ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into()));

@@ -126,7 +126,7 @@ impl UnderWay<'_> {
                 None => {}
             }
             if self.received > BEFORE_ANSWER_MAX {
-                return Poll::Ready(Err(Malformed("too much came before its answer").into()));
+                return Poll::Ready(Err(Malformed("the response has no complete head within 1 MiB").into()));
             }
             let connection = &mut *self.connection;
             let read = match connection.input.poll_more(cx, &mut connection.io) {

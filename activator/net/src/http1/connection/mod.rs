@@ -70,7 +70,7 @@ pub(crate) struct Http1 {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Http1Error {
     /// The connection was closed in order, but too early.
-    #[error("the connection ended before its answer was complete")]
+    #[error("the pod closed the connection before the response was complete")]
     Closed,
     #[error("connection error")]
     Io(#[source] io::Error),
@@ -78,10 +78,10 @@ pub(crate) enum Http1Error {
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// The client's body failed.
-    #[error("the request's body broke off")]
+    #[error("the request's body could not be read from the client")]
     Upload(#[source] BodyError),
     /// The client's body differs in length from its head.
-    #[error("the request's body has another length than its head says")]
+    #[error("the request's body does not have the length that its head states")]
     Length,
 }
 

@@ -138,7 +138,7 @@ impl PortListeners {
         let (acceptor, error) = match shared.listen(number) {
             Ok(acceptor) => (Some(acceptor), None),
             Err(error) => {
-                tracing::warn!(number, %error, "a workload's port cannot be bound, and is tried again");
+                tracing::warn!(number, %error, "cannot bind the port of a workload; retrying");
                 (None, Some(error))
             }
         };
@@ -193,7 +193,7 @@ impl ListenersShared {
     /// Listens at the address, and on both families if it is unspecified and the system has both.
     fn listen(&self, number: u16) -> io::Result<Acceptor> {
         if number == 0 {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "0 is no number: the system would choose one"));
+            return Err(io::Error::new(ErrorKind::InvalidInput, "0 is not a valid port number"));
         }
         let listener: OwnedFd = listen::open(SocketAddr::new(self.address, number))?.into();
         if let Some(keepalive) = self.keepalive {
@@ -239,7 +239,7 @@ impl ListenersShared {
         *version += 1;
         let listening = self.listen(number);
         if listening.is_ok() {
-            tracing::info!(number, "a workload's port is bound");
+            tracing::info!(number, "bound the port of a workload");
         }
         let (acceptor, error) = listening.map_or_else(|error| (None, Some(error)), |acceptor| (Some(acceptor), None));
         row.error = error;

@@ -52,15 +52,15 @@ fn is_http1<B>(request: &Request<B>) -> bool {
 fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
     if request.headers().len() > FIELDS_MAX {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return Err(ProxyError::Unsupported { status, rule: "a head has 1024 fields at most" });
+        return Err(ProxyError::Unsupported { status, rule: "the request has more than 1024 header fields" });
     }
     if *request.method() == Method::CONNECT {
-        let rule = "CONNECT is not proxied: there is nothing to connect to but the service itself";
+        let rule = "the method CONNECT is not supported";
         return Err(ProxyError::Unsupported { status: StatusCode::BAD_REQUEST, rule });
     }
     let authority = request.uri().authority().map_or("", |authority| authority.as_str());
     if authority.contains('@') {
-        return Err(ProxyError::Malformed("user information in the request target"));
+        return Err(ProxyError::Malformed("the request target must not contain user information"));
     }
     if !is_host(authority.as_bytes()) {
         return Err(ProxyError::Malformed("malformed authority"));
@@ -79,7 +79,7 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
         _ => {}
     }
     if !is_http1(request) && field_repetition::exceeds_repetition(fields) {
-        let rule = "these fields repeat what they say too often";
+        let rule = "the header fields repeat the same values too often";
         return Err(ProxyError::Unsupported { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, rule });
     }
     if !is_http1(request) || request.body().is_end_stream() {
@@ -90,13 +90,13 @@ fn rules<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
         (None, _) => {}
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {}
         _ => {
-            let rule = "the only transfer coding that is understood here is chunked, once";
+            let rule = "the only supported transfer coding is chunked, applied once";
             return Err(ProxyError::Unsupported { status: StatusCode::NOT_IMPLEMENTED, rule });
         }
     }
     let expected = fields.get_all(EXPECT).iter().all(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     if !expected {
-        let rule = "the only expectation that can be met here is 100-continue";
+        let rule = "the only supported expectation is 100-continue";
         return Err(ProxyError::Unsupported { status: StatusCode::EXPECTATION_FAILED, rule });
     }
     Ok(())

@@ -184,7 +184,7 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper flushes at each poll, even while it does not read.
         if self.has_gone(cx) {
-            return Poll::Ready(Err(io::Error::new(ErrorKind::ConnectionAborted, "the client has gone")));
+            return Poll::Ready(Err(io::Error::new(ErrorKind::ConnectionAborted, "the client has disconnected")));
         }
         // hyper has written all that it has.
         ready!(self.poll_interims(cx, true))?;

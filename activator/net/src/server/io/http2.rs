@@ -53,7 +53,7 @@ impl<S: ClientStream> Http2Io<S> {
             return Ok(());
         }
         match self.block.get_or_insert_with(|| Box::pin(sleep(HEAD_TIMEOUT))).as_mut().poll(cx) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "a header block did not end in time")),
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "a header block did not end within 60 s")),
             Poll::Pending => Ok(()),
         }
     }
@@ -63,7 +63,7 @@ impl<S: ClientStream> Http2Io<S> {
         if self.is_flushed {
             let _ = self.io.poll_write(cx, &[IoSlice::new(&ENHANCE_YOUR_CALM)]); // The connection ends in any case.
         }
-        io::Error::other("too many frames that carry nothing")
+        io::Error::other("the client sent too many frames without a request or data")
     }
 }
 

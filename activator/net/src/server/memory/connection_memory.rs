@@ -77,8 +77,8 @@ impl ConnectionMemory {
             return Ok(());
         }
         charge.set(bytes).map_err(|full| {
-            tracing::debug!(%full, "a connection keeps too much");
-            io::Error::other("the connection's unfinished input keeps more than its share of memory")
+            tracing::debug!(%full, "the unfinished input of a connection exceeds its share of memory");
+            io::Error::other("the unfinished input of the connection exceeds its share of memory")
         })
     }
 }
