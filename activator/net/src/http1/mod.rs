@@ -17,7 +17,7 @@ mod sending;
 pub(crate) use decoder::Decoder;
 pub(crate) use interim::Interim;
 pub(crate) use response_head::{HEAD_MAX, Head, ResponseHead, read_head};
-pub(crate) use sending::{Sending, Stopped};
+pub(crate) use sending::Sending;
 
 /// Error for bytes of a pod that are not HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,7 @@
 //! parts are not copied. The body is polled again only when its last part is written, so that a pod that does not read
 //! stops its client.
 
+use super::connection::Http1Error;
 use super::request::{Coding, announced, write_field, write_head};
 use crate::body::BodyError;
 use crate::tcp::coalesced_write;
@@ -12,7 +13,7 @@ use http::header::HeaderName;
 use http::request;
 use http_body::{Body, Frame};
 use std::cell::Cell;
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{ErrorKind, IoSlice, Write};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
@@ -49,17 +50,6 @@ pub(crate) struct Sending {
     over: bool,
 }
 
-/// Reason why the request cannot be written further.
-#[derive(Debug)]
-pub(crate) enum Stopped {
-    /// The connection accepts no more bytes.
-    Io(io::Error),
-    /// The body failed.
-    Body(BodyError),
-    /// The body differs in length from the head.
-    Length,
-}
-
 impl Sending {
     /// Starts a request. Writes nothing yet.
     pub(crate) fn new(head: &request::Parts, body: &impl Body) -> Self {
@@ -94,7 +84,7 @@ impl Sending {
     ///
     /// # Errors
     /// No more can be written.
-    pub(crate) fn poll<B, W>(&mut self, cx: &mut Context<'_>, body: &mut B, io: &mut W) -> Poll<Result<(), Stopped>>
+    pub(crate) fn poll<B, W>(&mut self, cx: &mut Context<'_>, body: &mut B, io: &mut W) -> Poll<Result<(), Http1Error>>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
         W: AsyncWrite + Unpin,
@@ -106,8 +96,8 @@ impl Sending {
                 let used = slices.iter().rposition(|slice| !slice.is_empty()).map_or(0, |last| last + 1);
                 let first = slices[..used].iter().position(|slice| !slice.is_empty()).unwrap_or(0);
                 let taken = coalesced_write::poll_write(Pin::new(&mut *io), cx, &slices[first..used]);
-                match std::task::ready!(taken).map_err(Stopped::Io)? {
-                    0 => return Poll::Ready(Err(Stopped::Io(ErrorKind::WriteZero.into()))),
+                match std::task::ready!(taken).map_err(Http1Error::Io)? {
+                    0 => return Poll::Ready(Err(Http1Error::Io(ErrorKind::WriteZero.into()))),
                     taken => self.advance(taken),
                 }
             }
@@ -116,7 +106,7 @@ impl Sending {
             }
             if self.ended || !more {
                 // TLS may buffer bytes.
-                std::task::ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(Stopped::Io)?;
+                std::task::ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(Http1Error::Io)?;
                 self.over = self.ended;
                 return if self.over { Poll::Ready(Ok(())) } else { Poll::Pending };
             }
@@ -124,7 +114,7 @@ impl Sending {
     }
 
     /// Takes what the body has. Returns whether it may have more at once.
-    fn coalesce<B>(&mut self, cx: &mut Context<'_>, body: &mut B) -> Result<bool, Stopped>
+    fn coalesce<B>(&mut self, cx: &mut Context<'_>, body: &mut B) -> Result<bool, Http1Error>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     {
@@ -144,21 +134,21 @@ impl Sending {
                         self.end(None)?;
                     }
                 }
-                Poll::Ready(Some(Err(error))) => return Err(Stopped::Body(error.into())),
+                Poll::Ready(Some(Err(error))) => return Err(Http1Error::Upload(error.into())),
                 Poll::Ready(None) => self.end(None)?,
             }
         }
         Ok(false)
     }
 
-    fn add(&mut self, frame: Frame<Bytes>) -> Result<(), Stopped> {
+    fn add(&mut self, frame: Frame<Bytes>) -> Result<(), Http1Error> {
         let data = match frame.into_data() {
             Ok(data) => data,
             Err(other) => return self.end(Some(&other)),
         };
         match &mut self.coding {
             _ if data.is_empty() => return Ok(()), // An empty chunk would end the body.
-            Coding::Length(left) => *left = left.checked_sub(data.len() as u64).ok_or(Stopped::Length)?,
+            Coding::Length(left) => *left = left.checked_sub(data.len() as u64).ok_or(Http1Error::Length)?,
             Coding::Chunked => {
                 // Writing to memory cannot fail.
                 let _ = write!(self.coalesced, "{:x}\r\n", data.len());
@@ -174,11 +164,11 @@ impl Sending {
         Ok(())
     }
 
-    fn end(&mut self, trailers: Option<&Frame<Bytes>>) -> Result<(), Stopped> {
+    fn end(&mut self, trailers: Option<&Frame<Bytes>>) -> Result<(), Http1Error> {
         self.ended = true;
         match self.coding {
             Coding::Length(0) => {}
-            Coding::Length(_) => return Err(Stopped::Length),
+            Coding::Length(_) => return Err(Http1Error::Length),
             Coding::Chunked if !self.data.is_empty() => self.line_end = b"\r\n0\r\n\r\n",
             Coding::Chunked => {
                 self.coalesced.extend_from_slice(b"0\r\n");
@@ -231,6 +221,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue, Request};
     use http_body_util::{Empty, Full, StreamBody};
     use std::convert::Infallible;
+    use std::io;
     use tokio_test::{assert_pending, assert_ready_ok};
 
     /// A writer that accepts `at_once` bytes per write, pauses before each write if `pauses` is set, and delays as many
@@ -289,7 +280,7 @@ mod tests {
     }
 
     /// Returns everything written to a writer that pauses and accepts `at_once` bytes per write.
-    fn sent<B>(fields: &[(&str, &str)], mut body: B, at_once: usize) -> Result<String, Stopped>
+    fn sent<B>(fields: &[(&str, &str)], mut body: B, at_once: usize) -> Result<String, Http1Error>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     {
@@ -361,12 +352,12 @@ mod tests {
         for (length, parts) in [("3", ["ab", ""]), ("3", ["ab", "cd"]), ("0", ["a", ""])] {
             let parts = parts.map(|part| Frame::data(Bytes::from_static(part.as_bytes()))).into();
             let stopped = sent(&[("content-length", length)], frames(parts), usize::MAX);
-            assert!(matches!(stopped, Err(Stopped::Length)), "{stopped:?}");
+            assert!(matches!(stopped, Err(Http1Error::Length)), "{stopped:?}");
         }
         let broken = StreamBody::new(stream::iter([Err(io::Error::other("gone"))]));
-        assert!(matches!(sent(&[], broken, usize::MAX), Err(Stopped::Body(_))));
+        assert!(matches!(sent(&[], broken, usize::MAX), Err(Http1Error::Upload(_))));
         let closed = sent(&[], Empty::<Bytes>::new(), 0);
-        assert!(matches!(closed, Err(Stopped::Io(error)) if error.kind() == ErrorKind::WriteZero));
+        assert!(matches!(closed, Err(Http1Error::Io(error)) if error.kind() == ErrorKind::WriteZero));
     }
 
     /// Goal: a head does not wait for its body, and a body is not polled before there is room for it.

@@ -7,7 +7,7 @@ use super::{Failed, Http1, Http1Error};
 use crate::body::{EndsConnection, RequestBody};
 use crate::client::interim::Passing;
 use crate::client::peer::Peer;
-use crate::http1::{HEAD_MAX, Head, Interim, Malformed, ResponseHead, Sending, Stopped, read_head};
+use crate::http1::{HEAD_MAX, Head, Interim, Malformed, ResponseHead, Sending, read_head};
 use http::{Method, Response, StatusCode, request};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
@@ -159,14 +159,12 @@ impl UnderWay<'_> {
         }
         match self.sending.poll(cx, self.body, &mut self.connection.io) {
             Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
-            Poll::Ready(Err(Stopped::Io(error))) if self.sending.has_begun() && is_of_peer(&error) => {
+            Poll::Ready(Err(Http1Error::Io(error))) if self.sending.has_begun() && is_of_peer(&error) => {
                 // The response may have arrived, and reading will end in any case.
                 self.stopped = Some(error);
                 Ok(())
             }
-            Poll::Ready(Err(Stopped::Io(error))) => Err(Http1Error::Io(error)),
-            Poll::Ready(Err(Stopped::Body(error))) => Err(Http1Error::Upload(error)),
-            Poll::Ready(Err(Stopped::Length)) => Err(Http1Error::Length),
+            Poll::Ready(Err(error)) => Err(error),
         }
     }
 
