@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// Body of a pod's response.
-pub struct PodBody(Source);
+pub struct PodBody(pub(super) Source);
 
 /// Source of a response's body.
 pub(super) enum Source {
@@ -25,12 +25,6 @@ pub(super) enum Source {
     },
     /// The connection became a tunnel: no data, and no end before the tunnel's end.
     Tunnel,
-}
-
-impl From<Source> for PodBody {
-    fn from(source: Source) -> Self {
-        Self(source)
-    }
 }
 
 impl Body for PodBody {

@@ -103,7 +103,7 @@ impl Prepared {
         let (mut head, body) = response.into_parts();
         let pod = body.into_tunnel().map(|pod| Box::new(pod) as PodEnd);
         head.extensions.insert(Tunnel { client, pod: Arc::new(Mutex::new(pod)) });
-        Ok(Response::from_parts(head, Source::Tunnel.into()))
+        Ok(Response::from_parts(head, PodBody(Source::Tunnel)))
     }
 }
 
@@ -121,5 +121,5 @@ fn finish_http1(pool: &Pool, response: Response<Http1Body>) -> Result<Response<P
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(unasked(pool, response.headers(), ""));
     }
-    Ok(finish(response.map(|body| Source::Http1(body).into())))
+    Ok(finish(response.map(|body| PodBody(Source::Http1(body)))))
 }

@@ -34,7 +34,7 @@ impl Prepared {
             match stream.exchange(Request::from_parts(head, body)).await {
                 Ok(response) => {
                     stream.answered();
-                    return Ok(finish(response.map(|body| Source::Http2 { body, _stream: stream }.into())));
+                    return Ok(finish(response.map(|body| PodBody(Source::Http2 { body, _stream: stream }))));
                 }
                 Err(Failed::Unsent(error, body)) => {
                     let Some(head) = copy else { return Err(broken(pool, &error, upload.as_deref(), Evidence::None)) };

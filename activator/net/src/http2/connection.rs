@@ -23,9 +23,8 @@
 use crate::body::RequestBody;
 use crate::http2::Sending;
 use crate::http2::exchange::{Exchange, Failed, Outgoing};
-use crate::http2::paced::Paced;
 use crate::limits;
-use crate::pod::tls::PodIo;
+use crate::pod::tls::{PodIo, tcp_of};
 use crate::worker;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
@@ -105,6 +104,8 @@ impl Drop for Stream {
 impl Http2 {
     /// Sends preface and settings over a connected stream.
     pub(crate) async fn new(stream: impl Into<PodIo>) -> Result<Self, h2::Error> {
+        let mut stream = stream.into();
+        tcp_of(&mut stream).limit_turns();
         let (sender, connection) = Builder::new()
             .initial_window_size(CONNECTION_WINDOW / STREAMS_MAX)
             .initial_connection_window_size(CONNECTION_WINDOW)
@@ -112,7 +113,7 @@ impl Http2 {
             .initial_max_send_streams(UNKNOWN_LIMIT)
             .max_send_buffer_size(SEND_BUFFER_MAX)
             .enable_push(false)
-            .handshake(Paced::new(stream.into()))
+            .handshake(stream)
             .await?;
         let shared = Arc::new(Http2Shared {
             answered: AtomicBool::new(false),
@@ -272,7 +273,7 @@ impl Http2Shared {
 }
 
 /// Drives a connection until it ends.
-async fn drive(mut connection: Connection<Paced<PodIo>, Bytes>, shared: Arc<Http2Shared>) {
+async fn drive(mut connection: Connection<PodIo, Bytes>, shared: Arc<Http2Shared>) {
     let shared = Arc::downgrade(&{ shared });
     let ended = poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);

@@ -6,7 +6,6 @@
 
 pub(crate) mod connection;
 mod exchange;
-mod paced;
 mod received;
 mod sending;
 

@@ -16,6 +16,7 @@
 //! that created it. If another worker uses the connection, it is registered there instead. Otherwise every response
 //! would wake two threads.
 
+use super::turn::Turn;
 use crate::liveness::silence::silence_max;
 use crate::liveness::{KEEPALIVE, Link, Liveness, Tracked};
 use crate::relay::end::TcpEnd;
@@ -48,6 +49,8 @@ pub(crate) struct PodStream {
     pub(crate) round_trip: Duration,
     /// Liveness tracking, which replaces the user timeout.
     pub(crate) tracked: Option<Arc<Tracked>>,
+    /// Current turn, if it is limited.
+    turn: Option<Turn>,
 }
 
 impl PodStream {
@@ -68,7 +71,12 @@ impl PodStream {
         // SAFETY: the owner of the stream, this or the `TcpEnd` that it becomes, closes `tracked` before its own fields
         // are dropped. It moves the stream to another worker only while no other thread uses it (`rebind`).
         let tracked = tracking.map(|(liveness, link)| unsafe { liveness.open(&stream, link) });
-        Ok(Self { stream: Some(stream), worker: worker::current(), round_trip, tracked })
+        Ok(Self { stream: Some(stream), worker: worker::current(), round_trip, tracked, turn: None })
+    }
+
+    /// Limits the bytes that are read in each turn of a task.
+    pub(crate) fn limit_turns(&mut self) {
+        self.turn = Some(Turn::default());
     }
 
     /// Converts the tracked stream to a byte stream. Nothing must have been sent.
@@ -131,7 +139,12 @@ impl Drop for PodStream {
 impl AsyncRead for PodStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = ready!(self.socket()?.poll_read(cx, buffer));
+        let this = &mut *self;
+        let socket = Pin::new(this.stream.as_mut().ok_or(ErrorKind::NotConnected)?);
+        let read = ready!(match &mut this.turn {
+            Some(turn) => turn.poll_read(socket, cx, buffer),
+            None => socket.poll_read(cx, buffer),
+        });
         let Some(tracked) = &self.tracked else { return Poll::Ready(read) };
         if read.is_err() || buffer.filled().len() == before {
             // A connection that we closed ourselves must not look like the pod's end.

@@ -78,6 +78,14 @@ impl PodTls {
     }
 }
 
+/// Returns the TCP connection of a connection to a pod.
+pub(crate) fn tcp_of(io: &mut PodIo) -> &mut PodStream {
+    match io {
+        PodIo::Left(stream) => stream,
+        PodIo::Right(stream) => stream.get_mut().0,
+    }
+}
+
 impl From<PodStream> for PodIo {
     fn from(stream: PodStream) -> Self {
         Self::Left(stream)

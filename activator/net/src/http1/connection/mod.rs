@@ -31,7 +31,7 @@ use crate::body::{BodyError, RequestBody};
 use crate::client::peer::Peer;
 use crate::http1::Malformed;
 use crate::liveness::Tracked;
-use crate::pod::tls::PodIo;
+use crate::pod::tls::{PodIo, tcp_of};
 use crate::worker;
 pub(crate) use body::Http1Body;
 use exchange::Exchange;
@@ -109,11 +109,8 @@ pub(crate) struct Failed {
 impl Http1 {
     /// Wraps a connected stream. Sends nothing.
     pub(crate) fn new(stream: impl Into<PodIo>) -> Box<Self> {
-        let io: PodIo = stream.into();
-        let tracked = match &io {
-            PodIo::Left(stream) => stream.tracked.clone(),
-            PodIo::Right(stream) => stream.get_ref().0.tracked.clone(),
-        };
+        let mut io: PodIo = stream.into();
+        let tracked = tcp_of(&mut io).tracked.clone();
         let (input, idle_since, worker) = (Input::default(), Instant::now(), worker::current());
         let (reused, was_idle, spent) = (false, false, false);
         Box::new(Self { io, input, reused, was_idle, idle_since, worker, tracked, spent })
