@@ -3,7 +3,8 @@
 use super::Prepared;
 use crate::body::Upload;
 use crate::error::ProxyError;
-use crate::http1::connection::Http1Error;
+use crate::http1::Malformed;
+use crate::http1::connection::ExchangeError;
 use crate::pool::Pool;
 use crate::tcp::is_shortage;
 use rustix::io::Errno;
@@ -64,56 +65,29 @@ pub fn evidence_of_connect(error: &io::Error) -> Evidence {
     }
 }
 
-/// An error of an exchange, in either protocol.
-pub(super) trait Break: Error {
-    /// Returns the underlying I/O error.
-    fn io(&self) -> Option<&io::Error>;
-
-    /// Reports whether the connection was closed in order, without a response.
-    fn is_close(&self) -> bool;
-
-    /// Describes the problem with the response, if the error does not.
-    fn problem(&self) -> Option<&'static str> {
-        None
+/// Converts the error of an exchange over HTTP/2.
+pub(super) fn from_http2(error: h2::Error) -> ExchangeError {
+    if error.is_io() {
+        return error.into_io().map_or(ExchangeError::Closed, ExchangeError::Io);
     }
-}
-
-impl Break for Http1Error {
-    fn io(&self) -> Option<&io::Error> {
-        match self {
-            Self::Io(error) => Some(error),
-            _ => None,
-        }
-    }
-
-    fn is_close(&self) -> bool {
-        matches!(self, Self::Closed)
-    }
-}
-
-impl Break for h2::Error {
-    fn io(&self) -> Option<&io::Error> {
-        self.get_io()
-    }
-
-    fn is_close(&self) -> bool {
-        false
-    }
-
-    fn problem(&self) -> Option<&'static str> {
-        let refused = self.is_library() && self.is_reset() && self.reason() == Some(h2::Reason::PROTOCOL_ERROR);
-        refused.then_some("the response is malformed, or its head is larger than 400 KiB")
+    let is_rejected = error.is_library() && error.is_reset() && error.reason() == Some(h2::Reason::PROTOCOL_ERROR);
+    match is_rejected {
+        true => Malformed("the response is malformed, or its head is larger than 400 KiB").into(),
+        false => ExchangeError::Http2(error),
     }
 }
 
 /// Reports whether the pod closed the connection instead of responding, but not because of invalid data.
-pub(super) fn is_stale(error: &impl Break) -> bool {
-    error.is_close() || error.io().is_some_and(|cause| cause.kind() != ErrorKind::InvalidData)
+pub(super) fn is_stale(error: &ExchangeError) -> bool {
+    match error {
+        ExchangeError::Io(cause) => cause.kind() != ErrorKind::InvalidData,
+        error => matches!(error, ExchangeError::Closed),
+    }
 }
 
 /// Reports whether the pod's kernel reset the connection, as for a killed pod.
-pub(super) fn is_reset(error: &impl Break) -> bool {
-    error.io().is_some_and(|cause| cause.kind() == ErrorKind::ConnectionReset)
+pub(super) fn is_reset(error: &ExchangeError) -> bool {
+    matches!(error, ExchangeError::Io(cause) if cause.kind() == ErrorKind::ConnectionReset)
 }
 
 /// Reports whether an HTTP/2 pod has not processed the request (RFC 9113, 8.7): it sent REFUSED_STREAM, or a GOAWAY
@@ -123,7 +97,7 @@ pub(super) fn is_unprocessed(error: &h2::Error) -> bool {
 }
 
 /// Returns the failure of an exchange that cannot be repeated. If the client's body failed, the pod is not to blame.
-pub(super) fn broken(pool: &Pool, error: &impl Break, upload: Option<&Upload>, evidence: Evidence) -> Failure {
+pub(super) fn broken(pool: &Pool, error: &ExchangeError, upload: Option<&Upload>, evidence: Evidence) -> Failure {
     if upload.is_some_and(Upload::broken) {
         let error = ProxyError::Malformed("the request's body is malformed or incomplete");
         return Failure::Final { error, evidence: Evidence::None };
@@ -132,19 +106,16 @@ pub(super) fn broken(pool: &Pool, error: &impl Break, upload: Option<&Upload>, e
 }
 
 /// Returns the evidence of a broken connection. `worked` is set if it had carried a response before.
-pub(super) fn evidence_of(error: &impl Break, worked: bool) -> Evidence {
-    match error.io().map(io::Error::kind) {
-        Some(ErrorKind::TimedOut) if worked => Evidence::Silent,
-        Some(ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => Evidence::Unavailable,
+pub(super) fn evidence_of(error: &ExchangeError, worked: bool) -> Evidence {
+    let ExchangeError::Io(cause) = error else { return Evidence::None };
+    match cause.kind() {
+        ErrorKind::TimedOut if worked => Evidence::Silent,
+        ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Evidence::Unavailable,
         _ => Evidence::None,
     }
 }
 
 /// Formats an error and its source.
-pub(super) fn cause_of(error: &impl Break) -> String {
-    match (error.problem(), error.source()) {
-        (Some(problem), _) => problem.to_owned(),
-        (None, Some(source)) => format!("{error}: {source}"),
-        (None, None) => error.to_string(),
-    }
+pub(super) fn cause_of(error: &ExchangeError) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }

@@ -58,12 +58,13 @@ use crate::body::{RequestBody, Upload};
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::hop_by_hop::strip_response;
+use crate::http1::connection::ExchangeError;
 use crate::liveness::UNREACHABLE;
 use crate::pool::Pool;
 use activator_core::contract::Contract;
 use common::backend::Protocol;
-use failure::{Break, broken, cause_of, is_reset, is_stale};
 pub use failure::{Evidence, Failure, evidence_of_connect};
+use failure::{broken, cause_of, is_reset, is_stale};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
 use http::{Method, Request, Response, Version, request};
@@ -233,7 +234,7 @@ impl Prepared {
         Failure::Elsewhere { cause: format!("connect: {error}"), request: self, evidence: evidence_of_connect(error) }
     }
 
-    fn unsent(self: Box<Self>, error: &impl Break) -> Failure {
+    fn unsent(self: Box<Self>, error: &ExchangeError) -> Failure {
         Failure::Elsewhere { cause: error.to_string(), request: self, evidence: Evidence::Unavailable }
     }
 
@@ -253,7 +254,7 @@ impl Prepared {
     async fn broken_off(
         mut self: Box<Self>,
         pool: &Pool,
-        error: &impl Break,
+        error: &ExchangeError,
         upload: Option<&Upload>,
         evidence: Evidence,
         is_aged: bool,

@@ -1,7 +1,7 @@
 //! Sends requests to pods that speak HTTP/2.
 
 use super::copy::HeadCopy;
-use super::failure::{broken, evidence_of, is_unprocessed};
+use super::failure::{broken, evidence_of, from_http2, is_unprocessed};
 use super::pod_body::Source;
 use super::{CLOSED_AT_ONCE_MAX, Delivery, Evidence, Failure, PodBody, Prepared, finish};
 use crate::body::RequestBody;
@@ -37,6 +37,7 @@ impl Prepared {
                     return Ok(finish(response.map(|body| PodBody(Source::Http2 { body, _stream: stream }))));
                 }
                 Err(Failed::Unsent(error, body)) => {
+                    let error = from_http2(error);
                     let Some(head) = copy else { return Err(broken(pool, &error, upload.as_deref(), Evidence::None)) };
                     self = delivery.prepare(head.into_parts(), body);
                     closed_at_once += 1;
@@ -46,12 +47,14 @@ impl Prepared {
                 }
                 Err(Failed::Refused(problem)) => return Err(Failure::of_pod(pool, problem.to_owned(), Evidence::None)),
                 Err(Failed::Broken(error, body)) => {
+                    let (is_unprocessed, is_go_away) = (is_unprocessed(&error), error.is_go_away());
+                    let error = from_http2(error);
                     let evidence = evidence_of(&error, worked);
                     let (Some(head), Some(body)) = (copy, body) else {
                         return Err(broken(pool, &error, upload.as_deref(), evidence));
                     };
                     self = delivery.prepare(head.into_parts(), body);
-                    if !is_unprocessed(&error) {
+                    if !is_unprocessed {
                         let is_aged = worked || was_idle;
                         return Err(Box::pin(self.broken_off(pool, &error, upload.as_deref(), evidence, is_aged)).await);
                     }
@@ -62,7 +65,7 @@ impl Prepared {
                     if unprocessed > UNPROCESSED_MAX {
                         return Err(self.unsent(&error));
                     }
-                    if error.is_go_away() {
+                    if is_go_away {
                         pool.http2.leave(&stream); // It accepts no more streams.
                     }
                 }

@@ -4,7 +4,7 @@
 //! parts are not copied. The body is polled again only when its last part is written, so that a pod that does not read
 //! stops its client.
 
-use super::connection::Http1Error;
+use super::connection::ExchangeError;
 use super::request::{Coding, announced, write_field, write_head};
 use crate::body::BodyError;
 use crate::tcp::coalesced_write;
@@ -84,7 +84,12 @@ impl Sending {
     ///
     /// # Errors
     /// No more can be written.
-    pub(crate) fn poll<B, W>(&mut self, cx: &mut Context<'_>, body: &mut B, io: &mut W) -> Poll<Result<(), Http1Error>>
+    pub(crate) fn poll<B, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut B,
+        io: &mut W,
+    ) -> Poll<Result<(), ExchangeError>>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
         W: AsyncWrite + Unpin,
@@ -96,8 +101,8 @@ impl Sending {
                 let used = slices.iter().rposition(|slice| !slice.is_empty()).map_or(0, |last| last + 1);
                 let first = slices[..used].iter().position(|slice| !slice.is_empty()).unwrap_or(0);
                 let taken = coalesced_write::poll_write(Pin::new(&mut *io), cx, &slices[first..used]);
-                match std::task::ready!(taken).map_err(Http1Error::Io)? {
-                    0 => return Poll::Ready(Err(Http1Error::Io(ErrorKind::WriteZero.into()))),
+                match std::task::ready!(taken).map_err(ExchangeError::Io)? {
+                    0 => return Poll::Ready(Err(ExchangeError::Io(ErrorKind::WriteZero.into()))),
                     taken => self.advance(taken),
                 }
             }
@@ -106,7 +111,7 @@ impl Sending {
             }
             if self.ended || !more {
                 // TLS may buffer bytes.
-                std::task::ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(Http1Error::Io)?;
+                std::task::ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(ExchangeError::Io)?;
                 self.over = self.ended;
                 return if self.over { Poll::Ready(Ok(())) } else { Poll::Pending };
             }
@@ -114,7 +119,7 @@ impl Sending {
     }
 
     /// Takes what the body has. Returns whether it may have more at once.
-    fn coalesce<B>(&mut self, cx: &mut Context<'_>, body: &mut B) -> Result<bool, Http1Error>
+    fn coalesce<B>(&mut self, cx: &mut Context<'_>, body: &mut B) -> Result<bool, ExchangeError>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     {
@@ -134,21 +139,21 @@ impl Sending {
                         self.end(None)?;
                     }
                 }
-                Poll::Ready(Some(Err(error))) => return Err(Http1Error::Upload(error.into())),
+                Poll::Ready(Some(Err(error))) => return Err(ExchangeError::Upload(error.into())),
                 Poll::Ready(None) => self.end(None)?,
             }
         }
         Ok(false)
     }
 
-    fn add(&mut self, frame: Frame<Bytes>) -> Result<(), Http1Error> {
+    fn add(&mut self, frame: Frame<Bytes>) -> Result<(), ExchangeError> {
         let data = match frame.into_data() {
             Ok(data) => data,
             Err(other) => return self.end(Some(&other)),
         };
         match &mut self.coding {
             _ if data.is_empty() => return Ok(()), // An empty chunk would end the body.
-            Coding::Length(left) => *left = left.checked_sub(data.len() as u64).ok_or(Http1Error::Length)?,
+            Coding::Length(left) => *left = left.checked_sub(data.len() as u64).ok_or(ExchangeError::Length)?,
             Coding::Chunked => {
                 // Writing to memory cannot fail.
                 let _ = write!(self.coalesced, "{:x}\r\n", data.len());
@@ -164,11 +169,11 @@ impl Sending {
         Ok(())
     }
 
-    fn end(&mut self, trailers: Option<&Frame<Bytes>>) -> Result<(), Http1Error> {
+    fn end(&mut self, trailers: Option<&Frame<Bytes>>) -> Result<(), ExchangeError> {
         self.ended = true;
         match self.coding {
             Coding::Length(0) => {}
-            Coding::Length(_) => return Err(Http1Error::Length),
+            Coding::Length(_) => return Err(ExchangeError::Length),
             Coding::Chunked if !self.data.is_empty() => self.line_end = b"\r\n0\r\n\r\n",
             Coding::Chunked => {
                 self.coalesced.extend_from_slice(b"0\r\n");
@@ -280,7 +285,7 @@ mod tests {
     }
 
     /// Returns everything written to a writer that pauses and accepts `at_once` bytes per write.
-    fn sent<B>(fields: &[(&str, &str)], mut body: B, at_once: usize) -> Result<String, Http1Error>
+    fn sent<B>(fields: &[(&str, &str)], mut body: B, at_once: usize) -> Result<String, ExchangeError>
     where
         B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
     {
@@ -352,12 +357,12 @@ mod tests {
         for (length, parts) in [("3", ["ab", ""]), ("3", ["ab", "cd"]), ("0", ["a", ""])] {
             let parts = parts.map(|part| Frame::data(Bytes::from_static(part.as_bytes()))).into();
             let stopped = sent(&[("content-length", length)], frames(parts), usize::MAX);
-            assert!(matches!(stopped, Err(Http1Error::Length)), "{stopped:?}");
+            assert!(matches!(stopped, Err(ExchangeError::Length)), "{stopped:?}");
         }
         let broken = StreamBody::new(stream::iter([Err(io::Error::other("gone"))]));
-        assert!(matches!(sent(&[], broken, usize::MAX), Err(Http1Error::Upload(_))));
+        assert!(matches!(sent(&[], broken, usize::MAX), Err(ExchangeError::Upload(_))));
         let closed = sent(&[], Empty::<Bytes>::new(), 0);
-        assert!(matches!(closed, Err(Http1Error::Io(error)) if error.kind() == ErrorKind::WriteZero));
+        assert!(matches!(closed, Err(ExchangeError::Io(error)) if error.kind() == ErrorKind::WriteZero));
     }
 
     /// Goal: a head does not wait for its body, and a body is not polled before there is room for it.

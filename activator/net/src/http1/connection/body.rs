@@ -2,7 +2,7 @@
 
 use super::idle::Http1Pool;
 use super::input::Input;
-use super::{Http1, Http1Error};
+use super::{ExchangeError, Http1};
 use crate::http1::Decoder;
 use crate::pod::tls::PodIo;
 use bytes::Bytes;
@@ -54,7 +54,7 @@ impl Http1Body {
         Some(tokio::io::join(AsyncReadExt::chain(early, read), write))
     }
 
-    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Http1Error>>> {
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ExchangeError>>> {
         loop {
             let input = match &mut self.source {
                 Source::None => return Poll::Ready(None),
@@ -75,9 +75,9 @@ impl Http1Body {
             };
             match ready!(read) {
                 Ok(0) if self.decoder.ends_with_connection() => self.decoder = Decoder::Done,
-                Ok(0) => return Poll::Ready(Some(Err(Http1Error::Closed))),
+                Ok(0) => return Poll::Ready(Some(Err(ExchangeError::Closed))),
                 Ok(_) => {}
-                Err(error) => return Poll::Ready(Some(Err(Http1Error::Io(error)))),
+                Err(error) => return Poll::Ready(Some(Err(ExchangeError::Io(error)))),
             }
         }
     }
@@ -92,7 +92,7 @@ impl Http1Body {
 
 impl Body for Http1Body {
     type Data = Bytes;
-    type Error = Http1Error;
+    type Error = ExchangeError;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.get_mut();

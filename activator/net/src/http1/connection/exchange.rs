@@ -3,7 +3,7 @@
 use super::body::{Half, Http1Body, Source};
 use super::expected::{Expected, ToActivator};
 use super::idle::Http1Pool;
-use super::{Failed, Http1, Http1Error};
+use super::{ExchangeError, Failed, Http1};
 use crate::body::{EndsConnection, RequestBody};
 use crate::client::interim::Passing;
 use crate::client::peer::Peer;
@@ -102,11 +102,11 @@ impl Future for Exchange<'_> {
 }
 
 impl UnderWay<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Http1Error>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, ExchangeError>> {
         // Bytes that arrive before the request are not its response. A connection that was idle has just been checked.
         let was_idle = self.connection.was_idle && !std::mem::replace(&mut self.polled, true);
         if !self.sending.has_begun() && !was_idle && !self.connection.is_alive(false) {
-            return Poll::Ready(Err(Http1Error::Closed));
+            return Poll::Ready(Err(ExchangeError::Closed));
         }
         if let Some(expected) = &mut self.expected {
             expected.poll(cx);
@@ -131,11 +131,11 @@ impl UnderWay<'_> {
             let connection = &mut *self.connection;
             let read = match connection.input.poll_more(cx, &mut connection.io) {
                 Poll::Ready(Ok(0)) => {
-                    return Poll::Ready(Err(self.stopped.take().map_or(Http1Error::Closed, Http1Error::Io)));
+                    return Poll::Ready(Err(self.stopped.take().map_or(ExchangeError::Closed, ExchangeError::Io)));
                 }
                 Poll::Ready(Ok(read)) => read,
                 Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(Http1Error::Io(error))); // If we closed the connection, the error says why.
+                    return Poll::Ready(Err(ExchangeError::Io(error))); // If we closed the connection, the error says why.
                 }
                 Poll::Pending => return Poll::Pending,
             };
@@ -153,13 +153,13 @@ impl UnderWay<'_> {
         }
     }
 
-    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), Http1Error> {
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError> {
         if self.stopped.is_some() || self.sending.is_over() {
             return Ok(());
         }
         match self.sending.poll(cx, self.body, &mut self.connection.io) {
             Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
-            Poll::Ready(Err(Http1Error::Io(error))) if self.sending.has_begun() && is_of_peer(&error) => {
+            Poll::Ready(Err(ExchangeError::Io(error))) if self.sending.has_begun() && is_of_peer(&error) => {
                 // The response may have arrived, and reading will end in any case.
                 self.stopped = Some(error);
                 Ok(())

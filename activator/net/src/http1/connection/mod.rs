@@ -66,9 +66,9 @@ pub(crate) struct Http1 {
     pub(crate) spent: bool,
 }
 
-/// Reason why an exchange has no response, or only a part of one.
+/// Reason why an exchange has no response, or only a part of one, in either protocol.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Http1Error {
+pub(crate) enum ExchangeError {
     /// The connection was closed in order, but too early.
     #[error("the pod closed the connection before the response was complete")]
     Closed,
@@ -77,6 +77,9 @@ pub(crate) enum Http1Error {
     /// The pod's bytes are not HTTP/1.1.
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    /// The stream failed, or the pod has ended the connection.
+    #[error(transparent)]
+    Http2(h2::Error),
     /// The client's body failed.
     #[error("the request's body could not be read from the client")]
     Upload(#[source] BodyError),
@@ -85,7 +88,7 @@ pub(crate) enum Http1Error {
     Length,
 }
 
-impl Http1Error {
+impl ExchangeError {
     /// Reports whether the pod answered in HTTP/2.
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self, Self::Malformed(problem) if *problem == Malformed::HTTP2)
@@ -99,7 +102,7 @@ impl Http1Error {
 
 /// An exchange without a response.
 pub(crate) struct Failed {
-    pub(crate) error: Http1Error,
+    pub(crate) error: ExchangeError,
     /// The request is unchanged, and the pod has received nothing of it.
     pub(crate) unsent: bool,
     /// A part of a response arrived.
