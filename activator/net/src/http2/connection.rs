@@ -104,7 +104,7 @@ impl Drop for Stream {
 impl Http2 {
     /// Sends preface and settings over a connected stream.
     pub(crate) async fn new(stream: impl Into<PodIo>) -> Result<Self, h2::Error> {
-        let mut stream = stream.into();
+        let mut stream: PodIo = stream.into();
         tcp_of(&mut stream).limit_turns();
         let (sender, connection) = Builder::new()
             .initial_window_size(CONNECTION_WINDOW / STREAMS_MAX)
