@@ -157,7 +157,7 @@ impl Cluster {
             numbers.collect()
         };
         let ports = self.policies.pod_ports(uid, ports, numbers);
-        self.policies.guard(key.namespace(), target, || pods.labels(key), &ports)
+        self.policies.guard((key.namespace(), uid), target, || pods.labels(key), &ports)
     }
 
     /// Queues workloads that are gone and still have a policy, because their leader may have ended before it deleted

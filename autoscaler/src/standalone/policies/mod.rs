@@ -31,33 +31,29 @@
 //!
 //! # Bounds
 //!
-//! Only the ingress part of a policy is kept. A policy longer than [`KEPT_BYTES_MAX`], or beyond [`KEPT_MAX`] in its
-//! namespace, is not kept. Such a policy may admit activators, and bars the workloads of its namespace.
+//! Only the ingress part of a policy is kept. A policy longer than [`KEPT_BYTES_MAX`] is not kept: it may admit activators,
+//! and bars the workloads of its namespace. So do more than [`FOLLOWED_MAX`] policies in one namespace.
 
 mod guards;
 pub(crate) mod translation;
 
-use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
-use crate::cluster::writes::Writes;
 use crate::standalone::services::service_ports::TcpPort;
 use autoscaler_core::ports::Access;
 use common::RevisionKey as Key;
 use common::config::{PortRange, PortsConfig};
-use common::names::GUARDS;
 use common_controller::changes::{self, Change};
-use common_controller::{key_of, trimmed};
+use common_controller::{Store, key_of, trimmed};
 use common_runtime::namespaces::Namespaces;
-use guards::{Guards, workload_of};
+use guards::{is_guard, workload_of};
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyIngressRule as Rule, NetworkPolicyPeer as Peer, NetworkPolicyPort as Port,
     NetworkPolicySpec as Spec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{Client, ResourceExt};
-use parking_lot::RwLock;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::watch;
@@ -78,23 +74,22 @@ const ADDED: [&str; 5] = [
 
 /// Maximum size in bytes of a kept policy, as JSON.
 const KEPT_BYTES_MAX: usize = 16 << 10;
-/// Maximum number of kept policies of a namespace.
-const KEPT_MAX: usize = 1000;
+/// Maximum number of policies of a namespace that are followed.
+const FOLLOWED_MAX: usize = 1000;
 
 type Labels = BTreeMap<String, String>;
 
-/// All ingress policies of the cluster, and those written here for guarded numbers.
+/// All NetworkPolicies of the cluster, and those written here for guarded numbers.
 pub(crate) struct Policies {
     system: String,
     config: watch::Receiver<Arc<PortsConfig>>,
-    by_namespace: RwLock<HashMap<String, BTreeMap<String, Policy>>>,
-    guards: Guards,
+    /// Policies of other writers; `spec` is `None` if a policy exceeds [`KEPT_BYTES_MAX`].
+    others: Store<NetworkPolicy>,
+    /// Policies written here.
+    guards: Store<NetworkPolicy>,
     /// Set from the start of the watch until all policies have been listed.
     is_awaited: AtomicBool,
 }
-
-/// Ingress part of a NetworkPolicy; `None` if the policy exceeds the bounds.
-type Policy = Option<Box<Spec>>;
 
 /// Access to a workload, and the rules of the NetworkPolicy that opens its guarded numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,13 +133,9 @@ impl Guard {
 impl Policies {
     /// Creates an index without policies. `system` is the namespace of the activators.
     pub(crate) fn new(system: &str, config: watch::Receiver<Arc<PortsConfig>>) -> Self {
-        Self {
-            system: system.to_owned(),
-            config,
-            by_namespace: RwLock::default(),
-            guards: Guards::new(system),
-            is_awaited: AtomicBool::new(false),
-        }
+        let store = || Store::new(|_, _, _| {});
+        let is_awaited = AtomicBool::new(false);
+        Self { system: system.to_owned(), config, others: store(), guards: store(), is_awaited }
     }
 
     /// Reports whether policies are followed and have not been listed yet.
@@ -155,24 +146,36 @@ impl Policies {
     /// Reports whether the activators' general policy is missing. Policies for guarded numbers would then be the only ones
     /// that select activators, and would close all of their other ports.
     pub(crate) fn lacks_general(&self) -> bool {
-        !self.is_awaited.load(Ordering::Acquire) && !self.has_general(&self.by_namespace.read())
+        !self.is_awaited.load(Ordering::Acquire) && !has_general(&self.within(&self.system))
     }
 
-    fn has_general(&self, all: &HashMap<String, BTreeMap<String, Policy>>) -> bool {
-        let policies = all.get(&self.system).into_iter().flat_map(BTreeMap::values);
-        policies.flatten().any(|spec| selects_activators(spec) == Some(true))
+    /// Returns the ingress policies of a namespace by name, without those written here.
+    fn within(&self, namespace: &str) -> Vec<Arc<NetworkPolicy>> {
+        let mut policies = self.others.within(namespace);
+        policies.retain(|policy| policy.spec.as_ref().is_none_or(is_about_ingress));
+        policies
+    }
+
+    /// Returns the policies of a namespace that the activators must follow.
+    fn followed(&self, namespace: &str) -> Vec<Arc<NetworkPolicy>> {
+        if self.config.borrow().follows_policies { self.within(namespace) } else { Vec::new() }
+    }
+
+    /// Reports whether a namespace has policies that the activators must follow.
+    pub(crate) fn has_followed(&self, namespace: &str) -> bool {
+        !self.followed(namespace).is_empty()
     }
 
     /// Returns the reason why guarded numbers are open to more clients than the peers of the workloads' policies, or `None`
-    /// if they are not.
-    fn opened(&self, all: &HashMap<String, BTreeMap<String, Policy>>) -> Option<String> {
+    /// if they are not. `policies` are those of the system namespace.
+    fn opened(&self, policies: &[Arc<NetworkPolicy>]) -> Option<String> {
         let (system, guarded) = (&self.system, self.config.borrow().guarded?);
-        all.get(system)?.iter().find_map(|(name, policy)| match policy {
-            None => Some(format!(
+        policies.iter().find_map(|policy| match (name_of(policy), &policy.spec) {
+            (name, None) => Some(format!(
                 "NetworkPolicy {name:?} of namespace {system} may open the guarded numbers {guarded}: it is longer than \
-                 {KEPT_BYTES_MAX} bytes, or beyond the {KEPT_MAX} of its namespace that are read; shorten it"
+                 {KEPT_BYTES_MAX} bytes; shorten it"
             )),
-            Some(spec) => (selects_activators(spec) != Some(false) && opens(spec, guarded)).then(|| {
+            (name, Some(spec)) => (selects_activators(spec) != Some(false) && opens(spec, guarded)).then(|| {
                 format!(
                     "NetworkPolicy {name:?} of namespace {system} may select activators, and opens guarded numbers \
                      ({guarded}): name ports in each of its ingress rules, outside of this range, or set another range \
@@ -182,16 +185,11 @@ impl Policies {
         })
     }
 
-    /// Returns the workloads that have a policy for guarded numbers. Some of them may be gone.
-    pub(crate) fn guarded(&self) -> Vec<Key> {
-        self.guards.store.within(&self.system).iter().filter_map(|policy| workload_of(policy)).collect()
-    }
-
-    /// Determines who may connect to a workload of `namespace`. `pods` are the label sets of its running pods.
-    /// Returns `None` if that is not known yet.
+    /// Determines who may connect to the workload with this uid in `namespace`. `pods` are the label sets of its running
+    /// pods. Returns `None` if that is not known yet, so that the present access stays.
     pub(crate) fn guard(
         &self,
-        namespace: &str,
+        (namespace, uid): (&str, &str),
         target: &Target,
         pods: impl FnOnce() -> Option<BTreeSet<Labels>>,
         ports: &[PodPort],
@@ -200,13 +198,11 @@ impl Policies {
             return None;
         }
         let barred = |why: String| Some(Guard { verdict: Verdict::Barred(why), rules: Vec::new() });
-        let all = self.by_namespace.read();
-        let has_general = self.has_general(&all);
-        let policies = all.get(namespace).filter(|_| self.config.borrow().follows_policies);
-        let selecting = match policies.map(|policies| selecting(policies, target, pods)) {
-            None => Vec::new(),
-            Some(Ok(selecting)) => selecting?,
-            Some(Err(why)) => return barred(why),
+        let (policies, of_system) = (self.followed(namespace), self.within(&self.system));
+        let has_general = has_general(&of_system);
+        let selecting = match selecting(&policies, target, pods) {
+            Ok(selecting) => selecting?,
+            Err(why) => return barred(why),
         };
         if !selecting.is_empty() && !has_general {
             return barred(format!(
@@ -215,7 +211,7 @@ impl Policies {
                 self.system
             ));
         }
-        if let Some(why) = self.opened(&all).filter(|_| !selecting.is_empty()) {
+        if let Some(why) = self.opened(&of_system).filter(|_| !selecting.is_empty()) {
             return barred(why);
         }
         match translate(&selecting, namespace, target, ports) {
@@ -236,40 +232,25 @@ impl Policies {
         ports: &[TcpPort],
         numbers: impl Fn(&TcpPort) -> Vec<u16>,
     ) -> Vec<PodPort> {
-        let (config, has_policy) = (**self.config.borrow(), self.guards.has(uid));
+        let (config, has_policy) = (**self.config.borrow(), self.has_guard(uid));
         let is_guarded = |number: &u16| config.is_guarded(*number) || (has_policy && !config.range.contains(*number));
         let guarded = |port| numbers(port).into_iter().filter(is_guarded).collect();
         ports.iter().map(|port| PodPort { target: port.target.clone(), numbers: guarded(port) }).collect()
     }
 
-    /// Writes the NetworkPolicy that opens a workload's guarded numbers. Without a guard the workload is gone. See
-    /// [`Guards::follow`].
-    ///
-    /// # Errors
-    /// Returns the error of the API server.
-    pub(crate) async fn enforce(
-        &self,
-        writes: &Writes,
-        workload: &Key,
-        of: Option<(&str, &Guard)>,
-    ) -> Result<(), Error> {
-        let rules = of.map(|(_, guard)| &*guard.rules).unwrap_or_default();
-        self.guards.follow(writes, workload, of.map(|(uid, _)| uid), rules).await
-    }
-
     /// Returns a description of the missing rule if activators certainly cannot reach pods with these labels in `namespace`.
     /// Returns `None` if they may reach them. `pods` is `None` if the labels are unknown.
     pub(crate) fn missing(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
-        let (all, none) = (self.by_namespace.read(), Labels::new());
-        let (policies, pods) = (all.get(namespace)?, pods.unwrap_or(&none));
-        let judge = |policy: &Policy| {
-            let spec = policy.as_ref()?;
-            selects(spec, pods, |label| !pods.contains_key(label))
-        };
-        let (closing, _) = policies.iter().find(|(_, policy)| judge(policy) == Some(true))?;
-        let mut may_select = policies.values().filter(|policy| judge(policy) != Some(false));
+        let (policies, none) = (self.within(namespace), Labels::new());
+        let pods = pods.unwrap_or(&none);
+        if policies.len() > FOLLOWED_MAX {
+            return None;
+        }
+        let judge = |policy: &NetworkPolicy| selects(policy.spec.as_ref()?, pods, |label| !pods.contains_key(label));
+        let closing = name_of(policies.iter().find(|policy| judge(policy) == Some(true))?);
+        let mut may_select = policies.iter().filter(|policy| judge(policy) != Some(false));
         let system = &self.system;
-        let is_open = may_select.any(|policy| policy.as_ref().is_none_or(|spec| admits(spec, namespace, system)));
+        let is_open = may_select.any(|policy| policy.spec.as_ref().is_none_or(|spec| admits(spec, namespace, system)));
         (!is_open).then(|| {
             format!(
                 "NetworkPolicy {closing:?} lets no activator through to the pods: an ingress rule is missing from \
@@ -277,29 +258,6 @@ impl Policies {
                  {{{APP}: {ACTIVATOR}}}}}}}"
             )
         })
-    }
-
-    /// Records a policy, or its deletion if `spec` is `None`.
-    pub(super) fn apply(&self, namespace: &str, name: &str, spec: Option<Spec>) {
-        let mut all = self.by_namespace.write();
-        match spec.filter(is_about_ingress) {
-            Some(spec) => {
-                let policies = all.entry(namespace.to_owned()).or_default();
-                let others = policies.len() - usize::from(policies.contains_key(name));
-                let spec = Spec { egress: None, ..spec };
-                let is_short = serde_json::to_vec(&spec).is_ok_and(|text| text.len() <= KEPT_BYTES_MAX);
-                let is_kept = others < KEPT_MAX && is_short;
-                policies.insert(name.to_owned(), is_kept.then(|| Box::new(spec)));
-            }
-            None => {
-                if let Some(policies) = all.get_mut(namespace) {
-                    policies.remove(name);
-                    if policies.is_empty() {
-                        all.remove(namespace);
-                    }
-                }
-            }
-        }
     }
 
     /// Follows the policies until `shutdown` in a separate task. Calls `concern` with the workloads that a change affects.
@@ -315,40 +273,51 @@ impl Policies {
         changes::follow(reach, shutdown, move |change| policies.take(change, &concern));
     }
 
-    fn take(&self, change: Change<NetworkPolicy>, concern: &impl Fn(Concerned<'_>)) {
-        let (key, object) = match change {
-            Change::Applied(object) => (key_of(&object), Some(object)),
+    pub(super) fn take(&self, change: Change<NetworkPolicy>, concern: &impl Fn(Concerned<'_>)) {
+        let (key, policy) = match change {
+            Change::Applied(policy) => (key_of(&policy), Some(policy)),
             Change::Gone(key) => (key, None),
             Change::Listed => {
-                self.guards.store.listed();
                 self.is_awaited.store(false, Ordering::Release);
                 return concern(Concerned::All);
             }
         };
-        let former = self.guards.store.get(&key);
-        let is_ours = |object: &NetworkPolicy| key.namespace() == self.system && object.labels().contains_key(GUARDS);
-        match object {
-            Some(object) if is_ours(&object) => {
-                let workload = workload_of(&object);
-                let version = object.resource_version().unwrap_or_default();
-                self.guards.store.apply(&key, &version, Some(trimmed(object)));
-                workload.into_iter().for_each(|key| concern(Concerned::One(key)));
-            }
-            None if former.is_some() => {
-                self.guards.store.apply(&key, "", None);
-                former.and_then(|former| workload_of(&former)).into_iter().for_each(|key| concern(Concerned::One(key)));
-            }
-            object => {
-                self.apply(key.namespace(), key.name(), object.and_then(|object| object.spec));
-                // Policies of the system namespace may affect all workloads.
-                concern(if key.namespace() == self.system {
-                    Concerned::All
-                } else {
-                    Concerned::Namespace(key.namespace())
-                });
-            }
+        let version = policy.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default();
+        if is_guard(&self.system, &key) {
+            let former = self.guards.get(&key);
+            let workloads = former.as_deref().into_iter().chain(&policy).filter_map(workload_of);
+            let workloads: BTreeSet<Key> = workloads.collect();
+            self.guards.apply(&key, &version, policy.map(trimmed));
+            workloads.into_iter().for_each(|workload| concern(Concerned::One(workload)));
+        } else {
+            self.others.apply(&key, &version, policy.map(ingress_part));
+            let is_system = key.namespace() == self.system; // Its policies may affect all workloads.
+            concern(if is_system { Concerned::All } else { Concerned::Namespace(key.namespace()) });
         }
     }
+}
+
+/// Returns the ingress part of a policy, without a `spec` if it is longer than [`KEPT_BYTES_MAX`].
+fn ingress_part(policy: NetworkPolicy) -> NetworkPolicy {
+    let ObjectMeta { namespace, name, .. } = policy.metadata;
+    let mut spec = Spec { egress: None, ..policy.spec.unwrap_or_default() };
+    if !is_about_ingress(&spec) {
+        spec.ingress = None;
+    }
+    let is_short = serde_json::to_vec(&spec).is_ok_and(|text| text.len() <= KEPT_BYTES_MAX);
+    NetworkPolicy {
+        metadata: ObjectMeta { namespace, name, ..ObjectMeta::default() },
+        spec: Some(spec).filter(|_| is_short),
+    }
+}
+
+fn name_of(policy: &NetworkPolicy) -> &str {
+    policy.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Reports whether the activators' general policy is among the policies of the system namespace.
+fn has_general(policies: &[Arc<NetworkPolicy>]) -> bool {
+    policies.iter().filter_map(|policy| policy.spec.as_ref()).any(|spec| selects_activators(spec) == Some(true))
 }
 
 /// Returns the policies that decide about a workload, or `None` if that is not known yet.
@@ -356,10 +325,19 @@ impl Policies {
 /// # Errors
 /// Returns the reason why they cannot be followed.
 fn selecting<'a>(
-    policies: &'a BTreeMap<String, Policy>,
+    policies: &'a [Arc<NetworkPolicy>],
     target: &Target,
     pods: impl FnOnce() -> Option<BTreeSet<Labels>>,
 ) -> Result<Option<Vec<(&'a str, &'a Spec)>>, String> {
+    if policies.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    if policies.len() > FOLLOWED_MAX {
+        return Err(format!(
+            "its namespace has {} NetworkPolicies about ingress, beyond the {FOLLOWED_MAX} that are followed; delete some",
+            policies.len()
+        ));
+    }
     // If there is no pod template, only some labels are known.
     let is_whole = !target.containers.is_empty();
     let is_unknown = |label: &str| ADDED.contains(&label) || !(is_whole || target.labels.contains_key(label));
@@ -386,20 +364,20 @@ fn selecting<'a>(
 
 /// Returns the policies that select pods with these labels.
 fn selecting_labels<'a>(
-    policies: &'a BTreeMap<String, Policy>,
+    policies: &'a [Arc<NetworkPolicy>],
     labels: &Labels,
     is_unknown: impl Fn(&str) -> bool,
 ) -> Result<Vec<(&'a str, &'a Spec)>, String> {
     let mut selecting = Vec::new();
-    for (name, policy) in policies {
-        let Some(spec) = policy else {
+    for policy in policies {
+        let name = name_of(policy);
+        let Some(spec) = &policy.spec else {
             return Err(format!(
-                "NetworkPolicy {name:?} cannot be followed: it is longer than {KEPT_BYTES_MAX} bytes, or beyond the \
-                 {KEPT_MAX} of its namespace that are read; shorten it"
+                "NetworkPolicy {name:?} cannot be followed: it is longer than {KEPT_BYTES_MAX} bytes; shorten it"
             ));
         };
         match selects(spec, labels, &is_unknown) {
-            Some(true) => selecting.push((name.as_str(), &**spec)),
+            Some(true) => selecting.push((name, spec)),
             Some(false) => {}
             None => {
                 return Err(format!(

@@ -13,6 +13,17 @@ fn missing(specs: &[Value], pods: Option<&[(&str, &str)]>) -> Option<String> {
     policies.missing("shop", pods.as_ref())
 }
 
+impl Policies {
+    /// Records a policy, or its deletion if `spec` is `None`.
+    pub(crate) fn apply(&self, namespace: &str, name: &str, spec: Option<Spec>) {
+        let key = Key::new(namespace, name);
+        let (namespace, name) = (Some(namespace.to_owned()), Some(name.to_owned()));
+        let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };
+        let applied = |spec| Change::Applied(NetworkPolicy { metadata, spec: Some(spec) });
+        self.take(spec.map_or(Change::Gone(key), applied), &|_| {});
+    }
+}
+
 fn policies(guarded: &str) -> Policies {
     let data = [("guarded".to_owned(), guarded.to_owned())].into_iter().filter(|_| !guarded.is_empty()).collect();
     let config = PortsConfig::from_map(&data).expect("a range");
@@ -51,7 +62,7 @@ fn guard_pods(policies: &Policies, has_template: bool, pods: Option<&[&[(&str, &
         pod.iter().chain(&[("app", "web")]).map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect()
     };
     let pods = || Some(pods?.iter().map(labels).collect());
-    policies.guard("shop", &target(has_template), pods, &[port])
+    policies.guard(("shop", "u"), &target(has_template), pods, &[port])
 }
 
 /// Goal: running pods whose labels differ from the template's are protected too. A client must be admitted to each pod: the
@@ -259,8 +270,8 @@ fn guarded_numbers_alone_are_opened() {
     };
     assert_eq!(numbers_of(&policies), [vec![30_000], vec![30_001]]);
     // A workload that had a policy keeps it until it has moved from the former range.
-    let ours = policies.guards.policy(&Key::new("shop", "web"), "u", &[]);
-    policies.guards.store.apply(&key_of(&ours), "1", Some(ours));
+    let ours = policies.guard_policy(&Key::new("shop", "web"), "u", &[]);
+    policies.guards.apply(&key_of(&ours), "1", Some(ours));
     assert_eq!(numbers_of(&policies), [vec![18_000, 30_000], vec![18_000, 30_001]]);
 }
 
@@ -309,11 +320,12 @@ fn a_policy_that_goes_is_forgotten() {
     assert!(policies.missing("shop", None).is_some());
     policies.apply("shop", "p", None);
     assert_eq!(policies.missing("shop", None), None);
-    assert!(policies.by_namespace.read().is_empty());
+    assert!(policies.others.keys().is_empty());
 }
 
-/// Goal: only the ingress part of a policy is kept, up to a maximum length and a maximum number in a namespace. A policy
-/// that is not kept may admit activators, and bars workloads.
+/// Goal: only the ingress part of a policy is kept, up to a maximum length, and policies are followed up to a maximum
+/// number in a namespace. A policy that is not kept may admit activators, and bars workloads. Fewer policies are followed
+/// again.
 #[test]
 fn what_is_kept_of_policies_is_bounded() {
     let peers = |count: usize| -> Vec<Value> {
@@ -334,12 +346,38 @@ fn what_is_kept_of_policies_is_bounded() {
     policies.apply("shop", "q", None);
 
     let close = |n: usize| policies.apply("shop", &format!("r{n:04}"), Some(Spec::default()));
-    (1..KEPT_MAX).for_each(close);
+    (1..FOLLOWED_MAX).for_each(close);
     assert!(policies.missing("shop", None).is_some());
-    close(KEPT_MAX);
-    close(KEPT_MAX); // An edit of an existing policy.
+    close(FOLLOWED_MAX);
+    close(FOLLOWED_MAX); // An edit of an existing policy.
     assert_eq!(policies.missing("shop", None), None, "one more");
     assert!(matches!(guard(&policies, true).verdict, Verdict::Barred(why) if why.contains("beyond the 1000")));
-    policies.apply("shop", &format!("r{KEPT_MAX:04}"), None);
+    policies.apply("shop", "r0001", None);
     assert!(policies.missing("shop", None).is_some());
+    assert!(matches!(guard(&policies, true).verdict, Verdict::Guarded(names) if names.len() == FOLLOWED_MAX));
+}
+
+/// Goal: a policy written here stays ours, and bars no workload, if another writer removes its label or annotation.
+#[test]
+fn an_edited_guard_is_no_policy_of_others() {
+    let policies = policies("");
+    policies.apply("zeroscale-system", "activator", general());
+    policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
+    let opens = Rule { from: None, ports: None };
+    let mut ours = policies.guard_policy(&Key::new("shop", "web"), "u", &[opens]);
+    let take = |policy: &NetworkPolicy| {
+        let concerned = std::cell::RefCell::new(Vec::new());
+        let concern = |concern: Concerned<'_>| {
+            concerned.borrow_mut().push(match concern {
+                Concerned::One(key) => key.to_string(),
+                Concerned::All | Concerned::Namespace(_) => "others".to_owned(),
+            });
+        };
+        policies.take(Change::Applied(policy.clone()), &concern);
+        concerned.into_inner()
+    };
+    assert_eq!(take(&ours), ["shop/web"]);
+    (ours.metadata.labels, ours.metadata.annotations) = (None, None);
+    assert_eq!(take(&ours), ["shop/web"], "its workload restores it");
+    assert_eq!(guard(&policies, true).verdict, Verdict::Guarded(vec!["deny".to_owned()]));
 }
