@@ -13,6 +13,9 @@
 //! that no policy selects admits every client, so it does not matter. Of the other label sets, the one with the fewest
 //! policies decides, if all others have the same policies and more.
 //!
+//! While no pod runs, labels that only pods have are unknown. If no policy selects the pod template either, a workload that
+//! has a policy for its numbers keeps it until a pod runs or its namespace has no ingress policy left.
+//!
 //! A workload is barred if its policies cannot be followed: a policy cannot be translated, a selector requires labels that
 //! only controllers give to pods, pods have different policies, or the activators' general policy is missing. Without the
 //! general one, the policies written here would be the only ones that select activators, and would close all of their other
@@ -200,7 +203,7 @@ impl Policies {
         let barred = |why: String| Some(Guard { verdict: Verdict::Barred(why), rules: Vec::new() });
         let (policies, of_system) = (self.followed(namespace), self.within(&self.system));
         let has_general = has_general(&of_system);
-        let selecting = match selecting(&policies, target, pods) {
+        let selecting = match selecting(&policies, target, pods, self.has_guard(uid)) {
             Ok(selecting) => selecting?,
             Err(why) => return barred(why),
         };
@@ -320,7 +323,8 @@ fn has_general(policies: &[Arc<NetworkPolicy>]) -> bool {
     policies.iter().filter_map(|policy| policy.spec.as_ref()).any(|spec| selects_activators(spec) == Some(true))
 }
 
-/// Returns the policies that decide about a workload, or `None` if that is not known yet.
+/// Returns the policies that decide about a workload, or `None` if that is not known now. `has_guard`: the workload has a
+/// policy for its numbers.
 ///
 /// # Errors
 /// Returns the reason why they cannot be followed.
@@ -328,6 +332,7 @@ fn selecting<'a>(
     policies: &'a [Arc<NetworkPolicy>],
     target: &Target,
     pods: impl FnOnce() -> Option<BTreeSet<Labels>>,
+    has_guard: bool,
 ) -> Result<Option<Vec<(&'a str, &'a Spec)>>, String> {
     if policies.is_empty() {
         return Ok(Some(Vec::new()));
@@ -343,6 +348,9 @@ fn selecting<'a>(
     let is_unknown = |label: &str| ADDED.contains(&label) || !(is_whole || target.labels.contains_key(label));
     let of_template = selecting_labels(policies, &target.labels, is_unknown)?;
     let Some(pods) = pods() else { return Ok(Some(of_template).filter(|policies| !policies.is_empty())) };
+    if has_guard && pods.is_empty() && of_template.is_empty() {
+        return Ok(None);
+    }
     let of_pods = pods.iter().map(|labels| selecting_labels(policies, labels, |_| false));
     let mut sets = of_pods.collect::<Result<Vec<_>, _>>()?;
     sets.push(of_template);

@@ -381,3 +381,21 @@ fn an_edited_guard_is_no_policy_of_others() {
     assert_eq!(take(&ours), ["shop/web"], "its workload restores it");
     assert_eq!(guard(&policies, true).verdict, Verdict::Guarded(vec!["deny".to_owned()]));
 }
+
+/// Goal: a workload that a policy selects only by labels of its pods stays guarded while it sleeps. It is open again if a
+/// running pod has other labels, or the namespace has no ingress policy left.
+#[test]
+fn a_workload_guarded_by_its_pods_labels_stays_so_while_it_sleeps() {
+    let policies = policies("");
+    policies.apply("zeroscale-system", "activator", general());
+    policies.apply("shop", "x", spec(json!({"podSelector": {"matchLabels": {"x": "1"}}})));
+    let verdict = |pods: &[&[(&str, &str)]]| guard_pods(&policies, true, Some(pods)).map(|guard| guard.verdict);
+    assert_eq!(verdict(&[&[("x", "1")]]), Some(Verdict::Guarded(vec!["x".to_owned()])));
+    assert_eq!(verdict(&[]), Some(Verdict::Open), "no number of it was ever guarded");
+    let ours = policies.guard_policy(&Key::new("shop", "web"), "u", &[]);
+    policies.take(Change::Applied(ours), &|_| {});
+    assert_eq!(verdict(&[]), None, "the present access stays");
+    assert_eq!(verdict(&[&[("y", "1")]]), Some(Verdict::Open));
+    policies.apply("shop", "x", None);
+    assert_eq!(verdict(&[]), Some(Verdict::Open));
+}
