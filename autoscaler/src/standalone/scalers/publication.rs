@@ -20,7 +20,7 @@ use super::{COMPONENT, Scalers, status, translation};
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Selector, Target};
-use crate::cluster::target_key::TargetKey;
+use crate::cluster::target_key::{TargetError, TargetKey};
 use crate::cluster::writes::Writes;
 use crate::engine::parts::Parts;
 use crate::scale::{Collection, Failing, ObservedPorts, Pods};
@@ -189,6 +189,8 @@ impl Publisher {
         let former = self.scalers.former_version(key);
         let served = former.as_deref().unwrap_or(object);
         let target = self.target(key, served);
+        let is_unreadable = matches!(target, Err(TargetError::Unwatchable { .. }));
+        let target = target.ok();
         let (choice, services) = self.services(key, object, served, target.as_deref());
         let given = self.numbers.given(key, object.metadata.uid.as_deref().unwrap_or_default());
         let backend = self.scalers.backend(key);
@@ -224,6 +226,7 @@ impl Publisher {
             unreachable: self.unreachable(key, target.as_deref()).as_deref(),
             guard: guard.as_ref(),
             awaits_policies: self.cluster.policies.is_awaited() || (target.is_some() && guard.is_none()),
+            is_unfollowed: is_unreadable && self.cluster.policies.has_followed(key.namespace()),
             found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::from_object(&version)),
@@ -236,7 +239,7 @@ impl Publisher {
     /// Finds the fault that keeps the pods from serving.
     fn fault_evidence(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> FaultEvidence {
         let former = self.scalers.former_version(key);
-        let target = self.target(key, former.as_deref().unwrap_or(object));
+        let target = self.target(key, former.as_deref().unwrap_or(object)).ok();
         let counts = self.pods.counts(key);
         let told = target.as_ref().and_then(|target| target.refused.as_deref()).map(cause::refused);
         let refused = told.or_else(|| self.creations.cause(key)).filter(|_| self.lacks_pods(key, findings));
@@ -279,10 +282,9 @@ impl Publisher {
         is_wanted && counts.ready + counts.not_ready == 0
     }
 
-    /// Returns the target, if it is known.
-    fn target(&self, key: &Key, served: &ZeroScaler) -> Option<Arc<Target>> {
-        let target = TargetKey::from_reference(key.namespace(), &translation::target(served)).ok()?;
-        self.stores.targets.get(&target).ok()
+    /// Returns the target, or the reason why it is not known.
+    fn target(&self, key: &Key, served: &ZeroScaler) -> Result<Arc<Target>, TargetError> {
+        self.stores.targets.get(&TargetKey::from_reference(key.namespace(), &translation::target(served))?)
     }
 
     /// Returns the chosen Services, and the existing ones of those that are served.

@@ -11,7 +11,7 @@
 //! | MetricsMeasured | each metric can be read | some metric cannot | |
 //! | ProtocolsDetected | | it sleeps, and clients of a port send nothing | |
 //! | ScaledBy | | another writer keeps changing the replicas; absent otherwise | |
-//! | Guarded | NetworkPolicies select the pods, and the activators follow them; absent if none does | they cannot be followed, and no client is admitted | it is new, and the policies have not been read yet |
+//! | Guarded | NetworkPolicies select the pods, and the activators follow them; absent if none does | they cannot be followed, and no client is admitted | it is new, and the policies have not been read yet; or its target is unreadable |
 //! | PodsOwned | | the target's selector matches foreign pods; absent otherwise | |
 //!
 //! The conditions also contain what the rules need after a restart: how long the workload has been awake or asleep, the
@@ -54,6 +54,10 @@ const SILENT_CONNECTIONS: &str = "SilentConnections";
 const AWAITED: &str = "PoliciesAwaited";
 const POLICIES_AWAITED: &str = "NetworkPolicies or its pods have not been read yet. If this lasts, check that the autoscaler may list \
     them, or set guarded: \"off\" in config-ports";
+const UNFOLLOWED: &str = "The target cannot be read, so the labels of its pods are unknown. Until it can be read, changes of \
+    NetworkPolicies are not followed, and clients are admitted as before. Condition Ready says why it cannot be read";
+const HOST_NETWORK: &str = ". Its pods use the network of their nodes, to which NetworkPolicies do not apply: clients that know \
+    the address of a node are not kept from its pods";
 /// Maximum number of NetworkPolicies named in a message.
 const POLICIES_NAMED: usize = 3;
 /// Message while paused.
@@ -96,6 +100,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) guard: Option<&'a Verdict>,
     /// Set until NetworkPolicies and the labels of its pods have been read. Port numbers are not given before.
     pub(crate) awaits_policies: bool,
+    /// Set if the namespace has NetworkPolicies, and the target is unreadable, so that they are not followed.
+    pub(crate) is_unfollowed: bool,
     /// Failure of the pods.
     pub(crate) found: FaultEvidence,
     /// Original state of target and Services.
@@ -120,7 +126,7 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
 }
 
 /// Returns the message about the NetworkPolicies that select a workload's pods.
-fn guarded_by(guard: &Verdict) -> String {
+fn guarded_by(guard: &Verdict, uses_host_network: bool) -> String {
     match guard {
         Verdict::Open => String::new(),
         Verdict::Barred(why) => why.clone(),
@@ -130,8 +136,9 @@ fn guarded_by(guard: &Verdict) -> String {
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             format!(
                 "the activators admit the peers of NetworkPolicies {}{more}, at its Services only: the ports that workloads \
-                 share refuse its requests",
-                named.join(", ")
+                 share refuse its requests{}",
+                named.join(", "),
+                if uses_host_network { HOST_NETWORK } else { "" }
             )
         }
     }
@@ -139,26 +146,12 @@ fn guarded_by(guard: &Verdict) -> String {
 
 /// Returns the status.
 pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
-    let Inputs { object, findings, pods, scheduled, hosts, ports, allocation, is_led, backend, unreachable, .. } =
-        inputs;
-    let Inputs {
-        fallback,
-        adopted,
-        in_force,
-        found,
-        now,
-        silent,
-        services,
-        first,
-        conflict,
-        guard,
-        awaits_policies,
-        ..
-    } = inputs;
+    let Inputs { object, findings, pods, backend, guard, awaits_policies, now, .. } = inputs;
+    let allocation = inputs.allocation.as_ref();
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(findings, pods);
-    let fault = found.fault(before.fault.as_ref(), now);
+    let fault = inputs.found.fault(before.fault.as_ref(), now);
     let before_conditions = before.conditions.clone();
     let mut conditions = before.conditions;
     let mut set = |type_: &str, said: Option<Said<'_>>| match said {
@@ -170,21 +163,21 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let is_served = |one: &&ServiceStatus| one.path == ServicePath::Served;
     let was_served = |one: &ServiceStatus| before.services.iter().filter(is_served).any(|was| was.name == one.name);
     let is_same = before.service.as_deref() == Some(findings.service.as_str())
-        && (before.services.is_empty() || services.iter().filter(is_served).all(was_served));
+        && (before.services.is_empty() || inputs.services.iter().filter(is_served).all(was_served));
     let was_led = is_same && written::is(&before_conditions, written::READY, ConditionStatus::True);
-    let is_served = !findings.service.is_empty() && first.is_none_or(|first| first == findings.service);
-    let warning = conflict.or(unreachable);
+    let is_served = !findings.service.is_empty() && inputs.first.is_none_or(|first| first == findings.service);
+    let warning = inputs.conflict.or(inputs.unreachable);
     let fails = fault.as_ref().map(|fault| (fault.reason.clone(), fault.message()));
     let faulty = fails.as_ref().map(|(reason, message)| says(ConditionStatus::False, reason, message));
-    set(written::READY, Some(ready(findings, is_served, allocation.as_ref(), is_led || was_led, warning, faulty)));
+    set(written::READY, Some(ready(findings, is_served, allocation, inputs.is_led || was_led, warning, faulty)));
     // Until a plan was made here, the written condition holds.
     if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
         let awaits = awaits_policies && matches!(allocation, None | Some(Allocation::Pending));
         let awaited = says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED);
-        set(written::PORTS_ALLOCATED, Some(if awaits { awaited } else { allocated(allocation.as_ref()) }));
+        set(written::PORTS_ALLOCATED, Some(if awaits { awaited } else { allocated(allocation) }));
     }
     set(written::ACTIVE, Some(active(findings, pods)));
-    set(written::ADOPTED, Some(adopted_condition(findings, conflict)));
+    set(written::ADOPTED, Some(adopted_condition(findings, inputs.conflict)));
     let has_hosts = !object.spec.hosts.is_empty();
     set(written::HOSTS_OWNED, has_hosts.then(|| notice(findings.lost_hosts.as_ref(), OWNED)));
     let has_metrics = !object.spec.metrics.is_empty();
@@ -192,7 +185,7 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::SCALED_BY, findings.contest.as_ref().map(wrong));
     set(written::PODS_OWNED, findings.overlap.as_ref().map(wrong));
     if let Some(guard) = guard {
-        let message = guarded_by(guard);
+        let message = guarded_by(guard, backend.is_some_and(|backend| backend.host_network));
         set(
             written::GUARDED,
             match guard {
@@ -203,19 +196,22 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         );
     }
     // A new workload admits no client before the policies are known. For others the last verdict holds.
-    let was_awaited = written::find(&before_conditions, written::GUARDED).is_some_and(|was| was.reason == AWAITED);
+    let was_awaited = written::find(&before_conditions, written::GUARDED)
+        .is_some_and(|was| [AWAITED, TARGET_UNREADABLE].contains(&was.reason.as_str()));
     let is_new = object.status.as_ref().is_none_or(|written| written.observed_generation.is_none());
     if awaits_policies && is_new {
         set(written::GUARDED, Some(says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED)));
+    } else if inputs.is_unfollowed {
+        set(written::GUARDED, Some(says(ConditionStatus::Unknown, TARGET_UNREADABLE, UNFOLLOWED)));
     } else if !awaits_policies && was_awaited && guard.is_none() {
         set(written::GUARDED, None);
     }
-    let resolved = fallback.as_ref().map(|resolved| match resolved {
+    let resolved = inputs.fallback.as_ref().map(|resolved| match resolved {
         Ok(_) => says(ConditionStatus::True, RESOLVED, ""),
         Err((reason, message)) => says(ConditionStatus::False, reason, message),
     });
     set(written::ANSWERS_RESOLVED, resolved);
-    let silence = silence(&ports, &silent).filter(|_| state != SleepState::Awake);
+    let silence = silence(&inputs.ports, &inputs.silent).filter(|_| state != SleepState::Awake);
     let silence = silence.as_deref().map(|message| says(ConditionStatus::False, SILENT_CONNECTIONS, message));
     set(written::PROTOCOLS_DETECTED, silence);
     let woke = state == SleepState::Awake && before.state != SleepState::Awake;
@@ -225,25 +221,29 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         state,
         desired: findings.desired,
         pods: Some(pods),
-        min: Some(scheduled.bounds.min),
-        max: scheduled.bounds.max,
-        next_change: scheduled.next.map(|(at, Bounds { min, max })| NextChange { at: written::time(at), min, max }),
+        min: Some(inputs.scheduled.bounds.min),
+        max: inputs.scheduled.bounds.max,
+        next_change: inputs.scheduled.next.map(|(at, Bounds { min, max })| NextChange {
+            at: written::time(at),
+            min,
+            max,
+        }),
         service: Some(findings.service.clone()).filter(|name| !name.is_empty()),
-        host_names: hosts.join(", "),
-        services,
-        hosts,
-        ports,
+        host_names: inputs.hosts.join(", "),
+        services: inputs.services,
+        hosts: inputs.hosts,
+        ports: inputs.ports,
         backend: backend.map(BackendStatus::from).or(before.backend).map(|backend| {
-            match wake_obstacle(findings, in_force.as_ref(), generation) {
+            match wake_obstacle(findings, inputs.in_force.as_ref(), generation) {
                 Some(why) => {
                     BackendStatus { wake_refused: Some(why.to_owned()), failing: None, paused: false, ..backend }
                 }
-                None => found.apply_to_backend(backend, Instant::now()),
+                None => inputs.found.apply_to_backend(backend, Instant::now()),
             }
         }),
-        fallback: fallback.and_then(Result::ok),
-        adopted,
-        in_force: in_force.or(before.in_force),
+        fallback: inputs.fallback.and_then(Result::ok),
+        adopted: inputs.adopted,
+        in_force: inputs.in_force.or(before.in_force),
         request: findings.request.clone(),
         fault,
         last_wake: if woke { Some(written::time(now)) } else { before.last_wake },

@@ -2,9 +2,12 @@
 
 use super::super::findings::Activity;
 use super::*;
+use crate::cluster::facts::Target;
+use crate::standalone::traffic::backend::{self, BackendPort};
 use autoscaler_core::active::ActiveCondition;
 use common_api::ZeroScalerSpec;
 use common_api::zeroscaler::ServiceChoice;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -80,6 +83,7 @@ fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -
         unreachable: None,
         guard: None,
         awaits_policies: false,
+        is_unfollowed: false,
         found: FaultEvidence::default(),
         adopted: None,
         in_force: None,
@@ -215,5 +219,30 @@ fn what_awaits_policies_says_so() {
         let status = compute(Inputs { awaits_policies, allocation: None, ..inputs(object, &findings, none) });
         assert_eq!(reason(&status, written::PORTS_ALLOCATED), ports);
         assert_eq!(reason(&status, written::GUARDED), guarded);
+    }
+}
+
+/// Goal: Guarded reports that policies are not followed because the target is unreadable, and that they do not protect pods
+/// in the network of their nodes.
+#[test]
+fn what_policies_cannot_protect_is_reported() {
+    let (findings, none) = (Findings::default(), PodCounts { ready: 0, actual: 0 });
+    let mut object = ZeroScaler::new("hello", ZeroScalerSpec::default());
+    let guarded = |object: &ZeroScaler, is_unfollowed: bool, guard: Option<&Verdict>, backend: Option<&Backend>| {
+        let status = compute(Inputs { is_unfollowed, guard, backend, ..inputs(object, &findings, none) });
+        let found = written::find(&status.conditions, written::GUARDED);
+        (found.map(|one| format!("{} {}: {}", one.status, one.reason, one.message)), status)
+    };
+    let (unread, status) = guarded(&object, true, None, None);
+    assert!(unread.is_some_and(|text| text.starts_with("Unknown TargetUnreadable: The target cannot be read")));
+    object.status = Some(ZeroScalerStatus { observed_generation: Some(1), ..status });
+    assert_eq!(guarded(&object, false, None, None).0, None, "it can be read again, and its namespace has no policy");
+    let verdict = Verdict::Guarded(vec!["deny".to_owned()]);
+    for host_network in [false, true] {
+        let target = Target { host_network, ..Target::default() };
+        let port = BackendPort { target: IntOrString::Int(80), number: 80 };
+        let backend = backend::backend(&object, &target, &port);
+        let text = guarded(&object, false, Some(&verdict), Some(&backend)).0.expect("a condition");
+        assert_eq!(text.contains("NetworkPolicies do not apply"), host_network, "{text}");
     }
 }
