@@ -128,7 +128,7 @@ impl Cluster {
                 namespaces,
                 activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
                 autoscalers,
-                serverless: numbers.paths(),
+                serverless: numbers.paths.clone(),
                 paths: Paths::default(),
                 claims,
                 selections: Selections::default(),
@@ -176,7 +176,7 @@ impl Cluster {
             Concerned::One(key) => vec![key],
         };
         for key in keys {
-            self.scalers.queue().add(key.clone(), Priority::Normal);
+            self.scalers.queue.add(key.clone(), Priority::Normal);
             self.look_at_path(&key, Priority::Normal);
         }
     }
@@ -450,7 +450,7 @@ impl Cluster {
             self.hosts.look();
         }
         for concerned in self.fallbacks.apply(key, new.map(|object| &object.spec)) {
-            self.scalers.queue().add(concerned, Priority::Slow);
+            self.scalers.queue.add(concerned, Priority::Slow);
         }
         let same = |(old, new): (&Arc<ZeroScaler>, &Arc<ZeroScaler>)| {
             old.spec == new.spec && path_inputs(&old.metadata) == path_inputs(&new.metadata)
@@ -490,7 +490,7 @@ impl Cluster {
             self.look_at_path(&autoscaler, Priority::Normal);
         }
         for falling_back in self.fallbacks.on(key) {
-            self.scalers.queue().add(falling_back, Priority::Normal);
+            self.scalers.queue.add(falling_back, Priority::Normal);
         }
         let owner = new.or(old).and_then(|service| controller(&service.metadata));
         if let Some(owner) = owner.filter(|owner| OWNER_KINDS.contains(&owner.kind.as_str())) {

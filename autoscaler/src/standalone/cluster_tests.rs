@@ -49,7 +49,7 @@ impl Fixture {
     /// Returns the ledger reconciles that are due after the merge interval. Time is paused.
     async fn host_passes(&self) -> Vec<String> {
         tokio::time::advance(MERGED_WITHIN).await;
-        let queue = self.cluster.hosts.queue();
+        let queue = &self.cluster.hosts.queue;
         std::iter::from_fn(|| Some(queue.try_next()?.key().to_string())).collect()
     }
 

@@ -134,10 +134,10 @@ impl Decisions for Standalone {
         });
         let controllers = vec![
             own("path", cluster.queue(), paths),
-            own("hosts", cluster.hosts.queue(), hosts),
-            own("ports", numbers.queue(), ports),
-            own("status", scalers.queue(), statuses),
-            own("label zeroscale.dev/enabled", scalers.enabled.queue(), labels),
+            own("hosts", cluster.hosts.queue.clone(), hosts),
+            own("ports", numbers.queue.clone(), ports),
+            own("status", scalers.queue.clone(), statuses),
+            own("label zeroscale.dev/enabled", scalers.enabled.queue.clone(), labels),
         ];
         tokio::spawn(look_with_each_leader(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
         Reconcilers::new(parts, cluster, (Self::PROFILE.kind, workloads), controllers).showing(publisher)

@@ -338,7 +338,7 @@ impl Admission {
         let scheduled = schedules::bounds(&original.spec, &config, now);
         if let Some(after) = schedules::until_look(&scheduled, now) {
             self.decisions.add_after(key.clone(), after);
-            self.cluster.scalers.queue().add_after(key.clone(), after); // The status shows the next change.
+            self.cluster.scalers.queue.add_after(key.clone(), after); // The status shows the next change.
         }
         let is_initialized = findings.is_initialized;
         let mut parameters = adoption.parameters(original, &config, &deployment, scheduled.bounds, is_initialized);

@@ -39,7 +39,7 @@ impl Controller {
         let (unread, mut outcome) = self.unread.protected(&self.hosts.missing(&held)).await;
         if !unread.is_empty() {
             keep(&mut wanted, &held, &unread);
-            self.hosts.queue().add_after(led.clone(), AGAIN);
+            self.hosts.queue.add_after(led.clone(), AGAIN);
         }
         let mut stuck = BTreeSet::new();
         for (namespace, grants) in before_others_gain(&held, &wanted) {

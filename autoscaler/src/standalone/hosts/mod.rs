@@ -54,7 +54,7 @@ pub(crate) struct Hosts {
     /// Namespaces that have a map, or were just given one.
     mapped: RwLock<BTreeSet<String>>,
     /// Queue of reconciles of the ledger.
-    queue: WorkQueue<Key>,
+    pub(crate) queue: WorkQueue<Key>,
     /// Queue of ZeroScalers to reconcile.
     autoscalers: WorkQueue<Key>,
 }
@@ -91,11 +91,6 @@ impl Hosts {
                 autoscalers,
             }
         })
-    }
-
-    /// Returns the queue of reconciles of the ledger.
-    pub(crate) fn queue(&self) -> WorkQueue<Key> {
-        self.queue.clone()
     }
 
     /// Follows namespaces and ledger until `shutdown`, in separate tasks.
@@ -263,11 +258,11 @@ mod tests {
         hosts.look();
         tokio::time::advance(MERGED_WITHIN / 2).await;
         hosts.look();
-        assert_eq!(drain(&hosts.queue()), [], "more may follow");
+        assert_eq!(drain(&hosts.queue), [], "more may follow");
         tokio::time::advance(MERGED_WITHIN / 2).await;
-        assert_eq!(drain(&hosts.queue()), [Key::new("system", names::LEDGER_OF_HOSTS)]);
+        assert_eq!(drain(&hosts.queue), [Key::new("system", names::LEDGER_OF_HOSTS)]);
         tokio::time::advance(MERGED_WITHIN).await;
-        assert_eq!(drain(&hosts.queue()), [], "both were served");
+        assert_eq!(drain(&hosts.queue), [], "both were served");
     }
 
     /// Goal: a change of a namespace queues the ZeroScalers that may gain or lose a host by it, and no others.

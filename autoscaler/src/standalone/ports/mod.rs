@@ -39,7 +39,7 @@ use autoscaler_core::ports::{Access, Answer, PortOutcome, Verdict, Wanted, Workl
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
-use common::ports::ledger::{Block, PortId};
+use common::ports::ledger::{Block, NumberState, PortId};
 use common_controller::{Priority, Store, WorkQueue, trimmed};
 use common_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -47,10 +47,10 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use state::PortState;
+use state::{PortState, Waiters};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -66,19 +66,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Allocated numbers, and the responses of activators.
 pub(crate) struct Numbers {
     pub(crate) ledger: Store<ConfigMap>,
-    shared: Arc<SharedPorts>,
-}
-
-struct SharedPorts {
     system_namespace: String,
     state: Mutex<PortState>,
     /// Queue of reconciles of the ledger.
-    queue: WorkQueue<Key>,
-    /// Queue of reconciles of Services and slices.
-    paths: WorkQueue<Key>,
-    /// Queue of reconciles of statuses.
-    statuses: WorkQueue<Key>,
-    /// Queue of reconciles of scales.
+    pub(crate) queue: WorkQueue<Key>,
+    /// Queue of workloads whose Services and slices need reconciling.
+    pub(crate) paths: WorkQueue<Key>,
+    /// Queue of workloads whose status needs reconciling.
+    pub(crate) statuses: WorkQueue<Key>,
+    /// Queue of workloads whose scale needs reconciling.
     decisions: WorkQueue<Key>,
     /// Wakes the task that sends queries.
     asks: Notify,
@@ -92,39 +88,26 @@ impl Numbers {
     /// Builds a value without known numbers. `decisions` is the queue of workloads whose path proof is complete. `clock`
     /// must be one that is kept in step with the wall clock.
     pub(crate) fn new(system_namespace: &str, decisions: WorkQueue<Key>, clock: Clock) -> Arc<Self> {
-        let shared = Arc::new(SharedPorts {
-            system_namespace: system_namespace.to_owned(),
-            state: Mutex::default(),
-            queue: WorkQueue::new(),
-            paths: WorkQueue::new(),
-            statuses: WorkQueue::new(),
-            decisions,
-            asks: Notify::new(),
-            plan_from: Mutex::new(Instant::now()),
-            clock,
-        });
-        let looks = shared.clone();
-        Arc::new(Self { ledger: Store::new(move |_, _, _| looks.look()), shared })
-    }
-
-    /// Returns the queue of reconciles of the ledger.
-    pub(crate) fn queue(&self) -> WorkQueue<Key> {
-        self.shared.queue.clone()
-    }
-
-    /// Returns the queue of workloads whose Services and slices need reconciling.
-    pub(crate) fn paths(&self) -> WorkQueue<Key> {
-        self.shared.paths.clone()
-    }
-
-    /// Returns the queue of workloads whose status needs reconciling.
-    pub(crate) fn statuses(&self) -> WorkQueue<Key> {
-        self.shared.statuses.clone()
+        Arc::new_cyclic(|numbers: &Weak<Self>| {
+            let numbers = numbers.clone();
+            Self {
+                ledger: Store::new(move |_, _, _| numbers.upgrade().iter().for_each(|numbers| numbers.look())),
+                system_namespace: system_namespace.to_owned(),
+                state: Mutex::default(),
+                queue: WorkQueue::new(),
+                paths: WorkQueue::new(),
+                statuses: WorkQueue::new(),
+                decisions,
+                asks: Notify::new(),
+                plan_from: Mutex::new(Instant::now()),
+                clock,
+            }
+        })
     }
 
     /// Follows the ledger and queries activators until `shutdown`, in separate tasks.
     pub(crate) fn follow(self: &Arc<Self>, client: &Client, shutdown: &CancellationToken) {
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.shared.system_namespace);
+        let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.system_namespace);
         let labelled = watcher::Config::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
         let (numbers, shutdown) = (self.clone(), shutdown.clone());
         tokio::spawn(async move {
@@ -135,7 +118,7 @@ impl Numbers {
             };
             tokio::select! {
                 () = numbers.ledger.follow(maps, labelled, trimmed) => {}
-                () = questions::ask_for_ever(&numbers.shared) => {}
+                () = questions::ask_for_ever(&numbers) => {}
                 () = listed => {}
                 () = shutdown.cancelled() => {}
             }
@@ -144,25 +127,32 @@ impl Numbers {
 
     /// Queues a plan.
     pub(crate) fn look(&self) {
-        self.shared.look();
+        // There is only one ledger, so one constant key is enough.
+        let from = *self.plan_from.lock();
+        let after = from.saturating_duration_since(Instant::now()).max(MERGED_WITHIN);
+        self.queue.add_after(Key::new(self.system_namespace.as_str(), names::LEDGER_OF_PORTS), after);
+    }
+
+    fn map_key(&self, block: Block) -> Key {
+        Key::new(self.system_namespace.as_str(), block.map_name())
     }
 
     /// Schedules the earliest next plan after a plan that took `time`.
     fn planned_within(&self, time: Duration) {
-        *self.shared.plan_from.lock() = Instant::now() + time.saturating_mul(PAUSE_PLANS).min(PAUSE_MAX);
+        *self.plan_from.lock() = Instant::now() + time.saturating_mul(PAUSE_PLANS).min(PAUSE_MAX);
     }
 
     /// Records that a ZeroScaler exists with this uid, or no longer exists.
     pub(crate) fn exists(&self, key: &Key, uid: Option<&str>) {
-        if self.shared.state.lock().exists(key, uid) {
-            self.shared.look();
+        if self.state.lock().exists(key, uid) {
+            self.look();
         }
     }
 
     /// Records the ports that a ZeroScaler needs from now on, and who may connect.
     pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>, access: Access) {
         let changed = {
-            let PortState { objects, wants, .. } = &mut *self.shared.state.lock();
+            let PortState { objects, wants, .. } = &mut *self.state.lock();
             // Keys and uids are shared, so each is stored once.
             let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
             let (key, uid) = known.map_or_else(|| (key.clone(), uid.into()), |(key, uid)| (key.clone(), uid.clone()));
@@ -174,14 +164,14 @@ impl Numbers {
             changed
         };
         if changed {
-            self.shared.look();
+            self.look();
         }
     }
 
     /// Records who may connect to a ZeroScaler from now on. Its ports stay the same.
     pub(crate) fn restrict(&self, key: &Key, uid: &str, access: Access) {
         let ports = {
-            let PortState { wants, given, .. } = &*self.shared.state.lock();
+            let PortState { wants, given, .. } = &*self.state.lock();
             let wanted = wants.get(key).filter(|workload| *workload.uid == *uid);
             let of_given = |given: &AllocatedPorts| {
                 let of = |(port, _): &(PortId, PortOutcome)| Wanted { port: port.clone(), listed: None, shown: None };
@@ -197,14 +187,14 @@ impl Numbers {
 
     /// Returns the ports given to an object, or `None` if no plan has covered it yet.
     pub(crate) fn given(&self, key: &Key, uid: &str) -> Option<AllocatedPorts> {
-        self.shared.state.lock().given.get(key).filter(|given| *given.uid == *uid).cloned()
+        self.state.lock().given.get(key).filter(|given| *given.uid == *uid).cloned()
     }
 
     /// Records that a slice was changed or deleted.
     pub(crate) fn slice(&self, key: &Key, slice: Option<&Arc<EndpointSlice>>) {
         let now = Instant::now().into_std();
-        if self.shared.state.lock().slice(&self.shared.system_namespace, key, slice.map(|slice| &**slice), now) {
-            self.shared.look();
+        if self.state.lock().slice(&self.system_namespace, key, slice.map(|slice| &**slice), now) {
+            self.look();
         }
     }
 
@@ -218,40 +208,40 @@ impl Numbers {
         need: Option<NonZeroUsize>,
         priority: Priority,
     ) -> Vec<Endpoints> {
-        let mut state = self.shared.state.lock();
+        let mut state = self.state.lock();
         let found = state.endpoints(key, ports, need);
         for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
             state.asks.waiting_for(*asked).path = Some((key.clone(), priority));
         }
         drop(state);
         if found.iter().any(|endpoints| !endpoints.ask.is_empty()) {
-            self.shared.asks.notify_one();
+            self.asks.notify_one();
         }
         found
     }
 
     /// Returns the same addresses without sending queries, for a caller that has waited before a write.
     pub(crate) fn endpoints_still(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
-        self.shared.state.lock().endpoints(key, ports, need)
+        self.state.lock().endpoints(key, ports, need)
     }
 
     /// Reports whether clients of an object that are led to `at` reach the object: its activator is ready, and no
     /// response contradicts.
     pub(crate) fn serves(&self, uid: &str, at: &Listed) -> bool {
-        let state = self.shared.state.lock();
+        let state = self.state.lock();
         serves(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
     }
 
     /// Reports whether clients of an object that are led to `at` get responses: as in [`Numbers::serves`], or the
     /// activator is terminating but still serves.
     pub(crate) fn answers(&self, uid: &str, at: &Listed) -> bool {
-        let state = self.shared.state.lock();
+        let state = self.state.lock();
         answers(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
     }
 
     /// Reports whether all of these addresses and numbers are proven to lead an object's clients to activators.
     pub(crate) fn proof(&self, uid: &str, leads: &[(IpAddr, u16)]) -> ProbeResult {
-        let (state, now) = (self.shared.state.lock(), Instant::now().into_std());
+        let (state, now) = (self.state.lock(), Instant::now().into_std());
         let proven =
             |(address, number): &(IpAddr, u16)| state.proofs.verdict(*address, *number, uid, now) == Verdict::Proven;
         if leads.iter().all(proven) { ProbeResult::InPath } else { ProbeResult::NotAsked }
@@ -259,14 +249,14 @@ impl Numbers {
 
     /// Queries activators for the evidence that [`Numbers::proof`] lacks. A response queues the object's scale.
     pub(crate) fn prove(&self, key: &Key, uid: &str, leads: &[(IpAddr, u16)]) {
-        let (mut state, now) = (self.shared.state.lock(), Instant::now().into_std());
+        let (mut state, now) = (self.state.lock(), Instant::now().into_std());
         for (address, number) in leads {
             if state.proofs.verdict(*address, *number, uid, now) != Verdict::Proven {
                 state.asks.waiting_for((*address, *number)).decision = Some(key.clone());
             }
         }
         drop(state);
-        self.shared.asks.notify_one();
+        self.asks.notify_one();
     }
 
     /// Records that an activator listens on these numbers, each for the object with that uid.
@@ -275,7 +265,50 @@ impl Numbers {
         use common::ports::answer::Listening;
         let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), is_held: true };
         let answers = numbers.iter().map(|(number, uid)| (*number, Answer::Ours(ours(uid)))).collect();
-        self.shared.answered(address, answers, Instant::now());
+        self.answered(address, answers, Instant::now());
+    }
+}
+
+impl Numbers {
+    /// Records the responses of one activator to a query that was sent at `sent`, and queues the workloads that wait for
+    /// them.
+    fn answered(&self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) {
+        let sent = sent.into_std();
+        let PortState { maps, proofs, asks, .. } = &mut *self.state.lock();
+        let before = proofs.instance(address).map(str::to_owned);
+        for (number, answer) in answers {
+            let line = maps.lines.get(&number);
+            let uid = line.map(|line| &*line.uid).unwrap_or_default();
+            let (is_ours, is_foreign) = (matches!(answer, Answer::Ours(_)), answer == Answer::Foreign);
+            let known = proofs.verdict(address, number, uid, sent);
+            proofs.record(address, number, answer, sent);
+            let verdict = proofs.verdict(address, number, uid, sent);
+            if is_foreign {
+                self.look(); // If another process occupies a number, each response counts.
+            }
+            let waiting = match is_ours {
+                true => asks.remove(address, number),
+                // After a negative response the reconcile keeps waiting, and is queued only if the verdict changed.
+                false => asks.get(address, number).filter(|_| verdict != known).cloned(),
+            };
+            let Waiters { path, decision } = waiting.unwrap_or_default();
+            if let Some(key) = decision {
+                self.decisions.add(key, Priority::Normal);
+            }
+            if let Some((key, priority)) = path {
+                self.paths.add(key, priority);
+            }
+            if let Some(line) = line.filter(|_| verdict == Verdict::Denied && known != Verdict::Denied) {
+                self.paths.add(line.key.clone(), Priority::Normal);
+            }
+        }
+        if before.is_some() && before.as_deref() != proofs.instance(address) {
+            // A replacement process must confirm each number anew.
+            let held = maps.lines.iter().filter(|(_, line)| line.state == NumberState::Held);
+            for (number, _) in held {
+                asks.waiting_for((address, *number));
+            }
+        }
     }
 }
 
@@ -283,31 +316,6 @@ impl PortState {
     fn endpoints(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
         let (activators, now) = (self.activators(), Instant::now().into_std());
         endpoints_among(ports, &activators, need, key.name(), &self.proofs, now)
-    }
-}
-
-impl SharedPorts {
-    fn look(&self) {
-        // There is only one ledger, so one constant key is enough.
-        let from = *self.plan_from.lock();
-        let after = from.saturating_duration_since(Instant::now()).max(MERGED_WITHIN);
-        self.queue.add_after(Key::new(self.system_namespace.as_str(), names::LEDGER_OF_PORTS), after);
-    }
-
-    fn map_key(&self, block: Block) -> Key {
-        Key::new(self.system_namespace.as_str(), block.map_name())
-    }
-
-    /// Records the responses of one activator, and queues the workloads that wait for them.
-    fn answered(&self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) {
-        let mut state = self.state.lock();
-        let told = state.answered(address, answers, sent.into_std());
-        drop(state);
-        told.paths.into_iter().for_each(|(key, priority)| self.paths.add(key, priority));
-        told.decisions.into_iter().for_each(|key| self.decisions.add(key, Priority::Normal));
-        if told.ledger {
-            self.look();
-        }
     }
 }
 
@@ -332,7 +340,7 @@ mod tests {
             tokio::time::sleep(later).await;
             numbers.look();
             let begun = Instant::now();
-            drop(numbers.queue().next().await);
+            drop(numbers.queue.next().await);
             assert_eq!(begun.elapsed(), waits, "a plan of {took:?}, {later:?} ago");
         }
     }

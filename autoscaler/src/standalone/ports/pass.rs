@@ -53,7 +53,7 @@ impl Controller {
     /// # Errors
     /// Returns errors of the API server; other maps are written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let queue = self.numbers.queue();
+        let queue = &self.numbers.queue;
         if !(self.numbers.ledger.is_synced() && self.scalers.is_synced() && self.slices.is_synced()) {
             queue.add_after(key.clone(), LISTED_RECHECK);
             return Ok(());
@@ -82,11 +82,11 @@ impl Controller {
     fn planned(&self) -> Planned {
         let now = Instant::now().into_std();
         let leads = |key: &Key| self.writes.leadership.owns(key);
-        let (config, shared) = (**self.config.borrow(), &self.numbers.shared);
+        let (config, numbers) = (**self.config.borrow(), &*self.numbers);
         let range = config.range;
-        let mut state = shared.state.lock();
+        let mut state = numbers.state.lock();
         for block in Block::all() {
-            state.maps.follow(block, self.numbers.ledger.get(&shared.map_key(block)));
+            state.maps.follow(block, numbers.ledger.get(&numbers.map_key(block)));
         }
         let (activators, unreadable) = (state.activators(), state.maps.unreadable());
         let PortState { objects, wants, given, maps, claims, proofs, asks, .. } = &mut *state;
@@ -100,7 +100,7 @@ impl Controller {
         let is_known = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid);
         let ports = |key: &Key| wants.get(key).map_or(&[][..], |workload| &workload.ports);
         let listed = claims::listed(claims.values(), &maps.lines, range, config.guarded, is_known, ports);
-        let wall = shared.clock.now();
+        let wall = numbers.clock.now();
         let is_open = |number: u16| maps.lines.get(&number).is_some_and(|line| line.state.is_open(wall));
         proofs.follow(&activators, is_open, now);
         asks.keep(|_, number| is_open(number));
@@ -124,8 +124,8 @@ impl Controller {
             let next = AllocatedPorts { uid: workload.uid.clone(), ports };
             if given.get(&workload.key) != Some(&next) {
                 given.insert(workload.key.clone(), next);
-                shared.paths.add(workload.key.clone(), Priority::Normal);
-                shared.statuses.add(workload.key.clone(), Priority::Normal);
+                numbers.paths.add(workload.key.clone(), Priority::Normal);
+                numbers.statuses.add(workload.key.clone(), Priority::Normal);
             }
         }
         let orphan = |change: &Change| {
@@ -143,7 +143,7 @@ impl Controller {
         let store = &self.numbers.ledger;
         // The first workload's lease is checked and stands for all. Concurrent writers are detected by the version.
         let Some(led) = changes.first().map(|change| &change.entry.key) else { return Ok(()) };
-        let map_key = self.numbers.shared.map_key(block);
+        let map_key = self.numbers.map_key(block);
         let read = planned.read.get(&block);
         let mut map = read.map(|map| ConfigMap::clone(map)).unwrap_or_default();
         let data = map.data.get_or_insert_default();

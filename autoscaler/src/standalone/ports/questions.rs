@@ -7,23 +7,24 @@
 //! queries follow after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`]. An activator binds a number some
 //! milliseconds after the number enters the ledger.
 //!
-//! A query names fewer than [`NAMED_MAX`] numbers. If more are pending, further queries follow after [`PAUSE_FIRST`],
-//! which is some ten thousand numbers a second: far more than the slices that can be written meanwhile.
+//! A query names fewer than [`NAMED_MAX`] numbers. If more are pending, further queries follow after [`PAUSE_FIRST`] as
+//! long as their count changes, which is some ten thousand numbers a second: far more than the slices that can be written
+//! meanwhile.
 //!
 //! An activator without pending queries is asked for its process identity every ten seconds ([`Proofs::unidentified`]).
 //!
 //! [`Proofs::unidentified`]: autoscaler_core::ports::Proofs::unidentified
 
-use super::SharedPorts;
+use super::Numbers;
 use crate::engine::probe;
 use autoscaler_core::ports::Answer;
 use bytes::Bytes;
 use common::bound_ports::{BoundPort, BoundPorts, NAMED_MAX, QUESTION, Question};
 use common::ports::answer::Listening;
+use common_runtime::exchange::exchange;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::Request;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::rt::TokioIo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -52,18 +53,49 @@ struct Pace {
     pause: Duration,
     /// Numbers of the last query.
     about: BTreeSet<u16>,
+    /// Count of all numbers that were pending then.
+    pending: usize,
+}
+
+/// Numbers to query at one activator.
+struct DueQuery {
+    /// Shared port of the activator.
+    port: u16,
+    numbers: BTreeSet<u16>,
+    /// Count of all pending numbers.
+    pending: usize,
+}
+
+impl Pace {
+    /// Begins a query, or returns the time until which it must wait.
+    fn begin(&mut self, query: &DueQuery, now: Instant) -> Result<(), Instant> {
+        let is_new = match query.pending > ASKED_MAX {
+            true => query.pending != self.pending, // The numbers of a query are random ones.
+            false => !query.numbers.is_subset(&self.about),
+        };
+        if let Some(at) = self.next.filter(|at| now < *at && !is_new) {
+            return Err(at);
+        }
+        self.pause = match is_new {
+            true => PAUSE_FIRST,
+            false => (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_MAX),
+        };
+        (self.is_asked, self.next) = (true, Some(now + self.pause));
+        (self.about, self.pending) = (query.numbers.clone(), query.pending);
+        Ok(())
+    }
 }
 
 /// Sends all pending queries, forever.
 ///
 /// Cancel safe: queries in flight are dropped.
-pub(super) async fn ask_for_ever(shared: &SharedPorts) {
+pub(super) async fn ask_for_ever(numbers: &Numbers) {
     let mut under_way = FuturesUnordered::new();
     let mut paces: BTreeMap<IpAddr, Pace> = BTreeMap::new();
     loop {
         let now = Instant::now();
         let mut next = now + LOOK;
-        let due = to_ask(shared, now, |address, count| {
+        let due = to_ask(numbers, now, |address, count| {
             let pace = paces.entry(address).or_default();
             let later = pace.next.filter(|at| now < *at);
             // A query about so many numbers waits for its turn, whichever they are.
@@ -73,29 +105,22 @@ pub(super) async fn ask_for_ever(shared: &SharedPorts) {
             }
             !pace.is_asked && (later.is_none() || !is_many)
         });
-        for (address, (port, numbers)) in due {
-            let pace = paces.entry(address).or_default();
-            let is_new = !numbers.is_subset(&pace.about);
-            if let Some(at) = pace.next.filter(|at| now < *at && !is_new) {
-                next = next.min(at);
-                continue;
+        for (address, query) in due {
+            match paces.entry(address).or_default().begin(&query, now) {
+                Err(at) => next = next.min(at),
+                Ok(()) => under_way.push(async move {
+                    (address, now, ask(SocketAddr::new(address, query.port), &query.numbers).await)
+                }),
             }
-            pace.pause = match is_new {
-                true => PAUSE_FIRST,
-                false => (pace.pause * 2).clamp(PAUSE_FIRST, PAUSE_MAX),
-            };
-            (pace.is_asked, pace.next) = (true, Some(now + pace.pause));
-            pace.about.clone_from(&numbers);
-            under_way.push(async move { (address, now, ask(SocketAddr::new(address, port), &numbers).await) });
         }
         tokio::select! {
             Some((address, sent, answers)) = under_way.next() => {
                 paces.entry(address).or_default().is_asked = false;
-                shared.answered(address, answers, sent);
+                numbers.answered(address, answers, sent);
             }
-            () = shared.asks.notified() => {}
+            () = numbers.asks.notified() => {}
             () = tokio::time::sleep_until(next) => {
-                let known = shared.state.lock().activators();
+                let known = numbers.state.lock().activators();
                 paces.retain(|address, pace| pace.is_asked || known.iter().any(|one| one.address == *address));
             }
         }
@@ -104,25 +129,22 @@ pub(super) async fn ask_for_ever(shared: &SharedPorts) {
 
 /// Returns the addresses to query now, each with its port and numbers. `may` reports whether a query may be sent to an
 /// address for which this count of numbers is pending.
-fn to_ask(
-    shared: &SharedPorts,
-    now: Instant,
-    mut may: impl FnMut(IpAddr, usize) -> bool,
-) -> BTreeMap<IpAddr, (u16, BTreeSet<u16>)> {
-    let state = shared.state.lock();
-    let mut found: BTreeMap<IpAddr, (u16, BTreeSet<u16>)> = BTreeMap::new();
-    for (address, count, numbers) in state.asks.each() {
-        if let Some(port) = state.shared_port(address).filter(|_| may(address, count)) {
+fn to_ask(numbers: &Numbers, now: Instant, mut may: impl FnMut(IpAddr, usize) -> bool) -> BTreeMap<IpAddr, DueQuery> {
+    let state = numbers.state.lock();
+    let mut found: BTreeMap<IpAddr, DueQuery> = BTreeMap::new();
+    for (address, pending, numbers) in state.asks.each() {
+        if let Some(port) = state.shared_port(address).filter(|_| may(address, pending)) {
             // If there are too many, start at a random number, so that each gets its turn.
-            let skipped = if count > ASKED_MAX { rand::random_range(0..count) } else { 0 };
+            let skipped = if pending > ASKED_MAX { rand::random_range(0..pending) } else { 0 };
             let numbers: Vec<u16> = numbers.collect();
-            let some = numbers.iter().cycle().skip(skipped).take(count.min(ASKED_MAX));
-            found.insert(address, (port, some.copied().collect()));
+            let some = numbers.iter().cycle().skip(skipped).take(pending.min(ASKED_MAX));
+            found.insert(address, DueQuery { port, numbers: some.copied().collect(), pending });
         }
     }
     for (address, number) in state.proofs.unidentified(now.into_std()) {
         if let Some(port) = state.shared_port(address).filter(|_| may(address, 1)) {
-            found.entry(address).or_insert((port, BTreeSet::new())).1.insert(number);
+            let none = || DueQuery { port, numbers: BTreeSet::new(), pending: 1 };
+            found.entry(address).or_insert_with(none).numbers.insert(number);
         }
     }
     found
@@ -160,8 +182,6 @@ fn read(answer: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
 /// Sends one query.
 async fn send(at: SocketAddr, numbers: &BTreeSet<u16>) -> anyhow::Result<BoundPorts> {
     let stream = TcpStream::connect(at).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let connection = tokio::spawn(connection);
     let request = Request::get("/")
         .header(http::header::HOST, at.to_string())
         .header(http::header::USER_AGENT, probe::USER_AGENT)
@@ -169,16 +189,12 @@ async fn send(at: SocketAddr, numbers: &BTreeSet<u16>) -> anyhow::Result<BoundPo
         .header(probe::PROBE_HEADER, probe::ACTIVATOR)
         .header(QUESTION, Question::Numbers(numbers.iter().copied().collect()).value())
         .body(Empty::<Bytes>::new())?;
-    let answered = async {
-        let answer = sender.send_request(request).await?;
-        anyhow::ensure!(answer.status().is_success(), "it answers {}", answer.status());
+    let answer = exchange(stream, request, async |answer| {
+        anyhow::ensure!(answer.status().is_success(), "the response has status {}", answer.status());
         let body = Limited::new(answer.into_body(), BODY_LENGTH_MAX).collect().await;
-        let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
-        anyhow::Ok(serde_json::from_slice::<BoundPorts>(&body)?)
-    };
-    let answer = answered.await;
-    connection.abort();
-    answer
+        body.map(|body| body.to_bytes()).map_err(|error| anyhow::anyhow!(error))
+    });
+    Ok(serde_json::from_slice(&answer.await??)?)
 }
 
 #[cfg(test)]
@@ -196,5 +212,25 @@ mod tests {
         let expected =
             [(1, ours(true)), (2, Answer::Foreign), (3, Answer::Refused), (4, ours(false)), (5, Answer::Refused)];
         assert_eq!(read(answer, &(1..=5).collect()), expected);
+    }
+
+    /// Goal: queries without news become rarer, also if one query cannot name all pending numbers.
+    #[test]
+    fn queries_without_news_become_rarer() {
+        let mut now = Instant::now();
+        for many in [3, 4 * ASKED_MAX] {
+            let query = |pending: usize| DueQuery { port: 1, numbers: (0..3).collect(), pending };
+            let mut pace = Pace::default();
+            let mut pauses = Vec::new();
+            for pending in [many, many, many, many] {
+                pace.begin(&query(pending), now).expect("it is due");
+                assert_eq!(pace.begin(&query(pending), now), pace.next.map_or(Ok(()), Err));
+                pauses.push(pace.pause.as_millis() / PAUSE_FIRST.as_millis());
+                now += pace.pause;
+            }
+            assert_eq!(pauses, [1, 2, 4, 8], "{many}");
+            let news = DueQuery { port: 1, numbers: (0..4).collect(), pending: many + 1 };
+            assert_eq!((pace.begin(&news, now), pace.pause), (Ok(()), PAUSE_FIRST), "{many}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::standalone::traffic::slices::{SERVICE_NAME, claim_of};
 use autoscaler_core::ports::claims::Claim;
-use autoscaler_core::ports::{Activator, Answer, PortOutcome, Proofs, Serving, Verdict, Workload};
+use autoscaler_core::ports::{Activator, PortOutcome, Proofs, Serving, Workload};
 use common::RevisionKey as Key;
 use common::names;
 use common::ports::ledger::{self, Block, Ledger, PortId};
@@ -78,11 +78,11 @@ impl PendingQueries {
         self.0.entry(address).or_default().entry(number).or_default()
     }
 
-    fn get(&self, address: IpAddr, number: u16) -> Option<&Waiters> {
+    pub(super) fn get(&self, address: IpAddr, number: u16) -> Option<&Waiters> {
         self.0.get(&address)?.get(&number)
     }
 
-    fn remove(&mut self, address: IpAddr, number: u16) -> Option<Waiters> {
+    pub(super) fn remove(&mut self, address: IpAddr, number: u16) -> Option<Waiters> {
         let numbers = self.0.get_mut(&address)?;
         let waiting = numbers.remove(&number);
         if numbers.is_empty() {
@@ -102,21 +102,6 @@ impl PendingQueries {
     /// Returns for each address how many numbers are to be queried, and which.
     pub(super) fn each(&self) -> impl Iterator<Item = (IpAddr, usize, impl Iterator<Item = u16>)> {
         self.0.iter().map(|(address, numbers)| (*address, numbers.len(), numbers.keys().copied()))
-    }
-}
-
-/// Reconciles that the responses concern.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct AffectedKeys {
-    pub(super) paths: BTreeMap<Key, Priority>,
-    pub(super) decisions: BTreeSet<Key>,
-    pub(super) ledger: bool,
-}
-
-impl AffectedKeys {
-    fn path(&mut self, key: Key, priority: Priority) {
-        let known = self.paths.entry(key).or_insert(priority);
-        *known = priority.min(*known);
     }
 }
 
@@ -206,44 +191,6 @@ impl PortState {
     pub(super) fn shared_port(&self, address: IpAddr) -> Option<u16> {
         let mut all = self.activators.values().flatten();
         all.find(|(activator, _)| activator.address == address).map(|(_, port)| *port)
-    }
-
-    /// Records the responses of one activator to a query that was sent at `sent`.
-    pub(super) fn answered(&mut self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) -> AffectedKeys {
-        let mut told = AffectedKeys::default();
-        let before = self.proofs.instance(address).map(str::to_owned);
-        for (number, answer) in answers {
-            let line = self.maps.lines.get(&number);
-            let uid = line.map(|line| &*line.uid).unwrap_or_default();
-            let (is_ours, is_foreign) = (matches!(answer, Answer::Ours(_)), answer == Answer::Foreign);
-            let known = self.proofs.verdict(address, number, uid, sent);
-            self.proofs.record(address, number, answer, sent);
-            let verdict = self.proofs.verdict(address, number, uid, sent);
-            // If another process occupies a number, each response counts.
-            told.ledger |= is_foreign;
-            let waiting = match is_ours {
-                true => self.asks.remove(address, number),
-                // After a negative response the reconcile keeps waiting, and is queued only if the verdict changed.
-                false => self.asks.get(address, number).filter(|_| verdict != known).cloned(),
-            };
-            let waiting = waiting.unwrap_or_default();
-            told.decisions.extend(waiting.decision);
-            if let Some((key, priority)) = waiting.path {
-                told.path(key, priority);
-            }
-            if let Some(line) = line.filter(|_| verdict == Verdict::Denied && known != Verdict::Denied) {
-                told.path(line.key.clone(), Priority::Normal);
-            }
-        }
-        let now = self.proofs.instance(address).map(str::to_owned);
-        if before.is_some() && before != now {
-            // A replacement process must confirm each number anew.
-            let held = self.maps.lines.iter().filter(|(_, line)| line.state == ledger::NumberState::Held);
-            for (number, _) in held {
-                self.asks.waiting_for((address, *number));
-            }
-        }
-        told
     }
 }
 

@@ -45,7 +45,8 @@ struct Labelled {
 pub(crate) struct Enabled {
     deployments: Arc<Store<Labelled>>,
     stateful_sets: Arc<Store<Labelled>>,
-    queue: WorkQueue<Key>,
+    /// Queue of names to reconcile.
+    pub(crate) queue: WorkQueue<Key>,
 }
 
 impl Default for Enabled {
@@ -60,11 +61,6 @@ impl Default for Enabled {
 }
 
 impl Enabled {
-    /// Returns the queue of names to reconcile.
-    pub(crate) fn queue(&self) -> WorkQueue<Key> {
-        self.queue.clone()
-    }
-
     /// Follows labelled workloads until `shutdown`, in separate tasks.
     pub(crate) fn follow(&self, (client, namespaces): (&Client, &Namespaces), shutdown: &CancellationToken) {
         spawn::<Deployment>(&self.deployments, namespaces.reach(client), shutdown);
@@ -222,7 +218,7 @@ mod tests {
     #[tokio::test]
     async fn who_leads_anew_looks_at_every_label() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
-        let queue = scalers.enabled.queue();
+        let queue = scalers.enabled.queue.clone();
         let owner = OwnerReference { uid: "d".into(), controller: Some(true), ..OwnerReference::default() };
         let mut made = made_for(&Key::new("ns", "made"), owner.clone());
         (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));

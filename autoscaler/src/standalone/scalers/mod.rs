@@ -61,7 +61,7 @@ pub(crate) struct Scalers {
     /// Held while a version is applied, and while a note about an existing object is recorded.
     turn: Mutex<()>,
     /// Queue of statuses that may have to be written.
-    publications: WorkQueue<Key>,
+    pub(crate) queue: WorkQueue<Key>,
     /// Backends of the workloads, as last resolved.
     backends: DashMap<Key, Box<Backend>>,
     /// Findings about the objects that are led here, each with the object's uid.
@@ -83,7 +83,7 @@ impl Scalers {
             objects: Arc::new(Store::packing(|_, _, _| {})),
             leadership,
             turn: Mutex::new(()),
-            publications: numbers.statuses(),
+            queue: numbers.statuses.clone(),
             numbers,
             backends: DashMap::new(),
             findings: DashMap::new(),
@@ -92,11 +92,6 @@ impl Scalers {
             led: DashMap::new(),
             enabled: Arc::default(),
         })
-    }
-
-    /// Returns the queue of statuses that may have to be written.
-    pub(crate) fn queue(&self) -> WorkQueue<Key> {
-        self.publications.clone()
     }
 
     /// Queues all labels and all ZeroScalers that may have been created for one.
@@ -139,7 +134,7 @@ impl Scalers {
         let priority = if self.objects.holds(&key) { Priority::Normal } else { Priority::New };
         self.objects.apply(&key, &version, Some(object.clone()));
         listener(&key, have.as_ref(), Some(&Arc::new(object)));
-        self.publications.add(key, priority);
+        self.queue.add(key, priority);
     }
 
     /// Applies the response to one of our writes, unless the object was deleted meanwhile: no event would report its
@@ -159,7 +154,7 @@ impl Scalers {
             let _turn = self.turn.lock();
             if self.has(key) {
                 notes.insert(key.clone(), note);
-                self.publications.add(key.clone(), Priority::Normal);
+                self.queue.add(key.clone(), Priority::Normal);
             }
         }
     }
@@ -210,7 +205,7 @@ impl Scalers {
             listener(&key);
             self.findings.insert(key.clone(), (read.metadata.uid.clone().unwrap_or_default(), Box::new(findings)));
         }
-        self.publications.add(key, Priority::Normal);
+        self.queue.add(key, Priority::Normal);
     }
 
     /// Records that a former version is in force; `None`: the newest version is.
@@ -311,7 +306,7 @@ mod tests {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
         for (version, is_news) in [("1", true), ("1", false), ("2", true)] {
             scalers.apply(zeroscaler("ns", version), &|_, _, _| {});
-            assert_eq!(scalers.queue().try_next().is_some(), is_news, "{version}");
+            assert_eq!(scalers.queue.try_next().is_some(), is_news, "{version}");
         }
     }
 

@@ -100,7 +100,7 @@ impl Publisher {
         validation: Arc<Validation>,
     ) -> Self {
         let collection = parts.ports.collection.clone();
-        collection.report_ports(scalers.queue());
+        collection.report_ports(scalers.queue.clone());
         Self {
             collection,
             scalers,
@@ -135,7 +135,7 @@ impl Publisher {
         let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&object));
         let found = self.fault_evidence(key, &object, &findings);
         if let Some(after) = found.again_in(object.status.as_ref().and_then(|s| s.fault.as_ref()), Instant::now()) {
-            self.scalers.queue().add_after(key.clone(), after);
+            self.scalers.queue.add_after(key.clone(), after);
         }
         let Some(wanted) = self.wanted(key, &object, found).filter(|wanted| !is_unseen(wanted)) else {
             self.since.remove(key);
@@ -148,7 +148,7 @@ impl Publisher {
         let since = *self.since.entry(key.clone()).or_insert_with(Instant::now);
         let left = patience(object.status.as_ref(), &wanted).saturating_sub(since.elapsed());
         if !left.is_zero() {
-            self.scalers.queue().add_after(key.clone(), left);
+            self.scalers.queue.add_after(key.clone(), left);
             return Ok(());
         }
         let scaled = self.scalers.scaled.get(key).map(|scaled| scaled.clone());
@@ -270,7 +270,7 @@ impl Publisher {
         match of.and_then(|of| self.stores.targets.get(&of).ok()) {
             Some(target) => {
                 let after = self.creations.look(key, &target.uid, self.writes.clock.now()).await;
-                self.scalers.queue().add_after(key.clone(), after);
+                self.scalers.queue.add_after(key.clone(), after);
             }
             None => self.creations.forget(key),
         }
