@@ -79,7 +79,7 @@ impl Finalizers {
         let target = noted(asked);
         let annotations = json!({ADOPTED_REPLICAS: replicas, ADOPTED_TARGET: target});
         let metadata = json!({"finalizers": finalizers, "annotations": annotations});
-        Ok(self.patch(object, metadata, "error taking up the target").await?)
+        Ok(self.patch(object, metadata, "failed to set the finalizer").await?)
     }
 
     /// Removes the finalizer. A deleted object counts as success.
@@ -92,7 +92,7 @@ impl Finalizers {
         }
         let finalizers: Vec<_> = object.finalizers().iter().filter(|f| *f != names::FINALIZER).collect();
         let metadata = json!({"finalizers": finalizers, "annotations": {ADOPTED_REPLICAS: null, ADOPTED_TARGET: null}});
-        match self.patch(object, metadata, "error letting the target go").await {
+        match self.patch(object, metadata, "failed to remove the finalizer").await {
             Err(WriteError::Api { source, .. }) if code(&source) == Some(404) => Ok(()),
             outcome => Ok(outcome.map(|_| ())?),
         }

@@ -224,9 +224,9 @@ fn overlap(workload: &Workload, others: &[String]) -> Option<Finding> {
     let (kind, name) = (&workload.kind, workload.target_key.object.name());
     let selector = workload.selector().unwrap_or_default();
     let message = format!(
-        "the selector of {kind} {name} ({selector}) also finds pods of {others}: they neither count nor get requests, also \
-         through Services that led to them before. A selector must find the pods of its own workload alone: give these \
-         others different labels, and a Service of their own where clients need them"
+        "the selector of {kind} {name} ({selector}) also matches pods of {others}. Those pods are not counted and get no \
+         requests, not even through Services that led to them before. Give them different labels, so that the selector \
+         matches the pods of {kind} {name} only, and a Service of their own if clients need them"
     );
     Some(Finding::new("SelectorOverlaps", message))
 }

@@ -212,9 +212,9 @@ async fn who_asks_in_vain_is_told_why_and_nothing_else_changes() {
         assert_condition(body, "HostsOwned", "False", "HostConflict");
         let message = condition(body, "HostsOwned").2;
         for text in [
-            "x.example.com belongs to shop/web, which had it first",
-            "hello.prod cannot be had: it is the name of a Service in namespace \"prod\"",
-            "x.example.org cannot be had: the annotation zeroscale.dev/hosts of the Namespace does not allow it",
+            "host x.example.com belongs to ZeroScaler shop/web, which claimed it first",
+            "host hello.prod is refused: it is the name of a Service in namespace \"prod\"",
+            "host x.example.org is refused: the annotation zeroscale.dev/hosts of the Namespace does not allow it",
         ] {
             assert!(message.contains(text), "{message}");
         }

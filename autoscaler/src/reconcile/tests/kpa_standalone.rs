@@ -243,7 +243,7 @@ async fn others_with_the_same_labels_are_named() {
         f.fakes.strangers.lock().controllers = others[..count].to_vec();
         let told = reports().with(move |body| {
             let (status, reason, message) = condition(body, "PodsOwned");
-            let begin = format!("the selector of Deployment hello (app=hello) also finds pods of {expected}: ");
+            let begin = format!("the selector of Deployment hello (app=hello) also matches pods of {expected}. ");
             assert_eq!((status.as_str(), reason.as_str()), ("False", "SelectorOverlaps"));
             assert!(message.starts_with(&begin) && message.contains("different labels"), "{message}");
         });
@@ -402,7 +402,7 @@ async fn a_foreign_service_means_hands_off() {
     f.put_service(taken_service());
     let script = vec![reports().with(|body| {
         assert_condition(body, "Ready", "False", "ServiceNotOwned");
-        assert!(condition(body, "Ready").2.contains("is adopted by another object"));
+        assert!(condition(body, "Ready").2.contains("is adopted by another ZeroScaler"));
     })];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(*f.fakes.deciding.lock(), None);

@@ -680,7 +680,7 @@ async fn what_is_new_is_said_once() {
     assert!(lines(&born).contains(&format!("PUT {ZS}/status").as_str()), "{:?}", lines(&born));
     assert_eq!(f.take_events().await, [], "it is not written");
     let born = f.settle().await;
-    let adopted = "Deployment hello is taken over with 2 replicas, and Service hello with selector app=hello";
+    let adopted = "Adopted Deployment hello with 2 replicas, and Service hello with selector app=hello";
     assert_eq!(f.take_events().await, [("Adopted".to_owned(), adopted.to_owned())]);
     let mut written = born.last().expect("a status").2.clone();
     written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
@@ -739,7 +739,7 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
             vec!["spec.services", "\"hello\"", "ExternalName"],
         ),
         (edited("selector", Value::Null), &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "no selector"]),
-        (borrowed, &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "another object"]),
+        (borrowed, &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "another ZeroScaler"]),
         (service(), &port, "Invalid", vec!["spec.ports[0].name", "\"db\"", "Service \"hello\" has web 80/TCP"]),
     ];
     for (service, spec, reason, words) in rows {
@@ -844,7 +844,11 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
             "TargetNotFound",
             "spec.target: deployments.apps \"nobody\"",
         ),
-        (json!({"services": [{"name": "nobodys"}]}), "ServiceNotFound", "spec.services: no Service \"nobodys\""),
+        (
+            json!({"services": [{"name": "nobodys"}]}),
+            "ServiceNotFound",
+            "spec.services: Service \"nobodys\" does not exist",
+        ),
         (json!({"services": [{"name": "taken"}]}), "ServiceNotOwned", "spec.services: Service \"taken\""),
         (json!({"ports": [{"name": "db"}]}), "Invalid", "spec.ports[0].name: \"db\""),
     ];
@@ -962,7 +966,7 @@ async fn activators_are_told_that_the_target_is_away() {
     assert_eq!(told(&settled(&mut f).await), (true, json!("CrashLoop: it ends; mend it"), Value::Null));
     *f.fakes.failing.lock() = None;
     f.remove_target();
-    assert_eq!(told(&settled(&mut f).await), (true, Value::Null, json!("what it scales does not exist")));
+    assert_eq!(told(&settled(&mut f).await), (true, Value::Null, json!("its target does not exist")));
     f.put_target_at(0, 401);
     assert_eq!(told(&settled(&mut f).await), (true, Value::Null, Value::Null));
 }
@@ -991,7 +995,10 @@ async fn two_that_name_one_target_do_not_share_it() {
     let asked = f.settle().await;
     let (is, why, said) = ready(&asked);
     assert_eq!((is.as_str(), why.as_str()), ("False", "TargetTaken"), "{said}");
-    assert_eq!(said, "spec.target: deployments.apps \"hello\" is scaled by ZeroScaler \"older\" already");
+    assert_eq!(
+        said,
+        "spec.target: deployments.apps \"hello\" is already scaled by ZeroScaler \"older\". Delete one of the two ZeroScalers, or name another target"
+    );
     assert!(
         !lines(&asked).iter().any(|line| line.starts_with("PATCH") || line.contains("/services")),
         "{:?}",
@@ -1085,7 +1092,7 @@ async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
     let (is, why, message) = ready(&asked);
     assert_eq!((is.as_str(), why.as_str()), ("False", "HostRefused"), "{message}");
     assert!(
-        message.contains("hello.other cannot be had") && message.contains("hello.other.svc.cluster.local"),
+        message.contains("host hello.other is refused") && message.contains("hello.other.svc.cluster.local"),
         "{message}"
     );
     let status = &asked.last().expect("a status").2;

@@ -18,7 +18,8 @@ impl Hpa {
     /// none.
     pub(crate) fn ignored(self, object: &ZeroScaler) -> Option<String> {
         let asks = !object.spec.metrics.is_empty() || object.spec.behavior.is_some();
-        let rule = "spec.metrics and spec.behavior have no effect: ZEROSCALE_HPA is off, so nobody looks at metrics";
+        let rule = "spec.metrics and spec.behavior have no effect: the autoscaler runs with ZEROSCALE_HPA=off and evaluates no \
+                    metrics. Set that variable to engine, or remove both fields";
         (asks && self == Self::Off).then(|| rule.to_owned())
     }
 }

@@ -53,6 +53,10 @@ use std::sync::Arc;
 
 /// Field that names Services.
 const SERVICES: &str = "spec.services";
+/// Remedy for a Service that cannot be adopted.
+const SERVICE_REMEDY: &str = "Name another Service with a selector and a cluster IP in spec.services";
+/// Remedy for a Service without a port that leads to the pods.
+const TARGET_PORT_REMEDY: &str = "Correct targetPort of the Service, or name another Service in spec.services";
 /// Maximum number of Service names in a message.
 const NAMES_MAX: usize = 10;
 
@@ -172,7 +176,7 @@ impl Admission {
         });
         self.cluster.scalers.start_release(key, former);
         let message = format!(
-            "{SCALER_ROOT}: {} {:?} is given back, then {} {:?} is taken over",
+            "{SCALER_ROOT}: {} {:?} is being restored. {} {:?} is adopted after that",
             held.resource,
             held.object.name(),
             to.resource,
@@ -253,22 +257,26 @@ impl Admission {
         let (resource, name) = (&target_key.resource, target_key.object.name());
         if let Some(owner) = self.owner_before(key, &target_key) {
             let owner = owner.name();
-            let message = format!("{SCALER_ROOT}: {resource} {name:?} is scaled by ZeroScaler {owner:?} already");
+            let message = format!(
+                "{SCALER_ROOT}: {resource} {name:?} is already scaled by ZeroScaler {owner:?}. Delete one of the two ZeroScalers, \
+                 or name another target"
+            );
             return Err(refused(TARGET_TAKEN, Obstacle::Contested, message));
         }
         if target.selector == Selector::Missing {
-            let rule = "it has no label selector, by which pods are counted";
+            let rule = "the target must have a label selector, because the autoscaler counts its pods by it";
             return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
         }
         let Some(pods) = target.selector.pods() else {
-            return Err(invalid(at(SCALER_ROOT, "spec.selector of the target: makes no sense".to_owned())));
+            let rule = "spec.selector of the target must be a valid label selector";
+            return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
         };
         // No change is allowed whose result could not be observed: a sleeping workload would count as awake, and never
         // be woken. A target that we already have stays adopted.
         let is_new = held(newest).as_ref() != Some(&target_key);
         if target.replicas.is_none() && is_new && !resource.has_default_replicas() {
-            let rule = "spec.replicas must be set, which is where its scale is read: a kind that has it elsewhere cannot be \
-                        scaled";
+            let rule = "spec.replicas must be set, because the autoscaler reads the scale of the target there. A kind that \
+                        stores its scale in another field cannot be scaled";
             return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
         }
         Ok(AdmittedTarget { reference, key: target_key, target, pods, contender })
@@ -296,18 +304,21 @@ impl Admission {
         let port = backend::port(target, leads_to.as_ref(), translation::protocol(original))
             .map_err(|error| invalid(format!("Service {name:?}: {error}")))?;
         let unfit = service.as_deref().and_then(adopt::unfit);
-        let unfit = unfit.map(|why| at(SERVICES, format!("Service {name:?} cannot be adopted: {why}")));
+        let unfit =
+            unfit.map(|why| at(SERVICES, format!("Service {name:?} cannot be adopted: {why}. {SERVICE_REMEDY}")));
         match (ownership(service.as_deref(), claimant), unfit) {
             // From now on clients bypass the activators.
             (ServiceOwnership::Foreign(_) | ServiceOwnership::Adopted, Some(why)) if has_finalizer(newest) => {
                 return Err(not_owned(why, RefusalAction::GiveBack));
             }
             (ServiceOwnership::Ours, Some(why)) => return Err(invalid(why)),
-            (ServiceOwnership::Foreign(why), _) => return Err(not_owned(at(SERVICES, why), RefusalAction::LetGo)),
+            (ServiceOwnership::Foreign(why), _) => {
+                return Err(not_owned(at(SERVICES, format!("{why}. {SERVICE_REMEDY}")), RefusalAction::LetGo));
+            }
             (ownership @ (ServiceOwnership::Adoptable | ServiceOwnership::Adopted), _) => {
                 let why_not = |service| services::why_not_adoptable(service, &port, target);
                 if let Some(why) = service.as_deref().and_then(why_not) {
-                    let message = at(SERVICES, format!("{why}: it cannot be adopted"));
+                    let message = at(SERVICES, format!("{why}, so it cannot be adopted. {TARGET_PORT_REMEDY}"));
                     // A Service that we already have stays adopted.
                     let is_ours = ownership == ServiceOwnership::Adopted;
                     return Err(if is_ours { invalid(message) } else { not_owned(message, RefusalAction::LetGo) });
@@ -395,18 +406,19 @@ impl Admission {
         let left_off = there.len().saturating_sub(NAMES_MAX);
         there.truncate(NAMES_MAX);
         let there = match (there.is_empty(), left_off) {
-            (true, _) => "there is none".to_owned(),
-            (false, 0) => format!("there are {}", there.join(", ")),
-            (false, more) => format!("there are {} and {more} more", there.join(", ")),
+            (true, _) => "The namespace has no Services".to_owned(),
+            (false, 0) => format!("The namespace has the Services {}", there.join(", ")),
+            (false, more) => format!("The namespace has the Services {} and {more} more", there.join(", ")),
         };
         match original.spec.services.first() {
             Some(asked) => format!(
-                "{SERVICES}: no Service {:?} in namespace {namespace:?}, {there}; {SERVICES}[].create: true makes one",
+                "{SERVICES}: Service {:?} does not exist in namespace {namespace:?}. {there}. Name one of them, or set \
+                 {SERVICES}[].create: true to have the Service created",
                 asked.name
             ),
             None => format!(
-                "{SERVICES}: no Service in namespace {namespace:?} selects the pods of {} {:?}, {there}; name one in {SERVICES}, \
-                 or have it made with create: true",
+                "{SERVICES}: no Service in namespace {namespace:?} selects the pods of {} {:?}. {there}. Name one in {SERVICES}, \
+                 with create: true to have it created",
                 target.resource,
                 target.object.name()
             ),
@@ -462,7 +474,7 @@ fn unknown_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Targe
         format!("Service {:?} has {}", service.name_any(), ports.collect::<Vec<_>>().join(", "))
     };
     let (name, there) = (&said.name, services.iter().map(there).collect::<Vec<_>>().join(", "));
-    Some(format!("spec.ports[{index}].name: {name:?}: must be the name or the number of a TCP port: {there}"))
+    Some(format!("spec.ports[{index}].name: {name:?}: must be the name or the number of a TCP port. {there}"))
 }
 
 /// Prefixes a message with the field that the user wrote.
@@ -475,8 +487,8 @@ fn at(field: &str, message: String) -> String {
 fn contested(by: &Key, target: &TargetKey) -> NotReady {
     let (by, resource, name) = (by.name(), &target.resource, target.object.name());
     let message = format!(
-        "spec.target: HorizontalPodAutoscaler {by:?} scales {resource} {name:?} as well: delete it, and say in spec.metrics \
-         what it measures"
+        "spec.target: HorizontalPodAutoscaler {by:?} also scales {resource} {name:?}. Delete the HorizontalPodAutoscaler, and \
+         move its metrics to spec.metrics"
     );
     NotReady { reason: HORIZONTAL_CONFLICT, message, obstacle: Obstacle::Contested }
 }

@@ -126,7 +126,11 @@ fn ignore_fallback_port(checked: Result<(), FieldErrors>) -> Result<(), FieldErr
 fn request_time(object: &ZeroScaler) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
     if let Some(request) = object.spec.request.as_ref().filter(|request| request.at().is_none()) {
-        errors.invalid_value(&request.at, "spec.request.at", "there is no such time");
+        errors.invalid_value(
+            &request.at,
+            "spec.request.at",
+            "must be a time that exists, such as 2026-01-31T08:00:00Z",
+        );
     }
     errors.into_result()
 }

@@ -67,16 +67,16 @@ impl Controller {
                 map.metadata.namespace = Some(key.namespace().to_owned());
                 map.metadata.name = Some(key.name().to_owned());
                 map.metadata.labels = Some(labels());
-                self.writes.create(led, store, &map, "failed to create the map of hosts").await?;
+                self.writes.create(led, store, &map, "failed to create the ConfigMap of hosts").await?;
                 self.hosts.note_map(namespace);
             }
             Some(_) if grants.is_empty() => {
-                self.writes.delete(led, store, &key, "failed to delete the map of hosts").await?;
+                self.writes.delete(led, store, &key, "failed to delete the ConfigMap of hosts").await?;
             }
             Some(have) if have.data.as_ref() == Some(&data) => {}
             Some(have) => {
                 let next = ConfigMap { data: Some(data), ..ConfigMap::clone(&have) };
-                self.writes.replace(led, store, &next, "failed to update the map of hosts").await?;
+                self.writes.replace(led, store, &next, "failed to update the ConfigMap of hosts").await?;
             }
         }
         Ok(())

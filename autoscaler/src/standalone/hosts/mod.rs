@@ -130,11 +130,11 @@ impl Hosts {
             return None;
         }
         if let Some(why) = self.rules(|rules| rules.refuse(autoscaler.namespace(), host)) {
-            return Some((HOST_REFUSED, format!("{host} cannot be had: {why}")));
+            return Some((HOST_REFUSED, format!("host {host} is refused: {why}")));
         }
         let owners = self.owners.read();
         let owner = owners.get(&host.to_string()).filter(|owner| *owner != autoscaler)?;
-        Some((HOST_CONFLICT, format!("{host} belongs to {owner}, which had it first")))
+        Some((HOST_CONFLICT, format!("host {host} belongs to ZeroScaler {owner}, which claimed it first")))
     }
 
     /// Reports whether a host leads to a workload according to the ledger.
@@ -234,7 +234,7 @@ impl Hosts {
 /// Parses a map. An unreadable map counts as empty, and is written anew.
 fn read(map: &ConfigMap) -> Grants {
     ledger::grants(map.data.as_ref()).unwrap_or_else(|error| {
-        tracing::error!(config_map = map.name_any(), %error, "hosts cannot be read, and are settled anew");
+        tracing::error!(config_map = map.name_any(), %error, "a ConfigMap of hosts is unreadable; its hosts are assigned again");
         Grants::new()
     })
 }

@@ -27,7 +27,7 @@ pub(crate) async fn follow(store: &Store<Confinement>, client: &Client, namespac
     let Some(names) = namespaces.listed() else {
         return store.follow(api, watcher::Config::default(), |namespace| confinement(&namespace)).await;
     };
-    let (mut unseen, mut failures) = (names.clone(), FailureLog::for_operation("the look at namespaces".to_owned()));
+    let (mut unseen, mut failures) = (names.clone(), FailureLog::for_operation("the read of namespaces".to_owned()));
     loop {
         for name in names {
             if look(store, &api, name, &mut failures).await {

@@ -175,14 +175,14 @@ impl Policies {
         let (system, guarded) = (&self.system, self.config.borrow().guarded?);
         policies.iter().find_map(|policy| match (name_of(policy), &policy.spec) {
             (name, None) => Some(format!(
-                "NetworkPolicy {name:?} of namespace {system} may open the guarded numbers {guarded}: it is longer than \
-                 {KEPT_BYTES_MAX} bytes; shorten it"
+                "NetworkPolicy {name:?} of namespace {system} is longer than {KEPT_BYTES_MAX} bytes, so it is not read and may \
+                 open guarded port numbers ({guarded}). Shorten it"
             )),
             (name, Some(spec)) => (selects_activators(spec) != Some(false) && opens(spec, guarded)).then(|| {
                 format!(
-                    "NetworkPolicy {name:?} of namespace {system} may select activators, and opens guarded numbers \
-                     ({guarded}): name ports in each of its ingress rules, outside of this range, or set another range \
-                     guarded in config-ports"
+                    "NetworkPolicy {name:?} of namespace {system} may select activators, and opens guarded port numbers \
+                     ({guarded}) to other clients. Name ports outside of this range in each of its ingress rules, or set \
+                     another range in guarded of config-ports"
                 )
             }),
         })
@@ -209,8 +209,8 @@ impl Policies {
         };
         if !selecting.is_empty() && !has_general {
             return barred(format!(
-                "NetworkPolicies select its pods, and the one that they are followed by is missing: NetworkPolicy \
-                 \"activator\" of namespace {}. Install it (chart: policies: true), or set guarded: \"off\" in config-ports",
+                "NetworkPolicies select the pods. The activators cannot follow them, because NetworkPolicy \"activator\" of \
+                 namespace {} is missing. Install it (chart: policies: true), or set guarded: \"off\" in config-ports",
                 self.system
             ));
         }
@@ -256,7 +256,7 @@ impl Policies {
         let is_open = may_select.any(|policy| policy.spec.as_ref().is_none_or(|spec| admits(spec, namespace, system)));
         (!is_open).then(|| {
             format!(
-                "NetworkPolicy {closing:?} lets no activator through to the pods: an ingress rule is missing from \
+                "NetworkPolicy {closing:?} keeps the activators from the pods. Add an ingress rule from \
                  {{namespaceSelector: {{matchLabels: {{{NAMESPACE_NAME}: {system}}}}}, podSelector: {{matchLabels: \
                  {{{APP}: {ACTIVATOR}}}}}}}"
             )
@@ -339,7 +339,7 @@ fn selecting<'a>(
     }
     if policies.len() > FOLLOWED_MAX {
         return Err(format!(
-            "its namespace has {} NetworkPolicies about ingress, beyond the {FOLLOWED_MAX} that are followed; delete some",
+            "the namespace has {} NetworkPolicies for ingress, and at most {FOLLOWED_MAX} can be followed. Delete some of them",
             policies.len()
         ));
     }
@@ -361,8 +361,8 @@ fn selecting<'a>(
         Some(other) => {
             let names = |set: &[(&str, &Spec)]| set.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
             Err(format!(
-                "its pods differ in the NetworkPolicies that select them ({}; {}), so no client is certain to be let in by each \
-                 pod: give the pods and the pod template the same labels, as far as podSelectors ask for them",
+                "different NetworkPolicies select its pods ({}; {}), so one pod may reject a client that another admits. Give \
+                 the pods and the pod template the same values for all labels that the podSelectors require",
                 names(&fewest),
                 names(other)
             ))
@@ -381,7 +381,7 @@ fn selecting_labels<'a>(
         let name = name_of(policy);
         let Some(spec) = &policy.spec else {
             return Err(format!(
-                "NetworkPolicy {name:?} cannot be followed: it is longer than {KEPT_BYTES_MAX} bytes; shorten it"
+                "NetworkPolicy {name:?} cannot be followed: it is longer than {KEPT_BYTES_MAX} bytes. Shorten it"
             ));
         };
         match selects(spec, labels, &is_unknown) {
@@ -389,8 +389,8 @@ fn selecting_labels<'a>(
             Some(false) => {}
             None => {
                 return Err(format!(
-                    "NetworkPolicy {name:?} cannot be followed: its podSelector asks for labels that are not in the pod \
-                     template; select by labels of the template"
+                    "NetworkPolicy {name:?} cannot be followed: its podSelector requires labels that the pod template \
+                     does not have. Select by labels of the pod template"
                 ));
             }
         }

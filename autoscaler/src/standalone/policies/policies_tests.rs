@@ -97,7 +97,7 @@ fn running_pods_are_guarded_as_their_template_is() {
             Verdict::Open => Ok(Vec::new()),
             Verdict::Guarded(names) => Ok(names),
             Verdict::Barred(why) => {
-                assert!(why.contains("its pods differ in the NetworkPolicies that select them (x; y)"), "{why}");
+                assert!(why.contains("different NetworkPolicies select its pods (x; y)"), "{why}");
                 Err(())
             }
         });
@@ -351,7 +351,7 @@ fn what_is_kept_of_policies_is_bounded() {
     close(FOLLOWED_MAX);
     close(FOLLOWED_MAX); // An edit of an existing policy.
     assert_eq!(policies.missing("shop", None), None, "one more");
-    assert!(matches!(guard(&policies, true).verdict, Verdict::Barred(why) if why.contains("beyond the 1000")));
+    assert!(matches!(guard(&policies, true).verdict, Verdict::Barred(why) if why.contains("at most 1000")));
     policies.apply("shop", "r0001", None);
     assert!(policies.missing("shop", None).is_some());
     assert!(matches!(guard(&policies, true).verdict, Verdict::Guarded(names) if names.len() == FOLLOWED_MAX));

@@ -85,7 +85,10 @@ pub(super) fn translate(
         [Rule { from: Some(vec![planes()]), ports: Some(at(&all)) }].into_iter().chain(rules).collect();
     match serde_json::to_vec(&rules) {
         Ok(text) if text.len() <= BYTES_MAX => Ok(rules),
-        _ => Err("its NetworkPolicies cannot be followed: their rules are too long together; shorten them".to_owned()),
+        _ => {
+            let rule = "their rules exceed 512 KiB in total. Shorten them";
+            Err(format!("the NetworkPolicies that select its pods cannot be followed: {rule}"))
+        }
     }
 }
 
@@ -117,7 +120,7 @@ fn translate_peer(peer: &Peer, namespace: &str) -> Result<Peer, String> {
             Ok(Peer { pod_selector: Some(pods.clone()), namespace_selector: Some(own), ip_block: None })
         }
         (None, None, None) => Err("a peer must have podSelector, namespaceSelector or ipBlock".to_owned()),
-        (Some(_), ..) => Err("a peer with ipBlock must have no selector beside it".to_owned()),
+        (Some(_), ..) => Err("a peer with ipBlock must have no selector".to_owned()),
     }
 }
 
@@ -129,7 +132,7 @@ fn is_about(ports: &[Port], port: &PodPort, target: &Target) -> Result<bool, Str
             IntOrString::String(name) => name.clone(),
             IntOrString::Int(number) => number.to_string(),
         };
-        format!("the pod template does not say which port {port:?} is; use its number in Service and policy")
+        format!("the pod template declares no port {port:?}. Use the port number in the Service and in the policy")
     };
     let mut is_about = ports.is_empty();
     for Port { protocol, port: asked, end_port } in ports {
@@ -149,7 +152,7 @@ fn is_about(ports: &[Port], port: &PodPort, target: &Target) -> Result<bool, Str
                 let known = number(named).ok_or_else(|| unknown(named))?;
                 known == number(&port.target).ok_or_else(|| unknown(&port.target))?
             }
-            (_, Some(_)) => return Err("endPort must stand beside a port number".to_owned()),
+            (_, Some(_)) => return Err("endPort requires a port number in port".to_owned()),
         };
     }
     Ok(is_about)

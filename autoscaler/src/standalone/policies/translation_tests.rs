@@ -179,11 +179,11 @@ fn what_cannot_be_translated_is_named() {
             &number,
             "a peer with ipBlock must have no selector",
         ),
-        (about(json!([{"port": "web", "endPort": 9000}])), web(), &number, "endPort must stand beside"),
-        (about(json!([{"endPort": 9000}])), web(), &number, "endPort must stand beside"),
-        (about(json!([{"port": 8080}])), without_template.clone(), &named, "which port \"web\" is"),
-        (about(json!([{"port": "http"}])), without_template.clone(), &number, "which port \"http\" is"),
-        (about(json!([{"port": "http"}])), without_template.clone(), &named, "which port \"http\" is"),
+        (about(json!([{"port": "web", "endPort": 9000}])), web(), &number, "endPort requires a port number"),
+        (about(json!([{"endPort": 9000}])), web(), &number, "endPort requires a port number"),
+        (about(json!([{"port": 8080}])), without_template.clone(), &named, "declares no port \"web\""),
+        (about(json!([{"port": "http"}])), without_template.clone(), &number, "declares no port \"http\""),
+        (about(json!([{"port": "http"}])), without_template.clone(), &named, "declares no port \"http\""),
     ];
     for (ingress, target, port, expected) in rows {
         let why = translated(&[json!({"podSelector": {}, "ingress": ingress})], &target, port).expect_err(expected);
@@ -196,5 +196,5 @@ fn what_cannot_be_translated_is_named() {
     );
     assert_eq!(same, Ok(json!([])), "both have the same name");
     let long = translated(&[json!({"podSelector": {}, "ingress": [{"from": many}]})], &web(), &ports());
-    assert!(long.expect_err("too long").contains("too long together"));
+    assert!(long.expect_err("too long").contains("exceed 512 KiB"));
 }

@@ -149,12 +149,12 @@ impl Controller {
         let data = map.data.get_or_insert_default();
         changes.iter().for_each(|change| ledger::write(data, change.number, &change.entry));
         if read.is_some() {
-            self.writes.replace(led, store, &map, "failed to update the map of ports").await?;
+            self.writes.replace(led, store, &map, "failed to update the ConfigMap of port numbers").await?;
         } else {
             map.metadata.namespace = Some(map_key.namespace().to_owned());
             map.metadata.name = Some(map_key.name().to_owned());
             map.metadata.labels = Some([(names::LEDGER.to_owned(), names::LEDGER_OF_PORTS.to_owned())].into());
-            self.writes.create(led, store, &map, "failed to create the map of ports").await?;
+            self.writes.create(led, store, &map, "failed to create the ConfigMap of port numbers").await?;
         }
         self.numbers.look(); // The written map is now input of the next plan.
         Ok(())

@@ -154,8 +154,8 @@ fn to_ask(numbers: &Numbers, now: Instant, mut may: impl FnMut(IpAddr, usize) ->
 async fn ask(at: SocketAddr, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
     match tokio::time::timeout(TIMEOUT, send(at, numbers)).await {
         Ok(Ok(answer)) => return read(answer, numbers),
-        Ok(Err(error)) => tracing::debug!(%at, %error, "an activator could not be asked for its ports"),
-        Err(_) => tracing::debug!(%at, "an activator did not say in time which ports it has"),
+        Ok(Err(error)) => tracing::debug!(%at, %error, "failed to query an activator about its port numbers"),
+        Err(_) => tracing::debug!(%at, "an activator did not respond in time to a query about its port numbers"),
     }
     Vec::new()
 }

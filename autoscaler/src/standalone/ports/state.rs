@@ -128,7 +128,12 @@ impl LedgerMaps {
         };
         let page = ledger::read(block, map.data.as_ref());
         for (number, line) in &page.unreadable {
-            tracing::error!(config_map = map.name_any(), number, line, "a line of the ledger of ports cannot be read");
+            tracing::error!(
+                config_map = map.name_any(),
+                number,
+                line,
+                "a line of the ConfigMap of port numbers is unreadable"
+            );
         }
         self.lines.extend(page.entries);
         self.unreadable.extend(page.unreadable);

@@ -150,7 +150,7 @@ impl TargetRelease {
         self.pods.untrack(key);
         self.handed_over.remove(key);
         if self.began.remove(key).is_some() {
-            tracing::info!(revision = %key, "given back");
+            tracing::info!(revision = %key, "restored the target");
         }
         Ok(())
     }
@@ -162,14 +162,14 @@ impl TargetRelease {
         for slice in public.iter().flat_map(|public| self.cluster.slices_of(public)) {
             if controlled_by(controller(&slice.metadata), object) {
                 let slice = Key::new(key.namespace(), slice.name_any());
-                self.writes.delete(key, slices, &slice, "error deleting EndpointSlice").await?;
+                self.writes.delete(key, slices, &slice, "failed to delete EndpointSlice").await?;
             }
         }
         let private = Key::new(key.namespace(), names::private_service(key.name()));
         for service in public.into_iter().chain([private]) {
             let is_ours = |service: Arc<Service>| controlled_by(controller(&service.metadata), object);
             if services.get(&service).is_some_and(is_ours) {
-                self.writes.delete(key, services, &service, "error deleting Service").await?;
+                self.writes.delete(key, services, &service, "failed to delete Service").await?;
             }
         }
         Ok(())
@@ -222,7 +222,7 @@ impl TargetRelease {
         }
         let replicas = restored_replicas(object, &target, in_force.spec.scale.bounds(&self.config.borrow()).min);
         if target.current() != replicas {
-            let change = Change { to: replicas, why: "the target is given back", still: &|| true };
+            let change = Change { to: replicas, why: "the target is being restored", still: &|| true };
             let kind = reference.kind.as_deref().unwrap_or_default();
             let scaled = self.scaler.patch(key, kind, &target_key, &target, change).await?;
             match object.metadata.deletion_timestamp {

@@ -94,7 +94,7 @@ impl Enabled {
         match (self.requester(key), scalers.get(key)) {
             (Some(workload), None) => {
                 let made = made_for(key, workload);
-                writes.create(key, &scalers.objects, &made, "failed to make the ZeroScaler of a label").await?;
+                writes.create(key, &scalers.objects, &made, "failed to create the ZeroScaler for a label").await?;
             }
             (asking, Some(have)) if is_made(&have) && have.metadata.deletion_timestamp.is_none() => {
                 let owner = controller(&have.metadata).map(|owner| owner.uid.as_str());
@@ -104,7 +104,7 @@ impl Enabled {
                 if !(self.deployments.is_synced() && self.stateful_sets.is_synced()) {
                     self.queue.add_after(key.clone(), LISTED_RECHECK);
                 } else if !is_asking(&writes.client, key, &have).await? {
-                    writes.delete(key, &scalers.objects, key, "failed to delete the ZeroScaler of a label").await?;
+                    writes.delete(key, &scalers.objects, key, "failed to delete the ZeroScaler for a label").await?;
                 }
             }
             _ => {}
@@ -140,7 +140,8 @@ fn spawn<K: Kind>(store: &Arc<Store<Labelled>>, reach: Reach<K>, shutdown: &Canc
 fn complain<K: Kind + Default>(store: &Store<Labelled>, key: &Key, recorder: &Recorder) {
     let Some(found) = store.get(key).filter(|found| found.value != "true" && found.value != "false") else { return };
     let message = format!(
-        "label {ENABLED}: {:?} asks for nothing: \"true\" makes a ZeroScaler, \"false\" makes none; set it to one of them",
+        "label {ENABLED}: {:?} has no effect. The value must be \"true\", which creates a ZeroScaler, or \"false\", which \
+         creates none",
         found.value
     );
     let mut object = K::default();
@@ -167,7 +168,7 @@ async fn is_asking(client: &Client, key: &Key, have: &ZeroScaler) -> Result<bool
 async fn has_label<K: Kind>(client: &Client, key: &Key, owner: &OwnerReference) -> Result<bool, Error> {
     let named = ListParams::default().fields(&format!("metadata.name={}", owner.name));
     let owners = Api::<K>::namespaced(client.clone(), key.namespace());
-    let doing = format!("failed to look for the label of {} {}", owner.kind, owner.name);
+    let doing = format!("failed to read the label of {} {}", owner.kind, owner.name);
     let list = with_timeout(doing, owners.list_metadata(&named)).await?;
     Ok(list.items.iter().map(|found| &found.metadata).any(|meta| {
         let label = meta.labels.as_ref().and_then(|labels| labels.get(ENABLED));

@@ -89,11 +89,11 @@ fn adopted(object: &ZeroScaler, status: &ZeroScalerStatus) -> String {
     });
     let services = match &status.service {
         Some(made) if found.services.is_empty() && made == object.spec.service_name() => {
-            format!(", and Service {made} is made for it")
+            format!(", and created Service {made} for it")
         }
         _ => services.collect(), // Empty if another Service was served until now.
     };
-    format!("{} {} is taken over{replicas}{services}", target.kind, target.name)
+    format!("Adopted {} {}{replicas}{services}", target.kind, target.name)
 }
 
 fn warning(reason: &str, message: String) -> News {
@@ -169,7 +169,7 @@ mod tests {
             AdoptedService { name: "web".into(), uid: "s".into(), selector: [("app".into(), "hello".into())].into() };
         status.adopted = Some(Adopted { replicas: Some(3), services: vec![service] });
         let unborn = ZeroScaler { status: None, ..born.clone() };
-        let text = "Deployment hello is taken over with 3 replicas, and Service web with selector app=hello";
+        let text = "Adopted Deployment hello with 3 replicas, and Service web with selector app=hello";
         assert_eq!(events_between(&unborn, &born), [("Adopted".to_owned(), text.to_owned())]);
         assert_eq!(events_between(&born, &born), []);
 

@@ -52,16 +52,17 @@ const RESOLVED: &str = "Resolved";
 const FOLLOWED: &str = "PoliciesFollowed";
 const SILENT_CONNECTIONS: &str = "SilentConnections";
 const AWAITED: &str = "PoliciesAwaited";
-const POLICIES_AWAITED: &str = "NetworkPolicies or its pods have not been read yet. If this lasts, check that the autoscaler may list \
-    them, or set guarded: \"off\" in config-ports";
-const UNFOLLOWED: &str = "The target cannot be read, so the labels of its pods are unknown. Until it can be read, changes of \
+const POLICIES_AWAITED: &str = "the autoscaler has not read the NetworkPolicies or the pods of the workload yet. If this lasts, \
+    check that it may list them, or set guarded: \"off\" in config-ports";
+const UNFOLLOWED: &str = "the target cannot be read, so the labels of its pods are unknown. Until it can be read, changes of \
     NetworkPolicies are not followed, and clients are admitted as before. Condition Ready says why it cannot be read";
 const HOST_NETWORK: &str = ". Its pods use the network of their nodes, to which NetworkPolicies do not apply: clients that know \
     the address of a node are not kept from its pods";
 /// Maximum number of NetworkPolicies named in a message.
 const POLICIES_NAMED: usize = 3;
 /// Message while paused.
-const STAYS: &str = "spec.paused: replicas stay as they are, and so does where the Service leads";
+const STAYS: &str =
+    "spec.paused is true: the autoscaler changes neither the replicas nor the destinations of the Services";
 
 /// Inputs of a status.
 #[derive(Clone, Debug)]
@@ -119,8 +120,9 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     let name = &silent.first()?.name;
     let names: Vec<&str> = silent.iter().map(|port| port.name.as_str()).collect();
     Some(format!(
-        "clients connected to port {} while the workload slept, sent nothing and left: if its server speaks first (as in \
-         MySQL, SMTP or SSH), set spec.ports: [{{name: \"{name}\", protocol: tcp}}], so that such a connection wakes it",
+        "clients connected to port {} while the workload was asleep, sent nothing and disconnected. If its server sends first \
+         (as with MySQL, SMTP or SSH), set spec.ports: [{{name: \"{name}\", protocol: tcp}}], so that such a connection wakes \
+         the workload",
         names.join(", ")
     ))
 }
@@ -135,8 +137,8 @@ fn guarded_by(guard: &Verdict, uses_host_network: bool) -> String {
             let more = policies.len() - named.len();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             format!(
-                "the activators admit the peers of NetworkPolicies {}{more}, at its Services only: the ports that workloads \
-                 share refuse its requests{}",
+                "the activators admit the peers of NetworkPolicies {}{more}, and only through the Services of the workload. The \
+                 shared ports reject its requests{}",
                 named.join(", "),
                 if uses_host_network { HOST_NETWORK } else { "" }
             )
@@ -267,9 +269,9 @@ fn state(findings: &Findings, pods: PodCounts) -> SleepState {
 fn wake_obstacle(findings: &Findings, in_force: Option<&Version>, generation: Option<i64>) -> Option<&'static str> {
     let is_former = in_force.is_some_and(|version| version.generation != generation);
     match &*findings.refused.as_ref().filter(|_| !is_former)?.reason {
-        TARGET_NOT_FOUND => Some("what it scales does not exist"),
-        TARGET_UNREADABLE => Some("what it scales cannot be looked at"),
-        TARGET_TAKEN => Some("what it scales is another's"),
+        TARGET_NOT_FOUND => Some("its target does not exist"),
+        TARGET_UNREADABLE => Some("its target cannot be read"),
+        TARGET_TAKEN => Some("its target belongs to another ZeroScaler"),
         SERVICE_NOT_FOUND => Some("its Service does not exist"),
         _ => None,
     }
@@ -298,10 +300,14 @@ fn ready<'a>(
     match found.or(faulty).or_else(given_up) {
         Some(wrong) => wrong,
         None => match () {
-            () if !is_served => says(ConditionStatus::Unknown, PENDING, "its Service is not served yet"),
+            () if !is_served => {
+                says(ConditionStatus::Unknown, PENDING, "the autoscaler has not set up the Service of the workload yet")
+            }
             () if lacks_a_number(allocation) => allocated(allocation),
             () if !is_led && matches!(allocation, Some(Allocation::Wrong { .. })) => allocated(allocation),
-            () if !is_led => says(ConditionStatus::Unknown, PENDING, "no activator serves its ports yet"),
+            () if !is_led => {
+                says(ConditionStatus::Unknown, PENDING, "no activator serves the ports of the workload yet")
+            }
             () => says(ConditionStatus::True, SERVED, warning.unwrap_or_default()),
         },
     }

@@ -234,7 +234,7 @@ fn what_policies_cannot_protect_is_reported() {
         (found.map(|one| format!("{} {}: {}", one.status, one.reason, one.message)), status)
     };
     let (unread, status) = guarded(&object, true, None, None);
-    assert!(unread.is_some_and(|text| text.starts_with("Unknown TargetUnreadable: The target cannot be read")));
+    assert!(unread.is_some_and(|text| text.starts_with("Unknown TargetUnreadable: the target cannot be read")));
     object.status = Some(ZeroScalerStatus { observed_generation: Some(1), ..status });
     assert_eq!(guarded(&object, false, None, None).0, None, "it can be read again, and its namespace has no policy");
     let verdict = Verdict::Guarded(vec!["deny".to_owned()]);

@@ -107,7 +107,7 @@ impl Inputs<'_> {
         match ownership(service.map(|service| &**service), self.claimant) {
             ServiceOwnership::Foreign(why) => Some(why),
             ServiceOwnership::Absent if !create => Some(format!("Service {name:?} does not exist")),
-            _ => other.map(|other| format!("Service {name:?} is that of ZeroScaler {other:?}")),
+            _ => other.map(|other| format!("Service {name:?} belongs to ZeroScaler {other:?}")),
         }
     }
 }
@@ -137,7 +137,7 @@ fn why_direct(is_default: bool, service: &Service, first: Option<&Arc<Service>>,
         return Some(why.to_owned());
     }
     if !is_default {
-        return Some("spec.services does not name it".to_owned());
+        return Some("spec.services does not name this Service".to_owned());
     }
     let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
     let tcp = |service: &Service| ports_of(service).filter(|port| is_tcp(port)).map(target_of).collect::<Vec<_>>();
@@ -145,7 +145,7 @@ fn why_direct(is_default: bool, service: &Service, first: Option<&Arc<Service>>,
     let is_shared = tcp(service).iter().any(|port| of_first.iter().any(|of| leads_alike(of, port, Some(target))));
     let is_served = is_shared || matches!(type_, Some("LoadBalancer" | "NodePort"));
     let first = first.map(|first| first.name_any()).unwrap_or_default();
-    (!is_served).then(|| format!("it leads to no port of the pods that Service {first} leads to"))
+    (!is_served).then(|| format!("it shares no port of the pods with Service {first}"))
 }
 
 fn direct_status(service: &Service, why: &str) -> ServiceStatus {

@@ -123,25 +123,24 @@ pub(crate) fn resolve(said: &Fallback, service: Option<&Service>, circle: Option
     let wrong = |reason, field: &str, what: String| Err((reason, format!("spec.wake.fallback.{field}: {what}")));
     if let Some(way) = circle {
         let is_back = way.first() == way.last();
-        let leads = if is_back { "leads back here" } else { "leads on and on" };
-        let rule = match is_back {
-            true => "a fallback whose own fallback leads back to the workload answers nobody".to_owned(),
-            false => format!("a way of at most {STEPS_MAX} fallbacks is expected"),
+        let (leads, rule) = match is_back {
+            true => ("leads back to this workload", "fallbacks must not form a circle".to_owned()),
+            false => ("has too many further fallbacks", format!("a chain must have at most {STEPS_MAX} fallbacks")),
         };
         return wrong(FALLBACK_CIRCLE, "service", format!("{name:?} {leads} ({}): {rule}", way.join(" -> ")));
     }
     let Some(spec) = service.and_then(|service| service.spec.as_ref()) else {
-        return wrong(FALLBACK_NOT_FOUND, "service", format!("there is no Service {name:?} in this namespace"));
+        return wrong(FALLBACK_NOT_FOUND, "service", format!("Service {name:?} does not exist in this namespace"));
     };
     if spec.type_.as_deref() == Some("ExternalName") {
-        let rule = "a Service of this namespace with an address of its own is expected";
+        let rule = "a fallback must be a Service with a cluster IP";
         return wrong(FALLBACK_UNFIT, "service", format!("{name:?} is of type ExternalName: {rule}"));
     }
     if spec.cluster_ip.as_deref() == Some("None") {
         return wrong(
             FALLBACK_UNFIT,
             "service",
-            format!("{name:?} is headless: a Service with an address is expected"),
+            format!("{name:?} is headless: a fallback must be a Service with a cluster IP"),
         );
     }
     let mut ports = spec.ports.iter().flatten().filter(|port| is_tcp(port));
@@ -154,7 +153,7 @@ pub(crate) fn resolve(said: &Fallback, service: Option<&Service>, circle: Option
     };
     let said_of_it = port.app_protocol.as_deref().or(port.name.as_deref()).unwrap_or_default();
     if TLS.iter().any(|word| said_of_it.starts_with(word)) {
-        let rule = "a port without TLS is expected";
+        let rule = "the port of a fallback must be without TLS";
         return wrong(FALLBACK_UNFIT, "port", format!("port {number} of Service {name:?} is {said_of_it}: {rule}"));
     }
     let is_h2c = H2C.iter().any(|word| said_of_it.starts_with(word));
@@ -198,7 +197,10 @@ mod tests {
             (json!(82), Ok((82, Protocol::H2c))),
             (json!("dns"), Err("spec.wake.fallback.port: Service \"sorry\" has no TCP port \"dns\"")),
             (json!(8080), Err("spec.wake.fallback.port: Service \"sorry\" has no TCP port 8080")),
-            (json!(443), Err("spec.wake.fallback.port: port 443 of Service \"sorry\" is https: a port without TLS")),
+            (
+                json!(443),
+                Err("spec.wake.fallback.port: port 443 of Service \"sorry\" is https: the port of a fallback must be"),
+            ),
         ];
         for (port, expected) in rows {
             let said: Fallback =
@@ -255,7 +257,10 @@ mod tests {
         let way = ["a", "b", "a"].map(str::to_owned);
         let (reason, message) = resolve(&said, None, Some(&way)).expect_err("a circle");
         assert_eq!(reason, FALLBACK_CIRCLE);
-        assert!(message.starts_with("spec.wake.fallback.service: \"b\" leads back here (a -> b -> a): "), "{message}");
+        assert!(
+            message.starts_with("spec.wake.fallback.service: \"b\" leads back to this workload (a -> b -> a): "),
+            "{message}"
+        );
     }
 
     /// Goal: each member of a chain of hundreds follows at most the maximum number of steps, and an edit concerns only
@@ -281,8 +286,8 @@ mod tests {
         let way = fallbacks.circle("ns", "z0", "z1").expect("long");
         let (reason, message) = resolve(&said, None, Some(&way)).expect_err("too long");
         assert_eq!(reason, FALLBACK_CIRCLE);
-        assert!(message.contains("\"z1\" leads on and on (z0 -> z1 -> z2"), "{message}");
-        assert!(message.ends_with("z8 -> z9): a way of at most 8 fallbacks is expected"), "{message}");
+        assert!(message.contains("\"z1\" has too many further fallbacks (z0 -> z1 -> z2"), "{message}");
+        assert!(message.ends_with("z8 -> z9): a chain must have at most 8 fallbacks"), "{message}");
 
         put(STEPS_MAX - 1, 0);
         for index in 0..STEPS_MAX {

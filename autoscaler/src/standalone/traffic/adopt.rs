@@ -67,14 +67,14 @@ pub(crate) fn ownership(service: Option<&Service>, claimant: Claimant<'_>) -> Se
     }
     match annotation(service, ADOPTED_BY) {
         Some(uid) if uid == claimant.uid => return ServiceOwnership::Adopted,
-        Some(_) => return ServiceOwnership::Foreign(format!("Service {name:?} is adopted by another object")),
+        Some(_) => return ServiceOwnership::Foreign(format!("Service {name:?} is adopted by another ZeroScaler")),
         None => {}
     }
     if let Some(why) = unfit(service) {
         return ServiceOwnership::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
     }
     if !needs_adoption(service) {
-        let why = "it has no selector, so its endpoints are somebody else's";
+        let why = "it has no selector, so another writer manages its endpoints";
         return ServiceOwnership::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
     }
     ServiceOwnership::Adoptable
@@ -89,9 +89,10 @@ pub(crate) fn is_borrowed_by(service: &Service, autoscaler_uid: &str) -> bool {
 pub(crate) fn unfit(service: &Service) -> Option<&'static str> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {
-        return Some("an ExternalName has no endpoints");
+        return Some("a Service of type ExternalName has no endpoints");
     }
-    (spec.cluster_ip.as_deref() == Some("None")).then_some("a headless Service cannot lead to another port")
+    (spec.cluster_ip.as_deref() == Some("None"))
+        .then_some("clients of a headless Service connect to the ports of the pods, not to activators")
 }
 
 /// Returns the Service as borrowed: the selector is recorded and removed. Also handles a borrowed Service whose
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(ownership(Some(&owned("hello", "zs")), ME), ServiceOwnership::Ours);
         assert_eq!(ownership(Some(&owned("hello", "zs-of-old")), ME), ServiceOwnership::Outgoing);
         foreign(&owned("other", "zs-of-other"), ME, "controlled by ZeroScaler \"other\"");
-        foreign(&adopt(&service(plain()), "someone"), ME, "another object");
+        foreign(&adopt(&service(plain()), "someone"), ME, "adopted by another ZeroScaler");
         foreign(&edit("/spec/clusterIP", json!("None")), ME, "headless");
         foreign(&edit("/spec/type", json!("ExternalName")), ME, "ExternalName");
         foreign(&edit("/spec/selector", Value::Null), ME, "no selector");

@@ -34,15 +34,17 @@ const PORT_NAMES: [&str; 4] = ["http", "http1", "h2c", "grpc"];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PortError {
     /// The Service leads to a container port that does not exist.
-    #[error("targetPort {0:?}: no container port of the target has this name")]
+    #[error("targetPort {0:?}: must be the name of a container port of the pod template")]
     Unknown(String),
     /// There is no TCP port.
-    #[error("spec.services[].create: the pod template declares no TCP port that the Service could lead to")]
+    #[error(
+        "spec.services[].create: the pod template must declare the TCP port to which the Service leads, and declares none"
+    )]
     None,
     /// There is more than one candidate.
     #[error(
-        "spec.services[].create: the pod template declares several TCP ports ({0}) and none is named `http`, `http1`, `h2c` \
-         or `grpc`: name one so, or make the Service yourself"
+        "spec.services[].create: the pod template declares several TCP ports ({0}), and none is named `http`, `http1`, `h2c` \
+         or `grpc`. Give one of them such a name, or create the Service yourself"
     )]
     Ambiguous(String),
 }

@@ -166,7 +166,7 @@ impl Controller {
             if error.is_temporary() {
                 return outcome;
             }
-            tracing::debug!(object = %key, %error, "a pass over a path has failed");
+            tracing::debug!(object = %key, %error, "failed to reconcile the path");
         }
         let Pass { path, service, in_path, .. } = &pass;
         self.cluster.report_path(key, path, (service, *in_path), self.writes.clock.now());
@@ -465,7 +465,7 @@ impl Pass<'_> {
                 }
                 let adopted = adopt::adopt(&have, self.uid());
                 let adopted = controller.writes.replace(key, store, &adopted, "failed to adopt Service").await?;
-                tracing::info!(revision = %key, service = %adopted.name_any(), "Service adopted");
+                tracing::info!(revision = %key, service = %adopted.name_any(), "adopted the Service");
                 Ok(borrowed(adopted))
             }
         }
@@ -479,8 +479,8 @@ impl Pass<'_> {
     async fn give_back(&self, service: &Service) -> Result<Service, Error> {
         let (writes, services) = (&self.controller.writes, &self.controller.cluster.services);
         let released = adopt::release(service);
-        let released = writes.replace(self.key, services, &released, "failed to give back Service").await?;
-        tracing::info!(revision = %self.key, service = %released.name_any(), "Service given back");
+        let released = writes.replace(self.key, services, &released, "failed to restore Service").await?;
+        tracing::info!(revision = %self.key, service = %released.name_any(), "restored the Service");
         Ok(released)
     }
 

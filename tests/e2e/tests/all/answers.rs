@@ -91,7 +91,7 @@ async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::
     space.deploy(&sorry).await?;
     space.deploy(&shop).await?;
     let said = until_condition(space, "shop", "False", "FallbackNotFound").await?;
-    assert!(said.starts_with("spec.wake.fallback.service: there is no Service \"apology\""), "{said}");
+    assert!(said.starts_with("spec.wake.fallback.service: Service \"apology\" does not exist"), "{said}");
 
     edit(space, "shop", json!({"wake": {"fallback": {"service": "sorry"}}})).await?;
     until_condition(space, "shop", "True", "Resolved").await?;

@@ -90,7 +90,7 @@ async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> 
     call_until(&env, &load, "the condition", async || {
         let Some((status, reason, message)) = overlap(&env).await? else { return Ok(false) };
         ensure!((status.as_str(), reason.as_str()) == ("False", "SelectorOverlaps"), "{status} {reason}: {message}");
-        Ok(message.contains("(app=web) also finds pods of Deployment other and Pod stray:"))
+        Ok(message.contains("(app=web) also matches pods of Deployment other and Pod stray."))
     })
     .await?;
     let status = env.scaler("web").await?.status.context("a status")?;
