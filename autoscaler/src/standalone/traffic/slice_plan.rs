@@ -20,7 +20,7 @@
 
 use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, is_ready, leads_to_activators, port_of, ready};
 use autoscaler_core::path_mode::PathMode;
-use autoscaler_core::ports::slices::{Listed, Urgency, group, may_wait_for_successor, urgency};
+use autoscaler_core::ports::slices::{Listed, group};
 use common::names;
 use common::ports::PortId;
 use common_controller::objects::controller;
@@ -176,32 +176,8 @@ pub(crate) fn listed<'a>(
     found
 }
 
-/// Returns how soon the slices must be changed from `before` to `after`, given the names of the carried ports. `serves`
-/// reports whether clients that are led to a destination reach the workload.
-pub(crate) fn urgency_of(
-    carried: impl IntoIterator<Item = impl AsRef<str>>,
-    before: &BTreeMap<String, Vec<Listed>>,
-    after: &BTreeMap<String, Vec<Listed>>,
-    serves: impl Fn(&Listed) -> bool,
-) -> Urgency {
-    let each = changes(carried, before, after).map(|(before, after)| urgency(before, after, &serves));
-    each.max().unwrap_or(Urgency::High)
-}
-
-/// Reports whether the slices may stay at `before` a moment longer because each removed activator is about to have a
-/// successor. This must hold for each carried port. `answers` reports whether clients that are led to a destination get
-/// responses.
-pub(crate) fn may_be_succeeded(
-    carried: impl IntoIterator<Item = impl AsRef<str>>,
-    before: &BTreeMap<String, Vec<Listed>>,
-    after: &BTreeMap<String, Vec<Listed>>,
-    answers: impl Fn(&Listed) -> bool,
-) -> bool {
-    changes(carried, before, after).all(|(before, after)| may_wait_for_successor(before, after, &answers))
-}
-
 /// Returns the destinations of each carried port before and after the change.
-fn changes<'a>(
+pub(crate) fn changes<'a>(
     carried: impl IntoIterator<Item = impl AsRef<str>>,
     before: &'a BTreeMap<String, Vec<Listed>>,
     after: &'a BTreeMap<String, Vec<Listed>>,

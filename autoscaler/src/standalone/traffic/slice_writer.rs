@@ -32,7 +32,7 @@ use super::slices::{self, Route, Write};
 use super::{Pass, PublicService};
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
-use autoscaler_core::ports::slices::{Listed, Port, Urgency};
+use autoscaler_core::ports::slices::{Listed, Port, Urgency, may_wait_for_successor, urgency};
 use autoscaler_core::ports::{Access, PortOutcome, Wanted};
 use common::RevisionKey as Key;
 use common::names;
@@ -103,12 +103,14 @@ impl Pass<'_> {
             let is_ours = |name: &str| existing.iter().any(|slice| slice.name_any() == name && slices::is_ours(slice));
             writes.retain(|write| !matches!(write, Write::Delete(name) if !is_ours(name)));
         }
-        let carried = || of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
         let after = slice_plan::listed(&outcome.slices, self.uid());
         let numbers = &controller.cluster.numbers;
-        let urgency = slice_plan::urgency_of(carried(), before, &after, |at| numbers.serves(self.uid(), at));
-        let may_be_succeeded =
-            || slice_plan::may_be_succeeded(carried(), before, &after, |at| numbers.answers(self.uid(), at));
+        let carried = of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
+        let changes: Vec<_> = slice_plan::changes(carried, before, &after).collect();
+        let (serves, answers) = (|at: &_| numbers.serves(self.uid(), at), |at: &_| numbers.answers(self.uid(), at));
+        let urgency = changes.iter().map(|(before, after)| urgency(before, after, serves)).max();
+        let urgency = urgency.unwrap_or(Urgency::High);
+        let may_be_succeeded = || changes.iter().all(|(before, after)| may_wait_for_successor(before, after, answers));
         let patience = match urgency {
             Urgency::Low => MERGED_WITHIN,
             Urgency::Soon | Urgency::High if *is_asked && may_be_succeeded() => SUCCEEDED_WITHIN,
