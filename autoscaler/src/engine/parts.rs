@@ -25,7 +25,8 @@ pub(crate) struct ReconcilerConfigs {
     pub(crate) deployment: watch::Receiver<Arc<DeploymentConfig>>,
 }
 
-/// Parts that controllers share.
+/// Parts that controllers share. Cheap to clone.
+#[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) stores: Arc<Stores>,
     pub(crate) ports: Ports,

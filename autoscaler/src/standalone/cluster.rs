@@ -17,7 +17,7 @@
 //! The watches have no label selector: a foreign Service with our name, and slices left behind by another controller,
 //! carry none of our labels.
 
-use crate::cluster::facts::{Labels, Target};
+use crate::cluster::facts::Target;
 use crate::cluster::links::Named as Targets;
 use crate::cluster::target_key::TargetKey;
 use crate::cluster::targets::{TargetEvent, TargetListener};
@@ -237,10 +237,12 @@ impl Cluster {
 
     /// Returns the names of the public Services of a namespace, sorted.
     pub(crate) fn service_names(&self, namespace: &str) -> Vec<String> {
-        let found = self.services.keys_within(namespace).into_iter().filter_map(|key| self.services.get(&key));
-        let mut names: Vec<_> = found.filter(is_public).map(|service| service.name_any()).collect();
-        names.sort_unstable();
-        names
+        self.services
+            .within(namespace)
+            .iter()
+            .filter(|service| is_public(service))
+            .map(|found| found.name_any())
+            .collect()
     }
 
     /// Returns the queue of workloads whose path needs reconciling.
@@ -275,12 +277,6 @@ impl Cluster {
         let keys = self.borrowed.read().get(uid).to_vec();
         let within = keys.iter().filter(|key| key.namespace() == namespace);
         within.filter_map(|key| self.services.get(key)).collect()
-    }
-
-    /// Returns the reason why activators certainly cannot reach the pods with these labels. Returns `None` if no known
-    /// policy keeps them out.
-    pub(crate) fn unreachable(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
-        self.policies.missing(namespace, pods)
     }
 
     /// Applies a NetworkPolicy as the watch would.

@@ -6,10 +6,9 @@
 //! edit of the annotations cannot cause more than an edit of the spec could: the target is always in the same
 //! namespace.
 
-use crate::cluster::Index;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
-use crate::cluster::writes::Writes;
+use crate::engine::parts::Parts;
 use crate::standalone::cluster::Cluster;
 use common::names;
 use common_api::{ObjectReference, ZeroScaler};
@@ -54,8 +53,7 @@ pub(crate) fn has_finalizer(object: &ZeroScaler) -> bool {
 #[derive(Clone)]
 pub(super) struct Finalizers {
     pub(super) cluster: Arc<Cluster>,
-    pub(super) index: Arc<Index>,
-    pub(super) writes: Writes,
+    pub(super) parts: Parts,
 }
 
 impl Finalizers {
@@ -110,8 +108,8 @@ impl Finalizers {
             let patched = api.merge::<ZeroScaler>(&key, &patch).await;
             patched.map_err(WriteError::api(format!("{doing} of {}", key.name())))
         };
-        let patched = self.writes.writer().write(&key, doing, write).await?;
-        self.cluster.apply_response(&self.index, patched);
+        let patched = self.parts.writes.writer().write(&key, doing, write).await?;
+        self.cluster.apply_response(&self.parts.stores.index, patched);
         // If the object was deleted meanwhile, its next read notices that.
         Ok(self.cluster.scalers.get(&key).unwrap_or_else(|| object.clone()))
     }

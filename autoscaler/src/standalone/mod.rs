@@ -108,25 +108,23 @@ impl Decisions for Standalone {
         let parts = Parts::new(wiring, queue, (cluster.clone(), self.namespaces.clone()), shutdown);
         let writes = || parts.writes.clone();
         let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
-        let workloads = Arc::new(Workloads::new(&parts, hpa, validation.clone(), cluster.clone()));
+        let workloads = Arc::new(Workloads::new(&parts, validation.clone(), cluster.clone()));
         let unread = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), self.namespaces.clone()));
         let own = |kind, queue, pass| OwnController { kind, queue, pass };
-        let paths = traffic::Controller::new(&parts, validation.clone(), cluster.clone(), scalers.clone());
+        let paths = traffic::Controller::new(&parts, cluster.clone(), validation.clone());
         let paths = passes(paths, |paths, key, _| async move { paths.reconcile(&key).await });
         let ledger =
             hosts::ledger_writer::Controller { hosts: cluster.hosts.clone(), writes: writes(), unread: unread.clone() };
         let hosts = passes(ledger, |ledger, key, _| async move { ledger.reconcile(&key).await });
         let allocator = ports::Controller {
-            numbers: numbers.clone(),
-            scalers: scalers.objects.clone(),
-            slices: cluster.slices.clone(),
+            cluster: cluster.clone(),
             writes: writes(),
             unread,
             config: range.clone(),
             start: rand::random(),
         };
         let ports = passes(allocator, |allocator, key, _| async move { allocator.reconcile(&key).await });
-        let publisher = Arc::new(Publisher::new(&parts, scalers.clone(), cluster.clone(), validation));
+        let publisher = Arc::new(Publisher::new(&parts, cluster.clone(), validation));
         let statuses = passes(publisher.clone(), |publisher, key, _| async move { publisher.reconcile(&key).await });
         let labels = passes((scalers.clone(), writes()), |labels, key, _| async move {
             let (scalers, writes) = &*labels;
@@ -165,6 +163,30 @@ async fn look_with_each_leader(
                 cluster.queue_guards(Concerned::All);
             }
             () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+/// Lists names in a message: `a, b and c`, or `a, b and 4 more` if there are more than `max`.
+fn list_names(names: &[String], max: usize) -> String {
+    let mut parts: Vec<String> = names.iter().take(max).cloned().collect();
+    if names.len() > max {
+        parts.push(format!("{} more", names.len() - max));
+    }
+    match parts.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => parts.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_message_lists_some_names_and_counts_the_rest() {
+        let names = ["a", "b", "c", "d"].map(str::to_owned);
+        let lists = [(0, ""), (1, "a"), (2, "a and b"), (3, "a, b and c"), (4, "a, b, c and 1 more")];
+        for (count, expected) in lists {
+            assert_eq!(super::list_names(&names[..count], 3), expected);
         }
     }
 }

@@ -2,17 +2,16 @@
 //! the end.
 
 use crate::cluster::error::Error;
-use crate::cluster::writes::Writes;
 use crate::engine::front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
 use crate::engine::parts::Parts;
 use crate::engine::scaler::Scaled;
 use crate::engine::workload::{NotReady, Path, Previous, Reading, Workload};
-use crate::scale::{CollectSpec, Collection};
-use crate::standalone::admission::hpa::Hpa;
+use crate::scale::CollectSpec;
 use crate::standalone::admission::validation::Validation;
 use crate::standalone::admission::{Admission, AdmissionNotes, Rejection};
 use crate::standalone::cluster::Cluster;
 use crate::standalone::finalizer::{Finalizers, has_finalizer};
+use crate::standalone::list_names;
 use crate::standalone::release::TargetRelease;
 use crate::standalone::scalers::COMPONENT;
 use crate::standalone::scalers::findings::{Finding, Findings};
@@ -36,8 +35,7 @@ pub(crate) struct Workloads {
     finalizers: Finalizers,
     release: TargetRelease,
     cluster: Arc<Cluster>,
-    collection: Arc<dyn Collection>,
-    writes: Writes,
+    parts: Parts,
 }
 
 /// ZeroScaler during a reconcile.
@@ -49,25 +47,15 @@ pub(crate) struct Subject {
 }
 
 impl Workloads {
-    pub(crate) fn new(parts: &Parts, hpa: Hpa, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
-        let (index, writes) = (parts.stores.index.clone(), parts.writes.clone());
-        let finalizers = Finalizers { cluster: cluster.clone(), index, writes: writes.clone() };
+    pub(crate) fn new(parts: &Parts, validation: Arc<Validation>, cluster: Arc<Cluster>) -> Self {
+        let finalizers = Finalizers { cluster: cluster.clone(), parts: parts.clone() };
         Self {
-            admission: Admission {
-                hpa,
-                validation: validation.clone(),
-                stores: parts.stores.clone(),
-                cluster: cluster.clone(),
-                configs: parts.configs.clone(),
-                decisions: writes.decisions.clone(),
-                clock: writes.clock.clone(),
-            },
+            admission: Admission { validation: validation.clone(), cluster: cluster.clone(), parts: parts.clone() },
             release: TargetRelease::new(parts, cluster.clone(), finalizers.clone()),
-            collection: parts.ports.collection.clone(),
             validation,
             finalizers,
             cluster,
-            writes,
+            parts: parts.clone(),
         }
     }
 }
@@ -133,7 +121,7 @@ impl FrontEnd for Workloads {
     }
 
     fn warn(&self, subject: &Subject, reason: &'static str, message: String) {
-        self.writes.recorder.say(COMPONENT, &*subject.object, Severity::Warning, reason, message);
+        self.parts.writes.recorder.say(COMPONENT, &*subject.object, Severity::Warning, reason, message);
     }
 
     fn notice(&self, subject: &mut Subject, workload: &Workload, notices: Notices) {
@@ -165,7 +153,7 @@ impl FrontEnd for Workloads {
             aggregation: decider.aggregation,
             scrape_target: workload.parameters.scraped.then(|| workload.private_service.clone()),
         };
-        self.collection.ensure(key, spec);
+        self.parts.ports.collection.ensure(key, spec);
         let Subject { object, findings, notes } = subject;
         self.cluster.request_path(object, PathRequest { path, target: notes.target.clone() });
         findings.service = self.cluster.path(object).map(|path| path.service).unwrap_or_default();
@@ -188,10 +176,10 @@ impl FrontEnd for Workloads {
                 return outcome;
             }
             if !error.is_conflict() {
-                self.writes.recorder.complain(COMPONENT, &*object, "InternalError", error.to_string());
+                self.parts.writes.recorder.complain(COMPONENT, &*object, "InternalError", error.to_string());
             }
         }
-        findings.finish(object.metadata.generation, self.writes.clock.now());
+        findings.finish(object.metadata.generation, self.parts.writes.clock.now());
         self.cluster.record_findings(&object, findings);
         outcome
     }
@@ -214,13 +202,10 @@ impl FrontEnd for Workloads {
 
 /// Returns the finding about other controllers whose pods the target's selector also matches.
 fn overlap(workload: &Workload, others: &[String]) -> Option<Finding> {
-    let more = others.len().saturating_sub(OTHERS_NAMED);
-    let others = match others {
-        [] => return None,
-        [first] => first.clone(),
-        [.., last] if more == 0 => format!("{} and {last}", others[..others.len() - 1].join(", ")),
-        _ => format!("{} and {more} more", others[..OTHERS_NAMED].join(", ")),
-    };
+    if others.is_empty() {
+        return None;
+    }
+    let others = list_names(others, OTHERS_NAMED);
     let (kind, name) = (&workload.kind, workload.target_key.object.name());
     let selector = workload.selector().unwrap_or_default();
     let message = format!(

@@ -352,18 +352,16 @@ impl Fixture {
         );
         Self::with(NOBODY, fakes, queue, (cluster.clone(), namespaces.clone()), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
-            let workloads = Arc::new(Workloads::new(parts, hpa, validation.clone(), cluster.clone()));
-            let serverless = traffic::Controller::new(parts, validation.clone(), cluster.clone(), scalers.clone());
-            let publisher = Publisher::new(parts, scalers.clone(), cluster.clone(), validation);
+            let workloads = Arc::new(Workloads::new(parts, validation.clone(), cluster.clone()));
+            let serverless = traffic::Controller::new(parts, cluster.clone(), validation.clone());
+            let publisher = Publisher::new(parts, cluster.clone(), validation);
             // As reported by the watches.
             scalers.objects.listed();
             cluster.slices.listed();
             cluster.numbers.ledger.listed();
             let unread = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces));
             let allocator = ports::Controller {
-                numbers: cluster.numbers.clone(),
-                scalers: scalers.objects.clone(),
-                slices: cluster.slices.clone(),
+                cluster: cluster.clone(),
                 writes: parts.writes.clone(),
                 unread: unread.clone(),
                 config: watch::channel(Arc::default()).1,

@@ -11,19 +11,18 @@ pub(crate) mod hpa;
 pub(crate) mod schedules;
 pub(crate) mod validation;
 
-use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Selector, Target};
 use crate::cluster::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::engine::parameters::Parameters;
-use crate::engine::parts::ReconcilerConfigs;
+use crate::engine::parts::Parts;
 use crate::engine::workload::{NotReady, PathState, Probed, RefusalAction, Requested, Workload};
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use crate::standalone::admission::adoption::Adoption;
-use crate::standalone::admission::hpa::Hpa;
 use crate::standalone::admission::validation::{Accepted, Validation};
 use crate::standalone::cluster::{Cluster, held};
 use crate::standalone::finalizer::{adopted_replicas, adopted_target, has_finalizer};
+use crate::standalone::list_names;
 use crate::standalone::reasons::{
     HORIZONTAL_CONFLICT, HOST_CONFLICT, INVALID, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_CHANGES,
     TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
@@ -43,8 +42,6 @@ use common::time::Timestamp;
 use common_api::zeroscaler::RequestStatus;
 use common_api::zeroscaler::request::{self, Request};
 use common_api::{ObjectReference, ZeroScaler};
-use common_controller::WorkQueue;
-use common_runtime::clock::Clock;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -62,14 +59,9 @@ const NAMES_MAX: usize = 10;
 
 /// Decides which ZeroScalers may be acted upon.
 pub(super) struct Admission {
-    pub(super) hpa: Hpa,
     pub(super) validation: Arc<Validation>,
-    pub(super) stores: Arc<Stores>,
     pub(super) cluster: Arc<Cluster>,
-    pub(super) configs: ReconcilerConfigs,
-    /// Queue of workloads to reconcile.
-    pub(super) decisions: WorkQueue<Key>,
-    pub(super) clock: Clock,
+    pub(super) parts: Parts,
 }
 
 /// ZeroScaler that may be acted upon.
@@ -200,7 +192,7 @@ impl Admission {
         let taken = self.target(key, newest, &accepted.original)?;
         let served = self.services(key, newest, &accepted.original, &taken, broken.is_some())?;
         let original = &accepted.original;
-        let now = self.clock.now();
+        let now = self.parts.writes.clock.now();
         let path = self.cluster.path(newest);
         let workload = Workload {
             kind: original.spec.target.kind.clone(),
@@ -228,7 +220,7 @@ impl Admission {
         let notes = AdmissionNotes {
             broken: broken.or(taken.contender),
             lost_hosts: self.lost_hosts(key, original),
-            ignored: self.hpa.ignored(original),
+            ignored: self.validation.hpa.ignored(original),
             target: taken.reference,
         };
         Ok((workload, notes))
@@ -240,7 +232,7 @@ impl Admission {
         let target_key = TargetKey::from_reference(key.namespace(), &reference)
             .map_err(TargetError::of_scaler)
             .map_err(Error::from)?;
-        let target = match self.stores.targets.get(&target_key) {
+        let target = match self.parts.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ (TargetError::Missing(_) | TargetError::Unwatchable { .. })) => {
                 let is_missing = matches!(error, TargetError::Missing(_));
@@ -344,11 +336,11 @@ impl Admission {
     ) -> Parameters {
         let adoption =
             Adoption { replicas: adopted_replicas(newest, target), plain: !backend::has_queue_proxy(target) };
-        let (config, deployment) = (self.configs.autoscaler.borrow(), self.configs.deployment.borrow());
-        let now = self.clock.now();
+        let (config, deployment) = (self.parts.configs.autoscaler.borrow(), self.parts.configs.deployment.borrow());
+        let now = self.parts.writes.clock.now();
         let scheduled = schedules::bounds(&original.spec, &config, now);
         if let Some(after) = schedules::until_look(&scheduled, now) {
-            self.decisions.add_after(key.clone(), after);
+            self.parts.writes.decisions.add_after(key.clone(), after);
             self.cluster.scalers.queue.add_after(key.clone(), after); // The status shows the next change.
         }
         let is_initialized = findings.is_initialized;
@@ -383,7 +375,7 @@ impl Admission {
             services: each.map(|(_, service, carried)| (service, carried)).collect(),
             uid: newest.uid().unwrap_or_default(),
             cluster: self.cluster.clone(),
-            decisions: self.decisions.clone(),
+            decisions: self.parts.writes.decisions.clone(),
         }))
     }
 
@@ -402,13 +394,10 @@ impl Admission {
     /// Returns the message for a workload without a Service to serve; it lists the existing Services.
     fn no_service(&self, key: &Key, original: &ZeroScaler, target: &TargetKey) -> String {
         let namespace = key.namespace();
-        let mut there = self.cluster.service_names(namespace);
-        let left_off = there.len().saturating_sub(NAMES_MAX);
-        there.truncate(NAMES_MAX);
-        let there = match (there.is_empty(), left_off) {
-            (true, _) => "The namespace has no Services".to_owned(),
-            (false, 0) => format!("The namespace has the Services {}", there.join(", ")),
-            (false, more) => format!("The namespace has the Services {} and {more} more", there.join(", ")),
+        let there = list_names(&self.cluster.service_names(namespace), NAMES_MAX);
+        let there = match there.is_empty() {
+            true => "The namespace has no Services".to_owned(),
+            false => format!("The namespace has the Services {there}"),
         };
         match original.spec.services.first() {
             Some(asked) => format!(
@@ -428,7 +417,7 @@ impl Admission {
     /// Returns another ZeroScaler that has precedence for a target: the one that adopted it, or else the oldest that
     /// names it.
     fn owner_before(&self, key: &Key, target: &TargetKey) -> Option<Key> {
-        let naming = self.stores.index.naming(target);
+        let naming = self.parts.stores.index.naming(target);
         if naming.iter().all(|naming| naming == key) {
             return None;
         }

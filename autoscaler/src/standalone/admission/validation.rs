@@ -29,7 +29,7 @@ pub(crate) struct Accepted {
 
 /// Validates ZeroScalers, and remembers the last valid version of each.
 pub(crate) struct Validation {
-    hpa: Hpa,
+    pub(super) hpa: Hpa,
     config: watch::Receiver<Arc<AutoscalerConfig>>,
     scalers: Arc<Scalers>,
     /// Version of each ZeroScaler that was served last, without its status.

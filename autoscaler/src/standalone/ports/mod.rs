@@ -198,31 +198,26 @@ impl Numbers {
         }
     }
 
-    /// Returns the addresses to which the slices of an object may lead now, for each of its ports. Queues queries to
-    /// activators whose confirmation is missing. Their responses queue the object with `priority`. `need` is the number
-    /// of activators that can bear its load.
+    /// Returns the addresses to which the slices of an object may lead now, for each of its ports. `need` is the number
+    /// of activators that can bear its load. With a priority, queues queries to activators whose confirmation is
+    /// missing; their responses queue the object with it.
     pub(crate) fn endpoints(
         &self,
         key: &Key,
         ports: &[Port<'_>],
         need: Option<NonZeroUsize>,
-        priority: Priority,
+        asks: Option<Priority>,
     ) -> Vec<Endpoints> {
         let mut state = self.state.lock();
-        let found = state.endpoints(key, ports, need);
-        for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
-            state.asks.waiting_for(*asked).path = Some((key.clone(), priority));
-        }
-        drop(state);
-        if found.iter().any(|endpoints| !endpoints.ask.is_empty()) {
-            self.asks.notify_one();
+        let (activators, now) = (state.activators(), Instant::now().into_std());
+        let found = endpoints_among(ports, &activators, need, key.name(), &state.proofs, now);
+        if let Some(priority) = asks {
+            for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
+                state.asks.waiting_for(*asked).path = Some((key.clone(), priority));
+                self.asks.notify_one();
+            }
         }
         found
-    }
-
-    /// Returns the same addresses without sending queries, for a caller that has waited before a write.
-    pub(crate) fn endpoints_still(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
-        self.state.lock().endpoints(key, ports, need)
     }
 
     /// Reports whether clients of an object that are led to `at` reach the object: its activator is ready, and no
@@ -309,13 +304,6 @@ impl Numbers {
                 asks.waiting_for((address, *number));
             }
         }
-    }
-}
-
-impl PortState {
-    fn endpoints(&self, key: &Key, ports: &[Port<'_>], need: Option<NonZeroUsize>) -> Vec<Endpoints> {
-        let (activators, now) = (self.activators(), Instant::now().into_std());
-        endpoints_among(ports, &activators, need, key.name(), &self.proofs, now)
     }
 }
 

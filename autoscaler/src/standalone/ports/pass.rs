@@ -1,9 +1,9 @@
 //! One reconcile: a plan for all workloads that this process leads, and writes of the maps that it changes.
 
-use super::Numbers;
 use super::state::{AllocatedPorts, PortState};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
+use crate::standalone::cluster::Cluster;
 use crate::standalone::unlisted::{AGAIN, UnlistedNamespaces};
 use autoscaler_core::ports::claims;
 use autoscaler_core::ports::{Access, Change, Plan, Serving, View, Wanted, Workload, plan};
@@ -11,10 +11,8 @@ use common::RevisionKey as Key;
 use common::config::PortsConfig;
 use common::names;
 use common::ports::ledger::{self, Block, Ledger};
-use common_api::ZeroScaler;
-use common_controller::{Priority, Store};
+use common_controller::Priority;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,9 +25,7 @@ const LISTED_RECHECK: Duration = Duration::from_millis(200);
 
 /// Controller that plans and writes.
 pub(crate) struct Controller {
-    pub(crate) numbers: Arc<Numbers>,
-    pub(crate) scalers: Arc<Store<ZeroScaler>>,
-    pub(crate) slices: Arc<Store<EndpointSlice>>,
+    pub(crate) cluster: Arc<Cluster>,
     pub(crate) writes: Writes,
     pub(crate) unread: Arc<UnlistedNamespaces>,
     pub(crate) config: watch::Receiver<Arc<PortsConfig>>,
@@ -53,14 +49,15 @@ impl Controller {
     /// # Errors
     /// Returns errors of the API server; other maps are written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let queue = &self.numbers.queue;
-        if !(self.numbers.ledger.is_synced() && self.scalers.is_synced() && self.slices.is_synced()) {
+        let Cluster { numbers, scalers, slices, .. } = &*self.cluster;
+        let queue = &numbers.queue;
+        if !(numbers.ledger.is_synced() && scalers.objects.is_synced() && slices.is_synced()) {
             queue.add_after(key.clone(), LISTED_RECHECK);
             return Ok(());
         }
         let begun = Instant::now();
         let mut planned = self.planned();
-        self.numbers.planned_within(begun.elapsed());
+        numbers.planned_within(begun.elapsed());
         if let Some(again) = planned.again {
             queue.add_after(key.clone(), again);
         }
@@ -82,7 +79,7 @@ impl Controller {
     fn planned(&self) -> Planned {
         let now = Instant::now().into_std();
         let leads = |key: &Key| self.writes.leadership.owns(key);
-        let (config, numbers) = (**self.config.borrow(), &*self.numbers);
+        let (config, numbers) = (**self.config.borrow(), &*self.cluster.numbers);
         let range = config.range;
         let mut state = numbers.state.lock();
         for block in Block::all() {
@@ -140,10 +137,10 @@ impl Controller {
     }
 
     async fn write(&self, planned: &Planned, block: Block, changes: &[Change]) -> Result<(), Error> {
-        let store = &self.numbers.ledger;
+        let (numbers, store) = (&self.cluster.numbers, &self.cluster.numbers.ledger);
         // The first workload's lease is checked and stands for all. Concurrent writers are detected by the version.
         let Some(led) = changes.first().map(|change| &change.entry.key) else { return Ok(()) };
-        let map_key = self.numbers.map_key(block);
+        let map_key = numbers.map_key(block);
         let read = planned.read.get(&block);
         let mut map = read.map(|map| ConfigMap::clone(map)).unwrap_or_default();
         let data = map.data.get_or_insert_default();
@@ -156,7 +153,7 @@ impl Controller {
             map.metadata.labels = Some([(names::LEDGER.to_owned(), names::LEDGER_OF_PORTS.to_owned())].into());
             self.writes.create(led, store, &map, "failed to create the ConfigMap of port numbers").await?;
         }
-        self.numbers.look(); // The written map is now input of the next plan.
+        numbers.look(); // The written map is now input of the next plan.
         Ok(())
     }
 }

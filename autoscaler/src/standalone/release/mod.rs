@@ -16,15 +16,12 @@
 
 pub(crate) mod handover;
 
-use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use crate::cluster::target_key::{TargetError, TargetKey};
-use crate::cluster::writes::Writes;
 use crate::engine::parts::Parts;
-use crate::engine::scaler::{Change, Scaled, Scaler};
+use crate::engine::scaler::{Change, Scaled};
 use crate::engine::workload::Path;
-use crate::scale::Pods;
 use crate::standalone::cluster::Cluster;
 use crate::standalone::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
 use crate::standalone::release::handover::RECONNECT_TIME;
@@ -33,18 +30,16 @@ use crate::standalone::traffic::adopt::is_borrowed_by;
 use crate::standalone::traffic::paths::{PathProgress, PathRequest};
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
-use common::config::AutoscalerConfig;
 use common::names;
 use common_api::{ObjectReference, ZeroScaler};
+use common_controller::Severity;
 use common_controller::objects::controller;
-use common_controller::{Severity, WorkQueue};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Maximum wait for the first ready pod.
@@ -56,15 +51,9 @@ const BORROWED_LOOK: Duration = Duration::from_secs(10);
 
 /// Returns targets and Services to their owners.
 pub(crate) struct TargetRelease {
-    stores: Arc<Stores>,
+    parts: Parts,
     cluster: Arc<Cluster>,
-    pods: Arc<dyn Pods>,
-    writes: Writes,
-    scaler: Arc<Scaler>,
     finalizers: Finalizers,
-    config: watch::Receiver<Arc<AutoscalerConfig>>,
-    /// Queue to which a ZeroScaler returns when a wait is over.
-    queue: WorkQueue<Key>,
     /// Start of each return.
     began: DashMap<Key, Instant>,
     /// Time when the Services of each ZeroScaler were first found handed over.
@@ -73,18 +62,7 @@ pub(crate) struct TargetRelease {
 
 impl TargetRelease {
     pub(super) fn new(parts: &Parts, cluster: Arc<Cluster>, finalizers: Finalizers) -> Self {
-        Self {
-            stores: parts.stores.clone(),
-            cluster,
-            pods: parts.ports.pods.clone(),
-            writes: parts.writes.clone(),
-            scaler: parts.scaler.clone(),
-            finalizers,
-            config: parts.configs.autoscaler.clone(),
-            queue: parts.writes.decisions.clone(),
-            began: DashMap::new(),
-            handed_over: DashMap::new(),
-        }
+        Self { parts: parts.clone(), cluster, finalizers, began: DashMap::new(), handed_over: DashMap::new() }
     }
 
     /// Runs one reconcile of a return; each change that it waits for triggers another reconcile. Scale decisions have
@@ -102,7 +80,7 @@ impl TargetRelease {
             self.cluster.request_path(object, PathRequest { path, target: target.clone() });
         }
         if let Some(path) = self.cluster.path(object) {
-            if restored && self.pods.counts(key).ready == 0 && !self.is_over(key, since, READY_WAIT_MAX) {
+            if restored && self.parts.ports.pods.counts(key).ready == 0 && !self.is_over(key, since, READY_WAIT_MAX) {
                 return Ok(());
             }
             self.cluster.request_path(
@@ -111,7 +89,7 @@ impl TargetRelease {
             );
             let uid = object.uid().unwrap_or_default();
             if self.cluster.borrowed_by(key.namespace(), &uid).iter().any(|service| is_borrowed_by(service, &uid)) {
-                self.queue.add_after(key.clone(), BORROWED_LOOK);
+                self.parts.writes.decisions.add_after(key.clone(), BORROWED_LOOK);
                 return Ok(());
             }
             if !path.leads_to_pods() && !self.is_over(key, since, RETURN_WAIT_MAX) {
@@ -121,7 +99,7 @@ impl TargetRelease {
             if let Some(left) =
                 services.iter().filter_map(|service| self.cluster.remaining_slice_time(service, key)).max()
             {
-                self.queue.add_after(key.clone(), left);
+                self.parts.writes.decisions.add_after(key.clone(), left);
                 return Ok(());
             }
             let may_hold_connections =
@@ -147,7 +125,7 @@ impl TargetRelease {
             self.clear_away(key, object).await?; // Kubernetes does not delete them, because their owner stays.
         }
         self.finalizers.remove(object).await?;
-        self.pods.untrack(key);
+        self.parts.ports.pods.untrack(key);
         self.handed_over.remove(key);
         if self.began.remove(key).is_some() {
             tracing::info!(revision = %key, "restored the target");
@@ -162,14 +140,14 @@ impl TargetRelease {
         for slice in public.iter().flat_map(|public| self.cluster.slices_of(public)) {
             if controlled_by(controller(&slice.metadata), object) {
                 let slice = Key::new(key.namespace(), slice.name_any());
-                self.writes.delete(key, slices, &slice, "failed to delete EndpointSlice").await?;
+                self.parts.writes.delete(key, slices, &slice, "failed to delete EndpointSlice").await?;
             }
         }
         let private = Key::new(key.namespace(), names::private_service(key.name()));
         for service in public.into_iter().chain([private]) {
             let is_ours = |service: Arc<Service>| controlled_by(controller(&service.metadata), object);
             if services.get(&service).is_some_and(is_ours) {
-                self.writes.delete(key, services, &service, "failed to delete Service").await?;
+                self.parts.writes.delete(key, services, &service, "failed to delete Service").await?;
             }
         }
         Ok(())
@@ -191,7 +169,7 @@ impl TargetRelease {
     fn is_over(&self, key: &Key, since: Instant, bound: Duration) -> bool {
         let left = bound.saturating_sub(since.elapsed());
         if !left.is_zero() {
-            self.queue.add_after(key.clone(), left);
+            self.parts.writes.decisions.add_after(key.clone(), left);
         }
         left.is_zero()
     }
@@ -212,24 +190,25 @@ impl TargetRelease {
         reference: &ObjectReference,
     ) -> Result<bool, Error> {
         let Ok(target_key) = TargetKey::from_reference(key.namespace(), reference) else { return Ok(false) };
-        let target = match self.stores.targets.get(&target_key) {
+        let target = match self.parts.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ TargetError::NotListed(_)) => return Err(error.into()),
             Err(_) => return Ok(false),
         };
         if let Some(pods) = target.selector.pods() {
-            self.pods.track(key, pods, Some(target_key.owner(&target)));
+            self.parts.ports.pods.track(key, pods, Some(target_key.owner(&target)));
         }
-        let replicas = restored_replicas(object, &target, in_force.spec.scale.bounds(&self.config.borrow()).min);
+        let replicas =
+            restored_replicas(object, &target, in_force.spec.scale.bounds(&self.parts.configs.autoscaler.borrow()).min);
         if target.current() != replicas {
             let change = Change { to: replicas, why: "the target is being restored", still: &|| true };
             let kind = reference.kind.as_deref().unwrap_or_default();
-            let scaled = self.scaler.patch(key, kind, &target_key, &target, change).await?;
+            let scaled = self.parts.scaler.patch(key, kind, &target_key, &target, change).await?;
             match object.metadata.deletion_timestamp {
                 None => self.cluster.scalers.scaled(key, scaled),
                 // The object is being deleted, so no status will report the change.
                 Some(_) => {
-                    let recorder = &self.writes.recorder;
+                    let recorder = &self.parts.writes.recorder;
                     recorder.say(COMPONENT, &**object, Severity::Normal, Scaled::REASON, scaled.to_string());
                 }
             }

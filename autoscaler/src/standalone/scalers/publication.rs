@@ -17,18 +17,16 @@ use super::fault::FaultEvidence;
 use super::findings::Findings;
 use super::pod_creation::CreationFailures;
 use super::{COMPONENT, Scalers, status, translation};
-use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Selector, Target};
 use crate::cluster::target_key::{TargetError, TargetKey};
-use crate::cluster::writes::Writes;
 use crate::engine::parts::Parts;
-use crate::scale::{Collection, Failing, ObservedPorts, Pods};
+use crate::scale::{Failing, ObservedPorts};
 use crate::standalone::admission::schedules;
 use crate::standalone::admission::validation::Validation;
 use crate::standalone::cluster::Cluster;
 use crate::standalone::finalizer::{ADOPTED_REPLICAS, has_finalizer};
-use crate::standalone::ports::{AllocatedPorts, Numbers};
+use crate::standalone::ports::AllocatedPorts;
 use crate::standalone::reasons::{SERVICE_NOT_FOUND, TARGET_NOT_FOUND};
 use crate::standalone::services::choice::Choice;
 use crate::standalone::services::protocols::{self, Hint};
@@ -36,7 +34,6 @@ use crate::standalone::services::service_ports::{TcpPort, is_tcp, leads_alike, p
 use crate::standalone::traffic::adopt::{self, ADOPTED_BY, Claimant};
 use autoscaler_core::cause;
 use common::RevisionKey as Key;
-use common::config::AutoscalerConfig;
 use common::ports::PortId;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions::{
@@ -55,7 +52,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Maximum delay of the status during a wake. A longer wake is worth reporting.
@@ -76,14 +72,9 @@ const MISSING: [&str; 2] = [TARGET_NOT_FOUND, SERVICE_NOT_FOUND];
 /// Writer of the statuses.
 pub(crate) struct Publisher {
     pub(super) scalers: Arc<Scalers>,
-    stores: Arc<Stores>,
     cluster: Arc<Cluster>,
-    numbers: Arc<Numbers>,
     validation: Arc<Validation>,
-    pods: Arc<dyn Pods>,
-    collection: Arc<dyn Collection>,
-    writes: Writes,
-    config: watch::Receiver<Arc<AutoscalerConfig>>,
+    parts: Parts,
     /// Time from which the status of each workload has had unwritten changes.
     since: DashMap<Key, Instant>,
     /// Time from which the API server has accepted no pod of each workload.
@@ -93,24 +84,13 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    pub(crate) fn new(
-        parts: &Parts,
-        scalers: Arc<Scalers>,
-        cluster: Arc<Cluster>,
-        validation: Arc<Validation>,
-    ) -> Self {
-        let collection = parts.ports.collection.clone();
-        collection.report_ports(scalers.queue.clone());
+    pub(crate) fn new(parts: &Parts, cluster: Arc<Cluster>, validation: Arc<Validation>) -> Self {
+        parts.ports.collection.report_ports(cluster.scalers.queue.clone());
         Self {
-            collection,
-            scalers,
+            scalers: cluster.scalers.clone(),
             validation,
-            stores: parts.stores.clone(),
-            numbers: cluster.numbers.clone(),
             cluster,
-            pods: parts.ports.pods.clone(),
-            writes: parts.writes.clone(),
-            config: parts.configs.autoscaler.clone(),
+            parts: parts.clone(),
             since: DashMap::new(),
             refused: DashMap::new(),
             creations: CreationFailures::new(parts.writes.client.clone()),
@@ -122,7 +102,7 @@ impl Publisher {
     /// # Errors
     /// Returns errors of the API server about the status.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let Some(object) = self.scalers.get(key).filter(|_| self.writes.leadership.owns(key)) else {
+        let Some(object) = self.scalers.get(key).filter(|_| self.parts.writes.leadership.owns(key)) else {
             self.since.remove(key);
             self.refused.remove(key);
             self.creations.forget(key);
@@ -153,25 +133,25 @@ impl Publisher {
         }
         let scaled = self.scalers.scaled.get(key).map(|scaled| scaled.clone());
         let news = events::news(&object, &wanted, scaled.as_ref());
-        statuses::write(self.writes.writer(), &*self.scalers.objects, &object, wanted).await?;
+        statuses::write(self.parts.writes.writer(), &*self.scalers.objects, &object, wanted).await?;
         self.since.remove(key);
         self.scalers.scaled.remove_if(key, |_, now| Some(now) == scaled.as_ref());
         for News { severity, reason, message } in news {
-            self.writes.recorder.say(COMPONENT, &*object, severity, &reason, message);
+            self.parts.writes.recorder.say(COMPONENT, &*object, severity, &reason, message);
         }
         Ok(())
     }
 
     /// Reports whether the written status is complete, as far as the reconciles know.
     pub(super) fn is_settled(&self, key: &Key) -> bool {
-        let counts = self.pods.counts(key);
+        let counts = self.parts.ports.pods.counts(key);
         !self.since.contains_key(key) && counts.ready + counts.not_ready == 0
     }
 
     /// Returns the findings about a workload that is led here, and the resulting status. Returns `None` if it is led
     /// elsewhere, or nothing is known yet.
     pub(crate) fn about_to_be(&self, key: &Key, object: &ZeroScaler) -> Option<(Findings, ZeroScalerStatus)> {
-        let findings = self.scalers.findings(object).filter(|_| self.writes.leadership.owns(key))?;
+        let findings = self.scalers.findings(object).filter(|_| self.parts.writes.leadership.owns(key))?;
         let wanted = self.wanted(key, object, self.fault_evidence(key, object, &findings))?;
         Some((findings, wanted))
     }
@@ -181,9 +161,10 @@ impl Publisher {
         let findings = self.scalers.findings(object)?;
         // Until the pods are counted here, the written counts hold: a process that takes over thousands of workloads
         // counts some of them late.
-        let uncounted = object.status.as_ref().and_then(|status| status.pods).filter(|_| !self.pods.is_tracked(key));
+        let uncounted =
+            object.status.as_ref().and_then(|status| status.pods).filter(|_| !self.parts.ports.pods.is_tracked(key));
         let pods = uncounted.unwrap_or_else(|| {
-            let counts = self.pods.counts(key);
+            let counts = self.parts.ports.pods.counts(key);
             PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) }
         });
         let former = self.scalers.former_version(key);
@@ -192,17 +173,19 @@ impl Publisher {
         let is_unreadable = matches!(target, Err(TargetError::Unwatchable { .. }));
         let target = target.ok();
         let (choice, services) = self.services(key, object, served, target.as_deref());
-        let given = self.numbers.given(key, object.metadata.uid.as_deref().unwrap_or_default());
+        let given = self.cluster.numbers.given(key, object.metadata.uid.as_deref().unwrap_or_default());
         let backend = self.scalers.backend(key);
         let hosts = object.spec.host_patterns();
         let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
         let written = object.status.as_ref().map_or(&[][..], |status| &status.ports);
-        let observed = self.collection.ports(key);
+        let observed = self.parts.ports.collection.ports(key);
         let known = (target.as_deref(), given.as_ref(), &observed);
         let counted = tcp_ports(served, &services, target.as_deref());
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         // Until policies, target and pods are known, the written condition holds.
-        let guard = target.as_deref().and_then(|target| self.cluster.guard((key, uid), &counted, target, &*self.pods));
+        let guard = target
+            .as_deref()
+            .and_then(|target| self.cluster.guard((key, uid), &counted, target, &*self.parts.ports.pods));
         let guard = guard.map(|guard| guard.verdict);
         let adopted = services.iter().filter_map(|service| borrowed(service, object)).collect();
         let adopted = Adopted { replicas, services: adopted };
@@ -210,7 +193,11 @@ impl Publisher {
             object,
             findings: &findings,
             pods,
-            scheduled: schedules::bounds(&served.spec, &self.config.borrow(), self.writes.clock.now()),
+            scheduled: schedules::bounds(
+                &served.spec,
+                &self.parts.configs.autoscaler.borrow(),
+                self.parts.writes.clock.now(),
+            ),
             hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
             ports: ports(&counted, served, known, written),
             silent: observed.silent,
@@ -230,7 +217,7 @@ impl Publisher {
             found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::from_object(&version)),
-            now: self.writes.clock.now(),
+            now: self.parts.writes.clock.now(),
         }))
     }
 }
@@ -240,7 +227,7 @@ impl Publisher {
     fn fault_evidence(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> FaultEvidence {
         let former = self.scalers.former_version(key);
         let target = self.target(key, former.as_deref().unwrap_or(object)).ok();
-        let counts = self.pods.counts(key);
+        let counts = self.parts.ports.pods.counts(key);
         let told = target.as_ref().and_then(|target| target.refused.as_deref()).map(cause::refused);
         let refused = told.or_else(|| self.creations.cause(key)).filter(|_| self.lacks_pods(key, findings));
         if refused.is_none() {
@@ -252,10 +239,10 @@ impl Publisher {
             since: *self.refused.entry(key.clone()).or_insert_with(Instant::now),
         });
         let generation = object.metadata.generation.unwrap_or_default();
-        let now = self.writes.clock.now();
+        let now = self.parts.writes.clock.now();
         let awake = findings.activity.filter(|activity| activity.is_awake() && counts.ready > 0);
         FaultEvidence {
-            failing: self.pods.failing(key).or(refused),
+            failing: self.parts.ports.pods.failing(key).or(refused),
             of: target.map(|target| format!("{generation}/{}", target.template)),
             awake_for: awake.map(|activity| now.saturating_since(activity.since)),
         }
@@ -267,9 +254,9 @@ impl Publisher {
         let of =
             TargetKey::from_reference(key.namespace(), &translation::target(former.as_deref().unwrap_or(object))).ok();
         let of = of.filter(|of| !of.resource.tells_of_refused_pods() && self.lacks_pods(key, findings));
-        match of.and_then(|of| self.stores.targets.get(&of).ok()) {
+        match of.and_then(|of| self.parts.stores.targets.get(&of).ok()) {
             Some(target) => {
-                let after = self.creations.look(key, &target.uid, self.writes.clock.now()).await;
+                let after = self.creations.look(key, &target.uid, self.parts.writes.clock.now()).await;
                 self.scalers.queue.add_after(key.clone(), after);
             }
             None => self.creations.forget(key),
@@ -278,13 +265,13 @@ impl Publisher {
 
     fn lacks_pods(&self, key: &Key, findings: &Findings) -> bool {
         let is_wanted = findings.desired.is_some_and(|desired| desired > 0);
-        let counts = self.pods.counts(key);
+        let counts = self.parts.ports.pods.counts(key);
         is_wanted && counts.ready + counts.not_ready == 0
     }
 
     /// Returns the target, or the reason why it is not known.
     fn target(&self, key: &Key, served: &ZeroScaler) -> Result<Arc<Target>, TargetError> {
-        self.stores.targets.get(&TargetKey::from_reference(key.namespace(), &translation::target(served))?)
+        self.parts.stores.targets.get(&TargetKey::from_reference(key.namespace(), &translation::target(served))?)
     }
 
     /// Returns the chosen Services, and the existing ones of those that are served.
@@ -310,7 +297,7 @@ impl Publisher {
             Selector::Labels(labels) => Some(labels),
             Selector::Expressions(_) | Selector::Missing => None,
         });
-        self.cluster.unreachable(key.namespace(), labels)
+        self.cluster.policies.missing(key.namespace(), labels)
     }
 }
 

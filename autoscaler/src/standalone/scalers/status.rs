@@ -20,6 +20,7 @@
 use super::allocation::{Allocation, POLICY_NOT_FOLLOWED};
 use super::fault::FaultEvidence;
 use super::findings::{Finding, Findings};
+use crate::standalone::list_names;
 use crate::standalone::policies::Verdict;
 use crate::standalone::reasons::{
     NOT_ADOPTED, PAUSED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
@@ -133,13 +134,10 @@ fn guarded_by(guard: &Verdict, uses_host_network: bool) -> String {
         Verdict::Open => String::new(),
         Verdict::Barred(why) => why.clone(),
         Verdict::Guarded(policies) => {
-            let named: Vec<&str> = policies.iter().take(POLICIES_NAMED).map(String::as_str).collect();
-            let more = policies.len() - named.len();
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             format!(
-                "the activators admit the peers of NetworkPolicies {}{more}, and only through the Services of the workload. The \
+                "the activators admit the peers of NetworkPolicies {}, and only through the Services of the workload. The \
                  shared ports reject its requests{}",
-                named.join(", "),
+                list_names(policies, POLICIES_NAMED),
                 if uses_host_network { HOST_NETWORK } else { "" }
             )
         }

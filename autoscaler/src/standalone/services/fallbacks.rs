@@ -11,6 +11,7 @@
 //! An edit of a fallback queues the statuses of objects whose chains reach it within eight steps. An edit of a Service
 //! queues the statuses of objects that fall back on it.
 
+use crate::standalone::services::protocols::{self, Hint};
 use crate::standalone::services::service_ports::is_tcp;
 use common::RevisionKey as Key;
 use common::backend::Protocol;
@@ -26,11 +27,6 @@ const FALLBACK_NOT_FOUND: &str = "FallbackNotFound";
 const FALLBACK_UNFIT: &str = "FallbackUnfit";
 /// Fallbacks form a circle or too long a chain.
 const FALLBACK_CIRCLE: &str = "FallbackCircle";
-
-/// Prefixes of `appProtocol` and of port names that mean HTTP/2 without TLS.
-const H2C: [&str; 4] = ["kubernetes.io/h2c", "h2c", "http2", "grpc"];
-/// Prefixes of `appProtocol` and of port names that mean TLS.
-const TLS: [&str; 3] = ["https", "kubernetes.io/wss", "tls"];
 
 /// Maximum number of fallbacks in a chain, including the first.
 const STEPS_MAX: usize = 8;
@@ -152,16 +148,19 @@ pub(crate) fn resolve(said: &Fallback, service: Option<&Service>, circle: Option
         return wrong(FALLBACK_NOT_FOUND, "port", format!("Service {name:?} has no {meant}"));
     };
     let said_of_it = port.app_protocol.as_deref().or(port.name.as_deref()).unwrap_or_default();
-    if TLS.iter().any(|word| said_of_it.starts_with(word)) {
-        let rule = "the port of a fallback must be without TLS";
-        return wrong(FALLBACK_UNFIT, "port", format!("port {number} of Service {name:?} is {said_of_it}: {rule}"));
-    }
-    let is_h2c = H2C.iter().any(|word| said_of_it.starts_with(word));
+    let protocol = match protocols::of_name(said_of_it) {
+        Some(Hint::Unknown) => {
+            let rule = "the port of a fallback must be without TLS";
+            return wrong(FALLBACK_UNFIT, "port", format!("port {number} of Service {name:?} is {said_of_it}: {rule}"));
+        }
+        Some(Hint::Http(protocol)) => protocol,
+        Some(Hint::Tcp) | None => Protocol::Http1,
+    };
     Ok(FallbackStatus {
         matching: said.matching.clone(),
         service: name.clone(),
         port: number,
-        protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
+        protocol,
         after_ms: u64::try_from(said.after().as_millis()).unwrap_or(u64::MAX),
     })
 }

@@ -67,8 +67,8 @@ fn container_port<'a>(target: &'a Target, to: &IntOrString) -> Option<(&'a Conta
     })
 }
 
-/// Returns the hint in a name, if it has one.
-fn of_name(name: &str) -> Option<Hint> {
+/// Returns the hint in a name of a port or protocol, if it has one. [`Hint::Unknown`]: TLS.
+pub(super) fn of_name(name: &str) -> Option<Hint> {
     let name = name.strip_prefix("kubernetes.io/").unwrap_or(name).to_ascii_lowercase();
     let (word, rest) = name.split_once('-').unwrap_or((&name, ""));
     match word {

@@ -50,20 +50,15 @@ pub(crate) mod slices;
 #[cfg(test)]
 pub(crate) use slice_writer::SUCCEEDED_WITHIN;
 
-use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Labels, Selector, Target};
 use crate::cluster::target_key::{SCALER_ROOT, TargetError, TargetKey};
-use crate::cluster::writes::Writes;
-use crate::engine::last_pod::LastPodRemovals;
 use crate::engine::parts::Parts;
-use crate::engine::refusals::Refusals;
-use crate::scale::Pods;
 use crate::standalone::admission::traffic_port;
 use crate::standalone::admission::validation::Validation;
 use crate::standalone::cluster::{Cluster, RequestedService};
 use crate::standalone::policies::Guard;
-use crate::standalone::scalers::{Scalers, translation};
+use crate::standalone::scalers::translation;
 use crate::standalone::services::service_ports::{TcpPort, tcp_ports};
 use crate::standalone::traffic::paths::PathProgress;
 use adopt::{Claimant, ServiceOwnership, ownership};
@@ -78,7 +73,6 @@ use common_controller::{Failure, WriteError};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use services::Common;
 use std::collections::BTreeSet;
@@ -94,14 +88,9 @@ const ALLOCATIONS: usize = 4;
 
 /// Controller that follows paths.
 pub(crate) struct Controller {
-    stores: Arc<Stores>,
+    parts: Parts,
     cluster: Arc<Cluster>,
-    pods: Arc<dyn Pods>,
-    writes: Writes,
     validation: Arc<Validation>,
-    scalers: Arc<Scalers>,
-    leaving: Arc<LastPodRemovals>,
-    refusals: Arc<Refusals>,
     /// Start of the wait of a workload's Service for one more activator, or for the successor of a terminating one.
     waiting: DashMap<(Key, Key), Instant>,
     /// Former public Services of each ZeroScaler that still have slices of ours.
@@ -111,21 +100,11 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    pub(crate) fn new(
-        parts: &Parts,
-        validation: Arc<Validation>,
-        cluster: Arc<Cluster>,
-        scalers: Arc<Scalers>,
-    ) -> Self {
+    pub(crate) fn new(parts: &Parts, cluster: Arc<Cluster>, validation: Arc<Validation>) -> Self {
         Self {
-            stores: parts.stores.clone(),
+            parts: parts.clone(),
             cluster,
-            pods: parts.ports.pods.clone(),
-            writes: parts.writes.clone(),
             validation,
-            scalers,
-            leaving: parts.leaving.clone(),
-            refusals: parts.refusals.clone(),
             waiting: DashMap::new(),
             former: DashMap::new(),
             allocations: Semaphore::new(ALLOCATIONS),
@@ -137,21 +116,21 @@ impl Controller {
     /// # Errors
     /// Returns the error that ended the reconcile; completed steps are reported nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let object = self.scalers.get(key);
+        let object = self.cluster.scalers.get(key);
         let Some((object, path)) = object.and_then(|object| Some((object.clone(), self.cluster.path(&object)?))) else {
             self.waiting.retain(|(of, _), _| of != key);
             self.former.remove(key);
-            let is_void = !self.scalers.has(key) || self.cluster.policies.lacks_general();
-            if is_void && self.writes.leadership.owns(key) {
-                self.cluster.policies.enforce(&self.writes, key, None).await?;
+            let is_void = !self.cluster.scalers.has(key) || self.cluster.policies.lacks_general();
+            if is_void && self.parts.writes.leadership.owns(key) {
+                self.cluster.policies.enforce(&self.parts.writes, key, None).await?;
             }
             return Ok(());
         };
-        if !self.writes.leadership.owns(key) {
+        if !self.parts.writes.leadership.owns(key) {
             return Ok(());
         }
         if self.cluster.policies.lacks_general() {
-            self.cluster.policies.enforce(&self.writes, key, None).await?;
+            self.cluster.policies.enforce(&self.parts.writes, key, None).await?;
         }
         let (version, is_valid) = match self.validation.accepted(key, &object) {
             Ok(accepted) => (accepted.original, true),
@@ -169,7 +148,7 @@ impl Controller {
             tracing::debug!(object = %key, %error, "failed to reconcile the path");
         }
         let Pass { path, service, in_path, .. } = &pass;
-        self.cluster.report_path(key, path, (service, *in_path), self.writes.clock.now());
+        self.cluster.report_path(key, path, (service, *in_path), self.parts.writes.clock.now());
         outcome
     }
 }
@@ -228,12 +207,12 @@ impl Pass<'_> {
         let counted = tcp_ports(&self.version, &services, Some(&target));
         let Some(guard) = self.guard(&counted, &target) else { return Ok(()) };
         cluster.numbers.restrict(self.key, self.uid(), guard.access());
-        cluster.policies.enforce(&self.controller.writes, self.key, Some((self.uid(), &guard))).await
+        cluster.policies.enforce(&self.controller.parts.writes, self.key, Some((self.uid(), &guard))).await
     }
 
     fn guard(&self, ports: &[TcpPort], target: &Target) -> Option<Guard> {
-        let Controller { cluster, pods, .. } = self.controller;
-        cluster.guard((self.key, self.uid()), ports, target, &**pods)
+        let Controller { cluster, parts, .. } = self.controller;
+        cluster.guard((self.key, self.uid()), ports, target, &*parts.ports.pods)
     }
 
     /// Leads clients to activators or pods. Returns false if there is nothing to lead to, or nothing may be led.
@@ -276,7 +255,7 @@ impl Pass<'_> {
             self.is_guarded = true;
             self.want_numbers(&names, &served.ports, guard.access());
             // Services are written and given back even if policies cannot be written.
-            enforced = policies.enforce(&self.controller.writes, self.key, Some((self.uid(), &guard))).await;
+            enforced = policies.enforce(&self.controller.parts.writes, self.key, Some((self.uid(), &guard))).await;
         }
         let has_affinity = existing.iter().any(|service| {
             service.spec.as_ref().is_some_and(|spec| spec.session_affinity.as_deref() == Some("ClientIP"))
@@ -329,11 +308,11 @@ impl Pass<'_> {
             client_affinity,
             // The newest version decides, whichever is in force.
             paused: self.object.spec.paused && target.current() == 0,
-            wake_refused: controller.refusals.reported(self.key).map(|words| words.to_string().into()),
+            wake_refused: controller.parts.refusals.reported(self.key).map(|words| words.to_string().into()),
             ..backend::backend(&self.version, target, port)
         };
-        controller.pods.prove(self.key, backend::unasked(target, &backend, port));
-        controller.scalers.set_backend(self.key, backend);
+        controller.parts.ports.pods.prove(self.key, backend::unasked(target, &backend, port));
+        controller.cluster.scalers.set_backend(self.key, backend);
     }
 
     fn is_borrowed(&self, service: Option<&Service>) -> bool {
@@ -342,7 +321,7 @@ impl Pass<'_> {
 
     fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
         let target_key = TargetKey::from_reference(self.key.namespace(), &self.path.request.target)?;
-        let target = self.controller.stores.targets.get(&target_key)?;
+        let target = self.controller.parts.stores.targets.get(&target_key)?;
         match &target.selector {
             Selector::Labels(labels) => Ok((target.clone(), Some(labels.clone()))),
             Selector::Expressions(_) => Ok((target.clone(), None)),
@@ -360,13 +339,9 @@ impl Pass<'_> {
         Common {
             namespace: self.key.namespace().to_owned(),
             labels,
-            owner: self.owner(),
+            owner: controller_reference(&*self.object),
             protocol: translation::protocol(&self.version),
         }
-    }
-
-    fn owner(&self) -> OwnerReference {
-        controller_reference(&*self.object)
     }
 
     fn uid(&self) -> &str {
@@ -384,7 +359,7 @@ impl Pass<'_> {
     /// Reports whether the workload must not adopt anything any more: the ZeroScaler is being deleted, or names another
     /// target.
     fn is_leaving(&self) -> bool {
-        self.object.metadata.deletion_timestamp.is_some() || self.controller.scalers.is_releasing(self.key)
+        self.object.metadata.deletion_timestamp.is_some() || self.controller.cluster.scalers.is_releasing(self.key)
     }
 
     /// Reports whether borrowed Services must be given back now.
@@ -396,7 +371,7 @@ impl Pass<'_> {
         let (controller, store) = (self.controller, &self.controller.cluster.services);
         let name = want.name_any();
         let Some(have) = store.get(&Key::new(self.key.namespace(), name.as_str())) else {
-            return controller.writes.create(self.key, store, want, "failed to create private K8s Service").await;
+            return controller.parts.writes.create(self.key, store, want, "failed to create private K8s Service").await;
         };
         if !self.owns(&have) {
             return Err(self.not_owned(name));
@@ -406,7 +381,7 @@ impl Pass<'_> {
 
     /// Corrects a Service of ours.
     async fn corrected(&self, have: &Service, want: &Service) -> Result<Service, Error> {
-        let (writes, store) = (&self.controller.writes, &self.controller.cluster.services);
+        let (writes, store) = (&self.controller.parts.writes, &self.controller.cluster.services);
         match services::corrected(have, want) {
             Some(next) => writes.replace(self.key, store, &next, "failed to update K8s Service").await,
             None => Ok(have.clone()),
@@ -438,7 +413,8 @@ impl Pass<'_> {
         let own = |service: Service| PublicService { service, adopted: false };
         let Some(have) = existing else {
             let _place = controller.allocations.acquire().await; // The semaphore is never closed.
-            let created = controller.writes.create(key, store, &want, "failed to create public K8s Service").await?;
+            let created =
+                controller.parts.writes.create(key, store, &want, "failed to create public K8s Service").await?;
             return Ok(Some(own(created)));
         };
         let borrowed = |service: Service| Some(PublicService { service, adopted: true });
@@ -464,7 +440,7 @@ impl Pass<'_> {
                     return Ok(borrowed(Service::clone(&have))); // It has been given back already.
                 }
                 let adopted = adopt::adopt(&have, self.uid());
-                let adopted = controller.writes.replace(key, store, &adopted, "failed to adopt Service").await?;
+                let adopted = controller.parts.writes.replace(key, store, &adopted, "failed to adopt Service").await?;
                 tracing::info!(revision = %key, service = %adopted.name_any(), "adopted the Service");
                 Ok(borrowed(adopted))
             }
@@ -477,7 +453,7 @@ impl Pass<'_> {
 
     /// Restores a borrowed Service to its original state.
     async fn give_back(&self, service: &Service) -> Result<Service, Error> {
-        let (writes, services) = (&self.controller.writes, &self.controller.cluster.services);
+        let (writes, services) = (&self.controller.parts.writes, &self.controller.cluster.services);
         let released = adopt::release(service);
         let released = writes.replace(self.key, services, &released, "failed to restore Service").await?;
         tracing::info!(revision = %self.key, service = %released.name_any(), "restored the Service");
@@ -518,7 +494,7 @@ impl Pass<'_> {
         match controller.cluster.services.get(former) {
             Some(service) if self.owns(&service) => {
                 let (store, doing) = (&controller.cluster.services, "failed to delete former public K8s Service");
-                controller.writes.delete(self.key, store, former, doing).await?;
+                controller.parts.writes.delete(self.key, store, former, doing).await?;
             }
             Some(service) if self.has_borrowed(&service) => drop(self.give_back(&service).await?),
             _ => {} // A later Service of this name must not be led by our slices.
@@ -530,6 +506,7 @@ impl Pass<'_> {
         for slice in controller.cluster.slices_of(former).iter().filter(|slice| self.owns_slice(slice)) {
             let slice = Key::new(former.namespace(), slice.name_any());
             controller
+                .parts
                 .writes
                 .delete(self.key, &controller.cluster.slices, &slice, "failed to delete former EndpointSlice")
                 .await?;

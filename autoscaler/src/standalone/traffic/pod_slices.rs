@@ -32,7 +32,8 @@ use std::sync::Arc;
 impl Pass<'_> {
     /// Reports whether labels alone identify the target's pods.
     pub(super) fn labels_suffice(&self, private: &str) -> bool {
-        let Controller { cluster, pods, .. } = self.controller;
+        let Controller { cluster, parts, .. } = self.controller;
+        let pods = &parts.ports.pods;
         let private = cluster.services.get(&Key::new(self.key.namespace(), private));
         let is_led = private.is_some_and(|private| private.spec.as_ref().is_none_or(|spec| spec.selector.is_none()));
         match pods.strangers(self.key) {
@@ -67,7 +68,7 @@ impl Pass<'_> {
             existing.retain(|slice| slices::is_ours(slice));
             Vec::new()
         } else {
-            let pods = controller.pods.addresses(key);
+            let pods = controller.parts.ports.pods.addresses(key);
             desired(private, common.labels_of(names::SERVICE_TYPE_PRIVATE), target, &pods)
         };
         let writes = slices::writes(&existing, desired.clone());

@@ -137,7 +137,7 @@ impl Pass<'_> {
     pub(super) fn report_paths(&mut self, paths: Option<Vec<(String, slice_plan::SlicePlan)>>) {
         let Some(paths) = paths else { return };
         let led = paths.iter().filter(|(_, path)| path.is_led).map(|(name, _)| name.clone()).collect();
-        self.controller.scalers.set_ready_services(self.key, led);
+        self.controller.cluster.scalers.set_ready_services(self.key, led);
         self.in_path = paths.iter().all(|(_, path)| path.route == Route::Activators);
     }
 
@@ -199,12 +199,9 @@ impl Pass<'_> {
             })
             .collect();
         let need = usize::try_from(self.path.request.path.activators).ok().and_then(NonZeroUsize::new);
-        let is_asleep = of.target.current() == 0 || controller.leaving.is_leaving(key);
+        let is_asleep = of.target.current() == 0 || controller.parts.leaving.is_leaving(key);
         let priority = if is_asleep && !before.is_empty() { Priority::Slow } else { Priority::Normal };
-        let found = match asks {
-            true => numbers.endpoints(key, &asked, need, priority),
-            false => numbers.endpoints_still(key, &asked, need),
-        };
+        let found = numbers.endpoints(key, &asked, need, asks.then_some(priority));
         let private_key = Key::new(key.namespace(), names::private_service(key.name()));
         let private = of.led.map_or_else(|| cluster.slices_of(&private_key), <[_]>::to_vec);
         let mode = self.path.request.path.mode;
@@ -240,7 +237,7 @@ impl Pass<'_> {
         still: impl Fn() -> bool,
     ) -> Result<(), Error> {
         let (controller, key) = (self.controller, self.key);
-        let (writer, store) = (controller.writes.writer_of(class), &controller.cluster.slices);
+        let (writer, store) = (controller.parts.writes.writer_of(class), &controller.cluster.slices);
         for write in writes {
             match write {
                 Write::Update(slice) => {
@@ -255,7 +252,7 @@ impl Pass<'_> {
                         self.delete_endpoints(service).await?;
                     }
                     let slice = Key::new(key.namespace(), slice);
-                    controller.writes.delete(key, store, &slice, "failed to delete EndpointSlice").await?;
+                    controller.parts.writes.delete(key, store, &slice, "failed to delete EndpointSlice").await?;
                 }
             }
         }
@@ -268,7 +265,7 @@ impl Pass<'_> {
         let (doing, key) = (format!("failed to delete Endpoints {name}"), Key::new(self.key.namespace(), name));
         let delete =
             async |api: BoundedApi| api.delete::<Endpoints>(&key, None).await.map_err(WriteError::api(doing.as_str()));
-        self.controller.writes.writer().write(self.key, &doing, delete).await?;
+        self.controller.parts.writes.writer().write(self.key, &doing, delete).await?;
         Ok(())
     }
 }
