@@ -94,7 +94,11 @@ impl Activity {
                 "Requests to the target are being buffered as resources are provisioned.",
             ),
             ActiveCondition::NoTraffic => (ConditionStatus::False, NO_TRAFFIC, "The target is not receiving traffic."),
-            ActiveCondition::TimedOut => (ConditionStatus::False, TIMED_OUT, "The target could not be activated."),
+            ActiveCondition::TimedOut => (
+                ConditionStatus::False,
+                TIMED_OUT,
+                "No pod became ready in time after a scale from zero. Check the pods: kubectl describe pod shows their events",
+            ),
         }
     }
 }
