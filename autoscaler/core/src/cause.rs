@@ -138,7 +138,7 @@ impl ContainerFacts {
     }
 
     fn needs(&self, message: &str) -> String {
-        format!("container {:?} cannot be made: {}", self.name, foreign(message))
+        format!("container {:?} cannot be created: {}", self.name, foreign(message))
     }
 
     fn crashes(&self, last: Option<&Ended>) -> Cause {
@@ -172,7 +172,7 @@ impl ContainerFacts {
 
 /// Returns the cause of an unschedulable pod, with the scheduler's message.
 pub fn unschedulable(message: &str) -> Cause {
-    cause("Unschedulable", format!("no node takes the pod: {}", foreign(message)))
+    cause("Unschedulable", format!("the pod fits on no node: {}", foreign(message)))
 }
 
 /// Returns the cause of a pod that the API server rejects, with the API server's message.
@@ -212,23 +212,27 @@ pub fn port_closed(port: u16) -> Cause {
 
 fn cause(reason: &str, message: String) -> Cause {
     let remedy = match reason {
-        "CrashLoop" => "kubectl logs --previous shows its last output",
+        "CrashLoop" => "read its last output with kubectl logs --previous",
         "ProgramMissing" => "correct `command` in the pod template, or the image",
-        "ImagePull" => "check the image's name and tag, and imagePullSecrets",
+        "ImagePull" => "check the name and tag of the image, and imagePullSecrets",
         "SecretMissing" => "create the Secret, or correct the reference in the pod template",
         "ConfigMapMissing" => "create the ConfigMap, or correct the reference in the pod template",
-        "VolumeFailed" => "create what the volume refers to, or correct the volume in the pod template",
-        "Unschedulable" => "wait if a node is being added; else add one, or lower what the pod template requests",
-        "ProbeFailing" => "wait if it is still starting; else correct the probe, or what the program answers to it",
-        "PortClosed" => {
-            "wait if it is still starting; else let the program listen there on all addresses (0.0.0.0), or correct the \
-             Service's targetPort"
+        "VolumeFailed" => "create the object that the volume refers to, or correct the volume in the pod template",
+        "Unschedulable" => {
+            "wait if a node is being added; otherwise add one, or lower the requests in the pod template"
         }
-        "QuotaExceeded" => "raise the ResourceQuota, or lower what the pod template requests",
-        "AdmissionDenied" => "change the pod template as the webhook asks, or correct the webhook",
+        "ProbeFailing" => {
+            "wait if the program is still starting; otherwise correct the probe, or the response of the program to it"
+        }
+        "PortClosed" => {
+            "wait if the program is still starting; otherwise make it listen on this port on all addresses (0.0.0.0), or correct \
+             targetPort of the Service"
+        }
+        "QuotaExceeded" => "raise the ResourceQuota, or lower the requests in the pod template",
+        "AdmissionDenied" => "change the pod template as the webhook requires, or correct the webhook",
         "PodRefused" => "correct the pod template",
-        "PortCollision" => "let the program listen on $HOST:$PORT",
-        _ => "kubectl describe pod shows its events",
+        "PortCollision" => "make the program listen on $HOST:$PORT",
+        _ => "read the events of the pod with kubectl describe pod",
     };
     Cause { reason: reason.to_owned(), message, remedy: remedy.to_owned() }
 }

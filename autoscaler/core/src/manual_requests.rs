@@ -131,11 +131,11 @@ impl RequestRejection {
     pub fn explain(self) -> String {
         match self {
             Self::Expired => format!("the request was older than {} minutes", AGE_MAX.as_secs() / 60),
-            Self::Paused => "the workload is paused: spec.paused".to_owned(),
-            Self::Min(1) => "1 pod has to stay: scale.min, a schedule, or config-autoscaler".to_owned(),
-            Self::Min(pods) => format!("{pods} pods have to stay: scale.min, a schedule, or config-autoscaler"),
-            Self::Serving => "requests are held or served, or were within the last seconds".to_owned(),
-            Self::Metrics(pods) => format!("metrics, or behavior, ask for {pods} pods"),
+            Self::Paused => "the workload is paused (spec.paused)".to_owned(),
+            Self::Min(1) => "1 pod must stay, because of scale.min, a schedule or config-autoscaler".to_owned(),
+            Self::Min(pods) => format!("{pods} pods must stay, because of scale.min, a schedule or config-autoscaler"),
+            Self::Serving => "the workload has requests, or had some within the last seconds".to_owned(),
+            Self::Metrics(pods) => format!("spec.metrics or spec.behavior require {pods} pods"),
         }
     }
 }

@@ -235,10 +235,10 @@ mod tests {
                 Facts { history: &bounds, min: Some(0), max: Some(2), ..awake.clone() },
                 "2 pods: the maximum; 12 requests in flight, target 10 per pod (70 %), window 60 s",
             ),
-            (Facts { history: &idle, ..awake.clone() }, "2 pods: idle, but not for a stable window yet"),
+            (Facts { history: &idle, ..awake.clone() }, "2 pods: idle, but not yet for a whole stable window"),
             (
                 Facts { history: &refused, ..awake.clone() },
-                "2 pods: not yet: somebody else keeps changing the replicas",
+                "2 pods: not yet: another writer keeps changing the replicas",
             ),
             (
                 Facts { history: &unknown, ..awake.clone() },

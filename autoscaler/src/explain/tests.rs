@@ -106,9 +106,9 @@ async fn what_was_done_about_it_is_told_too() {
     multiscaler.acted(&key, Action::refused(Obstacle::ServiceNotOwned));
     multiscaler.acted(&key, Action::refused(Obstacle::ServiceNotOwned));
     let refused = explained().expect("explained");
-    assert!(refused.starts_with("ns/hello: nothing is decided\n"), "{refused}");
+    assert!(refused.starts_with("ns/hello: no decision yet\n"), "{refused}");
     assert_eq!(refused.lines().count(), 3, "one entry: {refused}");
-    assert!(refused.ends_with("refused: the public Service is not its own\n"), "{refused}");
+    assert!(refused.ends_with("refused: the public Service belongs to another owner\n"), "{refused}");
 
     multiscaler.ensure(&key, subject(), Initial::Adopted(0));
     let bounds = Bounds { min: 0, max: Some(3) };
@@ -120,12 +120,12 @@ async fn what_was_done_about_it_is_told_too() {
     assert_eq!(whys.len(), 3, "{table}");
     assert!(
         whys[0].ends_with(
-            "replicas 1 kept, wanted 0, bounds 0..: idle; the last pod stays until activators are known to take new requests"
+            "replicas 1 kept, wanted 0, bounds 0..: idle; the last pod stays until activators are certain to receive new requests"
         ),
         "{table}"
     );
     assert!(
-        whys[1].ends_with("replicas 0 -> 3, bounds 0..3: the load asks for it, within its least and its most"),
+        whys[1].ends_with("replicas 0 -> 3, bounds 0..3: the load requires it, within the minimum and the maximum"),
         "{table}"
     );
 
@@ -155,8 +155,11 @@ async fn the_metric_that_won_is_named() {
     let explanation = multiscaler.explain(&key).expect("a loop");
     let table = words::table(&document(&key, &explanation));
     let rows: Vec<_> = table.lines().skip(2).collect();
-    assert!(rows[1].contains("      6 ") && rows[1].ends_with("  cpu resource asks for 9, ScaleUpLimit"), "{table}");
-    assert!(rows[0].ends_with("cpu resource asks for 0; 2 of the metrics fail, so nothing is taken away"), "{table}");
+    assert!(rows[1].contains("      6 ") && rows[1].ends_with("  cpu resource requires 9, ScaleUpLimit"), "{table}");
+    assert!(
+        rows[0].ends_with("cpu resource requires 0; 2 of the metrics fail, so the replicas are not reduced"),
+        "{table}"
+    );
 }
 
 /// Goal: an instance that does not own a revision names the owner.

@@ -93,15 +93,15 @@ impl Obstacle {
     /// Returns a text for an operator.
     pub fn explain(self) -> &'static str {
         match self {
-            Self::Invalid => "refused: a rule is broken, see its status",
-            Self::TargetNotFound => "refused: the target cannot be found",
-            Self::TargetChanges => "not yet: the former target is given back first",
-            Self::ServiceNotOwned => "refused: the public Service is not its own",
-            Self::ServicePending => "not yet: the public Service is not in hand",
-            Self::NoPrivateService => "not yet: there is no private Service",
+            Self::Invalid => "refused: the spec violates a rule, see the status",
+            Self::TargetNotFound => "refused: the target does not exist or cannot be read",
+            Self::TargetChanges => "not yet: the previous target is being restored",
+            Self::ServiceNotOwned => "refused: the public Service belongs to another owner",
+            Self::ServicePending => "not yet: the public Service is not adopted",
+            Self::NoPrivateService => "not yet: the private Service does not exist",
             Self::LeaseEnding => "not yet: the lease may end within two seconds",
-            Self::NotAccepted => "the API server did not accept it; tried again",
-            Self::Contested => "not yet: somebody else keeps changing the replicas",
+            Self::NotAccepted => "the API server did not accept the change; the autoscaler tries again",
+            Self::Contested => "not yet: another writer keeps changing the replicas",
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn table(document: &Value) -> String {
             if document["panicking"] == true { ", panicking" } else { "" },
         )
     } else {
-        writeln!(out, "{}: nothing is decided", text(&document["revision"]))
+        writeln!(out, "{}: no decision yet", text(&document["revision"]))
     };
     let _ = writeln!(
         out,
@@ -90,9 +90,9 @@ fn decision(entry: &Value) -> String {
     if entry["panicking"] == true { format!("{rule} (panicking)") } else { rule }
 }
 
-/// Renders a combined result, such as `cpu resource asks for 5, ScaleUpLimit`.
+/// Renders a combined result, such as `cpu resource requires 5, ScaleUpLimit`.
 fn blended(entry: &Value) -> String {
-    let mut why = format!("{} asks for {}", text(&entry["metric"]), entry["asked"]);
+    let mut why = format!("{} requires {}", text(&entry["metric"]), entry["asked"]);
     for (key, nothing) in [("stabilization", "ReadyForNewScale"), ("limit", "DesiredWithinRange")] {
         if entry[key] != nothing {
             why = format!("{why}, {}", text(&entry[key]));
@@ -102,12 +102,12 @@ fn blended(entry: &Value) -> String {
         why = format!("{why}; {} of the metrics fail", entry["failing"]);
     }
     if entry["held"] == true {
-        why.push_str(", so nothing is taken away");
+        why.push_str(", so the replicas are not reduced");
     }
     why
 }
 
-/// Renders an action, such as `replicas 0 -> 1, bounds 0..9: the load asks for it`.
+/// Renders an action, such as `replicas 0 -> 1, bounds 0..9: the load requires it`.
 fn action(entry: &Value) -> String {
     let why = reason(entry);
     let (replicas, wanted) = (&entry["replicas"], &entry["wanted"]);

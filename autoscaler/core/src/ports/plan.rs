@@ -514,35 +514,35 @@ impl fmt::Display for Problem {
             Self::Exhausted { range } => {
                 write!(
                     f,
-                    "no port number is free in {range}, the range of config-ports (a released one rests for ten minutes): \
-                     make it larger"
+                    "no port number is free in {range}, the range of config-ports. Enlarge the range, or wait: a released \
+                     number is free after ten minutes"
                 )
             }
             Self::Quota { range, quota } => write!(
                 f,
-                "the namespace has {quota} port numbers, the most that it may have of {range}, the range of config-ports (a \
-                 released one counts for ten minutes): make it larger"
+                "the namespace has {quota} port numbers, the maximum for a namespace in {range}, the range of config-ports. \
+                 Enlarge the range, or wait: a released number counts for ten minutes"
             ),
             Self::InUse { number, tried: 0 } => write!(
                 f,
-                "something else listens on port {number} of an activator, and no other number is free: make the range \
-                 of config-ports larger, or move it to where nothing listens"
+                "another process listens on port {number} of an activator, and no other number is free. Enlarge the range of \
+                 config-ports, or move it to unused ports"
             ),
             Self::InUse { number, tried } => write!(
                 f,
-                "something else listens on port {number} of an activator, and on {tried} others that were tried: \
-                 move the range of config-ports to where nothing listens"
+                "another process listens on port {number} of an activator, and on {tried} other numbers that were tried. Move \
+                 the range of config-ports to unused ports"
             ),
             Self::NoneGuarded => f.write_str(
-                "NetworkPolicies select its pods, and config-ports leaves no numbers for such workloads: set guarded there, \
-                 as in 10000-19999, to numbers that are not in range",
+                "NetworkPolicies select the pods, and config-ports has no numbers for such workloads. Set guarded there to \
+                 numbers outside of range, such as 10000-19999",
             ),
             Self::Barred { why } => f.write_str(why),
             Self::NotOurs { number, owner } => {
-                write!(f, "the status showed port {number}, which is {owner}'s: it is not used")
+                write!(f, "the status named port number {number}, which belongs to {owner}, so it is not used")
             }
             Self::Duplicate { kept, released } => {
-                write!(f, "it had several port numbers: {kept} stays, {released:?} are released")
+                write!(f, "the port had several numbers: it keeps {kept} and releases {released:?}")
             }
         }
     }
