@@ -262,9 +262,7 @@ impl Numbers {
         let answers = numbers.iter().map(|(number, uid)| (*number, Answer::Ours(ours(uid)))).collect();
         self.answered(address, answers, Instant::now());
     }
-}
 
-impl Numbers {
     /// Records the responses of one activator to a query that was sent at `sent`, and queues the workloads that wait for
     /// them.
     fn answered(&self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) {

@@ -85,7 +85,7 @@ impl Controller {
         for block in Block::all() {
             state.maps.follow(block, numbers.ledger.get(&numbers.map_key(block)));
         }
-        let (activators, unreadable) = (state.activators(), state.maps.unreadable());
+        let activators = state.activators();
         let PortState { objects, wants, given, maps, claims, proofs, asks, .. } = &mut *state;
         let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid) && leads(key);
         // Records from an earlier leadership, or of a deleted object, may be stale.
@@ -108,7 +108,7 @@ impl Controller {
             guarded: config.guarded,
             start: range.first.saturating_add(self.start % u16::try_from(range.len()).unwrap_or(u16::MAX)),
             ledger: &maps.lines,
-            unreadable: &unreadable,
+            unreadable: &maps.unreadable,
             listed: &listed,
             in_use: &in_use,
             workloads: &workloads,

@@ -110,7 +110,7 @@ impl PendingQueries {
 pub(super) struct LedgerMaps {
     pub(super) read: BTreeMap<Block, Arc<ConfigMap>>,
     pub(super) lines: Ledger,
-    unreadable: BTreeMap<u16, String>,
+    pub(super) unreadable: BTreeSet<u16>,
 }
 
 impl LedgerMaps {
@@ -121,7 +121,7 @@ impl LedgerMaps {
             return;
         }
         self.lines.retain(|number, _| Block::containing(*number) != block);
-        self.unreadable.retain(|number, _| Block::containing(*number) != block);
+        self.unreadable.retain(|number| Block::containing(*number) != block);
         let Some(map) = map else {
             self.read.remove(&block);
             return;
@@ -136,12 +136,8 @@ impl LedgerMaps {
             );
         }
         self.lines.extend(page.entries);
-        self.unreadable.extend(page.unreadable);
+        self.unreadable.extend(page.unreadable.into_keys());
         self.read.insert(block, map);
-    }
-
-    pub(super) fn unreadable(&self) -> BTreeSet<u16> {
-        self.unreadable.keys().copied().collect()
     }
 }
 

@@ -170,20 +170,6 @@ struct Pass<'a> {
     is_guarded: bool,
 }
 
-/// Public Service of a reconcile.
-struct PublicService {
-    service: Service,
-    /// Set if the Service is borrowed, or was borrowed until this reconcile.
-    adopted: bool,
-}
-
-impl PublicService {
-    /// Reports whether a borrowed Service has its selector back.
-    fn is_returned(&self) -> bool {
-        self.adopted && adopt::needs_adoption(&self.service)
-    }
-}
-
 impl Pass<'_> {
     async fn run(&mut self) -> Result<(), Error> {
         let leads = match self.lead().await {
@@ -235,14 +221,14 @@ impl Pass<'_> {
         let Some((first, found)) = fronts.first() else {
             return Ok(false); // The status reports it.
         };
-        let (first, borrowed) = (first.name.clone(), |found: &Option<Arc<Service>>| self.is_borrowed(found.as_deref()));
+        let first = first.name.clone();
         let why_not = |found: &Service| services::why_not_adoptable(found, &port, &target);
-        if found.as_deref().filter(|_| borrowed(found)).and_then(why_not).is_some() {
+        if found.as_deref().filter(|found| self.is_borrowed(found)).and_then(why_not).is_some() {
             return Ok(false); // The status reports it.
         }
         let made = |name: &str| services::public(&common, name, &port);
         let as_served = |(asked, existing): &RequestedService| match existing {
-            Some(existing) if borrowed(&Some(existing.clone())) => existing.clone(),
+            Some(existing) if self.is_borrowed(existing) => existing.clone(),
             _ => Arc::new(made(&asked.name)),
         };
         let as_served: Vec<_> = fronts.iter().map(as_served).collect();
@@ -292,7 +278,7 @@ impl Pass<'_> {
             };
             let path = self.endpoints_by_port(&of).await?;
             paths = paths.zip(path).map(|(mut paths, path)| {
-                paths.push((public.service.name_any(), path));
+                paths.push((public.name_any(), path));
                 paths
             });
         }
@@ -315,8 +301,8 @@ impl Pass<'_> {
         controller.cluster.scalers.set_backend(self.key, backend);
     }
 
-    fn is_borrowed(&self, service: Option<&Service>) -> bool {
-        matches!(self.ownership(service), ServiceOwnership::Adoptable | ServiceOwnership::Adopted)
+    fn is_borrowed(&self, service: &Service) -> bool {
+        matches!(self.ownership(Some(service)), ServiceOwnership::Adoptable | ServiceOwnership::Adopted)
     }
 
     fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
@@ -407,17 +393,15 @@ impl Pass<'_> {
         ownership: ServiceOwnership,
         existing: Option<Arc<Service>>,
         want: Service,
-    ) -> Result<Option<PublicService>, Error> {
+    ) -> Result<Option<Service>, Error> {
         let (controller, key) = (self.controller, self.key);
         let store = &controller.cluster.services;
-        let own = |service: Service| PublicService { service, adopted: false };
         let Some(have) = existing else {
             let _place = controller.allocations.acquire().await; // The semaphore is never closed.
             let created =
                 controller.parts.writes.create(key, store, &want, "failed to create public K8s Service").await?;
-            return Ok(Some(own(created)));
+            return Ok(Some(created));
         };
-        let borrowed = |service: Service| Some(PublicService { service, adopted: true });
         match ownership {
             ServiceOwnership::Foreign(_) => {
                 // The status gives the reason.
@@ -430,25 +414,21 @@ impl Pass<'_> {
                 self.service.clear();
                 Ok(None) // Its deletion triggers another reconcile.
             }
-            ServiceOwnership::Absent | ServiceOwnership::Ours => Ok(Some(own(self.corrected(&have, &want).await?))),
-            ServiceOwnership::Adopted if self.is_retiring() => Ok(borrowed(self.give_back(&have).await?)),
+            ServiceOwnership::Absent | ServiceOwnership::Ours => Ok(Some(self.corrected(&have, &want).await?)),
+            ServiceOwnership::Adopted if self.is_retiring() => Ok(Some(self.give_back(&have).await?)),
             ServiceOwnership::Adopted | ServiceOwnership::Adoptable => {
                 if ownership != ServiceOwnership::Adoptable && !adopt::needs_adoption(&have) {
-                    return Ok(borrowed(Service::clone(&have)));
+                    return Ok(Some(Service::clone(&have)));
                 }
                 if self.is_leaving() {
-                    return Ok(borrowed(Service::clone(&have))); // It has been given back already.
+                    return Ok(Some(Service::clone(&have))); // It has been given back already.
                 }
                 let adopted = adopt::adopt(&have, self.uid());
                 let adopted = controller.parts.writes.replace(key, store, &adopted, "failed to adopt Service").await?;
                 tracing::info!(revision = %key, service = %adopted.name_any(), "adopted the Service");
-                Ok(borrowed(adopted))
+                Ok(Some(adopted))
             }
         }
-    }
-
-    fn has_borrowed(&self, service: &Service) -> bool {
-        adopt::is_borrowed_by(service, self.uid())
     }
 
     /// Restores a borrowed Service to its original state.
@@ -496,7 +476,7 @@ impl Pass<'_> {
                 let (store, doing) = (&controller.cluster.services, "failed to delete former public K8s Service");
                 controller.parts.writes.delete(self.key, store, former, doing).await?;
             }
-            Some(service) if self.has_borrowed(&service) => drop(self.give_back(&service).await?),
+            Some(service) if adopt::is_borrowed_by(&service, self.uid()) => drop(self.give_back(&service).await?),
             _ => {} // A later Service of this name must not be led by our slices.
         }
         if let Some(left) = controller.cluster.remaining_slice_time(former, self.key) {
@@ -521,7 +501,7 @@ impl Pass<'_> {
             return Ok(());
         }
         for service in self.controller.cluster.borrowed_by(self.key.namespace(), self.uid()) {
-            if self.has_borrowed(&service) {
+            if adopt::is_borrowed_by(&service, self.uid()) {
                 self.give_back(&service).await?;
             }
         }

@@ -29,7 +29,7 @@
 use super::services::Common;
 use super::slice_plan::{self, ServedPort};
 use super::slices::{self, Route, Write};
-use super::{Pass, PublicService};
+use super::{Pass, adopt};
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use autoscaler_core::ports::slices::{Listed, Port, Urgency, may_wait_for_successor, urgency};
@@ -38,7 +38,7 @@ use common::RevisionKey as Key;
 use common::names;
 use common::write_rate::WriteClass;
 use common_controller::{BoundedApi, Priority, WriteError};
-use k8s_openapi::api::core::v1::Endpoints;
+use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +56,7 @@ pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 
 /// Inputs of the slices that do not change during a reconcile.
 pub(super) struct ByPort<'a> {
-    pub(super) public: &'a PublicService,
+    pub(super) public: &'a Service,
     pub(super) ports: &'a [ServedPort],
     /// Names of the workload's ports.
     pub(super) names: &'a BTreeSet<&'a str>,
@@ -94,8 +94,7 @@ impl Pass<'_> {
         }
         let SliceSnapshot { existing, before, outcome, is_asked, .. } = &look;
         let mut writes = slices::writes(existing, outcome.slices.clone());
-        let returned = of.public.is_returned();
-        if returned {
+        if adopt::needs_adoption(of.public) {
             // The slices of a Service that has its selector back belong to Kubernetes again.
             writes.retain(|write| !matches!(write, Write::Delete(_)));
         } else if !outcome.is_led {
@@ -128,7 +127,7 @@ impl Pass<'_> {
         }
         let class = if urgency == Urgency::High { WriteClass::Scale } else { WriteClass::Object };
         let still = || self.look(of, false).outcome == *outcome;
-        self.write_slices(&of.public.service.name_any(), existing, writes, class, still).await?;
+        self.write_slices(&of.public.name_any(), existing, writes, class, still).await?;
         controller.waiting.remove(&waits);
         Ok(Some(look.outcome))
     }
@@ -167,7 +166,7 @@ impl Pass<'_> {
     }
 
     fn public_key(&self, of: &ByPort<'_>) -> Key {
-        Key::new(self.key.namespace(), of.public.service.name_any())
+        Key::new(self.key.namespace(), of.public.name_any())
     }
 
     /// Evaluates the desired slices from the present state. `asks`: also sends missing queries.
@@ -210,10 +209,10 @@ impl Pass<'_> {
         let is_asked = found.iter().zip(&asked).any(|(found, port)| found.ask.iter().any(|(at, _)| !is_led(port, *at)));
         let led = found.into_iter().map(|found| if pods_serve { found.listed } else { found.with_unready() });
         let ports: Vec<_> = of.ports.iter().cloned().zip(led).collect();
-        let families = of.public.service.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
+        let families = of.public.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
         let outcome = slice_plan::desired(&slice_plan::Inputs {
             namespace: key.namespace(),
-            service: &of.public.service.name_any(),
+            service: &of.public.name_any(),
             families: &families,
             ports: &ports,
             mode,
