@@ -60,6 +60,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Client, ResourceExt};
 use parking_lot::RwLock;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -183,27 +184,23 @@ impl Cluster {
 
     /// Returns the Services that clients of a ZeroScaler call: those that this process or the status lists as served,
     /// and the first Service that the spec names.
-    pub(crate) fn public_services(&self, key: &Key) -> Vec<Key> {
+    pub(crate) fn public_services(&self, key: &Key) -> BTreeSet<Key> {
         let known = self.scalers.former_version(key).or_else(|| self.scalers.get(key));
-        let named = Key::new(key.namespace(), known.as_deref().map_or(key.name(), |object| object.spec.service_name()));
-        let mut all = self.selections.services_of(key);
-        let told = known.as_deref().and_then(|object| object.status.as_ref());
-        let told =
-            told.into_iter().flat_map(|status| status.services.iter().filter(|told| told.path == ServicePath::Served));
-        all.extend(told.map(|told| Key::new(key.namespace(), told.name.as_str())).chain([named]));
-        all.sort_unstable();
-        all.dedup();
-        all
+        let named = known.as_deref().map_or(key.name(), |object| object.spec.service_name());
+        let status = known.as_deref().and_then(|object| object.status.as_ref());
+        let services = status.into_iter().flat_map(|status| &status.services);
+        let served =
+            services.filter(|service| service.path == ServicePath::Served).map(|service| service.name.as_str());
+        let listed = served.chain([named]).map(|name| Key::new(key.namespace(), name));
+        self.selections.services_of(key).into_iter().chain(listed).collect()
     }
 
     /// Chooses the existing Services that serve a version of a ZeroScaler, and records the choice.
     pub(crate) fn choose(&self, original: &ZeroScaler, target: &Target, claimant: Claimant<'_>) -> Choice {
         let (key, spec, selections) = (original.key(), &original.spec, &self.selections);
-        let mut keys = selections.selecting(&key, &target.labels);
         let named = spec.services.iter().map(|service| service.name.as_str()).chain([spec.target.name.as_str()]);
-        keys.extend(named.map(|name| Key::new(key.namespace(), name)));
-        keys.sort_unstable();
-        keys.dedup();
+        let named = named.map(|name| Key::new(key.namespace(), name));
+        let keys: BTreeSet<_> = selections.selecting(&key, &target.labels).into_iter().chain(named).collect();
         let services: Vec<_> = keys.iter().filter_map(|service| self.services.get(service)).filter(is_public).collect();
         let other = |name: &str| {
             let naming = self.claims.of_service(&Key::new(key.namespace(), name));
@@ -465,13 +462,10 @@ impl Cluster {
     }
 
     /// Returns the ZeroScalers with this public Service in the newest version or in the version in force.
-    fn of_service(&self, service: &Key) -> Vec<Key> {
-        let mut keys = self.claims.of_service(service);
-        keys.extend(self.scalers.with_former_service(service));
-        keys.extend(self.selections.served_by(service));
-        keys.sort_unstable();
-        keys.dedup();
-        keys
+    fn of_service(&self, service: &Key) -> BTreeSet<Key> {
+        let former = self.scalers.with_former_service(service);
+        let keys = self.claims.of_service(service).into_iter().chain(former);
+        keys.chain(self.selections.served_by(service)).collect()
     }
 
     fn service(&self, key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>) {
@@ -479,8 +473,6 @@ impl Cluster {
         self.borrowed.write().relocate(key, old.and_then(borrower).as_ref(), new.and_then(borrower));
         let mut concerned = self.of_service(key);
         concerned.extend(self.selections.service(key, old, new).into_iter().filter(|key| self.claims.knows(key)));
-        concerned.sort_unstable();
-        concerned.dedup();
         for autoscaler in concerned {
             self.autoscalers.add(autoscaler.clone(), Priority::of_change(old, new));
             self.look_at_path(&autoscaler, Priority::Normal);

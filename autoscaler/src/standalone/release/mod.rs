@@ -38,6 +38,7 @@ use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -217,10 +218,10 @@ impl TargetRelease {
     }
 
     /// Returns the Services that clients call.
-    fn services_of(&self, key: &Key, path: &PathProgress) -> Vec<Key> {
+    fn services_of(&self, key: &Key, path: &PathProgress) -> BTreeSet<Key> {
         let mut services = self.cluster.public_services(key);
-        if !path.service.is_empty() && services.iter().all(|service| service.name() != path.service) {
-            services.push(Key::new(key.namespace(), path.service.as_str()));
+        if !path.service.is_empty() {
+            services.insert(Key::new(key.namespace(), path.service.as_str()));
         }
         services
     }
