@@ -131,7 +131,7 @@ fn beside(range: PortRange) -> Option<PortRange> {
 
 fn read(key: &str, text: &str) -> Result<PortRange, ConfigError> {
     let rule = || match key {
-        GUARDED_KEY => "must be two port numbers with a hyphen between them, as in 10000-19999, or `off`".to_owned(),
+        GUARDED_KEY => "must be two port numbers with a hyphen between them, as in 10000-19999, or off".to_owned(),
         _ => "must be two port numbers with a hyphen between them, as in 20000-29999".to_owned(),
     };
     let unread = || ConfigError { key: key.to_owned(), value: text.to_owned(), rule: rule() };
