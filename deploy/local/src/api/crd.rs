@@ -3,9 +3,9 @@
 //! A definition is established as soon as it is stored, so its paths exist once its creation returns. A finalizer keeps
 //! it until the collector has deleted its objects.
 //!
-//! CEL rules are not executed. Those of ZeroScalers are implemented in code, which the autoscaler also runs
-//! ([`common_api::zeroscaler::validation`]); a test there checks that the code equals the CEL. The CEL rules of other
-//! definitions are ignored. As on a real server, the rules run only if the schema validation has passed.
+//! The rules of ZeroScalers are checked by the function that the autoscaler also runs
+//! ([`common_api::zeroscaler::validation`]); a test there compares it with the CEL. The CEL rules of other definitions are
+//! ignored. As on a real server, the rules run only if the schema validation has passed.
 //!
 //! Limits: there is no conversion between versions other than `None`, no detection of name conflicts between
 //! definitions, and there are no selectable fields.

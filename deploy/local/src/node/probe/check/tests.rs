@@ -90,7 +90,7 @@ fn what_cannot_be_probed_is_refused_with_its_reason() {
         (serde_json::json!({"httpGet": {"port": 1, "scheme": "HTTPS"}}), "HTTPS"),
         (serde_json::json!({"tcpSocket": {"port": "absent"}}), "absent"),
         (serde_json::json!({"tcpSocket": {"port": 70000}}), "70000"),
-        (serde_json::json!({"exec": {"command": []}}), "without a command"),
+        (serde_json::json!({"exec": {"command": []}}), "needs a command"),
     ];
     for (probe, expected) in rows {
         let error = handler(probe, ip, serde_json::json!([])).expect_err("refused");
