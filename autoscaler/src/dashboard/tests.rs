@@ -8,6 +8,7 @@ use super::*;
 use crate::ingest::LocalRecorder;
 use crate::ingest::attest::Attestations;
 use crate::ingest::counters::{Counters, IngestCounters};
+use crate::ingest::peers::LinkSettings;
 use crate::ingest::stat_server::{Origin, Sink, StatServer};
 use crate::reconcile::display::ObjectView;
 use crate::scale::metrics::DeciderMetrics;
@@ -143,7 +144,7 @@ impl Replica {
         replicas.try_into().unwrap_or_else(|_| panic!("two"))
     }
 
-    fn start(objects: &InHand, stats: StatServer, shares: Shares, token: Option<TokenFile>) -> Self {
+    fn start(objects: &InHand, mut stats: StatServer, shares: Shares, token: Option<TokenFile>) -> Self {
         let (clock, stop) = (Clock::system(), CancellationToken::new());
         let collector = Arc::new(Collector::new(clock.clone(), Requests::new()));
         let pods = Arc::new(PodIndex::new(Requests::new()));
@@ -165,7 +166,8 @@ impl Replica {
             counters: counters.clone(),
         };
         let port = stats.local_addr().expect("bound").port();
-        let peers = Peers::new(shares.clone(), Arc::new(Dns), port, None, Arc::new(here), counters, stop.clone());
+        let settings = LinkSettings { port, ..LinkSettings::default() };
+        let peers = Peers::new(shares.clone(), Arc::new(Dns), settings, Arc::new(here), counters, stop.clone());
         let price = Some(Price { amount: 0.012, currency: "EUR".into() });
         let settings = Settings { token, price, ..Settings::local((Ipv4Addr::LOCALHOST, 0).into()) };
         let parts = Parts {
@@ -181,8 +183,8 @@ impl Replica {
         };
         let dashboard = Dashboard::new(settings, parts).expect("a port");
         let (address, records) = (dashboard.listener.local_addr().expect("bound"), dashboard.own.records.clone());
-        let serving = stats.answering(dashboard.responder());
-        tokio::spawn(serving.serve(Arc::new(Nothing), Counters::default(), stop.clone()));
+        stats.access.responder = Some(dashboard.responder());
+        tokio::spawn(stats.serve(Arc::new(Nothing), Counters::default(), stop.clone()));
         dashboard.start(&TaskTracker::new(), &stop);
         Self { address, shares, records, multiscaler, pods, stop }
     }

@@ -2,10 +2,13 @@
 
 use autoscaler_core::metrics::RejectedStat;
 use common_runtime::telemetry::{Metrics, catalog};
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::EncodeLabelValue;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+
+/// Counters by reason.
+type ByReason<R> = Family<[(&'static str, R); 1], Counter>;
 
 /// Reason for dropping a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -22,11 +25,6 @@ pub enum BadFrame {
     Unfinished,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FrameReason {
-    reason: BadFrame,
-}
-
 /// Counters of the stat server. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
@@ -36,7 +34,7 @@ pub struct Counters {
     pub frames: Counter,
     /// Connections whose TLS handshake failed, or which used no TLS where it is required.
     pub tls_refusals: Counter,
-    bad_frames: Family<FrameReason, Counter>,
+    bad_frames: ByReason<BadFrame>,
 }
 
 impl Counters {
@@ -53,12 +51,12 @@ impl Counters {
 
     /// Counts a dropped frame.
     pub fn bad_frame(&self, reason: BadFrame) {
-        self.bad_frames.get_or_create(&FrameReason { reason }).inc();
+        self.bad_frames.get_or_create(&[("reason", reason)]).inc();
     }
 
     /// Returns the number of frames dropped for this reason.
     pub fn bad_frames(&self, reason: BadFrame) -> u64 {
-        self.bad_frames.get_or_create(&FrameReason { reason }).get()
+        self.bad_frames.get_or_create(&[("reason", reason)]).get()
     }
 }
 
@@ -85,11 +83,6 @@ pub enum Dropped {
     Impostor,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
-    reason: Dropped,
-}
-
 impl From<RejectedStat> for Dropped {
     fn from(refused: RejectedStat) -> Self {
         match refused {
@@ -104,9 +97,11 @@ impl From<RejectedStat> for Dropped {
 /// Counters of received stats. Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct IngestCounters {
-    recorded: Counter,
-    forwarded: Counter,
-    dropped: Family<Reason, Counter>,
+    /// Recorded stats.
+    pub recorded: Counter,
+    /// Stats that were forwarded to another instance.
+    pub forwarded: Counter,
+    dropped: ByReason<Dropped>,
 }
 
 impl IngestCounters {
@@ -120,19 +115,9 @@ impl IngestCounters {
         counters
     }
 
-    /// Counts a recorded stat.
-    pub fn recorded(&self) {
-        self.recorded.inc();
-    }
-
-    /// Counts stats that were forwarded to another instance.
-    pub fn forwarded(&self, count: usize) {
-        self.forwarded.inc_by(count as u64);
-    }
-
     /// Counts dropped stats.
     pub fn dropped(&self, reason: Dropped, count: usize) {
-        self.dropped.get_or_create(&Reason { reason }).inc_by(count as u64);
+        self.dropped.get_or_create(&[("reason", reason)]).inc_by(count as u64);
     }
 
     /// Returns the number of recorded and of forwarded stats.
@@ -142,6 +127,6 @@ impl IngestCounters {
 
     /// Returns the number of stats dropped for this reason.
     pub fn dropped_total(&self, reason: Dropped) -> u64 {
-        self.dropped.get_or_create(&Reason { reason }).get()
+        self.dropped.get_or_create(&[("reason", reason)]).get()
     }
 }

@@ -65,8 +65,6 @@ pub struct Ingest {
     here: Arc<LocalRecorder>,
     attestations: Arc<Attestations>,
     peers: Arc<Peers>,
-    clock: Clock,
-    counters: IngestCounters,
 }
 
 /// Local recorder of stats.
@@ -90,13 +88,12 @@ impl Ingest {
         attestations: Arc<Attestations>,
         peers: Arc<Peers>,
     ) -> Self {
-        let (clock, counters) = (here.clock.clone(), here.counters.clone());
-        Self { system_namespace, shares, here, attestations, peers, clock, counters }
+        Self { system_namespace, shares, here, attestations, peers }
     }
 
     fn stat(&self, message: WireStatMessage, mut stat: Stat, came: Option<&Forwarded<Instance>>) {
         let key = RevisionKey::new(message.namespace.as_str(), message.name.as_str());
-        let now = self.clock.now().as_secs();
+        let now = self.here.clock.now().as_secs();
         if stat.timestamp == 0 {
             stat.timestamp = now;
         } else if came.is_some() {
@@ -108,13 +105,6 @@ impl Ingest {
             Route::Record => self.here.record(&key, &stat, &message),
             onward => self.peers.pass(onward, WireStatMessage { stat: Some(stat), ..message }, came.cloned()),
         }
-    }
-
-    /// Drops a message whose sender speaks for another pod than the one it has proven to be. Logged at debug level
-    /// only, because a counter exists.
-    fn impostor(&self, from: &Origin, speaker: &str) {
-        tracing::debug!(peer = %from.ip, pod = from.pod.as_deref(), %speaker, "dropped: not its own");
-        self.counters.dropped(Dropped::Impostor, 1);
     }
 
     fn attestation(&self, message: &WireStatMessage, from: &Origin) {
@@ -147,7 +137,9 @@ impl Sink for Ingest {
         for mut message in frame.messages {
             let speaker = message.stat.as_ref().map_or(&message.name, |stat| &stat.pod_name);
             if from.pod.as_deref().is_some_and(|pod| pod != speaker) {
-                self.impostor(from, speaker);
+                // At debug level only, because a counter exists.
+                tracing::debug!(peer = %from.ip, pod = from.pod.as_deref(), %speaker, "message of another pod dropped");
+                self.here.counters.dropped(Dropped::Impostor, 1);
                 continue;
             }
             match message.stat.take() {
@@ -171,7 +163,7 @@ impl LocalRecorder {
         }
         match self.collector.record(key, stat, self.clock.now()) {
             Recorded::Yes => {
-                self.counters.recorded();
+                self.counters.recorded.inc();
                 self.multiscaler.stat_recorded(key, stat.average_concurrent_requests, trace);
             }
             Recorded::Unknown => {

@@ -30,11 +30,12 @@ use common_runtime::resolve::Resolve;
 use common_runtime::tls::Trust;
 use common_runtime::websocket::{Config, DurableSender};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -53,45 +54,40 @@ pub trait LocalSink: Send + Sync + 'static {
     fn accept(&self, message: WireStatMessage);
 }
 
+/// Addresses and credentials of the links.
+#[derive(Default)]
+pub struct LinkSettings {
+    /// Port of every instance's stat server.
+    pub port: u16,
+    /// Domain suffix of the buckets' Services (`NAMESPACE.svc.DOMAIN`); none if buckets have no Services.
+    pub services: Option<String>,
+    /// Token that proves our identity to peers.
+    pub token: Option<TokenFile>,
+    /// Requirements on peers' certificates, and whether peers without TLS may be linked in plain; none: all links are
+    /// plain.
+    pub trust: Option<(Trust, bool)>,
+}
+
 /// Links to the other autoscalers.
 pub struct Peers {
     shares: Shares,
     pub(super) resolver: Arc<dyn Resolve>,
-    /// Port of every instance's stat server.
-    port: u16,
-    /// Token that proves our identity to peers.
-    pub(super) token: OnceLock<TokenFile>,
-    /// Requirements on peers' certificates, and whether peers without TLS may be linked in plain; none: all links are
-    /// plain.
-    pub(super) trust: OnceLock<(Trust, bool)>,
-    /// Domain suffix of the buckets' Services; none if buckets have no Services.
-    services: Option<String>,
+    pub(super) settings: LinkSettings,
     local: Arc<dyn LocalSink>,
     counters: IngestCounters,
-    peers: Mutex<HashMap<(Instance, Hop), Arc<PeerLink>>>,
-    /// Entries without an owner at the moment.
-    ownerless: SendQueue,
+    links: Mutex<HashMap<(Instance, Hop), PeerLink>>,
+    /// Stats without an owner at the moment.
+    ownerless: Mutex<Vec<WaitingStat>>,
+    /// Notified when a stat without an owner arrives.
+    arrived: Notify,
     shutdown: CancellationToken,
 }
 
 struct PeerLink {
     /// URLs of the peer, in order of preference.
     urls: Vec<String>,
-    queue: SendQueue,
+    queue: mpsc::Sender<WaitingStat>,
     retired: CancellationToken,
-}
-
-#[derive(Default)]
-struct SendQueue {
-    waiting: Mutex<Waiting>,
-    arrived: Notify,
-}
-
-#[derive(Default)]
-struct Waiting {
-    entries: VecDeque<WaitingStat>,
-    /// Set once no task reads this queue any more.
-    is_closed: bool,
 }
 
 struct WaitingStat {
@@ -102,37 +98,23 @@ struct WaitingStat {
 }
 
 impl Peers {
-    /// Creates the component, without links; [`Peers::run`] creates them. `port`: port of every instance's stat
-    /// server. `services`: domain of the buckets' Services (`NAMESPACE.svc.DOMAIN`), if they have any.
+    /// Creates the component, without links; [`Peers::run`] creates them.
     pub fn new(
         shares: Shares,
         resolver: Arc<dyn Resolve>,
-        port: u16,
-        services: Option<String>,
+        settings: LinkSettings,
         local: Arc<dyn LocalSink>,
         counters: IngestCounters,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
-        let (peers, ownerless) = (Mutex::default(), SendQueue::default());
-        let (token, trust) = (OnceLock::new(), OnceLock::new());
-        Arc::new(Self { shares, resolver, port, token, trust, services, local, counters, peers, ownerless, shutdown })
-    }
-
-    /// Presents this token to every peer dialled from now on. The first one given stays.
-    pub fn present(&self, token: TokenFile) {
-        let _ = self.token.set(token);
-    }
-
-    /// Encrypts links from now on, and requires that peers' certificates prove this. `allow_plain`: a peer without TLS
-    /// is linked in plain. The first setting given stays.
-    pub fn believe(&self, trust: Trust, allow_plain: bool) {
-        let _ = self.trust.set((trust, allow_plain));
+        let (links, ownerless, arrived) = (Mutex::default(), Mutex::default(), Notify::new());
+        Arc::new(Self { shares, resolver, settings, local, counters, links, ownerless, arrived, shutdown })
     }
 
     /// Returns the number of links.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.peers.lock().len()
+        self.links.lock().len()
     }
 
     /// Executes a routing decision about a stat that was received with this mark.
@@ -148,10 +130,10 @@ impl Peers {
     /// Forwards an attestation of an activator with these names to every peer.
     pub fn attest(self: &Arc<Self>, namespace: &str, names: [&str; 2]) {
         for holder in self.shares.others() {
-            let peer = self.peer(&holder, Hop::First);
+            let queue = self.queue(&holder, Hop::First);
             for name in names {
                 let (message, expires) = (common::wire::attestation(namespace, name), Instant::now() + ATTESTED_WITHIN);
-                self.push(&peer.queue, WaitingStat { message, came: None, expires });
+                self.push(&queue, WaitingStat { message, came: None, expires });
             }
         }
     }
@@ -161,7 +143,7 @@ impl Peers {
         let mut changes = common_controller::Leadership::changes(&self.shares);
         loop {
             self.follow_leases();
-            let rerouted = self.ownerless.take(QUEUE_MAX);
+            let rerouted = std::mem::take(&mut *self.ownerless.lock());
             let idle = rerouted.is_empty();
             for waiting in rerouted {
                 self.reroute(waiting);
@@ -169,7 +151,7 @@ impl Peers {
             tokio::select! {
                 () = self.shutdown.cancelled() => return,
                 Ok(()) = changes.changed() => {}
-                () = self.ownerless.arrived.notified(), if idle => {}
+                () = self.arrived.notified(), if idle => {}
                 () = sleep(RETRY), if !idle => {}
             }
         }
@@ -178,22 +160,22 @@ impl Peers {
     /// Makes the links match the holders of buckets.
     fn follow_leases(self: &Arc<Self>) {
         let holders = self.shares.others();
-        self.peers.lock().retain(|(holder, _), peer| {
-            let stays = holders.contains(holder) && peer.urls == self.urls(holder);
+        self.links.lock().retain(|(holder, _), link| {
+            let stays = holders.contains(holder) && link.urls == self.urls(holder);
             if !stays {
-                peer.retired.cancel(); // Its task returns the waiting entries.
+                link.retired.cancel(); // Its task returns the waiting entries.
             }
             stays
         });
         for holder in &holders {
-            self.peer(holder, Hop::First);
+            self.queue(holder, Hop::First);
         }
     }
 
     /// Returns the URLs of a holder, in order of preference.
     pub(super) fn urls(&self, holder: &Instance) -> Vec<String> {
-        let Self { shares, services, port, .. } = self;
-        let schemes: &[_] = match self.trust.get() {
+        let LinkSettings { services, port, trust, .. } = &self.settings;
+        let schemes: &[_] = match trust {
             None => &["ws"],
             Some((_, false)) => &["wss"],
             Some((_, true)) => &["wss", "ws"],
@@ -203,8 +185,8 @@ impl Peers {
             Instance::Leased(holder) => {
                 let mut authorities = vec![SocketAddr::new(holder.pod_ip, *port).to_string()];
                 if let Some(domain) = services {
-                    authorities
-                        .extend(shares.buckets_of(holder).iter().map(|bucket| format!("{bucket}.{domain}:{port}")));
+                    let buckets = self.shares.buckets_of(holder);
+                    authorities.extend(buckets.iter().map(|bucket| format!("{bucket}.{domain}:{port}")));
                 }
                 authorities
             }
@@ -226,130 +208,108 @@ impl Peers {
     fn carry_out(self: &Arc<Self>, onward: Route<Instance>, waiting: WaitingStat) {
         match onward {
             Route::Record => self.local.accept(waiting.message),
-            Route::Send(holder, hop) => self.push(&self.peer(&holder, hop).queue, waiting),
-            Route::Hold => self.push(&self.ownerless, waiting),
+            Route::Send(holder, hop) => self.push(&self.queue(&holder, hop), waiting),
+            Route::Hold => self.hold(waiting),
             Route::Drop => self.counters.dropped(Dropped::Misrouted, 1),
         }
     }
 
-    fn peer(self: &Arc<Self>, holder: &Instance, hop: Hop) -> Arc<PeerLink> {
-        let mut peers = self.peers.lock();
-        let link = (holder.clone(), hop);
-        if let Some(peer) = peers.get(&link) {
-            return peer.clone();
-        }
-        let (urls, queue, retired) = (self.urls(holder), SendQueue::default(), self.shutdown.child_token());
-        let peer = Arc::new(PeerLink { urls, queue, retired });
-        peers.insert(link, peer.clone());
-        tokio::spawn(self.clone().carry(holder.clone(), hop, peer.clone()));
-        peer
+    /// Returns the queue of a link, which is created on first use.
+    fn queue(self: &Arc<Self>, holder: &Instance, hop: Hop) -> mpsc::Sender<WaitingStat> {
+        let mut links = self.links.lock();
+        let link = links.entry((holder.clone(), hop)).or_insert_with(|| {
+            let (queue, entries) = mpsc::channel(QUEUE_MAX);
+            let link = PeerLink { urls: self.urls(holder), queue, retired: self.shutdown.child_token() };
+            tokio::spawn(self.clone().carry(hop, link.urls.clone(), entries, link.retired.clone()));
+            link
+        });
+        link.queue.clone()
     }
 
-    /// Sends one peer's queue until it is retired, then returns the remaining entries.
-    async fn carry(self: Arc<Self>, holder: Instance, hop: Hop, peer: Arc<PeerLink>) {
-        let headers = forwarded::headers(hop, self.shares.me());
-        let token = self.token.get().cloned();
-        let (trust, allow_plain) =
-            self.trust.get().cloned().map_or((None, true), |(trust, plain)| (Some(trust), plain));
+    /// Sends a link's queue until it is retired, then returns the remaining entries.
+    async fn carry(
+        self: Arc<Self>,
+        hop: Hop,
+        urls: Vec<String>,
+        mut entries: mpsc::Receiver<WaitingStat>,
+        retired: CancellationToken,
+    ) {
+        let LinkSettings { token, trust, .. } = &self.settings;
+        let (headers, token) = (forwarded::headers(hop, self.shares.me()), token.clone());
+        let (trust, allow_plain) = trust.clone().map_or((None, true), |(trust, plain)| (Some(trust), plain));
         let config = Config { headers, token, trust, allow_plain, ..Config::default() };
-        match DurableSender::start(peer.urls.clone(), self.resolver.clone(), config, peer.retired.child_token()) {
-            Ok(link) => self.drain(&link, &peer).await,
-            Err(error) => tracing::error!(%holder, %error, "peer cannot be linked"),
+        let mut batch = Vec::new();
+        match DurableSender::start(urls.clone(), self.resolver.clone(), config, retired.clone()) {
+            Ok(link) => self.send(&link, &mut entries, &mut batch, &retired).await,
+            Err(error) => tracing::error!(?urls, %error, "the link to another autoscaler cannot be created"),
         }
-        peer.queue.close().into_iter().for_each(|waiting| self.push_ownerless(waiting));
+        entries.close();
+        while let Ok(entry) = entries.try_recv() {
+            batch.push(entry);
+        }
+        batch.into_iter().for_each(|waiting| self.hold(waiting));
     }
 
-    /// Sends entries until the link is retired. A frame in progress is not abandoned: the peer's token ends the link
-    /// and thereby the write.
-    async fn drain(&self, link: &DurableSender, peer: &PeerLink) {
+    /// Sends entries until the link is retired; `batch` is the part of the queue that is sent next. A frame in progress
+    /// is not abandoned: the link's token ends the link and thereby the write.
+    async fn send(
+        &self,
+        link: &DurableSender,
+        entries: &mut mpsc::Receiver<WaitingStat>,
+        batch: &mut Vec<WaitingStat>,
+        retired: &CancellationToken,
+    ) {
         let mut connected = link.connected();
-        while !peer.retired.is_cancelled() {
-            self.expire(&peer.queue);
-            if peer.queue.is_empty() {
+        while !retired.is_cancelled() {
+            self.expire(batch);
+            if batch.is_empty() {
                 tokio::select! {
-                    () = peer.retired.cancelled() => {}
-                    () = peer.queue.arrived.notified() => {}
+                    () = retired.cancelled() => {}
+                    _ = entries.recv_many(batch, BATCH_MAX) => {}
                 }
             } else if !*connected.borrow_and_update() {
                 tokio::select! {
-                    () = peer.retired.cancelled() => {}
+                    () = retired.cancelled() => {}
                     _ = connected.changed() => {}
                     () = sleep(RETRY) => {}
                 }
             } else {
-                self.write(link, peer).await;
+                let messages = batch.iter().map(|waiting| waiting.message.clone()).collect();
+                if link.send(common::wire::encode(&WireStatMessages { messages }).into()).await.is_ok() {
+                    self.counters.forwarded.inc_by(batch.len() as u64);
+                    batch.clear();
+                }
             }
         }
     }
 
-    async fn write(&self, link: &DurableSender, peer: &PeerLink) {
-        let batch = peer.queue.take(BATCH_MAX);
-        let messages = batch.iter().map(|waiting| waiting.message.clone()).collect();
-        match link.send(common::wire::encode(&WireStatMessages { messages }).into()).await {
-            Ok(()) => self.counters.forwarded(batch.len()),
-            Err(_) => peer.queue.give_back(batch),
+    fn push(&self, queue: &mpsc::Sender<WaitingStat>, entry: WaitingStat) {
+        match queue.try_send(entry) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.counters.dropped(Dropped::QueueFull, 1),
+            Err(TrySendError::Closed(entry)) => self.hold(entry), // Its link was retired just before.
         }
     }
 
-    fn push(&self, queue: &SendQueue, entry: WaitingStat) {
-        let mut waiting = queue.waiting.lock();
-        if waiting.is_closed {
-            drop(waiting);
-            return self.push_ownerless(entry); // Its link was retired just before.
+    /// Holds a stat until it has an owner. Attestations are dropped, because they were for one link alone.
+    fn hold(&self, entry: WaitingStat) {
+        if entry.message.stat.is_none() {
+            return;
         }
-        if waiting.entries.len() >= QUEUE_MAX {
-            drop(waiting);
+        let mut ownerless = self.ownerless.lock();
+        if ownerless.len() >= QUEUE_MAX {
             return self.counters.dropped(Dropped::QueueFull, 1);
         }
-        waiting.entries.push_back(entry);
-        drop(waiting);
-        queue.arrived.notify_one();
+        ownerless.push(entry);
+        self.arrived.notify_one();
     }
 
-    /// Queues a stat of a retired link until it has an owner. Attestations are dropped, because they were for that
-    /// link alone.
-    fn push_ownerless(&self, entry: WaitingStat) {
-        if entry.message.stat.is_some() {
-            self.push(&self.ownerless, entry);
-        }
-    }
-
-    fn expire(&self, queue: &SendQueue) {
+    fn expire(&self, batch: &mut Vec<WaitingStat>) {
         let now = Instant::now();
-        let mut expired = 0;
-        queue.waiting.lock().entries.retain(|waiting| {
-            let is_good = waiting.expires > now;
-            expired += usize::from(!is_good && waiting.message.stat.is_some());
-            is_good
-        });
-        if expired > 0 {
-            self.counters.dropped(Dropped::Expired, expired);
-        }
-    }
-}
-
-impl SendQueue {
-    fn is_empty(&self) -> bool {
-        self.waiting.lock().entries.is_empty()
-    }
-
-    fn take(&self, max: usize) -> Vec<WaitingStat> {
-        let mut waiting = self.waiting.lock();
-        let count = waiting.entries.len().min(max);
-        waiting.entries.drain(..count).collect()
-    }
-
-    /// Takes all entries, and closes the queue for good.
-    fn close(&self) -> VecDeque<WaitingStat> {
-        let mut waiting = self.waiting.lock();
-        waiting.is_closed = true;
-        std::mem::take(&mut waiting.entries)
-    }
-
-    fn give_back(&self, batch: Vec<WaitingStat>) {
-        let mut waiting = self.waiting.lock();
-        for entry in batch.into_iter().rev() {
-            waiting.entries.push_front(entry);
+        let expired: Vec<_> = batch.extract_if(.., |waiting| waiting.expires <= now).collect();
+        let stats = expired.iter().filter(|waiting| waiting.message.stat.is_some()).count();
+        if stats > 0 {
+            self.counters.dropped(Dropped::Expired, stats);
         }
     }
 }
@@ -375,17 +335,19 @@ mod tests {
         let (_assign, ownership) = Ownership::by_hand(1);
         let shares = Shares::new(bucket_names(1), ownership).known_as(me);
         let (counters, shutdown) = (IngestCounters::default(), CancellationToken::new());
-        let peers = Peers::new(shares, Arc::new(Dns), 8080, None, Arc::new(Nobody), counters, shutdown);
-        let push = |queue: &SendQueue, stat: Option<Stat>| {
+        let settings = LinkSettings::default();
+        let peers = Peers::new(shares, Arc::new(Dns), settings, Arc::new(Nobody), counters, shutdown);
+        let push = |queue: &mpsc::Sender<WaitingStat>, stat: Option<Stat>| {
             let message = WireStatMessage { stat, ..WireStatMessage::default() };
             peers.push(queue, WaitingStat { message, came: None, expires: Instant::now() + KEEP });
         };
-        let queue = SendQueue::default();
+        let (queue, mut entries) = mpsc::channel(1);
         push(&queue, Some(Stat::default()));
-        assert_eq!(queue.close().len(), 1);
+        entries.close();
+        assert!(entries.try_recv().is_ok());
         push(&queue, Some(Stat::default()));
         push(&queue, None);
-        assert!(queue.is_empty());
-        assert_eq!(peers.ownerless.take(QUEUE_MAX).len(), 1);
+        assert!(entries.try_recv().is_err());
+        assert_eq!(peers.ownerless.lock().len(), 1);
     }
 }

@@ -61,7 +61,7 @@ impl Peers {
         let addresses = self.resolver.resolve(host, port).await?;
         let address = addresses.first().ok_or_else(|| io::Error::other("its host has no address"))?;
         let mut request = Request::get(path).header(header::HOST, address.to_string());
-        if let Some(token) = self.token.get() {
+        if let Some(token) = &self.settings.token {
             request = request.header(header::AUTHORIZATION, token.bearer().await?);
         }
         let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
@@ -71,9 +71,11 @@ impl Peers {
             let body = Limited::new(response.into_body(), ANSWER_MAX).collect().await.map_err(io::Error::other)?;
             Ok((status, body.to_bytes()))
         };
-        let answer = match self.trust.get().filter(|_| url.scheme_str() == Some("wss")) {
-            Some((trust, _)) => exchange(trust.connect(stream).await?, request, read).await,
-            None => exchange(stream, request, read).await,
+        let answer = match &self.settings.trust {
+            Some((trust, _)) if url.scheme_str() == Some("wss") => {
+                exchange(trust.connect(stream).await?, request, read).await
+            }
+            _ => exchange(stream, request, read).await,
         };
         answer.map_err(io::Error::other)?
     }

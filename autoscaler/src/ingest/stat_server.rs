@@ -4,7 +4,7 @@
 //! # Order of decisions, for every path and method (Knative's)
 //!
 //! 1. A kubelet's probe (`User-Agent: kube-probe/…`, or a `K-Kubelet-Probe` header) gets 200. On [`READY`], a path
-//!    that Knative's probes do not use, it gets 503 until this process can act ([`StatServer::ready_once`]).
+//!    that Knative's probes do not use, it gets 503 until this process can act ([`Access::can_act`]).
 //! 2. A `Host` that begins with `autoscaler-bucket` names a bucket up to its first dot. If this process does not own
 //!    it, the response is an empty 200, which a WebSocket client treats as a refusal.
 //! 3. A query of another autoscaler ([`super::queries`]) gets its response, if queries are served.
@@ -116,16 +116,21 @@ pub struct Origin {
 /// Stat server bound to its port.
 pub struct StatServer {
     listener: TcpListener,
-    access: Access,
+    /// Conditions of access; by default none.
+    pub access: Access,
 }
 
 /// Conditions of access, each optional.
 #[derive(Clone, Default)]
-struct Access {
-    gate: Option<Arc<Gate>>,
-    tls: Option<StatServerTls>,
-    responder: Option<Responder>,
-    can_act: Option<CancellationToken>,
+pub struct Access {
+    /// Requires tokens of stat senders.
+    pub gate: Option<Arc<Gate>>,
+    /// Enables TLS.
+    pub tls: Option<StatServerTls>,
+    /// Serves queries of other autoscalers.
+    pub responder: Option<Responder>,
+    /// Reports not ready until this is cancelled.
+    pub can_act: Option<CancellationToken>,
 }
 
 impl StatServer {
@@ -137,30 +142,6 @@ impl StatServer {
         let listener = listen(address)
             .map_err(|error| io::Error::new(error.kind(), format!("stat port {address} cannot be bound: {error}")))?;
         Ok(Self { listener, access: Access::default() })
-    }
-
-    /// Requires tokens of stat senders.
-    pub fn guarded(mut self, gate: Gate) -> Self {
-        self.access.gate = Some(Arc::new(gate));
-        self
-    }
-
-    /// Enables TLS.
-    pub fn encrypted(mut self, tls: StatServerTls) -> Self {
-        self.access.tls = Some(tls);
-        self
-    }
-
-    /// Serves queries of other autoscalers.
-    pub fn answering(mut self, responder: Responder) -> Self {
-        self.access.responder = Some(responder);
-        self
-    }
-
-    /// Reports not ready until `can_act` is cancelled.
-    pub fn ready_once(mut self, can_act: CancellationToken) -> Self {
-        self.access.can_act = Some(can_act);
-        self
     }
 
     /// Returns the address it listens on.
@@ -198,14 +179,6 @@ struct Server {
     tasks: TaskTracker,
 }
 
-/// Restriction of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConnectionAccess {
-    Open,
-    /// Plain connection although TLS is required: only probes are served.
-    ProbesOnly,
-}
-
 impl Server {
     async fn connection(self, stream: TcpStream, ip: IpAddr) {
         // Neither option is needed for correctness.
@@ -213,18 +186,15 @@ impl Server {
         let keep_alive = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE);
         let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(&keep_alive);
         let Some(tls) = self.access.tls.clone() else {
-            return self.exchanges(stream, ip, ConnectionAccess::Open).await;
+            return self.exchanges(stream, ip, false).await;
         };
         match timeout(HEAD_TIMEOUT, tls::speaks_tls(&stream)).await {
             Ok(Ok(true)) => {}
-            Ok(Ok(false)) => {
-                let access = if tls.allow_plain { ConnectionAccess::Open } else { ConnectionAccess::ProbesOnly };
-                return self.exchanges(stream, ip, access).await;
-            }
+            Ok(Ok(false)) => return self.exchanges(stream, ip, !tls.allow_plain).await,
             Ok(Err(_)) | Err(_) => return, // The peer sent nothing.
         }
         match timeout(HEAD_TIMEOUT, tls::accept(stream, tls.config)).await {
-            Ok(Ok(stream)) => self.exchanges(stream, ip, ConnectionAccess::Open).await,
+            Ok(Ok(stream)) => self.exchanges(stream, ip, false).await,
             Ok(Err(error)) => {
                 self.counters.tls_refusals.inc();
                 tracing::debug!(peer = %ip, %error, "stat connection refused");
@@ -233,14 +203,15 @@ impl Server {
         }
     }
 
-    async fn exchanges<S>(self, stream: S, ip: IpAddr, access: ConnectionAccess)
+    /// Serves a connection. `probes_only`: it is plain although TLS is required, so only probes are served.
+    async fn exchanges<S>(self, stream: S, ip: IpAddr, probes_only: bool)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let shutdown = self.shutdown.clone();
         let service = hyper::service::service_fn(move |request| {
             let server = self.clone();
-            async move { Ok::<_, Infallible>(server.answer(request, ip, access).await) }
+            async move { Ok::<_, Infallible>(server.answer(request, ip, probes_only).await) }
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -255,26 +226,21 @@ impl Server {
     }
 
     /// Handles one request; an upgraded stream continues in its own task.
-    async fn answer(
-        &self,
-        mut request: Request<Incoming>,
-        ip: IpAddr,
-        access: ConnectionAccess,
-    ) -> Response<Full<Bytes>> {
+    async fn answer(&self, mut request: Request<Incoming>, ip: IpAddr, probes_only: bool) -> Response<Full<Bytes>> {
         if is_kubelet_probe(request.headers()) {
             return status(self.health(request.uri().path()));
         }
-        if access == ConnectionAccess::ProbesOnly {
+        if probes_only {
             self.counters.tls_refusals.inc();
-            return *refuse(StatusCode::BAD_REQUEST, "stats are taken over TLS here: wss://");
+            return refuse(StatusCode::BAD_REQUEST, "this port accepts stats over TLS only: use wss://");
         }
         if let Some(bucket) = bucket_of_host(host(&request))
             && !self.sink.owns_bucket(bucket)
         {
             return status(StatusCode::OK);
         }
-        if let Some(responder) =
-            self.access.responder.as_ref().filter(|_| request.uri().path().starts_with(QUERY_PREFIX))
+        if let Some(responder) = &self.access.responder
+            && request.uri().path().starts_with(QUERY_PREFIX)
         {
             return self.question(responder, &request, ip).await;
         }
@@ -283,19 +249,18 @@ impl Server {
             Err(refusal) => return *refusal,
         };
         let forwarded = forwarded::read(request.headers());
-        let peer = match &self.access.gate {
-            Some(gate) => gate.admit(bearer(request.headers()), forwarded.is_some(), ip).await.map(Some),
-            None => Ok(None),
-        };
-        let pod = match peer {
-            Ok(Some(Peer::Activator(pod))) => Some(pod),
-            Ok(Some(Peer::Autoscaler) | None) => None,
-            Err(refused) => return status(refused.status()),
+        let pod = match &self.access.gate {
+            Some(gate) => match gate.admit(bearer(request.headers()), forwarded.is_some(), ip).await {
+                Ok(Peer::Activator(pod)) => Some(pod),
+                Ok(Peer::Autoscaler) => None,
+                Err(refused) => return status(refused.status()),
+            },
+            None => None,
         };
         let Some(mut share) = self.streams.take(ip, 1) else {
-            return *refuse(
+            return refuse(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "all streams are taken, and no address has more than this one",
+                "all streams are in use, and no client address has more of them than this one: try again later",
             );
         };
         let origin = Origin { ip, forwarded, pod };
@@ -333,9 +298,10 @@ impl Server {
             },
             None if ip.is_loopback() => {}
             None => {
-                return *refuse(
+                return refuse(
                     StatusCode::FORBIDDEN,
-                    "tokens are not demanded here, so nobody is known to be an autoscaler",
+                    "this autoscaler requires no tokens, so it cannot verify that the client is an autoscaler: set \
+                     ZEROSCALE_STAT_AUDIENCE",
                 );
             }
         }
@@ -443,7 +409,7 @@ fn check_upgrade(request: &Request<Incoming>) -> Result<Response<Full<Bytes>>, B
             WsError::Protocol(ProtocolError::MissingUpgradeWebSocketHeader) => StatusCode::UPGRADE_REQUIRED,
             _ => StatusCode::BAD_REQUEST,
         };
-        let mut refusal = refuse(status, error.to_string());
+        let mut refusal = Box::new(refuse(status, error.to_string()));
         if status == StatusCode::UPGRADE_REQUIRED {
             refusal.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         }
@@ -451,7 +417,7 @@ fn check_upgrade(request: &Request<Incoming>) -> Result<Response<Full<Bytes>>, B
     })?;
     match request.headers().get(header::ORIGIN) {
         Some(origin) if !same_origin(origin, host(request)) => {
-            Err(refuse(StatusCode::FORBIDDEN, "the origin is not this host"))
+            Err(Box::new(refuse(StatusCode::FORBIDDEN, "the header Origin must name the host of this port")))
         }
         _ => Ok(accepted),
     }
@@ -468,8 +434,8 @@ fn status(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-fn refuse(code: StatusCode, reason: impl Into<Bytes>) -> Box<Response<Full<Bytes>>> {
+fn refuse(code: StatusCode, reason: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let mut response = status(code);
     *response.body_mut() = Full::new(reason.into());
-    Box::new(response)
+    response
 }

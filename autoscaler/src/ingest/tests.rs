@@ -1,6 +1,7 @@
 //! Tests with two instances on loopback sockets, each with its own address and one common port, like two pods.
 
 use super::counters::Counters;
+use super::peers::LinkSettings;
 use super::stat_server::StatServer;
 use super::*;
 use crate::certificate::Certificate;
@@ -87,7 +88,7 @@ impl Instance {
 
     async fn sharing(shares: Shares, assign: Assign, me: Holder, port: u16, shown: Shown<'_>) -> Self {
         let (shutdown, names, ip) = (CancellationToken::new(), Names::default(), me.pod_ip);
-        let server = StatServer::bind((ip, port).into()).expect("bind");
+        let mut server = StatServer::bind((ip, port).into()).expect("bind");
         let address = server.local_addr().expect("address");
         let (clock, requests, attestations) = (Clock::system(), Requests::new(), Arc::new(Attestations::new(false)));
         let collector = Arc::new(Collector::new(clock.clone(), Requests::new()));
@@ -113,14 +114,12 @@ impl Instance {
         let here = Arc::new(LocalRecorder { collector, multiscaler, clock, counters: counters.clone() });
         let (port, token) = (address.port(), shutdown.clone());
         let (resolver, services) = (Arc::new(names.clone()), Some("knative-serving.svc.cluster.local".to_owned()));
-        let peers = Peers::new(shares.clone(), resolver, port, services, here.clone(), counters, token);
-        let server = match shown {
-            Some((certificate, allow_plain)) => {
-                peers.believe(certificate.trust(STATS, &shutdown).await, allow_plain);
-                server.encrypted(StatServerTls { config: certificate.server(&shutdown).await, allow_plain })
-            }
-            None => server,
-        };
+        let mut settings = LinkSettings { port, services, ..LinkSettings::default() };
+        if let Some((certificate, allow_plain)) = shown {
+            settings.trust = Some((certificate.trust(STATS, &shutdown).await, allow_plain));
+            server.access.tls = Some(StatServerTls { config: certificate.server(&shutdown).await, allow_plain });
+        }
+        let peers = Peers::new(shares.clone(), resolver, settings, here.clone(), counters, token);
         let namespace = "knative-serving".to_owned();
         let ingest = Arc::new(Ingest::new(namespace, shares, here.clone(), attestations.clone(), peers.clone()));
         tokio::spawn(async move { peers.run().await });

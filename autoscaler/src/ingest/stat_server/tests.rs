@@ -45,10 +45,11 @@ impl Reviews {
         self.asked.lock().iter().filter(|asked| *asked == token).count()
     }
 
-    fn gate(&self) -> Gate {
+    fn gate(&self) -> Access {
         let reviews = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| reviews.clone().answer(request));
-        Gate::new(Demand::of_planes("a", "sys", "autoscaler"), kube::Client::new(service, "default"))
+        let gate = Gate::new(Demand::of_planes("a", "sys", "autoscaler"), kube::Client::new(service, "default"));
+        Access { gate: Some(Arc::new(gate)), ..Access::default() }
     }
 
     async fn answer(self, request: Request<kube::client::Body>) -> Result<Response<kube::client::Body>, Infallible> {
@@ -102,11 +103,12 @@ struct Fixture {
 
 impl Fixture {
     async fn new() -> Self {
-        Self::with(|server| server).await
+        Self::with(Access::default()).await
     }
 
-    async fn with(adapt: impl FnOnce(StatServer) -> StatServer) -> Self {
-        let server = adapt(StatServer::bind(([127, 0, 0, 1], 0).into()).expect("bind"));
+    async fn with(access: Access) -> Self {
+        let mut server = StatServer::bind(([127, 0, 0, 1], 0).into()).expect("bind");
+        server.access = access;
         let address = server.local_addr().expect("address");
         let (sender, frames) = mpsc::unbounded_channel();
         let owned = Mutex::new(vec!["autoscaler-bucket-00-of-02".to_owned()]);
@@ -257,7 +259,7 @@ async fn requests_are_answered_in_upstreams_order() {
 #[tokio::test]
 async fn a_server_is_ready_once_its_process_can_act() {
     let can_act = CancellationToken::new();
-    let waiting = Fixture::with(|server| server.ready_once(can_act.clone())).await;
+    let waiting = Fixture::with(Access { can_act: Some(can_act.clone()), ..Access::default() }).await;
     let ask = async |fixture: &Fixture, path: &str| {
         let answer = fixture.raw(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36")).await;
         answer.split(' ').nth(1).map(str::to_owned)
@@ -300,7 +302,8 @@ async fn stats_are_taken_over_tls() {
     let (certificate, until) = (Certificate::new("autoscaler.sys.svc"), CancellationToken::new());
     for allow_plain in [false, true] {
         let config = certificate.server(&until).await;
-        let mut fixture = Fixture::with(|server| server.encrypted(StatServerTls { config, allow_plain })).await;
+        let tls = Some(StatServerTls { config, allow_plain });
+        let mut fixture = Fixture::with(Access { tls, ..Access::default() }).await;
         let trust = certificate.trust("autoscaler.sys.svc", &until).await;
         let url = format!("wss://{}", fixture.address);
         let config = Config { trust: Some(trust), ..Config::default() };
@@ -325,7 +328,8 @@ async fn stats_are_taken_over_tls() {
 async fn handshakes_that_fail_are_counted() {
     let (ours, theirs, until) = (Certificate::new("a"), Certificate::new("a"), CancellationToken::new());
     let config = ours.server(&until).await;
-    let fixture = Fixture::with(|server| server.encrypted(StatServerTls { config, allow_plain: false })).await;
+    let tls = Some(StatServerTls { config, allow_plain: false });
+    let fixture = Fixture::with(Access { tls, ..Access::default() }).await;
     let stream = TcpStream::connect(fixture.address).await.expect("connect");
     let error = within(theirs.trust("a", &until).await.connect(stream)).await.expect_err("not believed").to_string();
     assert!(error.contains("invalid peer certificate") && error.contains("must bear a"), "{error}");
@@ -347,7 +351,7 @@ async fn handshakes_that_fail_are_counted() {
 async fn a_token_that_expires_ends_no_connection_and_opens_none() {
     let reviews = Reviews::default();
     reviews.say("young", Answer::Activator("a-0"));
-    let mut fixture = Fixture::with(|server| server.guarded(reviews.gate())).await;
+    let mut fixture = Fixture::with(reviews.gate()).await;
     let mut client = fixture.connect(Some(("authorization", "Bearer young"))).await;
     let next = async |client: &mut WebSocketStream<TcpStream>, fixture: &mut Fixture| {
         client.send(Message::binary(vec![1])).await.expect("send");
@@ -371,7 +375,7 @@ async fn a_slow_review_delays_its_own_handshake_alone() {
     let reviews = Reviews::default();
     reviews.say("slow", Answer::Silent);
     reviews.say("good", Answer::Activator("a-0"));
-    let fixture = Fixture::with(|server| server.guarded(reviews.gate())).await;
+    let fixture = Fixture::with(reviews.gate()).await;
     let slow = upgrade("x", "\r\nAuthorization: Bearer slow");
     let (refused, ()) = tokio::join!(fixture.raw(&slow), async {
         within(async {
