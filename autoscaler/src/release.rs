@@ -25,7 +25,7 @@ use crate::standalone::release::handover::{Addresses, WAIT_MAX};
 use crate::standalone::scalers::translation;
 use crate::standalone::traffic::adopt::{self, ADOPTED_BY};
 use crate::standalone::traffic::slices::{SERVICE_NAME, ready};
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use common::names;
 use common_api::ZeroScaler;
 use common_controller::code;
@@ -63,51 +63,42 @@ pub enum Scope {
 ///
 /// # Errors
 /// The objects cannot be listed, a name is unknown, or some could not be released; `say` has received the reasons.
-pub async fn release(client: &Client, scope: &Scope, mut say: impl FnMut(String)) -> anyhow::Result<()> {
+pub async fn release(client: &Client, scope: &Scope, say: impl FnMut(String)) -> anyhow::Result<()> {
     let objects = find(client, scope).await?;
-    let (mut failed, mut given) = (0, Vec::new());
+    let mut release = Release { client, say, failed: 0 };
+    let mut given = Vec::new();
     for object in &objects {
-        match give_back(client, object, &mut say).await {
+        match release.give_back(object).await {
             Ok(has_target) => given.push((object, has_target)),
-            Err(error) => {
-                failed += 1;
-                say(format!("{} not released: {error:#}", described(object)));
-            }
+            Err(error) => release.failed(&format!("{} was not released", described(object)), &error),
         }
     }
     let until = Instant::now() + WAIT_MAX;
     for (object, has_target) in given {
-        match let_go(client, object, has_target, until, &mut say).await {
-            Ok(()) => say(format!("{} released", described(object))),
-            Err(error) => {
-                failed += 1;
-                say(format!("{} not released: {error:#}", described(object)));
-            }
+        match release.let_go(object, has_target, until).await {
+            Ok(()) => (release.say)(format!("{} was released", described(object))),
+            Err(error) => release.failed(&format!("{} was not released", described(object)), &error),
         }
     }
-    failed += left_behind(client, scope, &objects, &mut say).await?;
-    if failed > 0 {
-        bail!("{failed} not released");
+    if !matches!(scope, Scope::Named(..)) {
+        release.left_behind(scope, &objects).await?;
     }
+    ensure!(release.failed == 0, "{} objects were not released: see the reasons above", release.failed);
     Ok(())
 }
 
 async fn find(client: &Client, scope: &Scope) -> anyhow::Result<Vec<ZeroScaler>> {
-    let listing = "ZeroScalers cannot be listed";
-    match scope {
-        Scope::Named(namespace, names) => {
-            let api: Api<ZeroScaler> = Api::namespaced(client.clone(), namespace);
-            let mut found = Vec::new();
-            for name in names {
-                let object = api.get_opt(name).await.with_context(|| format!("ZeroScaler {namespace}/{name}"))?;
-                found.push(object.with_context(|| format!("no ZeroScaler {name:?} in namespace {namespace:?}"))?);
-            }
-            Ok(found)
-        }
-        Scope::Namespace(_) | Scope::All => {
-            Ok(api_in_scope::<ZeroScaler>(client, scope).list(&ListParams::default()).await.context(listing)?.items)
-        }
+    let api = api_in_scope::<ZeroScaler>(client, scope);
+    let Scope::Named(namespace, names) = scope else {
+        return Ok(api.list(&ListParams::default()).await.context("ZeroScalers cannot be listed")?.items);
+    };
+    let mut found = Vec::new();
+    for name in names {
+        let read = api.get_opt(name).await;
+        let object = read.with_context(|| format!("ZeroScaler {namespace}/{name} cannot be read"))?;
+        found.push(object.with_context(|| format!("ZeroScaler {name:?} does not exist in namespace {namespace:?}"))?);
     }
+    Ok(found)
 }
 
 /// Returns the API for a kind within the scope.
@@ -121,107 +112,166 @@ fn api_in_scope<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
     }
 }
 
-/// Restores the replicas and Services that an object holds. Returns whether its target exists.
-async fn give_back(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<bool> {
-    let uid = object.uid().context("it has no uid")?;
-    let is_held = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
-    let has_target = is_held && replicas(client, object, say).await?;
-    let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
-    for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
-        if service.annotations().get(ADOPTED_BY) == Some(&uid) {
-            return_service(&services, service, say).await?;
+/// Release in progress.
+struct Release<'a, S> {
+    client: &'a Client,
+    say: S,
+    failed: u32,
+}
+
+impl<S: FnMut(String)> Release<'_, S> {
+    /// Returns the API for a kind within the namespace of an object.
+    fn beside<K>(&self, object: &impl Resource) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    {
+        Api::namespaced(self.client.clone(), &namespace(object))
+    }
+
+    fn failed(&mut self, what: &str, error: &anyhow::Error) {
+        self.failed += 1;
+        (self.say)(format!("{what}: {error:#}"));
+    }
+
+    /// Restores the replicas and Services that an object holds. Returns whether its target exists.
+    async fn give_back(&mut self, object: &ZeroScaler) -> anyhow::Result<bool> {
+        let uid = object.uid().context("it has no uid")?;
+        let is_held = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
+        let has_target = is_held && self.replicas(object).await?;
+        let services: Api<Service> = self.beside(object);
+        for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
+            if service.annotations().get(ADOPTED_BY) == Some(&uid) {
+                self.return_service(&services, service).await?;
+            }
         }
+        Ok(has_target)
     }
-    Ok(has_target)
-}
 
-/// Deletes everything that was made for an object, and removes its finalizer. Our slices stay until Kubernetes' own
-/// slices lead to the pods, but not beyond `until`.
-async fn let_go(
-    client: &Client,
-    object: &ZeroScaler,
-    has_target: bool,
-    until: Instant,
-    say: &mut impl FnMut(String),
-) -> anyhow::Result<()> {
-    let uid = object.uid().context("it has no uid")?;
-    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &namespace(object));
-    let mut ours = slices.list(&ListParams::default()).await.context("EndpointSlices cannot be listed")?.items;
-    ours.retain(|slice| is_made(slice, &uid));
-    for service in ours.iter().filter_map(|slice| slice.labels().get(SERVICE_NAME)).collect::<BTreeSet<_>>() {
-        while Instant::now() < until && !addresses(client, object, service, has_target).await?.are_handed_over() {
-            sleep(LOOK).await;
+    /// Deletes everything that was made for an object, and removes its finalizer. Our slices stay until Kubernetes' own
+    /// slices lead to the pods, but not beyond `until`.
+    async fn let_go(&mut self, object: &ZeroScaler, has_target: bool, until: Instant) -> anyhow::Result<()> {
+        let uid = object.uid().context("it has no uid")?;
+        let slices: Api<EndpointSlice> = self.beside(object);
+        let mut ours = slices.list(&ListParams::default()).await.context("EndpointSlices cannot be listed")?.items;
+        ours.retain(|slice| is_made(slice, &uid));
+        for service in ours.iter().filter_map(|slice| slice.labels().get(SERVICE_NAME)).collect::<BTreeSet<_>>() {
+            while Instant::now() < until && !self.addresses(object, service, has_target).await?.are_handed_over() {
+                sleep(LOOK).await;
+            }
         }
-    }
-    for slice in &ours {
-        delete_slice(&slices, slice, object, say).await?;
-    }
-    let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
-    for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
-        if is_made(&service, &uid) {
-            delete(&services, &service).await?;
-            say(format!("service/{} deleted: it was made for {}", service.name_any(), object.name_any()));
+        for slice in &ours {
+            self.delete_slice(&slices, slice, object).await?;
         }
+        let services: Api<Service> = self.beside(object);
+        for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
+            if is_made(&service, &uid) {
+                delete(&services, &service).await?;
+                let (service, owner) = (service.name_any(), object.name_any());
+                (self.say)(format!("service/{service} was deleted: it had been created for {owner}"));
+            }
+        }
+        unfinalize(&self.beside(object), object).await
     }
-    unfinalize(client, object).await
-}
 
-/// Deletes one of our slices. If the user lacks the right and the object is being deleted, the garbage collector
-/// deletes it.
-async fn delete_slice(
-    slices: &Api<EndpointSlice>,
-    slice: &EndpointSlice,
-    object: &ZeroScaler,
-    say: &mut impl FnMut(String),
-) -> anyhow::Result<()> {
-    let Err(error) = delete(slices, slice).await else { return Ok(()) };
-    if error.downcast_ref().and_then(code) != Some(403) {
-        return Err(error);
+    /// Deletes one of our slices. If the user lacks the right and the object is being deleted, the garbage collector
+    /// deletes it.
+    async fn delete_slice(
+        &mut self,
+        slices: &Api<EndpointSlice>,
+        slice: &EndpointSlice,
+        object: &ZeroScaler,
+    ) -> anyhow::Result<()> {
+        let Err(error) = delete(slices, slice).await else { return Ok(()) };
+        if error.downcast_ref().and_then(code) != Some(403) {
+            return Err(error);
+        }
+        if object.meta().deletion_timestamp.is_some() {
+            let (name, owner) = (slice.name_any(), object.name_any());
+            (self.say)(format!(
+                "endpointslice/{name} is left to the garbage collector, which deletes it after {owner}"
+            ));
+            return Ok(());
+        }
+        let namespace = namespace(object);
+        Err(error.context(format!(
+            "the right to delete endpointslices of discovery.k8s.io in namespace {namespace} is missing: run the command \
+             again with this right, or once the ZeroScaler is being deleted"
+        )))
     }
-    if object.meta().deletion_timestamp.is_some() {
-        let (name, owner) = (slice.name_any(), object.name_any());
-        say(format!("endpointslice/{name} is left to the garbage collector, which takes it after {owner}"));
-        return Ok(());
-    }
-    let namespace = namespace(object);
-    Err(error.context(format!(
-        "the right to delete endpointslices of discovery.k8s.io in namespace {namespace} is missing; with it, or once the \
-         ZeroScaler is being deleted, this may be run again"
-    )))
-}
 
-/// Returns the addresses of a Service. A target that exists counts as one expected pod.
-async fn addresses(client: &Client, object: &ZeroScaler, service: &str, has_target: bool) -> anyhow::Result<Addresses> {
-    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &namespace(object));
-    let about = async |service: &str| -> anyhow::Result<Vec<_>> {
-        let asked = ListParams::default().labels(&format!("{SERVICE_NAME}={service}"));
-        let found = slices.list(&asked).await.context("EndpointSlices cannot be listed")?;
-        Ok(found.items.into_iter().map(Arc::new).collect())
-    };
-    let pods = ready(&about(&names::private_service(&object.name_any())).await?);
-    let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
-    let found = services.get_opt(service).await.with_context(|| format!("service/{service}"))?;
-    Ok(Addresses::count(found.as_ref(), pods.max(has_target.into()), about(service).await?))
-}
-
-/// Sets the target to max(1, min, adopted replicas), unless it is gone or has that number. Returns whether it exists.
-async fn replicas(client: &Client, object: &ZeroScaler, say: &mut impl FnMut(String)) -> anyhow::Result<bool> {
-    let noted = adopted_target(object.annotations());
-    let target = noted.map_or_else(|| object.spec.target.clone(), |noted| translation::named(&noted));
-    let resource = TargetResource::for_kind(&target.api_version, &target.kind).resource();
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace(object), &resource);
-    let what = format!("{} {}", target.kind, target.name);
-    let Some(found) = api.get_opt(&target.name).await.with_context(|| what.clone())? else { return Ok(false) };
-    let current = found.data["spec"]["replicas"].as_i64().unwrap_or(1);
-    let replicas = restored(object, current);
-    if replicas != current {
-        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        api.patch_scale(&target.name, &PatchParams::default(), &patch)
-            .await
-            .with_context(|| format!("scale {what}"))?;
-        say(format!("{what}: {replicas} replicas, not {current}"));
+    /// Returns the addresses of a Service. A target that exists counts as one expected pod.
+    async fn addresses(&self, object: &ZeroScaler, service: &str, has_target: bool) -> anyhow::Result<Addresses> {
+        let slices: Api<EndpointSlice> = self.beside(object);
+        let about = async |service: &str| -> anyhow::Result<Vec<_>> {
+            let asked = ListParams::default().labels(&format!("{SERVICE_NAME}={service}"));
+            let found = slices.list(&asked).await.context("EndpointSlices cannot be listed")?;
+            Ok(found.items.into_iter().map(Arc::new).collect())
+        };
+        let pods = ready(&about(&names::private_service(&object.name_any())).await?);
+        let found = self.beside::<Service>(object).get_opt(service).await;
+        let found = found.with_context(|| format!("service/{service} cannot be read"))?;
+        Ok(Addresses::count(found.as_ref(), pods.max(has_target.into()), about(service).await?))
     }
-    Ok(true)
+
+    /// Sets the target to max(1, min, adopted replicas), unless it is gone or has that number. Returns whether it
+    /// exists.
+    async fn replicas(&mut self, object: &ZeroScaler) -> anyhow::Result<bool> {
+        let noted = adopted_target(object.annotations());
+        let target = noted.map_or_else(|| object.spec.target.clone(), |noted| translation::named(&noted));
+        let resource = TargetResource::for_kind(&target.api_version, &target.kind).resource();
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace(object), &resource);
+        let what = format!("{} {}", target.kind, target.name);
+        let found = api.get_opt(&target.name).await.with_context(|| format!("{what} cannot be read"))?;
+        let Some(found) = found else { return Ok(false) };
+        let current = found.data["spec"]["replicas"].as_i64().unwrap_or(1);
+        let replicas = restored(object, current);
+        if replicas != current {
+            let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+            let patched = api.patch_scale(&target.name, &PatchParams::default(), &patch).await;
+            patched.with_context(|| format!("{what} cannot be scaled to {replicas}"))?;
+            (self.say)(format!("{what} was scaled from {current} to {replicas}"));
+        }
+        Ok(true)
+    }
+
+    /// Restores a borrowed Service to its original form.
+    async fn return_service(&mut self, services: &Api<Service>, mut service: Service) -> anyhow::Result<()> {
+        let name = service.name_any();
+        for attempt in 1.. {
+            match services.replace(&name, &PostParams::default(), &adopt::release(&service)).await {
+                Ok(_) => {
+                    (self.say)(format!("service/{name} was given back: it has its selector again"));
+                    return Ok(());
+                }
+                Err(error) if code(&error) == Some(404) => return Ok(()),
+                Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
+                    match services.get_opt(&name).await? {
+                        Some(newer) if newer.annotations().contains_key(ADOPTED_BY) => service = newer,
+                        _ => return Ok(()), // Another writer was faster.
+                    }
+                }
+                Err(error) => return Err(error).with_context(|| format!("service/{name} cannot be given back")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores Services that are borrowed by objects which no longer exist.
+    async fn left_behind(&mut self, scope: &Scope, released: &[ZeroScaler]) -> anyhow::Result<()> {
+        let known: BTreeSet<String> = released.iter().filter_map(ResourceExt::uid).collect();
+        let services = api_in_scope::<Service>(self.client, scope).list(&ListParams::default()).await;
+        for service in services.context("Services cannot be listed")?.items {
+            if service.annotations().get(ADOPTED_BY).is_none_or(|uid| known.contains(uid)) {
+                continue;
+            }
+            let what = format!("service/{} in namespace {}", service.name_any(), namespace(&service));
+            (self.say)(format!("{what} belonged to a ZeroScaler that is gone: check the replicas of its workload"));
+            if let Err(error) = self.return_service(&self.beside(&service), service).await {
+                self.failed(&format!("{what} was not given back"), &error);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn restored(object: &ZeroScaler, current: i64) -> i64 {
@@ -229,34 +279,8 @@ fn restored(object: &ZeroScaler, current: i64) -> i64 {
     noted.unwrap_or(current).max(object.spec.scale.min.unwrap_or(0).into()).max(1)
 }
 
-/// Restores a borrowed Service to its original form.
-async fn return_service(
-    services: &Api<Service>,
-    mut service: Service,
-    say: &mut impl FnMut(String),
-) -> anyhow::Result<()> {
-    let name = service.name_any();
-    for attempt in 1.. {
-        match services.replace(&name, &PostParams::default(), &adopt::release(&service)).await {
-            Ok(_) => say(format!("service/{name} given back: it has its selector again")),
-            Err(error) if code(&error) == Some(404) => {}
-            Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
-                match services.get_opt(&name).await? {
-                    Some(newer) if newer.annotations().contains_key(ADOPTED_BY) => service = newer,
-                    _ => return Ok(()), // Another writer was faster.
-                }
-                continue;
-            }
-            Err(error) => return Err(error).with_context(|| format!("service/{name}")),
-        }
-        break;
-    }
-    Ok(())
-}
-
 /// Removes our finalizer and the annotations recorded with it. Succeeds if the object is gone.
-async fn unfinalize(client: &Client, object: &ZeroScaler) -> anyhow::Result<()> {
-    let api: Api<ZeroScaler> = Api::namespaced(client.clone(), &namespace(object));
+async fn unfinalize(api: &Api<ZeroScaler>, object: &ZeroScaler) -> anyhow::Result<()> {
     let mut object = object.clone();
     for attempt in 1.. {
         let kept: Vec<_> = object.finalizers().iter().filter(|finalizer| *finalizer != names::FINALIZER).collect();
@@ -276,37 +300,10 @@ async fn unfinalize(client: &Client, object: &ZeroScaler) -> anyhow::Result<()> 
                     _ => return Ok(()),
                 }
             }
-            Err(error) => return Err(error).context("the finalizer"),
+            Err(error) => return Err(error).context("the finalizer cannot be removed"),
         }
     }
     Ok(())
-}
-
-/// Restores Services that are borrowed by objects which no longer exist. Returns the number of failures.
-async fn left_behind(
-    client: &Client,
-    scope: &Scope,
-    released: &[ZeroScaler],
-    say: &mut impl FnMut(String),
-) -> anyhow::Result<u32> {
-    if matches!(scope, Scope::Named(..)) {
-        return Ok(0);
-    }
-    let known: BTreeSet<String> = released.iter().filter_map(ResourceExt::uid).collect();
-    let services = api_in_scope::<Service>(client, scope).list(&ListParams::default()).await;
-    let mut failed = 0;
-    for service in services.context("Services cannot be listed")?.items {
-        if service.annotations().get(ADOPTED_BY).is_none_or(|uid| known.contains(uid)) {
-            continue;
-        }
-        let (name, namespace) = (service.name_any(), namespace(&service));
-        say(format!("service/{name} in namespace {namespace} was left behind: see to the replicas of its workload"));
-        if let Err(error) = return_service(&Api::namespaced(client.clone(), &namespace), service, say).await {
-            failed += 1;
-            say(format!("service/{name} in namespace {namespace} not given back: {error:#}"));
-        }
-    }
-    Ok(failed)
 }
 
 /// Returns whether the object is controlled by the owner with this uid.
@@ -318,7 +315,9 @@ fn is_made(object: &impl Resource, uid: &str) -> bool {
 async fn delete<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, object: &K) -> anyhow::Result<()> {
     let preconditions = Some(Preconditions { uid: object.uid(), resource_version: None });
     match api.delete(&object.name_any(), &DeleteParams { preconditions, ..DeleteParams::background() }).await {
-        Err(error) if !matches!(code(&error), Some(404 | 409)) => Err(error).with_context(|| object.name_any()),
+        Err(error) if !matches!(code(&error), Some(404 | 409)) => {
+            Err(error).with_context(|| format!("{} cannot be deleted", object.name_any()))
+        }
         _ => Ok(()),
     }
 }
@@ -383,11 +382,11 @@ mod tests {
         let (slice, finalizer) = ("DELETE hello-1", "PATCH hello");
         let right = "the right to delete endpointslices of discovery.k8s.io in namespace shop is missing";
         let rows = [
-            (true, 200, vec![slice, finalizer], Ok("hello in namespace shop released")),
+            (true, 200, vec![slice, finalizer], Ok("hello in namespace shop was released")),
             (true, 403, vec![slice, finalizer], Ok("endpointslice/hello-1 is left to the garbage collector")),
-            (false, 200, vec![slice, finalizer], Ok("hello in namespace shop released")),
+            (false, 200, vec![slice, finalizer], Ok("hello in namespace shop was released")),
             (false, 403, vec![slice], Err(right)),
-            (true, 500, vec![slice], Err("hello in namespace shop not released: hello-1")),
+            (true, 500, vec![slice], Err("hello in namespace shop was not released: hello-1")),
         ];
         for (goes, deletion, expected, says) in rows {
             let mut object = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
