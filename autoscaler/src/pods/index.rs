@@ -5,7 +5,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use self::table::{Changed, Entry, Index, Listens, PodName, is_ready};
+use self::table::{Changed, Index, Listens, PodName, is_ready};
 use super::labels::PodSelector;
 use super::ownership::Controller;
 use crate::scale::{Failing, ForeignPods, PodAddress, PodCounts, PodOwner, PodSet, Pods, Requests};
@@ -36,7 +36,7 @@ pub struct PodState {
     /// Reason why it does not serve.
     pub cause: Option<Cause>,
     /// Controller of the pod.
-    pub controller: Option<Controller>,
+    pub controller: Option<Arc<Controller>>,
 }
 
 /// Ready pod that can be scraped.
@@ -89,9 +89,7 @@ impl PodIndex {
 
     /// Records the owner of a controller: another controller, none, or unreadable.
     pub(super) fn controlled_by(&self, uid: &str, leads: Result<Option<Controller>, ()>) {
-        let mut changed = Changed::default();
-        self.index.write().controlled_by(uid, leads, &mut changed);
-        self.notify(changed);
+        self.change(|index, changed| index.controlled_by(uid, leads, changed));
     }
 
     /// Returns the address at which to test whether a pod listens; none: it is gone, or needs no test.
@@ -100,24 +98,22 @@ impl PodIndex {
         let entry = index.pods.get(pod).filter(|entry| !matches!(entry.listens, None | Some(Listens::Proven)))?;
         let own = entry.revisions.iter().filter_map(|key| index.tracked.get(key)).filter(|of| of.has(pod));
         let port = own.filter_map(|tracked| tracked.port).next()?;
-        Some((entry.address?, port))
+        Some((entry.pod.address?, port))
     }
 
     /// Records whether a tested pod listens.
     pub(super) fn record_probe(&self, pod: &PodName, port: u16, listens: bool) {
-        let mut changed = Changed::default();
-        let mut index = self.index.write();
-        let Some(entry) = index.pods.get_mut(pod).filter(|entry| entry.listens.is_some()) else { return };
-        entry.listens = Some(match entry.listens {
-            _ if listens => Listens::Proven,
-            Some(Listens::Refused { since, .. }) => Listens::Refused { since, port },
-            _ => Listens::Refused { since: Instant::now(), port },
+        self.change(|index, changed| {
+            let Some(entry) = index.pods.get_mut(pod).filter(|entry| entry.listens.is_some()) else { return };
+            entry.listens = Some(match entry.listens {
+                _ if listens => Listens::Proven,
+                Some(Listens::Refused { since, .. }) => Listens::Refused { since, port },
+                _ => Listens::Refused { since: Instant::now(), port },
+            });
+            for key in entry.revisions.clone() {
+                index.recount(&key, changed);
+            }
         });
-        for key in entry.revisions.clone() {
-            index.recount(&key, &mut changed);
-        }
-        drop(index);
-        self.notify(changed);
     }
 
     /// Waits for the first full list.
@@ -141,14 +137,8 @@ impl PodIndex {
     /// Returns the ready pods of a revision that have an address.
     pub fn scrape_targets(&self, key: &RevisionKey) -> Vec<ScrapeTarget> {
         let index = self.index.read();
-        let Some(tracked) = index.tracked.get(key) else { return Vec::new() };
-        tracked
-            .members
-            .iter()
-            .filter_map(|name| index.pods.get(name))
-            .filter(|entry| is_ready(&entry.state))
-            .filter_map(|entry| Some(ScrapeTarget { address: entry.address?, started: entry.started }))
-            .collect()
+        let ready = index.members(key).map(|(_, entry)| &entry.pod).filter(|pod| is_ready(&pod.state));
+        ready.filter_map(|pod| Some(ScrapeTarget { address: pod.address?, started: pod.started })).collect()
     }
 
     /// Begins a new full list. Pods that are not in it are removed at its end.
@@ -158,38 +148,35 @@ impl PodIndex {
 
     /// Ends the full list: all pods are known now.
     pub fn end_list(&self) {
-        let mut index = self.index.write();
-        let mut changed = Changed::default();
-        let Index { relist, pods, .. } = &mut *index;
-        for name in relist.end(pods.keys()) {
-            index.remove(&name, &mut changed);
-        }
-        if !self.synced.send_replace(true) {
-            changed.keys.extend(index.tracked.keys().cloned());
-        }
-        drop(index);
-        self.notify(changed);
+        self.change(|index, changed| {
+            let Index { relist, pods, .. } = index;
+            for name in relist.end(pods.keys()) {
+                index.remove(&name, changed);
+            }
+            if !self.synced.send_replace(true) {
+                changed.keys.extend(index.tracked.keys().cloned());
+            }
+        });
     }
 
     /// Records the state of a pod.
     pub fn apply(&self, namespace: &str, name: &str, pod: PodState) {
-        let mut changed = Changed::default();
-        let mut index = self.index.write();
         let name = PodName::new(namespace, name);
-        index.relist.saw(&name);
-        index.apply(name, pod, &mut changed);
-        drop(index);
-        self.notify(changed);
+        self.change(|index, changed| {
+            index.relist.saw(&name);
+            index.apply(name, pod, changed);
+        });
     }
 
     /// Removes a pod.
     pub fn delete(&self, namespace: &str, name: &str) {
-        let mut changed = Changed::default();
-        self.index.write().remove(&PodName::new(namespace, name), &mut changed);
-        self.notify(changed);
+        self.change(|index, changed| index.remove(&PodName::new(namespace, name), changed));
     }
 
-    fn notify(&self, changed: Changed) {
+    /// Changes the index, and reports the changes once its lock is released.
+    fn change(&self, change: impl FnOnce(&mut Index, &mut Changed)) {
+        let mut changed = Changed::default();
+        change(&mut self.index.write(), &mut changed);
         for key in changed.keys {
             self.requests.add(key, Priority::Normal);
         }
@@ -206,33 +193,26 @@ impl Pods for PodIndex {
             PodSet::Selector(labels) => PodSelector::Labels(labels),
             PodSet::Expressions(selector) => PodSelector::Expressions(selector),
         };
-        let mut index = self.index.write();
-        if index.tracked.get(key).is_some_and(|tracked| tracked.selector == selector && tracked.owner == owner) {
-            return;
-        }
-        let mut changed = Changed::default();
-        index.untrack(key);
-        index.track(key, selector, owner, &mut changed);
-        // The caller knows the counts that follow. Only foreign pods concern another reader, which routes clients to
-        // the pods.
-        let has_strangers = index.tracked.get(key).is_some_and(|tracked| !tracked.others.is_empty());
-        changed.keys.retain(|_| has_strangers);
-        drop(index);
-        self.notify(changed);
+        self.change(|index, changed| {
+            if index.tracked.get(key).is_some_and(|tracked| tracked.selector == selector && tracked.owner == owner) {
+                return;
+            }
+            index.untrack(key);
+            index.track(key, selector, owner, changed);
+            // The caller knows the counts that follow. Only foreign pods concern another reader, which routes clients
+            // to the pods.
+            let has_strangers = index.tracked.get(key).is_some_and(|tracked| !tracked.others.is_empty());
+            changed.keys.retain(|_| has_strangers);
+        });
     }
 
     fn prove(&self, key: &RevisionKey, port: Option<u16>) {
-        let is_same = |index: &Index| index.tracked.get(key).is_none_or(|tracked| tracked.port == port);
-        if is_same(&self.index.read()) {
-            return;
-        }
-        let (mut changed, mut index) = (Changed::default(), self.index.write());
-        if let Some(tracked) = index.tracked.get_mut(key) {
-            tracked.port = port;
-        }
-        index.recount(key, &mut changed);
-        drop(index);
-        self.notify(changed);
+        self.change(|index, changed| {
+            if let Some(tracked) = index.tracked.get_mut(key).filter(|tracked| tracked.port != port) {
+                tracked.port = port;
+                index.recount(key, changed);
+            }
+        });
     }
 
     fn is_tracked(&self, key: &RevisionKey) -> bool {
@@ -246,10 +226,8 @@ impl Pods for PodIndex {
 
     fn addresses(&self, key: &RevisionKey) -> Vec<PodAddress> {
         let index = self.index.read();
-        let Some(tracked) = index.tracked.get(key) else { return Vec::new() };
-        let members = tracked.members.iter().filter_map(|name| Some((name, index.pods.get(name)?)));
-        let with_address = members.filter_map(|(name, entry)| {
-            let (state, address) = (&entry.state, entry.address?);
+        let with_address = index.members(key).filter_map(|(name, entry)| {
+            let (state, address) = (&entry.pod.state, entry.pod.address?);
             let runs = state.phase == Phase::Running || state.phase == Phase::Pending;
             let pod = name.name().to_owned();
             runs.then_some(PodAddress { pod, address, ready: is_ready(state), deleting: state.deleting })
@@ -259,10 +237,8 @@ impl Pods for PodIndex {
 
     fn labels(&self, key: &RevisionKey) -> Option<BTreeSet<BTreeMap<String, String>>> {
         let index = self.index.read();
-        let tracked = index.tracked.get(key).filter(|_| *self.synced.borrow())?;
-        let runs = |entry: &&Entry| entry.state.phase != Phase::Other && !entry.state.deleting;
-        let pods = tracked.members.iter().filter_map(|name| index.pods.get(name));
-        Some(pods.filter(runs).map(|entry| entry.labels.clone()).collect())
+        index.tracked.get(key).filter(|_| *self.synced.borrow())?;
+        Some(index.members(key).filter(|(_, entry)| entry.is_live()).map(|(_, e)| e.pod.labels.clone()).collect())
     }
 
     fn failing(&self, key: &RevisionKey) -> Option<Failing> {

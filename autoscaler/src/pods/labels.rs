@@ -34,6 +34,13 @@ pub(super) enum PodSelector {
     Expressions(Selector),
 }
 
+impl Default for PodSelector {
+    /// Selects nothing.
+    fn default() -> Self {
+        Self::Labels(Labels::new())
+    }
+}
+
 impl PodSelector {
     /// Returns whether the selector is not empty and matches `labels`.
     pub(super) fn selects(&self, labels: &Labels) -> bool {

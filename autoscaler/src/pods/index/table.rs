@@ -8,12 +8,9 @@ use autoscaler_core::cause::{self, Cause};
 use autoscaler_core::pod_counts;
 use common::RevisionKey;
 use common::labels::Labels;
-use common::time::Timestamp;
 use common_controller::Relist;
 use smallvec::SmallVec;
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -42,12 +39,7 @@ pub(super) struct Index {
 /// Kept state of a pod.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) labels: Labels,
-    pub(super) state: pod_counts::CountedPod,
-    pub(super) address: Option<IpAddr>,
-    pub(super) started: Option<Timestamp>,
-    cause: Option<Box<Cause>>,
-    controller: Option<Arc<Controller>>,
+    pub(super) pod: PodState,
     pub(super) listens: Option<Listens>,
     /// Revisions whose selectors match it.
     pub(super) revisions: SmallVec<[RevisionKey; 1]>,
@@ -65,7 +57,7 @@ pub(super) enum Listens {
 }
 
 /// Tracked revision, with its pods and counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tracked {
     pub(super) selector: PodSelector,
     /// Hash under which it is indexed in `selectors`; none: it selects nothing.
@@ -94,24 +86,21 @@ pub(super) struct Changed {
 
 impl Index {
     pub(super) fn apply(&mut self, name: PodName, pod: PodState, changed: &mut Changed) {
-        let PodState { labels, state, address, started, cause, controller } = pod;
-        let revisions = self.revisions_of(&name, &labels);
+        let (revisions, address) = (self.revisions_of(&name, &pod.labels), pod.address);
         // A pod that is not ready (as after a restart) or has a new address is tested again.
-        let known = self.pods.get(&name).filter(|before| before.address == address && state.ready);
+        let known = self.pods.get(&name).filter(|before| before.pod.address == address && pod.state.ready);
         let listens = known.and_then(|before| before.listens);
-        if self.pods.get(&name).is_none_or(|before| before.labels != labels) {
+        if self.pods.get(&name).is_none_or(|before| before.pod.labels != pod.labels) {
             if let Some(before) = self.pods.get(&name) {
-                unlabel(&mut self.labelled, &name, &before.labels);
+                unlabel(&mut self.labelled, &name, &before.pod.labels);
                 changed.keys.extend(revisions.iter().cloned());
             }
-            for hash in hashes(&labels, name.namespace()) {
+            for hash in hashes(&pod.labels, name.namespace()) {
                 self.labelled.entry(hash).or_default().push(name.clone());
             }
         }
-        let (cause, controller, revisions_then) = (cause.map(Box::new), controller.map(Arc::new), revisions.clone());
-        let entry = Entry { labels, state, address, started, cause, controller, listens, revisions: revisions_then };
-        let before = self.pods.insert(name.clone(), entry);
-        let moved = before.as_ref().map(|entry| entry.address) != Some(address);
+        let before = self.pods.insert(name.clone(), Entry { pod, listens, revisions: revisions.clone() });
+        let moved = before.as_ref().map(|entry| entry.pod.address) != Some(address);
         let former = before.map(|entry| entry.revisions).unwrap_or_default();
         for key in &former {
             if !revisions.contains(key)
@@ -139,7 +128,7 @@ impl Index {
         let Some((tracked, entry)) = tracked.get_mut(key).zip(pods.get(name)) else { return };
         let is_own = match &tracked.owner {
             None => true,
-            Some(owner) => match controllers.relation(owner, entry.controller.as_ref()) {
+            Some(owner) => match controllers.relation(owner, entry.pod.controller.as_ref()) {
                 PodRelation::Own => true,
                 PodRelation::Stranger => false,
                 PodRelation::Unknown(controller) => {
@@ -155,7 +144,7 @@ impl Index {
 
     /// Returns whether the controller still has pods, or controls a controller that has; otherwise forgets it.
     pub(super) fn is_controller(&mut self, uid: &str) -> bool {
-        let has = |entry: &Entry| entry.controller.as_ref().is_some_and(|controller| controller.uid() == uid);
+        let has = |entry: &Entry| entry.pod.controller.as_ref().is_some_and(|controller| controller.uid() == uid);
         let is_used = self.pods.values().any(has) || self.controllers.lead_to(uid);
         if !is_used {
             self.controllers.forget(uid);
@@ -168,29 +157,33 @@ impl Index {
         if !self.controllers.answered(uid, leads) {
             return;
         }
-        let mut concerned: Vec<(PodName, RevisionKey)> = Vec::new();
-        for (name, entry) in self.pods.iter().filter(|(_, entry)| entry.controller.is_some()) {
-            concerned.extend(entry.revisions.iter().map(|key| (name.clone(), key.clone())));
+        let mut concerned: BTreeMap<RevisionKey, Vec<PodName>> = BTreeMap::new();
+        for (name, entry) in self.pods.iter().filter(|(_, entry)| entry.pod.controller.is_some()) {
+            for key in &entry.revisions {
+                concerned.entry(key.clone()).or_default().push(name.clone());
+            }
         }
-        let mut keys = BTreeSet::new();
-        for (name, key) in concerned {
-            self.place(&name, &key, changed);
-            keys.insert(key);
-        }
-        for key in &keys {
+        for (key, names) in &concerned {
+            names.iter().for_each(|name| self.place(name, key, changed));
             self.recount(key, changed);
         }
     }
 
     pub(super) fn remove(&mut self, name: &PodName, changed: &mut Changed) {
         let Some(entry) = self.pods.remove(name) else { return };
-        unlabel(&mut self.labelled, name, &entry.labels);
+        unlabel(&mut self.labelled, name, &entry.pod.labels);
         for key in &entry.revisions {
             if let Some(tracked) = self.tracked.get_mut(key) {
                 tracked.leave(name);
                 self.recount(key, changed);
             }
         }
+    }
+
+    /// Returns the own pods of a revision, ordered by name; none if it is not tracked.
+    pub(super) fn members(&self, key: &RevisionKey) -> impl Iterator<Item = (&PodName, &Entry)> {
+        let members = self.tracked.get(key).into_iter().flat_map(|tracked| &tracked.members);
+        members.filter_map(|name| Some((name, self.pods.get(name)?)))
     }
 
     fn revisions_of(&self, name: &PodName, labels: &Labels) -> SmallVec<[RevisionKey; 1]> {
@@ -214,34 +207,22 @@ impl Index {
         owner: Option<PodOwner>,
         changed: &mut Changed,
     ) {
-        let mut selected = Vec::new();
         let share = |hash: &LabelHash| self.selectors.get(hash).map_or(0, SmallVec::len);
         let at = selector.hashes(key.namespace()).into_iter().min_by_key(share);
         if let Some(hash) = at {
             self.selectors.entry(hash).or_default().push(key.clone());
-            let mut join = |name: &PodName, entry: &mut Entry| {
-                if name.namespace() == key.namespace() && selector.selects(&entry.labels) {
-                    selected.push(name.clone());
-                    entry.revisions.push(key.clone());
-                }
-            };
-            match &selector {
-                PodSelector::Labels(_) => {
-                    for name in self.labelled.get(&hash).into_iter().flatten() {
-                        if let Some(entry) = self.pods.get_mut(name) {
-                            join(name, entry);
-                        }
-                    }
-                }
-                PodSelector::Expressions(_) => self.pods.iter_mut().for_each(|(name, entry)| join(name, entry)),
-            }
         }
-        let (members, strangers, others) = (Vec::new(), Vec::new(), Box::default());
-        let (counts, failing, port) = (pod_counts::PodCounts::default(), None, None);
-        let tracked = Tracked { selector, at, owner, members, strangers, others, counts, failing, port };
-        self.tracked.insert(key.clone(), tracked);
-        for name in selected {
-            self.place(&name, key, changed);
+        let candidates: Vec<PodName> = match (&selector, at) {
+            (PodSelector::Labels(_), Some(hash)) => self.labelled.get(&hash).into_iter().flatten().cloned().collect(),
+            (PodSelector::Labels(_), None) => Vec::new(),
+            (PodSelector::Expressions(_), _) => self.pods.keys().cloned().collect(),
+        };
+        self.tracked.insert(key.clone(), Tracked { selector: selector.clone(), at, owner, ..Tracked::default() });
+        for name in candidates.iter().filter(|name| name.namespace() == key.namespace()) {
+            if let Some(entry) = self.pods.get_mut(name).filter(|entry| selector.selects(&entry.pod.labels)) {
+                entry.revisions.push(key.clone());
+                self.place(name, key, changed);
+            }
         }
         self.recount(key, changed);
     }
@@ -269,8 +250,8 @@ impl Index {
         }
         if tracked.port.is_some() {
             for name in &tracked.members {
-                let entry = pods.get_mut(name).filter(|entry| entry.listens.is_none() && entry.address.is_some());
-                if let Some(entry) = entry.filter(|entry| is_ready(&entry.state)) {
+                let entry = pods.get_mut(name).filter(|entry| entry.listens.is_none() && entry.pod.address.is_some());
+                if let Some(entry) = entry.filter(|entry| is_ready(&entry.pod.state)) {
                     entry.listens = Some(Listens::Asked);
                     changed.inquiries.push(Inquiry::Port(name.clone()));
                 }
@@ -278,8 +259,9 @@ impl Index {
         }
         let members = || tracked.members.iter().filter_map(|name| Some((name, pods.get(name)?)));
         let counted = |entry: &Entry| {
-            let ready = entry.state.ready && (tracked.port.is_none() || entry.listens == Some(Listens::Proven));
-            pod_counts::CountedPod { ready, ..entry.state }
+            let state = entry.pod.state;
+            let ready = state.ready && (tracked.port.is_none() || entry.listens == Some(Listens::Proven));
+            pod_counts::CountedPod { ready, ..state }
         };
         let counts: pod_counts::PodCounts = members().map(|(_, entry)| counted(entry)).collect();
         let failing = if counts.ready > 0 { None } else { failing_of(members()) };
@@ -328,8 +310,8 @@ impl Tracked {
 /// Returns the controllers of the unfinished ones of these pods.
 fn others<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>, controllers: &Controllers) -> Box<[String]> {
     let mut others = BTreeSet::new();
-    for (name, entry) in pods.filter(|(_, entry)| entry.state.phase != pod_counts::Phase::Other) {
-        others.insert(match &entry.controller {
+    for (name, entry) in pods.filter(|(_, entry)| entry.pod.state.phase != pod_counts::Phase::Other) {
+        others.insert(match &entry.pod.controller {
             Some(controller) => controllers.describe(controller),
             None => format!("Pod {}", name.name()),
         });
@@ -343,19 +325,23 @@ fn others<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>, controllers:
 /// Returns why none of these pods is about to serve: the first pod's cause, if each pod has one. Terminating and
 /// finished pods do not count.
 fn failing_of<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>) -> Option<Failing> {
-    let is_live = |entry: &Entry| !entry.state.deleting && entry.state.phase != pod_counts::Phase::Other;
-    let mut live = pods.filter(|(_, entry)| is_live(entry));
+    let mut live = pods.filter(|(_, entry)| entry.is_live());
     let (name, first) = live.next()?;
     let cause = first.cause().filter(|_| live.all(|(_, entry)| entry.cause().is_some()))?;
     Some(Failing { cause, pod: name.name().to_owned(), since: Instant::now() })
 }
 
 impl Entry {
+    /// Returns whether it starts or runs, and is not being deleted.
+    pub(super) fn is_live(&self) -> bool {
+        !self.pod.state.deleting && self.pod.state.phase != pod_counts::Phase::Other
+    }
+
     /// Returns why it does not serve.
     fn cause(&self) -> Option<Cause> {
         match self.listens {
             Some(Listens::Refused { since, port }) if since.elapsed() >= REFUSES => Some(cause::port_closed(port)),
-            _ => self.cause.as_deref().cloned(),
+            _ => self.pod.cause.clone(),
         }
     }
 }
@@ -383,9 +369,8 @@ fn take(by_hash: &mut HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>, hash: Labe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
 
-    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 

@@ -118,7 +118,10 @@ fn pods_of_others_do_not_count() {
     let mut inquiries = index.inquiries().expect("the first who calls");
     let key = RevisionKey::new("ns", "a");
     let owner = PodOwner { chain: Chain::ReplicaSets, name: "web".into(), uid: "u".into() };
-    let ready = |controller| PodState { controller, ..pod(&[("app", "a")], Phase::Running, true) };
+    let ready = |controller: Option<Controller>| PodState {
+        controller: controller.map(Arc::new),
+        ..pod(&[("app", "a")], Phase::Running, true)
+    };
     let others = || index.strangers(&key).map(|strangers| strangers.controllers);
     index.begin_list();
     index.apply("ns", "bare", ready(None));
