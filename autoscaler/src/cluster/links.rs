@@ -1,5 +1,6 @@
 //! Index of targets in both directions: from a workload to its targets, and from a target to its workloads.
 
+use super::multi_map::MultiMap;
 use super::target_key::{TargetKey, TargetResource};
 use common::RevisionKey as Key;
 use parking_lot::RwLock;
@@ -18,8 +19,7 @@ pub(crate) struct Links {
 #[derive(Debug, Default)]
 struct Inner {
     targets: HashMap<Key, Named>,
-    /// Workloads of each target, sorted and without duplicates; usually one.
-    by_target: HashMap<TargetKey, SmallVec<[Key; 1]>>,
+    by_target: MultiMap<TargetKey, Key>,
 }
 
 impl Links {
@@ -28,21 +28,11 @@ impl Links {
     pub(crate) fn apply(&self, workload: &Key, targets: Option<Named>) -> Named {
         let Inner { targets: all, by_target } = &mut *self.inner.write();
         let mut left = all.remove(workload).unwrap_or_default();
-        for target in targets.iter().flatten().filter(|target| !left.contains(target)) {
-            let keys = by_target.entry(target.clone()).or_default();
-            if let Err(index) = keys.binary_search(workload) {
-                keys.insert(index, workload.clone());
-            }
+        for target in targets.iter().flatten() {
+            by_target.insert(target.clone(), workload.clone());
         }
         left.retain(|target| !targets.iter().flatten().any(|kept| kept == target));
-        for target in &left {
-            if let Some(keys) = by_target.get_mut(target) {
-                keys.retain(|key| key != workload);
-                if keys.is_empty() {
-                    by_target.remove(target);
-                }
-            }
-        }
+        left.iter().for_each(|target| by_target.remove(target, workload));
         if let Some(targets) = targets {
             all.insert(workload.clone(), targets);
         }
@@ -61,26 +51,29 @@ impl Links {
 
     /// Returns the workloads that scale this target.
     pub(crate) fn of_target(&self, target: &TargetKey) -> Vec<Key> {
-        self.inner.read().by_target.get(target).into_iter().flatten().cloned().collect()
+        self.inner.read().by_target.get(target).to_vec()
     }
 
     /// Returns the workloads that scale a target of this resource.
     pub(crate) fn of_resource(&self, resource: &TargetResource) -> Vec<Key> {
         let inner = self.inner.read();
-        let names = |targets: &Named| targets.iter().any(|target| target.resource == *resource);
-        let naming = inner.targets.iter().filter(|(_, targets)| names(targets));
+        let naming = inner.targets.iter().filter(|(_, targets)| names(targets, resource));
         naming.map(|(workload, _)| workload.clone()).collect()
     }
 
     /// Returns all resources of which a target is scaled.
     pub(crate) fn resources(&self) -> HashSet<TargetResource> {
-        self.inner.read().by_target.keys().map(|target| target.resource.clone()).collect()
+        self.inner.read().targets.values().flatten().map(|target| target.resource.clone()).collect()
     }
 
     /// Returns whether a target of this resource is scaled.
     pub(crate) fn is_named(&self, resource: &TargetResource) -> bool {
-        self.inner.read().by_target.keys().any(|target| target.resource == *resource)
+        self.inner.read().targets.values().any(|targets| names(targets, resource))
     }
+}
+
+fn names(targets: &Named, resource: &TargetResource) -> bool {
+    targets.iter().any(|target| target.resource == *resource)
 }
 
 #[cfg(test)]

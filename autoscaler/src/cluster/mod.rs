@@ -10,6 +10,7 @@
 pub(crate) mod error;
 pub(crate) mod facts;
 pub(crate) mod links;
+pub(crate) mod multi_map;
 pub(crate) mod target_key;
 pub(crate) mod targets;
 pub(crate) mod watches;

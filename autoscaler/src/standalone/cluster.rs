@@ -19,6 +19,7 @@
 
 use crate::cluster::facts::Target;
 use crate::cluster::links::Named as Targets;
+use crate::cluster::multi_map::MultiMap;
 use crate::cluster::target_key::TargetKey;
 use crate::cluster::targets::{TargetEvent, TargetListener};
 use crate::cluster::watches::{Beside, Watches};
@@ -28,7 +29,6 @@ use crate::standalone::finalizer::{adopted_target, has_finalizer};
 use crate::standalone::hosts::Hosts;
 use crate::standalone::hosts::claims::{Claims, Named};
 use crate::standalone::hpa_conflicts::Horizontals;
-use crate::standalone::multi_map::MultiMap;
 use crate::standalone::policies::{Concerned, Guard, Policies};
 use crate::standalone::ports::Numbers;
 use crate::standalone::release::handover::{Addresses, Handovers};

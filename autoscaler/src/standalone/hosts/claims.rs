@@ -3,7 +3,7 @@
 //!
 //! The owner of a host is decided in [`super`].
 
-use crate::standalone::multi_map::MultiMap;
+use crate::cluster::multi_map::MultiMap;
 use common::RevisionKey as Key;
 use common::host::HostPattern;
 use common::hosts::claims::{Claim, Ledger, Rules, settle};

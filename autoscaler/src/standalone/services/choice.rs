@@ -12,7 +12,7 @@
 //! direct, and reported as a conflict if it would be served otherwise.
 
 use crate::cluster::facts::{Labels, Target};
-use crate::standalone::multi_map::MultiMap;
+use crate::cluster::multi_map::MultiMap;
 use crate::standalone::services::service_ports::{is_tcp, leads_alike, ports_of, target_of};
 use crate::standalone::traffic::adopt::{Claimant, ServiceOwnership, noted_selector, ownership, unfit};
 use common::RevisionKey as Key;
