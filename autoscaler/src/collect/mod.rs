@@ -26,7 +26,6 @@ use common_runtime::clock::Clock;
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -57,12 +56,6 @@ struct Collected {
     /// Time until which a mesh is assumed to hide the pods.
     hidden_until: Option<Instant>,
     ports: ObservedPorts,
-}
-
-impl fmt::Debug for Collector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Collector").field("revisions", &self.revisions).finish_non_exhaustive()
-    }
 }
 
 impl Collected {
@@ -229,14 +222,15 @@ impl Collection for Collector {
     fn ensure(&self, key: &RevisionKey, how: CollectSpec) {
         let now = self.clock.now();
         match self.revisions.entry(key.clone()) {
-            Entry::Vacant(vacant) => {
-                let metrics = Metrics::new(&metrics_spec(&how));
-                let health = CollectionHealth::Healthy;
-                let (transient_failures, scraping, hidden_until, ports) = (0, false, None, ObservedPorts::default());
-                let collected =
-                    Collected { spec: how, metrics, health, transient_failures, scraping, hidden_until, ports };
-                vacant.insert(Arc::new(Mutex::new(collected)));
-            }
+            Entry::Vacant(vacant) => drop(vacant.insert(Arc::new(Mutex::new(Collected {
+                metrics: Metrics::new(&metrics_spec(&how)),
+                spec: how,
+                health: CollectionHealth::Healthy,
+                transient_failures: 0,
+                scraping: false,
+                hidden_until: None,
+                ports: ObservedPorts::default(),
+            })))),
             Entry::Occupied(occupied) => {
                 let mut collected = occupied.get().lock();
                 if collected.spec != how {

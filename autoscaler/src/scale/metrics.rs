@@ -127,7 +127,7 @@ impl DeciderMetrics {
         self.decisions[outcome].inc();
     }
 
-    /// Creates the series of one revision. Former series under this key must have been dropped before.
+    /// Creates the series of one revision, which replace former ones under this key.
     pub fn revision(&self, key: &RevisionKey, labels: &SubjectLabels, metric: ScalingMetric) -> RevisionMetrics {
         let values = Arc::new(Values { labels: labels.clone(), metric, state: Mutex::default() });
         self.table.write().insert(key.clone(), values.clone());
@@ -188,7 +188,7 @@ impl RevisionMetrics {
 impl Drop for RevisionMetrics {
     fn drop(&mut self) {
         let mut table = self.table.write();
-        // A revision that was re-created meanwhile has new series.
+        // A revision may have new series already.
         if table.get(&self.key).is_some_and(|values| Arc::ptr_eq(values, &self.values)) {
             table.remove(&self.key);
         }

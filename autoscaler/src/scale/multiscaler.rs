@@ -107,8 +107,7 @@ struct Loop {
     history: History,
     /// Number of changes of the history.
     changes: u32,
-    /// None only while it is replaced, and after the end of the loop.
-    metrics: Option<RevisionMetrics>,
+    metrics: RevisionMetrics,
     /// Traced wake, if there is one.
     waking: Option<Arc<Waking>>,
 }
@@ -230,8 +229,8 @@ impl Multiscaler {
                 (state.served, state.sent_to_sleep) = (Some(Instant::now()), false);
             }
             let wakes = state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0));
-            if wakes && let Some(metrics) = &state.metrics {
-                metrics.record_wake_request(Instant::now());
+            if wakes {
+                state.metrics.record_wake_request(Instant::now());
             }
             if wakes
                 && let Some(tracing) = &self.tracing
@@ -274,14 +273,13 @@ impl Multiscaler {
 
     /// Returns the histogram of a revision's scrape durations; none if it has no loop.
     pub fn scrapes(&self, key: &RevisionKey) -> Option<Histogram> {
-        self.get(key).and_then(|entry| entry.lock().metrics.as_ref().map(RevisionMetrics::scrapes))
+        Some(self.get(key)?.lock().metrics.scrapes())
     }
 
     /// Handles a change of the wall clock. The contents of the windows belong to another time, so the windows must
     /// fill again before anything is scaled down.
     pub fn clock_was_set(&self) {
-        let keys: Vec<RevisionKey> = self.loops.iter().map(|entry| entry.key().clone()).collect();
-        for key in keys {
+        for key in self.keys() {
             let Some(entry) = self.get(&key) else { continue };
             let ready = self.sources.pods.ready(&key).unwrap_or(0);
             let mut state = entry.lock();
@@ -289,16 +287,6 @@ impl Multiscaler {
             state.decider = self.decider(&state.subject.spec, ready).taken_over();
             state.warm_in = Some(state.subject.spec.stable_window);
         }
-    }
-
-    /// Returns the number of loops.
-    pub fn len(&self) -> usize {
-        self.loops.len()
-    }
-
-    /// Returns whether there are no loops.
-    pub fn is_empty(&self) -> bool {
-        self.loops.is_empty()
     }
 
     fn evaluate(&self, key: &RevisionKey, cause: Cause) {
@@ -318,9 +306,7 @@ impl Multiscaler {
             deciding.decided(&decision);
         }
         state.changes += u32::from(state.history.record(now, &decision));
-        if let Some(metrics) = &state.metrics {
-            metrics.set_pods(pods.counts(key), Instant::now());
-        }
+        state.metrics.set_pods(pods.counts(key), Instant::now());
         self.sources.metrics.decided(&decision);
         let mut inform = state.status.apply(&decision);
         let unheard = !attested;
@@ -328,13 +314,9 @@ impl Multiscaler {
         inform |= std::mem::replace(&mut state.unheard, unheard) && !unheard && state.status.desired == Some(0);
         match &decision {
             Decision::Scale(recommendation) => {
-                if let Some(metrics) = &state.metrics {
-                    metrics.set(recommendation);
-                    if recommendation.desired == 0 {
-                        metrics.unasked(false);
-                    }
-                }
+                state.metrics.set(recommendation);
                 if recommendation.desired == 0 {
+                    state.metrics.unasked(false);
                     state.waking = None;
                 }
                 inform |= state.warm_in.is_some() && recommendation.warm_in.is_none();
@@ -395,7 +377,7 @@ impl Multiscaler {
             surroundings,
             history: self.detached_histories.remove(key).map(|(_, history)| history).unwrap_or_default(),
             changes: 0,
-            metrics: Some(metrics.revision(key, &subject.labels, spec.metric)),
+            metrics: metrics.revision(key, &subject.labels, spec.metric),
             waking: None,
             subject,
         }
@@ -418,8 +400,7 @@ impl Deciders for Multiscaler {
                 return;
             }
             if (&state.subject.labels, state.subject.spec.metric) != (&subject.labels, subject.spec.metric) {
-                state.metrics = None; // First, because the former series may have the same labels as the new one.
-                state.metrics = Some(self.sources.metrics.revision(key, &subject.labels, subject.spec.metric));
+                state.metrics = self.sources.metrics.revision(key, &subject.labels, subject.spec.metric);
             }
             state.subject = subject;
             drop(state);
@@ -473,10 +454,8 @@ impl Deciders for Multiscaler {
     }
 
     fn requested(&self, key: &RevisionKey, replicas: i32) {
-        if let Some(entry) = self.get(key)
-            && let Some(metrics) = &entry.lock().metrics
-        {
-            metrics.set_requested(replicas);
+        if let Some(entry) = self.get(key) {
+            entry.lock().metrics.set_requested(replicas);
         }
     }
 
@@ -487,16 +466,13 @@ impl Deciders for Multiscaler {
                 let mut state = entry.lock();
                 if action.patched
                     && action.replicas == Some(0)
-                    && let Some(took) = state.metrics.as_ref().and_then(|metrics| metrics.woken(Instant::now()))
+                    && let Some(took) = state.metrics.woken(Instant::now())
                     && let Some(observer) = self.observer.get()
                 {
                     observer.woken(key, took);
                 }
-                if action.patched
-                    && action.wanted == Some(0)
-                    && let Some(metrics) = &state.metrics
-                {
-                    metrics.unasked(true);
+                if action.patched && action.wanted == Some(0) {
+                    state.metrics.unasked(true);
                 }
                 state.traced(&action);
                 state.changes += u32::from(state.history.act(now, action));
@@ -516,9 +492,7 @@ impl Deciders for Multiscaler {
     fn remove(&self, key: &RevisionKey) {
         self.wheel.lock().remove(key);
         if let Some((_, entry)) = self.loops.remove(key) {
-            let mut state = entry.lock();
-            state.metrics = None; // At once, even if an evaluation still holds the loop.
-            self.detached_histories.insert(key.clone(), std::mem::take(&mut state.history));
+            self.detached_histories.insert(key.clone(), std::mem::take(&mut entry.lock().history));
         }
     }
 

@@ -14,14 +14,14 @@ use common::RevisionKey;
 use common_runtime::telemetry::traces::{Context, KeyValue, SpanKind, Status, TraceContextExt, Tracer, Tracing};
 use std::fmt::Display;
 
-/// Traced wake. The `poke` span ends when this is dropped.
+/// Traced wake. Dropping it drops its `poke` span, which thereby ends.
 pub struct Waking {
     tracing: Tracing,
     poke: Context,
     key: RevisionKey,
 }
 
-/// Span that ends when this is dropped.
+/// Span, which ends when it is dropped.
 pub struct Step(Context);
 
 impl Waking {
@@ -55,12 +55,6 @@ impl Waking {
     }
 }
 
-impl Drop for Waking {
-    fn drop(&mut self) {
-        self.poke.span().end();
-    }
-}
-
 impl Step {
     /// Records the decision.
     pub(super) fn decided(&self, decision: &Decision) {
@@ -85,12 +79,6 @@ impl Step {
             span.set_attribute(KeyValue::new("error.type", kind));
             span.set_status(Status::error(error.to_string()));
         }
-    }
-}
-
-impl Drop for Step {
-    fn drop(&mut self) {
-        self.0.span().end();
     }
 }
 
