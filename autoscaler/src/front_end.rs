@@ -1,40 +1,41 @@
-//! The two kinds of install, each represented by one [`Decisions`] object.
+//! The two kinds of install.
 //!
 //! [`crate::knative`] replaces Knative Serving's own autoscaler; [`crate::standalone`] serves ordinary Deployments.
 //! The process chooses one when it reads its settings. Code that depends on the choice reads a value of the
 //! [`Profile`] and never tests which of the two it is.
 //!
-//! The reconcilers use objects that [`Decisions`] makes. They define what is watched and which workloads an event
-//! concerns ([`crate::cluster::watches`]), and what a workload is, from its creation to its deletion
+//! The reconcilers use objects of the front end. They define what is watched and which workloads an event concerns
+//! ([`crate::cluster::watches`]), and what a workload is, from its creation to its deletion
 //! ([`crate::engine::front_end`]).
 
-use crate::decisions::{Decisions, Profile};
-use crate::knative::Knative;
-use crate::standalone::{Hpa, Standalone};
+use crate::engine::Wiring;
+use crate::pods::PodScope;
+use crate::profile::Profile;
+use crate::reconcile::Reconcilers;
+use crate::standalone::Hpa;
+use crate::{knative, standalone};
 use common_runtime::environment::{EnvironmentError, Mode};
 use common_runtime::namespaces::Namespaces;
-use std::fmt;
-use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// Kind of install of the autoscaler. Cheap to clone.
-#[derive(Clone)]
-pub struct FrontEnd(Arc<dyn Decisions>);
+#[derive(Clone, Debug)]
+pub enum FrontEnd {
+    /// Replaces Knative Serving's own autoscaler.
+    Knative,
+    /// Serves ordinary Deployments.
+    Standalone {
+        /// Evaluator of the metrics that ZeroScalers request.
+        hpa: Hpa,
+        /// Namespaces to watch for workloads.
+        namespaces: Namespaces,
+    },
+}
 
 impl FrontEnd {
-    /// Returns the front end that replaces Knative Serving's own autoscaler.
-    pub fn knative() -> Self {
-        Self(Arc::new(Knative))
-    }
-
-    /// Returns the front end for ordinary Deployments; `hpa` selects the evaluator of metrics that ZeroScalers
-    /// request.
+    /// Returns the front end for ordinary Deployments in all namespaces.
     pub fn standalone(hpa: Hpa) -> Self {
-        Self::standalone_within(hpa, Namespaces::default())
-    }
-
-    /// Returns the same front end, limited to workloads of some namespaces.
-    pub fn standalone_within(hpa: Hpa, namespaces: Namespaces) -> Self {
-        Self(Arc::new(Standalone { hpa, namespaces }))
+        Self::Standalone { hpa, namespaces: Namespaces::ALL }
     }
 
     /// Reads `ZEROSCALE_MODE` (`knative`, the default, or `standalone`), `ZEROSCALE_HPA` (`engine` or `off`) and
@@ -48,26 +49,34 @@ impl FrontEnd {
         let mode = get("ZEROSCALE_MODE").unwrap_or_default().parse()?;
         let namespaces = Namespaces::from_env(mode, get)?;
         let read = match mode {
-            Mode::Knative => crate::knative::check_hpa(&hpa).map(|()| Self::knative()),
-            Mode::Standalone => hpa.parse().map(|hpa| Self::standalone_within(hpa, namespaces)),
+            Mode::Knative => knative::check_hpa(&hpa).map(|()| Self::Knative),
+            Mode::Standalone => hpa.parse().map(|hpa| Self::Standalone { hpa, namespaces }),
         };
         read.map_err(|rule| EnvironmentError::new(HPA, hpa, rule))
     }
 
     /// Returns the values of this install.
     pub(crate) fn profile(&self) -> &'static Profile {
-        self.0.profile()
+        match self {
+            Self::Knative => &knative::PROFILE,
+            Self::Standalone { .. } => &standalone::PROFILE,
+        }
     }
 
-    /// Returns the object that builds its parts.
-    pub(crate) fn decides(&self) -> &dyn Decisions {
-        &*self.0
+    /// Returns the scope of pods to watch.
+    pub(crate) fn pods(&self) -> PodScope {
+        match self {
+            Self::Knative => knative::pods(),
+            Self::Standalone { namespaces, .. } => standalone::pods(namespaces),
+        }
     }
-}
 
-impl fmt::Debug for FrontEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+    /// Builds the reconcilers, which end with `shutdown`.
+    pub(crate) fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
+        match self {
+            Self::Knative => knative::reconcilers(wiring, shutdown),
+            Self::Standalone { hpa, namespaces } => standalone::reconcilers(*hpa, namespaces, wiring, shutdown),
+        }
     }
 }
 
@@ -84,7 +93,7 @@ mod tests {
 
     #[test]
     fn each_front_end_has_its_own_lease_defaults_and_the_map_beats_both() {
-        assert_eq!(election(&FrontEnd::knative(), &[]), LeaderElectionConfig::default());
+        assert_eq!(election(&FrontEnd::Knative, &[]), LeaderElectionConfig::default());
         let standalone = FrontEnd::standalone(Hpa::Engine);
         let defaults = election(&standalone, &[]);
         assert_eq!((defaults.buckets, defaults.timing.lease_duration), (4, Duration::from_secs(15)));
@@ -106,7 +115,7 @@ mod tests {
         }
         assert_eq!(read("standalone", "off"), debug(FrontEnd::standalone(Hpa::Off)));
         for (mode, value) in [("", ""), ("knative", ""), ("knative", "off")] {
-            assert_eq!(read(mode, value), debug(FrontEnd::knative()));
+            assert_eq!(read(mode, value), debug(FrontEnd::Knative));
         }
         for (mode, value) in [("knative", "engine"), ("standalone", "delegate"), ("knative", "delegate")] {
             assert!(read(mode, value).is_err_and(|error| error.contains("ZEROSCALE_HPA")), "{mode} {value}");

@@ -8,6 +8,7 @@ use super::workload::{NotReady, Path, Previous, Reading, Workload};
 use crate::cluster::error::Error;
 use autoscaler_core::active::ActiveCondition;
 use autoscaler_core::manual_requests::Step;
+use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use std::future::ready;
@@ -110,6 +111,12 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
 
     /// Returns the state that the last reconcile reported.
     fn previous(&self, subject: &Self::Subject, now: Timestamp) -> Previous;
+
+    /// Returns the current proof that activators are in the path, which is needed before the last pod is removed.
+    fn proof(&self, key: &Key, subject: &Self::Subject) -> ProbeResult;
+
+    /// Requests that proof. The workload is reconciled when there is a result.
+    fn prove(&self, key: &Key, subject: &Self::Subject);
 
     /// Reports a change of replicas.
     fn scaled(&self, key: &Key, subject: &Self::Subject, scaled: Scaled);

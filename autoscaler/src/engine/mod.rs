@@ -6,7 +6,7 @@
 //!
 //! 1. The front end reads its objects ([`FrontEnd::read`]), and adopts a new target.
 //! 2. The decider receives the parameters, and the pod index the pods to count.
-//! 3. If metrics are requested, load and metrics are blended ([`metrics`]). Bounds, scale to zero and its probe
+//! 3. If metrics are requested, load and metrics are blended. Bounds, scale to zero and its probe
 //!    ([`autoscaler_core::scale_to_zero`]) turn the decision into an outcome ([`scaling`]). **The replicas patch is
 //!    the first write**, because a request is waiting for it. Upstream reconciles the Metric first.
 //! 4. The front end sets up measurement, and routes traffic by path mode and number of activators
@@ -36,17 +36,15 @@
 mod conflicts;
 pub(crate) mod front_end;
 pub(crate) mod last_pod;
-mod metrics;
 pub(crate) mod parameters;
 pub(crate) mod parts;
 pub(crate) mod probe;
 pub(crate) mod refusals;
 pub(crate) mod scaler;
 mod scaling;
-mod wiring;
 pub(crate) mod workload;
 
-pub(crate) use wiring::Wiring;
+pub(crate) use parts::Wiring;
 
 use crate::cluster::error::Error;
 use crate::scale::{PodSet, Ports};
@@ -60,14 +58,13 @@ use common_controller::{Priority, WorkQueue};
 use common_runtime::clock::Clock;
 use conflicts::Conflicts;
 use front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
-use metrics::MetricBlend;
 use parameters::Parameters;
 use parts::Parts;
 use scaling::{ScaleDecision, Scaling};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use workload::{NotReady, Path, Reading, RefusalAction, Workload};
+use workload::{NotReady, Path, Previous, Reading, RefusalAction, Workload};
 
 /// Activators for a workload whose Services do not exist yet.
 const ACTIVATORS_AT_FIRST: i32 = 2;
@@ -89,8 +86,7 @@ impl<F: FrontEnd> Controller<F> {
         let scaling = Scaling {
             deciders: ports.deciders.clone(),
             pods: ports.pods.clone(),
-            metric_blend: MetricBlend { engine: parts.engine.clone() },
-            prober: parts.prober.clone(),
+            engine: parts.engine.clone(),
             conflicts: Conflicts::default(),
             scaler: parts.scaler.clone(),
             queue: queue.clone(),
@@ -149,7 +145,8 @@ impl<F: FrontEnd> Controller<F> {
         let ObjectLookup::Present(mut subject) = self.find(key, now) else { return Ok(()) };
         match self.front_end.read(key, &mut subject, now)? {
             Reading::Go(workload) if self.front_end.is_taken_up(&subject) => {
-                self.scaling.decide(&*self.front_end, key, &subject, now, &workload).await.map(|_| ())
+                let read = (&*workload, self.front_end.previous(&subject, now));
+                self.scaling.decide(&*self.front_end, key, &subject, read, now).await.map(|_| ())
             }
             _ => Ok(()), // Not adopted yet, or refused: the next reconcile handles it.
         }
@@ -165,37 +162,32 @@ impl<F: FrontEnd> Controller<F> {
         let workload = match front_end.read(key, subject, now)? {
             Reading::Go(workload) => workload,
             Reading::AwaitServices(parameters) => return self.ask_for_services(key, subject, &parameters, now).await,
-            Reading::Refuse(why, afterwards) => return self.refuse(key, subject, (why, afterwards), now).await,
+            Reading::Refuse(why, afterwards) => return self.refuse(key, subject, why, afterwards, now).await,
         };
         front_end.take_up(key, subject, &workload).await?;
-        let unmeasured = self.scaling.metric_blend.failure(key, &workload);
-        let decided = self.scaling.decide(front_end, key, subject, now, &workload).await;
+        let previous = front_end.previous(subject, now);
+        let unmeasured = workload.metrics.as_ref().and_then(|_| self.scaling.engine.failure(key));
+        let decided = self.scaling.decide(front_end, key, subject, (&*workload, previous), now).await;
         front_end.notice(subject, &workload, Notices { unmeasured, ..self.scaling.notices(key, &workload) });
         let decided = decided?;
         let ready = self.ports.pods.counts(key).ready;
         let path = path(&workload, &decided, ready);
         let has_service = front_end.route(key, subject, &workload, path, now).await?;
-        let want = self.want(subject, &workload, &decided, ready, now);
-        self.conclude(
-            key,
-            subject,
-            (&workload.parameters, &ScaleDecision { want, ..decided }),
-            (ready, has_service),
-            now,
-        );
+        let decided = ScaleDecision { want: want(&workload, &decided, previous, ready), ..decided };
+        let outcome = self.outcome(key, previous, &workload.parameters, &decided, (ready, has_service));
+        front_end.conclude(subject, &outcome, now);
         Ok(())
     }
 
     /// Derives the outcome. Requeues the key for the time when a timed-out wake need no longer be reported.
-    fn conclude(
+    fn outcome(
         &self,
         key: &Key,
-        subject: &mut F::Subject,
-        (parameters, decided): (&Parameters, &ScaleDecision),
+        previous: Previous,
+        parameters: &Parameters,
+        decided: &ScaleDecision,
         (ready, has_service): (i32, bool),
-        now: Timestamp,
-    ) {
-        let previous = self.front_end.previous(subject, now);
+    ) -> ReconcileOutcome {
         let falls_asleep = decided.sleeps && previous.active.is_activating(); // It has not timed out.
         let found = active::decide(&active::Input {
             want: decided.want,
@@ -215,25 +207,7 @@ impl<F: FrontEnd> Controller<F> {
             self.queue.add_after(key.clone(), left);
         }
         let ScaleDecision { want, step, .. } = *decided;
-        let outcome = ReconcileOutcome { want, ready, initialized: found.initialized, activity, step };
-        self.front_end.conclude(subject, &outcome, now);
-    }
-
-    /// Returns the scale to report. If there is no decision, a workload that was reported active and now has no pods
-    /// has been scaled to zero since. The exception is a workload that must keep some pods: those are missing.
-    fn want(
-        &self,
-        subject: &F::Subject,
-        workload: &Workload,
-        decided: &ScaleDecision,
-        ready: i32,
-        now: Timestamp,
-    ) -> Option<i32> {
-        let Workload { parameters, target, waits_for_decision, .. } = workload;
-        let may_sleep = *waits_for_decision && parameters.scale_to_zero && parameters.bounds.min <= 0;
-        let was_awake = || matches!(self.front_end.previous(subject, now).active, Active::True(_));
-        let fell_asleep = || may_sleep && target.current() == 0 && ready == 0 && was_awake();
-        decided.want.or_else(|| fell_asleep().then_some(0))
+        ReconcileOutcome { want, ready, initialized: found.initialized, activity, step }
     }
 
     /// Requests Services, because nothing can be scaled or measured before the front end knows them.
@@ -246,7 +220,9 @@ impl<F: FrontEnd> Controller<F> {
     ) -> Result<(), Error> {
         let path = Path { mode: PathMode::Proxy, activators: ACTIVATORS_AT_FIRST };
         let has_service = self.front_end.ask_for_services(key, subject, path, now).await?;
-        self.conclude(key, subject, (parameters, &ScaleDecision::UNKNOWN), (0, has_service), now);
+        let previous = self.front_end.previous(subject, now);
+        let outcome = self.outcome(key, previous, parameters, &ScaleDecision::UNKNOWN, (0, has_service));
+        self.front_end.conclude(subject, &outcome, now);
         self.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
         Ok(())
     }
@@ -255,7 +231,8 @@ impl<F: FrontEnd> Controller<F> {
         &self,
         key: &Key,
         subject: &mut F::Subject,
-        (why, afterwards): (NotReady, RefusalAction),
+        why: NotReady,
+        afterwards: RefusalAction,
         now: Timestamp,
     ) -> Result<(), Error> {
         self.ports.deciders.acted(key, Action::refused(why.obstacle));
@@ -285,6 +262,16 @@ impl<F: FrontEnd> Controller<F> {
         self.scaling.stop(key);
         self.ports.collection.remove(key);
     }
+}
+
+/// Returns the scale to report. If there is no decision, a workload that was reported active and now has no pods has
+/// been scaled to zero since. The exception is a workload that must keep some pods: those are missing.
+fn want(workload: &Workload, decided: &ScaleDecision, previous: Previous, ready: i32) -> Option<i32> {
+    let Workload { parameters, target, waits_for_decision, .. } = workload;
+    let may_sleep = *waits_for_decision && parameters.scale_to_zero && parameters.bounds.min <= 0;
+    let was_awake = matches!(previous.active, Active::True(_));
+    let fell_asleep = may_sleep && target.current() == 0 && ready == 0 && was_awake;
+    decided.want.or(fell_asleep.then_some(0))
 }
 
 /// Returns the traffic path that follows from a decision.

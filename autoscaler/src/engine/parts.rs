@@ -1,24 +1,54 @@
-//! Parts that the controllers share. A front end passes each controller the parts that it uses.
+//! Dependencies of the reconcilers on the process, and the parts that the controllers share. A front end passes each
+//! controller the parts that it uses.
 
 use super::last_pod::LastPodRemovals;
-use super::probe::Prober;
 use super::refusals::Refusals;
 use super::scaler::Scaler;
-use super::wiring::Wiring;
 use crate::cluster::Stores;
 use crate::cluster::watches::Beside;
 use crate::cluster::writes::Writes;
 use crate::metric_engine::Engine;
-use crate::scale::Ports;
+use crate::scale::{OnScale, Ports};
 use common::RevisionKey;
-use common::config::{AutoscalerConfig, DeploymentConfig};
-use common_controller::{Priority, Recorder, WorkQueue};
+use common::config::{AutoscalerConfig, DeploymentConfig, PortsConfig};
+use common_controller::{Recorder, WorkQueue, WriteLimiter};
+use common_runtime::clock::Clock;
 use common_runtime::namespaces::Namespaces;
+use common_runtime::resolve::Resolve;
+use kube::Client;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Live configuration.
+/// Dependencies from which the reconcilers are built.
+pub(crate) struct Wiring {
+    /// Namespace of the activators.
+    pub(crate) system_namespace: String,
+    /// The cluster's DNS domain.
+    pub(crate) cluster_domain: String,
+    /// Limit of writes to the API server.
+    pub(crate) limiter: WriteLimiter,
+    /// Writer of events.
+    pub(crate) recorder: Recorder,
+    /// Callback for every replicas patch that was accepted.
+    pub(crate) on_scale: Option<OnScale>,
+    /// The API server.
+    pub(crate) client: Client,
+    /// Resolver of host names.
+    pub(crate) resolver: Arc<dyn Resolve>,
+    /// Decisions, measurements, pods, leadership, and the request queue.
+    pub(crate) ports: Ports,
+    /// Evaluator of requested metrics.
+    pub(crate) engine: Engine,
+    /// Wall-clock time.
+    pub(crate) clock: Clock,
+    /// Live configuration of workloads.
+    pub(crate) configs: ReconcilerConfigs,
+    /// `config-ports`, live; the default in a Knative install, where workloads have no ports of their own.
+    pub(crate) ports_config: watch::Receiver<Arc<PortsConfig>>,
+}
+
+/// Live `config-autoscaler` and `config-deployment`.
 #[derive(Clone)]
 pub(crate) struct ReconcilerConfigs {
     pub(crate) autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
@@ -35,9 +65,10 @@ pub(crate) struct Parts {
     pub(crate) leaving: Arc<LastPodRemovals>,
     pub(crate) refusals: Arc<Refusals>,
     pub(crate) scaler: Arc<Scaler>,
-    pub(crate) prober: Arc<Prober>,
+    pub(crate) resolver: Arc<dyn Resolve>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) cluster_domain: String,
+    pub(crate) shutdown: CancellationToken,
 }
 
 impl Parts {
@@ -46,30 +77,16 @@ impl Parts {
     pub(crate) fn new(
         wiring: Wiring,
         queue: WorkQueue<RevisionKey>,
-        beside: (Arc<dyn Beside>, Namespaces),
-        shutdown: &CancellationToken,
-    ) -> Self {
-        let (client, clock) = (wiring.client.clone(), wiring.clock.clone());
-        let recorder = Recorder::limited(client.clone(), wiring.limiter.clone(), shutdown.clone());
-        let engine = Engine::new(client, clock, wiring.ports.pods.clone(), wiring.ports.requests.clone());
-        Self::with(wiring, (recorder, engine), queue, beside, shutdown)
-    }
-
-    /// Builds the parts with this recorder and engine.
-    pub(crate) fn with(
-        wiring: Wiring,
-        (recorder, engine): (Recorder, Engine),
-        queue: WorkQueue<RevisionKey>,
         (beside, namespaces): (Arc<dyn Beside>, Namespaces),
         shutdown: &CancellationToken,
     ) -> Self {
-        let Wiring { cluster_domain, on_scale, client, resolver, ports, clock, limiter, .. } = wiring;
-        let (leadership, decisions, probed) = (ports.leadership.clone(), queue.clone(), queue.clone());
-        let prober = Prober::new(resolver, shutdown.clone(), move |key| probed.add(key.clone(), Priority::Normal));
-        let stores = Arc::new(Stores::new(client.clone(), queue, (beside.clone(), namespaces), shutdown.clone()));
+        let Wiring { cluster_domain, limiter, recorder, on_scale, client, resolver, ports, engine, .. } = wiring;
+        let (leadership, watched, shutdown) =
+            (ports.leadership.clone(), (beside.clone(), namespaces), shutdown.clone());
+        let stores = Arc::new(Stores::new(client.clone(), queue.clone(), watched, shutdown.clone()));
         let index = stores.index.clone();
         ports.deciders.set_existing(Arc::new(move |key: &RevisionKey| index.knows(key)));
-        let writes = Writes { client, leadership, limiter, decisions, recorder, clock };
+        let writes = Writes { client, leadership, limiter, decisions: queue, recorder, clock: wiring.clock };
         let (leaving, refusals) = (Arc::new(LastPodRemovals::default()), Arc::new(Refusals::default()));
         let scaler = Arc::new(Scaler {
             writes: writes.clone(),
@@ -79,8 +96,7 @@ impl Parts {
             refusals: refusals.clone(),
             on_scale,
         });
-        let configs = ReconcilerConfigs { autoscaler: wiring.autoscaler_config, deployment: wiring.deployment_config };
-        let (prober, engine) = (Arc::new(prober), Arc::new(engine));
-        Self { stores, ports, writes, configs, leaving, refusals, scaler, prober, engine, cluster_domain }
+        let (engine, configs) = (Arc::new(engine), wiring.configs);
+        Self { stores, ports, writes, configs, leaving, refusals, scaler, engine, resolver, cluster_domain, shutdown }
     }
 }

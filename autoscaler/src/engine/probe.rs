@@ -24,12 +24,14 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Longest duration of one probe, including name resolution.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -70,11 +72,17 @@ pub(crate) struct Prober {
     done: Box<dyn Fn(&Key) + Send + Sync>,
 }
 
-enum Round {
-    /// Round in progress; `failed` is set once one of its probes has failed.
-    Running { target: ProbeTarget, failed: bool },
-    /// Positive proof of this time.
-    Proven { target: ProbeTarget, at: Instant },
+struct Round {
+    target: ProbeTarget,
+    state: RoundState,
+    /// Ends with the round's entry.
+    _task: AbortOnDropHandle<()>,
+}
+
+enum RoundState {
+    Running(ProbeResult),
+    /// An activator responded at this time.
+    Proven(Instant),
 }
 
 impl Prober {
@@ -90,61 +98,47 @@ impl Prober {
 
     /// Returns the current knowledge about the path to `target`.
     pub(crate) fn proof(&self, key: &Key, target: &ProbeTarget) -> ProbeResult {
-        match self.rounds.lock().get(key) {
-            Some(Round::Running { target: asked, failed: true }) if asked == target => ProbeResult::NotInPath,
-            Some(Round::Proven { target: asked, at }) if asked == target && at.elapsed() < PROOF_HOLDS => {
-                ProbeResult::InPath
-            }
+        match self.rounds.lock().get(key).filter(|round| round.target == *target).map(|round| &round.state) {
+            Some(RoundState::Running(result)) => *result,
+            Some(RoundState::Proven(at)) if at.elapsed() < PROOF_HOLDS => ProbeResult::InPath,
             _ => ProbeResult::NotAsked,
         }
     }
 
     /// Starts a round, unless one is running for this target.
     pub(crate) fn ask(self: &Arc<Self>, key: &Key, target: ProbeTarget) {
-        {
-            let mut rounds = self.rounds.lock();
-            if matches!(rounds.get(key), Some(Round::Running { target: asked, .. }) if *asked == target) {
-                return;
-            }
-            rounds.insert(key.clone(), Round::Running { target: target.clone(), failed: false });
+        let mut rounds = self.rounds.lock();
+        let is_running = |round: &Round| round.target == target && matches!(round.state, RoundState::Running(_));
+        if rounds.get(key).is_some_and(is_running) {
+            return;
         }
-        let (prober, key) = (self.clone(), key.clone());
-        tokio::spawn(async move {
-            let shutdown = prober.shutdown.clone();
-            tokio::select! {
-                () = prober.round(&key, &target) => (prober.done)(&key),
-                () = shutdown.cancelled() => {}
-            }
-        });
+        let round = self.clone().round(key.clone(), target.clone());
+        let _task = AbortOnDropHandle::new(tokio::spawn(round));
+        rounds.insert(key.clone(), Round { target, state: RoundState::Running(ProbeResult::NotAsked), _task });
     }
 
-    /// Discards a revision's proof, because it is gone or active again. A running round ends by itself.
+    /// Discards a revision's proof, because it is gone, and ends its round.
     pub(crate) fn forget(&self, key: &Key) {
         self.rounds.lock().remove(key);
     }
 
-    async fn round(&self, key: &Key, target: &ProbeTarget) {
+    async fn round(self: Arc<Self>, key: Key, target: ProbeTarget) {
         let end = Instant::now() + ROUND;
         loop {
             let started = Instant::now();
-            let proven = self.probe(target).await;
-            {
-                let mut rounds = self.rounds.lock();
-                match rounds.get_mut(key) {
-                    Some(Round::Running { target: asked, failed }) if asked == target => {
-                        if proven {
-                            let at = Instant::now();
-                            rounds.insert(key.clone(), Round::Proven { target: target.clone(), at });
-                            return;
-                        }
-                        *failed = true;
-                        if Instant::now() >= end {
-                            rounds.remove(key);
-                            return;
-                        }
-                    }
-                    _ => return, // Forgotten, or a round for another address has started.
-                }
+            let proven = tokio::select! {
+                proven = self.probe(&target) => proven,
+                () = self.shutdown.cancelled() => return,
+            };
+            let is_over = proven || Instant::now() >= end;
+            match self.rounds.lock().entry(key.clone()) {
+                Entry::Occupied(mut entry) if proven => entry.get_mut().state = RoundState::Proven(Instant::now()),
+                Entry::Occupied(entry) if is_over => drop(entry.remove()),
+                Entry::Occupied(mut entry) => entry.get_mut().state = RoundState::Running(ProbeResult::NotInPath),
+                Entry::Vacant(_) => return, // Forgotten.
+            }
+            if is_over {
+                return (self.done)(&key);
             }
             tokio::time::sleep_until(started + PROBE_PERIOD).await;
         }

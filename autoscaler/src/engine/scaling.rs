@@ -2,20 +2,22 @@
 
 use super::conflicts::Conflicts;
 use super::front_end::{FrontEnd, Notices};
-use super::metrics::MetricBlend;
-use super::probe::Prober;
 use super::refusals::RETRY_WITHIN;
 use super::scaler::{Change, Scaler};
-use super::workload::{PathState, Previous, Probed, Workload};
+use super::workload::{PathState, Previous, Workload};
 use crate::cluster::error::Error;
+use crate::metric_engine::{self, Engine};
 use crate::scale::{DeciderStatus, Deciders, Failing, Initial, Pods, Subject, Surroundings};
 use autoscaler_core::active::Active;
 use autoscaler_core::engine::Answer;
+use autoscaler_core::engine::blend::Input as Blend;
 use autoscaler_core::history::{Action, Cause, Obstacle};
 use autoscaler_core::manual_requests::{self, Step};
 use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::scale_to_zero::{self, Input as ToZero, ProbeNeed, ProbeResult, Reason};
 use common::RevisionKey as Key;
+use common::annotations::{METRIC_CONCURRENCY, METRIC_RPS};
+use common::scaling::ScalingMetric;
 use common::time::Timestamp;
 use common_controller::{WorkQueue, WriteError};
 use std::sync::Arc;
@@ -81,8 +83,8 @@ struct DueChange<'a> {
 pub(super) struct Scaling {
     pub(super) deciders: Arc<dyn Deciders>,
     pub(super) pods: Arc<dyn Pods>,
-    pub(super) metric_blend: MetricBlend,
-    pub(super) prober: Arc<Prober>,
+    /// Evaluator of requested metrics.
+    pub(super) engine: Arc<Engine>,
     pub(super) conflicts: Conflicts,
     pub(super) scaler: Arc<Scaler>,
     /// Queue to which a workload returns after a delay.
@@ -96,11 +98,11 @@ impl Scaling {
         front_end: &F,
         key: &Key,
         subject: &F::Subject,
+        (workload, previous): (&Workload, Previous),
         now: Timestamp,
-        workload: &Workload,
     ) -> Result<ScaleDecision, Error> {
         let Workload { parameters, target, .. } = workload;
-        let (current, previous) = (target.current(), front_end.previous(subject, now));
+        let current = target.current();
         let demand = self.demand(key, workload, previous.has_scale, now);
         // Another writer has removed the pods of a wake for which no request waits. The workload counts as put to
         // sleep.
@@ -109,7 +111,12 @@ impl Scaling {
             && current == 0
             && demand.desired() == Some(0);
         let active = if is_abandoned { Active::False(Duration::ZERO) } else { previous.active };
-        let rest = self.to_zero(key, workload, &demand, Previous { active, ..previous });
+        // Only an inactive workload with pods needs this proof.
+        let probe = match active {
+            Active::False(_) if current > 0 => front_end.proof(key, subject),
+            _ => ProbeResult::NotAsked,
+        };
+        let rest = to_zero(workload, &demand, active, probe);
         let step = self.step(key, workload, &rest, demand.load);
         let outcome = match step {
             _ if workload.paused => manual_requests::paused(current),
@@ -118,11 +125,8 @@ impl Scaling {
             }
             None => scale_to_zero::decide(&rest),
         };
-        if let (ProbeNeed::Ask | ProbeNeed::Retry, Some(probed)) = (outcome.probe, &workload.probe) {
-            match probed {
-                Probed::Service(target) => self.prober.ask(key, target.clone()),
-                Probed::Known(known) => known.ask(),
-            }
+        if matches!(outcome.probe, ProbeNeed::Ask | ProbeNeed::Retry) {
+            front_end.prove(key, subject);
         }
         let reason = match step {
             Some(step) => step.reason(outcome.reason),
@@ -133,10 +137,10 @@ impl Scaling {
         match outcome.patch {
             None => {
                 self.scaler.is_over(key);
-                self.acted(key, planned);
+                self.deciders.acted(key, planned);
             }
-            Some(_) if !workload.may_scale => self.acted(key, kept(Obstacle::ServicePending)),
-            Some(to) if self.is_contested(key, current, to) => self.acted(key, kept(Obstacle::Contested)),
+            Some(_) if !workload.may_scale => self.deciders.acted(key, kept(Obstacle::ServicePending)),
+            Some(to) if self.is_contested(key, current, to) => self.deciders.acted(key, kept(Obstacle::Contested)),
             Some(to) => {
                 let due = DueChange { to, reason, desired: rest.desired, step, load: demand.load, planned: &planned };
                 self.patch(front_end, key, subject, workload, &due).await?;
@@ -170,45 +174,28 @@ impl Scaling {
         let failing = self.pods.failing(key);
         let decision = self.deciders.status(key);
         let load = decision.and_then(|decision| decision.desired);
-        let answer = self.metric_blend.blend(key, workload, now, load);
+        let answer = self.blend(key, workload, now, load);
         if let Some(answer) = &answer {
             self.deciders.blended(key, answer);
         }
         Demand { decision, load, answer, failing }
     }
 
-    /// Collects the inputs of the decision about scale to zero.
-    fn to_zero(&self, key: &Key, workload: &Workload, demand: &Demand, previous: Previous) -> ToZero {
-        let Workload { parameters, target, .. } = workload;
-        let (current, active) = (target.current(), previous.active);
-        // Without a decision, a target with pods keeps its scale, within its bounds, until the first one.
-        let held = (workload.waits_for_decision && active.is_activating() && current > 0).then_some(current);
-        let desired = demand.desired().or(held);
-        let probe = match &workload.probe {
-            None => ProbeResult::NotInPath,
-            Some(Probed::Service(target)) => self.prober.proof(key, target),
-            // Only an inactive workload with pods needs this proof.
-            Some(Probed::Known(known)) if matches!(active, Active::False(_)) && current > 0 => known.proof(),
-            Some(Probed::Known(_)) => ProbeResult::NotAsked,
+    /// Blends load and metrics; none: the load alone decides.
+    fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<Answer> {
+        let asked = workload.metrics.as_ref().and_then(|plan| Some((plan, workload.selector()?)));
+        let Some((plan, selector)) = asked else {
+            self.engine.forget(key);
+            return None;
         };
-        let PathState { mode, proxy_for } = path_of(workload);
-        ToZero {
-            desired,
-            current_replicas: current,
-            bounds: parameters.bounds,
-            scale_to_zero: parameters.scale_to_zero,
-            active,
-            stable_window: parameters.decider.stable_window,
-            activation_timeout: patience(demand.failing.as_ref(), workload, desired),
-            grace_period: parameters.grace_period,
-            pod_retention: parameters.pod_retention,
-            path: mode,
-            proxy_for,
-            probe_needed: parameters.probe_needed && current > 0,
-            probe,
-            warm_in: demand.decision.and_then(|decision| decision.warm_in),
-            unheard: demand.decision.is_some_and(|decision| decision.unheard),
-        }
+        let (current, parameters) = (workload.target.current(), &workload.parameters);
+        self.engine.follow(key, metric_engine::Subject { plan: plan.clone(), selector }, current);
+        let load_name = match parameters.decider.metric {
+            ScalingMetric::Concurrency => METRIC_CONCURRENCY,
+            ScalingMetric::Rps => METRIC_RPS,
+        };
+        let (bounds, behavior) = (parameters.bounds, plan.behavior.as_ref());
+        self.engine.answer(key, &Blend { now, current, bounds, load, load_name, measured: None, behavior })
     }
 
     /// Patches the replicas, and reports the result.
@@ -244,9 +231,11 @@ impl Scaling {
             }
         }
         match &patched {
-            Ok(_) => self.acted(key, Action { patched: true, ..*planned }),
+            Ok(_) => self.deciders.acted(key, Action { patched: true, ..*planned }),
             Err(Error::Write(WriteError::Outdated { .. })) => {} // The next reconcile follows at once.
-            Err(error) => self.acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..*planned }),
+            Err(error) => {
+                self.deciders.acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..*planned });
+            }
         }
         front_end.scaled(key, subject, patched.map_err(Error::during("error scaling target"))?);
         if let Some(message) = self.conflicts.written(key, workload, to) {
@@ -254,7 +243,9 @@ impl Scaling {
             front_end.warn(subject, "ReplicasContested", message);
         }
         self.deciders.observe(key, surroundings(workload, to));
-        self.metric_blend.scaled(key, workload, current, to);
+        if let Some(plan) = &workload.metrics {
+            self.engine.scaled(key, plan.behavior.as_ref(), current, to);
+        }
         Ok(())
     }
 
@@ -310,16 +301,10 @@ impl Scaling {
         pause.is_some()
     }
 
-    /// Records the result of this reconcile in the history.
-    fn acted(&self, key: &Key, action: Action) {
-        self.deciders.acted(key, action);
-    }
-
     /// Stops deciding for a workload. Its pods and conflicts stay known.
     pub(super) fn stop(&self, key: &Key) {
         self.deciders.remove(key);
-        self.prober.forget(key);
-        self.metric_blend.forget(key);
+        self.engine.forget(key);
     }
 
     /// Forgets a workload, except for its history of actions.
@@ -329,6 +314,33 @@ impl Scaling {
         self.conflicts.forget(key);
         self.scaler.leaving.forget(key);
         self.scaler.is_over(key);
+    }
+}
+
+/// Collects the inputs of the decision about scale to zero.
+fn to_zero(workload: &Workload, demand: &Demand, active: Active, probe: ProbeResult) -> ToZero {
+    let Workload { parameters, target, .. } = workload;
+    let current = target.current();
+    // Without a decision, a target with pods keeps its scale, within its bounds, until the first one.
+    let held = (workload.waits_for_decision && active.is_activating() && current > 0).then_some(current);
+    let desired = demand.desired().or(held);
+    let PathState { mode, proxy_for } = path_of(workload);
+    ToZero {
+        desired,
+        current_replicas: current,
+        bounds: parameters.bounds,
+        scale_to_zero: parameters.scale_to_zero,
+        active,
+        stable_window: parameters.decider.stable_window,
+        activation_timeout: patience(demand.failing.as_ref(), workload, desired),
+        grace_period: parameters.grace_period,
+        pod_retention: parameters.pod_retention,
+        path: mode,
+        proxy_for,
+        probe_needed: parameters.probe_needed && current > 0,
+        probe,
+        warm_in: demand.decision.and_then(|decision| decision.warm_in),
+        unheard: demand.decision.is_some_and(|decision| decision.unheard),
     }
 }
 

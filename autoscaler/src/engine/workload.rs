@@ -3,7 +3,6 @@
 //! Both front ends fill the same [`Workload`], so the rules exist once and do not depend on the front end.
 
 use super::parameters::Parameters;
-use super::probe::ProbeTarget;
 use crate::cluster::facts::{Selector, Target};
 use crate::cluster::target_key::TargetKey;
 use crate::scale::{Initial, PodOwner, PodSet, SubjectLabels};
@@ -12,8 +11,6 @@ use autoscaler_core::engine::Plan;
 use autoscaler_core::history::Obstacle;
 use autoscaler_core::manual_requests::Wanted;
 use autoscaler_core::path_mode::PathMode;
-use autoscaler_core::scale_to_zero::ProbeResult;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,9 +32,6 @@ pub(crate) struct Workload {
     pub(crate) path: Option<PathState>,
     /// Name of the Service that leads to its pods.
     pub(crate) private_service: String,
-    /// Source of the proof that activators are in the path, needed before the last pod is removed; none: the public
-    /// Service has no name yet.
-    pub(crate) probe: Option<Probed>,
     /// Set once replicas may change: not before its public Service is known to be its own.
     pub(crate) may_scale: bool,
     /// Set if scale and path stay unchanged until the first decision.
@@ -107,33 +101,6 @@ pub(crate) struct Requested {
     pub(crate) age: Duration,
     /// Set if an earlier reconcile accepted it in time.
     pub(crate) is_begun: bool,
-}
-
-/// Source of proof that activators are in the path.
-#[derive(Clone)]
-pub(crate) enum Probed {
-    /// Probe of the public Service.
-    Service(ProbeTarget),
-    /// Proof from the front end's own knowledge of activators.
-    Known(Arc<dyn PathProof>),
-}
-
-/// Front end's own proof for one workload.
-pub(crate) trait PathProof: Send + Sync {
-    /// Returns the current proof.
-    fn proof(&self) -> ProbeResult;
-
-    /// Requests a proof; the workload is reconciled when there is a result.
-    fn ask(&self);
-}
-
-impl fmt::Debug for Probed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Service(target) => f.debug_tuple("Service").field(target).finish(),
-            Self::Known(_) => f.write_str("Known"),
-        }
-    }
 }
 
 /// Action on an object.

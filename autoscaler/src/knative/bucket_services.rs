@@ -13,11 +13,12 @@
 use common::names::STAT_PORT;
 use common_controller::Leadership;
 use common_controller::shares::Shares;
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::{ObjectMeta, PostParams};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::PostParams;
 use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -28,8 +29,8 @@ use tokio_util::sync::CancellationToken;
 const RETRY: Duration = Duration::from_secs(1);
 /// Longest duration of an attempt.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Name of the only port.
-const PORT_NAME: &str = "http";
+/// Message about a failed attempt.
+const FAILED: &str = "the Service and EndpointSlice of a lease could not be written; trying again";
 
 /// Announces every bucket that this process acquires, until `shutdown`.
 pub async fn run(client: Client, namespace: String, me: IpAddr, shares: Shares, shutdown: CancellationToken) {
@@ -39,24 +40,21 @@ pub async fn run(client: Client, namespace: String, me: IpAddr, shares: Shares, 
         let ours = shares.ours();
         announced.retain(|name: &String| ours.contains(&name.as_str()));
         for name in &ours {
-            if !announced.contains(*name) {
-                // The guard makes the next holder announce itself only after this write has ended.
-                let Some(guard) = shares.begin_bucket_write(name) else { continue };
-                let until = guard.deadline().unwrap_or_else(|| Instant::now() + ANNOUNCE_TIMEOUT);
-                match timeout_at(until.min(Instant::now() + ANNOUNCE_TIMEOUT), announce(&client, &namespace, name, me))
-                    .await
-                {
-                    Ok(answer) => {
-                        guard.answered();
-                        match answer {
-                            Ok(()) => drop(announced.insert((*name).to_owned())),
-                            Err(error) => {
-                                tracing::warn!(bucket = name, %error, "bucket could not be announced, trying again");
-                            }
-                        }
-                    }
-                    Err(_) => tracing::warn!(bucket = name, "bucket could not be announced in time, trying again"),
-                }
+            if announced.contains(*name) {
+                continue;
+            }
+            // The guard makes the next holder announce itself only after this write has ended.
+            let Some(guard) = shares.begin_bucket_write(name) else { continue };
+            let latest = Instant::now() + ANNOUNCE_TIMEOUT;
+            let until = guard.deadline().map_or(latest, |deadline| deadline.min(latest));
+            let answer = timeout_at(until, announce(&client, &namespace, name, me)).await;
+            if answer.is_ok() {
+                guard.answered();
+            }
+            match answer {
+                Ok(Ok(())) => drop(announced.insert((*name).to_owned())),
+                Ok(Err(error)) => tracing::warn!(bucket = name, %error, "{FAILED}"),
+                Err(_) => tracing::warn!(bucket = name, error = "the API server did not respond in time", "{FAILED}"),
             }
         }
         let complete = announced.len() == ours.len();
@@ -93,34 +91,20 @@ fn exists<T>(created: kube::Result<T>) -> kube::Result<bool> {
 }
 
 fn service(name: &str) -> Service {
-    let port = i32::from(STAT_PORT);
-    let port = ServicePort {
-        name: Some(PORT_NAME.to_owned()),
-        port,
-        target_port: Some(IntOrString::Int(port)),
-        ..ServicePort::default()
-    };
-    Service {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        spec: Some(ServiceSpec { ports: Some(vec![port]), ..ServiceSpec::default() }),
-        ..Service::default()
-    }
+    let port = json!({"name": "http", "port": STAT_PORT, "targetPort": STAT_PORT});
+    object(json!({"metadata": {"name": name}, "spec": {"ports": [port]}}))
 }
 
 fn slice(name: &str, me: IpAddr) -> EndpointSlice {
-    let conditions = EndpointConditions { ready: Some(true), serving: Some(true), terminating: Some(false) };
-    let endpoint = Endpoint { addresses: vec![me.to_string()], conditions: Some(conditions), ..Endpoint::default() };
-    let port = EndpointPort {
-        name: Some(PORT_NAME.to_owned()),
-        port: Some(i32::from(STAT_PORT)),
-        protocol: Some("TCP".to_owned()),
-        ..EndpointPort::default()
-    };
-    let labels = [("kubernetes.io/service-name".to_owned(), name.to_owned())];
-    EndpointSlice {
-        address_type: if me.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned(),
-        endpoints: Some(vec![endpoint]),
-        metadata: ObjectMeta { name: Some(name.to_owned()), labels: Some(labels.into()), ..ObjectMeta::default() },
-        ports: Some(vec![port]),
-    }
+    let conditions = json!({"ready": true, "serving": true, "terminating": false});
+    object(json!({
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
+        "addressType": if me.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{"addresses": [me], "conditions": conditions}],
+        "ports": [{"name": "http", "port": STAT_PORT, "protocol": "TCP"}],
+    }))
+}
+
+fn object<K: DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).expect("an object of this kind")
 }

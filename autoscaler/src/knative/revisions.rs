@@ -3,7 +3,7 @@
 
 use super::children::Children;
 use super::parameters::parameters;
-use super::statuses::{COMPONENT, Subjects};
+use super::statuses::{COMPONENT, MergedStatus, StatusDelays};
 use super::store::Objects;
 use crate::cluster::Stores;
 use crate::cluster::error::Error;
@@ -11,13 +11,14 @@ use crate::cluster::target_key::{TargetError, TargetKey};
 use crate::cluster::writes::Writes;
 use crate::engine::front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
 use crate::engine::parts::{Parts, ReconcilerConfigs};
-use crate::engine::probe::ProbeTarget;
+use crate::engine::probe::{ProbeTarget, Prober};
 use crate::engine::scaler::Scaled;
-use crate::engine::workload::{NotReady, Path, PathState, Previous, Probed, Reading, Workload};
+use crate::engine::workload::{NotReady, Path, PathState, Previous, Reading, Workload};
 use crate::scale::{Collection, Deciders, Initial, PodSet, SubjectLabels};
 use autoscaler_core::active::{Active, ActiveCondition};
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::path_mode::PathMode;
+use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::annotations;
 use common::backend::Protocol;
@@ -27,7 +28,7 @@ use common_api::condition::{Condition, FALSE, READY};
 use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::{Inactive, NO_PRIVATE_SERVICE_NAME};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
-use common_controller::{Passed, Passes, Priority, Severity};
+use common_controller::{Passed, Passes, Priority, Severity, Written};
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,8 @@ pub(crate) struct Revisions {
     collection: Arc<dyn Collection>,
     configs: ReconcilerConfigs,
     children: Children,
-    statuses: Arc<dyn Subjects>,
+    delays: StatusDelays,
+    pub(crate) prober: Arc<Prober>,
     writes: Writes,
     cluster_domain: String,
 }
@@ -57,9 +59,11 @@ pub(crate) struct Subject {
 }
 
 impl Revisions {
-    /// Creates the front end for all revisions of the cluster.
-    pub(crate) fn new(parts: &Parts, objects: Arc<Objects>, statuses: Arc<dyn Subjects>) -> Self {
+    /// Creates the front end for all revisions of the cluster. New statuses are merged within this time.
+    pub(crate) fn new(parts: &Parts, objects: Arc<Objects>, merged_within: Duration) -> Self {
         let (writes, config) = (parts.writes.clone(), parts.configs.autoscaler.clone());
+        let (probed, shutdown) = (writes.decisions.clone(), parts.shutdown.clone());
+        let done = move |key: &Key| probed.add(key.clone(), Priority::Normal);
         Self {
             stores: parts.stores.clone(),
             deciders: parts.ports.deciders.clone(),
@@ -67,18 +71,15 @@ impl Revisions {
             configs: parts.configs.clone(),
             children: Children { objects: objects.clone(), writes: writes.clone(), config },
             cluster_domain: parts.cluster_domain.clone(),
+            prober: Arc::new(Prober::new(parts.resolver.clone(), shutdown, done)),
+            delays: StatusDelays::new(writes.decisions.clone(), merged_within),
             objects,
-            statuses,
             writes,
         }
     }
 
-    fn passes(&self) -> Passes<'_, PodAutoscaler> {
-        Passes { statuses: &*self.statuses, clock: &self.writes.clock }
-    }
-
-    /// Returns the target of the path probe. HTTP/2 has its own port on the public Service.
-    fn probe(&self, key: &Key, subject: &Subject) -> Option<ProbeTarget> {
+    /// Returns the target of the path probe; none: the public Service has no name yet. HTTP/2 has its own port on it.
+    fn probe_target(&self, key: &Key, subject: &Subject) -> Option<ProbeTarget> {
         let service = Some(&subject.status.service_name).filter(|name| !name.is_empty())?;
         let host = format!("{service}.{}.svc.{}", key.namespace(), self.cluster_domain);
         Some(ProbeTarget { host, port: if subject.object.spec.protocol_type == Protocol::H2c { 81 } else { 80 } })
@@ -142,7 +143,6 @@ impl FrontEnd for Revisions {
             pods: PodSet::Revision(label(names::REVISION)),
             labels: SubjectLabels { service: label(names::SERVICE), configuration: label(names::CONFIGURATION) },
             initial: Initial::Unknown,
-            probe: self.probe(key, subject).map(Probed::Service),
             may_scale: true,
             waits_for_decision: false,
             metrics: None,
@@ -184,8 +184,19 @@ impl FrontEnd for Revisions {
         Previous { active, given_up_for: None, has_scale: status.desired_scale.is_some_and(|scale| scale >= 0) }
     }
 
+    fn proof(&self, key: &Key, subject: &Subject) -> ProbeResult {
+        let target = self.probe_target(key, subject);
+        target.map_or(ProbeResult::NotInPath, |target| self.prober.proof(key, &target))
+    }
+
+    fn prove(&self, key: &Key, subject: &Subject) {
+        if let Some(target) = self.probe_target(key, subject) {
+            self.prober.ask(key, target);
+        }
+    }
+
     fn scaled(&self, _: &Key, subject: &Subject, scaled: Scaled) {
-        self.statuses.scaled(&subject.read, scaled);
+        self.delays.scaled(&subject.read, scaled);
     }
 
     fn warn(&self, subject: &Subject, reason: &'static str, message: String) {
@@ -236,11 +247,16 @@ impl FrontEnd for Revisions {
 
     async fn finish(&self, _: &Key, subject: Subject, outcome: Result<(), Error>) -> Result<(), Error> {
         let Subject { read, status, .. } = subject;
-        self.passes().end(&read, Passed { outcome, object: read.clone(), status }).await
+        let (writer, recorder) = (self.writes.writer(), &self.writes.recorder);
+        let written = Written { writer, store: &self.objects.autoscalers, recorder, component: COMPONENT };
+        let statuses = MergedStatus { written, delays: &self.delays };
+        let passes = Passes { statuses: &statuses, clock: &self.writes.clock };
+        passes.end(&read, Passed { outcome, object: read.clone(), status }).await
     }
 
     fn forget(&self, key: &Key) {
-        self.statuses.forget(key);
+        self.delays.forget(key);
+        self.prober.forget(key);
     }
 }
 

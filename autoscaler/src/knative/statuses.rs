@@ -15,8 +15,6 @@
 //! still says inactive. This changes no decision, because only a decision for zero pods uses it, and none follows so
 //! soon after a wake.
 
-use super::store::Objects;
-use crate::cluster::writes::Writes;
 use crate::engine::scaler::Scaled;
 use common::RevisionKey as Key;
 use common_api::condition::Condition;
@@ -36,52 +34,46 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time within which new statuses are merged into one write.
-const MERGED_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const MERGED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Component name of PodAutoscalers' events.
 pub(super) const COMPONENT: &str = "podautoscaler-controller";
 
-/// Writer of PodAutoscalers' statuses and events.
-pub(crate) trait Subjects: Statuses<PodAutoscaler> + 'static {
-    /// Reports a change of replicas.
-    fn scaled(&self, object: &PodAutoscaler, scaled: Scaled);
-
-    /// Discards the unreported changes of an object that is gone or owned by another process.
-    fn forget(&self, _key: &Key) {}
+/// Writer of the status of one reconcile, which may be delayed, and of the event about replicas with it.
+pub(super) struct MergedStatus<'a> {
+    pub(super) written: Written<'a, PodAutoscaler>,
+    pub(super) delays: &'a StatusDelays,
 }
 
-/// Writer to the API server.
-pub(crate) struct Autoscalers {
-    pub(crate) objects: Arc<Objects>,
-    pub(crate) writes: Writes,
-}
-
-impl Statuses<PodAutoscaler> for Autoscalers {
+impl Statuses<PodAutoscaler> for MergedStatus<'_> {
     fn write<'a>(
         &'a self,
         read: &'a Arc<PodAutoscaler>,
         status: PodAutoscalerStatus,
     ) -> BoxFuture<'a, Result<(), WriteError>> {
-        let (writer, recorder) = (self.writes.writer(), &self.writes.recorder);
-        let written = Written { writer, store: &self.objects.autoscalers, recorder, component: COMPONENT };
-        async move { written.write(read, status).await }.boxed()
+        if self.delays.must_wait(read, &status) {
+            return ready(Ok(())).boxed();
+        }
+        async move {
+            self.written.write(read, status).await?;
+            if let Some(scaled) = self.delays.take_scaled(&key_of(&**read)) {
+                let (recorder, text) = (self.written.recorder, scaled.to_string());
+                recorder.say(COMPONENT, &**read, Severity::Normal, Scaled::REASON, text);
+            }
+            Ok(())
+        }
+        .boxed()
     }
 
     fn complain(&self, object: &PodAutoscaler, reason: &str, message: String) {
-        self.writes.recorder.complain(COMPONENT, object, reason, message);
+        self.written.complain(object, reason, message);
     }
 }
 
-impl Subjects for Autoscalers {
-    fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
-        self.writes.recorder.say(COMPONENT, object, Severity::Normal, Scaled::REASON, scaled.to_string());
-    }
-}
-
-/// Writer that delays and merges statuses.
-pub(crate) struct MergedStatuses {
-    objects: Arc<dyn Subjects>,
+/// Delays of statuses, and the unreported changes of replicas.
+pub(crate) struct StatusDelays {
     passes: WorkQueue<Key>,
+    merged_within: Duration,
     unreported: DashMap<Key, Unreported>,
     wakes: Mutex<Wakes>,
 }
@@ -114,19 +106,54 @@ struct Unreported {
     scaled: Option<Scaled>,
 }
 
-impl MergedStatuses {
-    /// Creates a writer to `objects`. Statuses that have waited long enough are requeued in `passes`.
-    pub(crate) fn new(objects: Arc<dyn Subjects>, passes: WorkQueue<Key>) -> Self {
-        Self { objects, passes, unreported: DashMap::new(), wakes: Mutex::default() }
+impl StatusDelays {
+    /// Creates an empty set. Statuses that have waited for `merged_within` are requeued in `passes`.
+    pub(crate) fn new(passes: WorkQueue<Key>, merged_within: Duration) -> Self {
+        Self { passes, merged_within, unreported: DashMap::new(), wakes: Mutex::default() }
+    }
+
+    /// Records a change of replicas, which is reported with the next status.
+    pub(super) fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
+        match (scaled.from, scaled.to) {
+            (0, 1..) => drop(self.wakes.lock().begun.insert(key_of(object), Instant::now())),
+            (_, 0) => self.wake_ended(&key_of(object)),
+            _ => {}
+        }
+        let mut unreported = self.unreported.entry(key_of(object)).or_default();
+        unreported.scaled = Some(scaled.after(unreported.scaled.as_ref()));
+    }
+
+    /// Returns whether a new status must wait. It is then requeued for the end of its delay.
+    fn must_wait(&self, read: &PodAutoscaler, status: &PodAutoscalerStatus) -> bool {
+        let key = key_of(read);
+        if status.condition(ACTIVE).is_some_and(Condition::is_true) {
+            self.wake_ended(&key);
+        }
+        let left = self.left(&key, status_delay(read.status.as_ref(), status));
+        if !left.is_zero() {
+            self.passes.add_after(key, left);
+        }
+        !left.is_zero()
+    }
+
+    /// Returns the change of replicas to report with a status that was written.
+    fn take_scaled(&self, key: &Key) -> Option<Scaled> {
+        self.unreported.remove(key)?.1.scaled
+    }
+
+    /// Discards the unreported changes of an object that is gone or owned by another process.
+    pub(super) fn forget(&self, key: &Key) {
+        self.unreported.remove(key);
+        self.wake_ended(key);
     }
 
     /// Returns the remaining delay of a new status with this delay.
     fn left(&self, key: &Key, status_delay: StatusDelay) -> Duration {
-        if status_delay == StatusDelay::None {
+        if status_delay == StatusDelay::None || self.merged_within.is_zero() {
             return Duration::ZERO;
         }
         let since = *self.unreported.entry(key.clone()).or_default().since.get_or_insert_with(Instant::now);
-        let left = MERGED_WITHIN.saturating_sub(since.elapsed());
+        let left = self.merged_within.saturating_sub(since.elapsed());
         match status_delay {
             StatusDelay::OthersWake => left.min(self.wakes.lock().left(key)),
             _ => left,
@@ -160,55 +187,6 @@ impl Wakes {
     }
 }
 
-impl Statuses<PodAutoscaler> for MergedStatuses {
-    fn write<'a>(
-        &'a self,
-        read: &'a Arc<PodAutoscaler>,
-        status: PodAutoscalerStatus,
-    ) -> BoxFuture<'a, Result<(), WriteError>> {
-        let key = key_of(&**read);
-        if status.condition(ACTIVE).is_some_and(Condition::is_true) {
-            self.wake_ended(&key);
-        }
-        let left = self.left(&key, status_delay(read.status.as_ref(), &status));
-        if !left.is_zero() {
-            self.passes.add_after(key, left);
-            return ready(Ok(())).boxed();
-        }
-        async move {
-            self.objects.write(read, status).await?;
-            let unreported = self.unreported.remove(&key).map(|(_, unreported)| unreported);
-            if let Some(scaled) = unreported.and_then(|unreported| unreported.scaled) {
-                self.objects.scaled(read, scaled);
-            }
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn complain(&self, object: &PodAutoscaler, reason: &str, message: String) {
-        self.objects.complain(object, reason, message);
-    }
-}
-
-impl Subjects for MergedStatuses {
-    /// Reports the change with the next status.
-    fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
-        match (scaled.from, scaled.to) {
-            (0, 1..) => drop(self.wakes.lock().begun.insert(key_of(object), Instant::now())),
-            (_, 0) => self.wake_ended(&key_of(object)),
-            _ => {}
-        }
-        let mut unreported = self.unreported.entry(key_of(object)).or_default();
-        unreported.scaled = Some(scaled.after(unreported.scaled.as_ref()));
-    }
-
-    fn forget(&self, key: &Key) {
-        self.unreported.remove(key);
-        self.wake_ended(key);
-    }
-}
-
 /// Returns the permitted delay of `wanted`, if `written` is the last written status.
 fn status_delay(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerStatus) -> StatusDelay {
     let Some(written) = written else { return StatusDelay::None };
@@ -238,28 +216,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Written statuses, by name and activity.
-    #[derive(Default)]
-    struct Told(Mutex<Vec<(String, bool)>>);
-
-    impl Statuses<PodAutoscaler> for Told {
-        fn write<'a>(
-            &'a self,
-            read: &'a Arc<PodAutoscaler>,
-            status: PodAutoscalerStatus,
-        ) -> BoxFuture<'a, Result<(), WriteError>> {
-            let is_active = status.condition(ACTIVE).is_some_and(Condition::is_true);
-            self.0.lock().push((key_of(&**read).name().to_owned(), is_active));
-            ready(Ok(())).boxed()
-        }
-
-        fn complain(&self, _: &PodAutoscaler, _: &str, _: String) {}
-    }
-
-    impl Subjects for Told {
-        fn scaled(&self, _: &PodAutoscaler, _: Scaled) {}
-    }
-
     fn status(active: &str, actual: i32, desired: i32) -> PodAutoscalerStatus {
         let conditions = ["Active", "Ready"].map(|kind| json!({"type": kind, "status": active}));
         let status = json!({"conditions": conditions, "actualScale": actual, "desiredScale": desired});
@@ -267,10 +223,10 @@ mod tests {
     }
 
     /// Returns a sleeping revision.
-    fn asleep(name: &str) -> Arc<PodAutoscaler> {
+    fn asleep(name: &str) -> PodAutoscaler {
         let object = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"scaleTargetRef": {}, "protocolType": "http1"}});
         let object: PodAutoscaler = serde_json::from_value(object).expect("a PodAutoscaler");
-        Arc::new(PodAutoscaler { status: Some(status("False", 0, 0)), ..object })
+        PodAutoscaler { status: Some(status("False", 0, 0)), ..object }
     }
 
     fn scaled(from: i32, to: i32) -> Scaled {
@@ -278,23 +234,33 @@ mod tests {
     }
 
     struct Fixture {
-        told: Arc<Told>,
-        merged: MergedStatuses,
+        delays: StatusDelays,
         passes: WorkQueue<Key>,
+        /// Statuses that do not wait, by name and activity.
+        written: Mutex<Vec<(String, bool)>>,
     }
 
     impl Fixture {
         fn new() -> Self {
-            let (told, passes) = (Arc::<Told>::default(), WorkQueue::new());
-            Self { merged: MergedStatuses::new(told.clone(), passes.clone()), told, passes }
+            let passes = WorkQueue::new();
+            let delays = StatusDelays::new(passes.clone(), MERGED_WITHIN);
+            Self { delays, passes, written: Mutex::default() }
         }
 
-        async fn up(&self, object: &Arc<PodAutoscaler>) {
-            self.merged.write(object, status("True", 1, 1)).await.expect("written, or not yet");
+        fn write(&self, object: &PodAutoscaler, status: &PodAutoscalerStatus) {
+            if !self.delays.must_wait(object, status) {
+                let is_active = status.condition(ACTIVE).is_some_and(Condition::is_true);
+                self.written.lock().push((key_of(object).name().to_owned(), is_active));
+                self.delays.take_scaled(&key_of(object));
+            }
+        }
+
+        fn up(&self, object: &PodAutoscaler) {
+            self.write(object, &status("True", 1, 1));
         }
 
         fn take_reports(&self) -> Vec<(String, bool)> {
-            mem::take(&mut *self.told.0.lock())
+            mem::take(&mut *self.written.lock())
         }
 
         /// Returns the next requeued key, and its delay.
@@ -315,19 +281,19 @@ mod tests {
         let f = Fixture::new();
         let [a, b, c] = ["a", "b", "c"].map(asleep);
         for object in [&a, &b, &c] {
-            f.merged.scaled(object, scaled(0, 1));
+            f.delays.scaled(object, scaled(0, 1));
         }
         tokio::time::advance(Duration::from_millis(500)).await;
-        f.up(&a).await;
-        f.up(&b).await;
+        f.up(&a);
+        f.up(&b);
         assert_eq!((f.take_reports(), f.passes.depth()), (vec![], 0));
-        f.up(&c).await;
+        f.up(&c);
         assert_eq!(f.take_reports(), active("c"), "the last one waits for nobody");
         let mut back = [f.next().await, f.next().await];
         back.sort_unstable();
         assert_eq!(back, [("a".to_owned(), 0), ("b".to_owned(), 0)]);
-        f.up(&a).await;
-        f.up(&b).await;
+        f.up(&a);
+        f.up(&b);
         assert_eq!(f.take_reports(), [active("a"), active("b")].concat());
     }
 
@@ -337,15 +303,15 @@ mod tests {
         for given_up in [false, true] {
             let f = Fixture::new();
             let [a, slow] = ["a", "slow"].map(asleep);
-            f.merged.scaled(&slow, scaled(0, 1));
+            f.delays.scaled(&slow, scaled(0, 1));
             tokio::time::advance(Duration::from_millis(500)).await;
-            f.merged.scaled(&a, scaled(0, 1));
-            f.up(&a).await;
+            f.delays.scaled(&a, scaled(0, 1));
+            f.up(&a);
             if given_up {
-                f.merged.scaled(&slow, scaled(1, 0));
+                f.delays.scaled(&slow, scaled(1, 0));
             }
             assert_eq!(f.next().await, ("a".to_owned(), if given_up { 0 } else { 1_500 }));
-            f.up(&a).await;
+            f.up(&a);
             assert_eq!(f.take_reports(), active("a"));
         }
     }
@@ -354,10 +320,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_falls_asleep_waits_for_nobody() {
         let f = Fixture::new();
-        f.merged.scaled(&asleep("waking"), scaled(0, 1));
-        let awake =
-            Arc::new(PodAutoscaler { status: Some(status("True", 1, 1)), ..PodAutoscaler::clone(&asleep("a")) });
-        f.merged.write(&awake, status("False", 1, 0)).await.expect("written");
+        f.delays.scaled(&asleep("waking"), scaled(0, 1));
+        let awake = PodAutoscaler { status: Some(status("True", 1, 1)), ..asleep("a") };
+        f.write(&awake, &status("False", 1, 0));
         assert_eq!(f.take_reports(), [("a".to_owned(), false)]);
     }
 }

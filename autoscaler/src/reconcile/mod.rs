@@ -34,7 +34,6 @@ use common::RevisionKey as Key;
 use common_controller::{Priority, WorkQueue, Workers};
 use display::Objects;
 use futures::future::BoxFuture;
-use std::iter;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -46,110 +45,96 @@ const WORKERS: usize = 16;
 /// Workers that only scale: the number of services that can wake at the same time.
 const URGENT_WORKERS: usize = 32;
 
-/// Controller that only one front end has.
-pub(crate) struct OwnController {
-    /// Kind of its objects, for the log.
-    pub(crate) kind: &'static str,
-    pub(crate) queue: WorkQueue<Key>,
-    pub(crate) pass: Pass,
-}
-
-/// Reconcile of the object with a key.
-pub(crate) type Pass = Arc<dyn Fn(Key, Priority) -> BoxFuture<'static, Result<(), Error>> + Send + Sync>;
-
-/// Wraps a controller as a `Pass`.
-pub(crate) fn passes<C, R>(
-    controller: C,
-    reconcile: impl Fn(Arc<C>, Key, Priority) -> R + Send + Sync + 'static,
-) -> Pass
-where
-    C: Send + Sync + 'static,
-    R: Future<Output = Result<(), Error>> + Send + 'static,
-{
-    let controller = Arc::new(controller);
-    Arc::new(move |key, priority| Box::pin(reconcile(controller.clone(), key, priority)))
-}
-
 /// All reconcilers of a process, as built by its front end.
 pub(crate) struct Reconcilers {
-    parts: Parts,
+    parts: Arc<Parts>,
     watches: Arc<dyn Watches>,
-    /// Kind of the objects that request a scale.
-    kind: &'static str,
-    scale: Pass,
-    own: Vec<OwnController>,
-    shown: Option<Arc<dyn Objects>>,
+    /// Workers of all controllers.
+    workers: Vec<BoxFuture<'static, ()>>,
+    /// Objects for display, if there are any.
+    pub(crate) shown: Option<Arc<dyn Objects>>,
 }
 
 impl Reconcilers {
-    /// Creates reconcilers from `parts` for objects of `kind`, which `front_end` reads and `watches` follow, and `own`
-    /// controllers.
+    /// Creates reconcilers from `parts` for objects of `kind`, which `front_end` reads and `watches` follow.
     pub(crate) fn new(
         parts: Parts,
         watches: Arc<dyn Watches>,
-        (kind, front_end): (&'static str, Arc<impl FrontEnd>),
-        own: Vec<OwnController>,
+        kind: &'static str,
+        front_end: Arc<impl FrontEnd>,
     ) -> Self {
-        let engine = Controller::new(&parts, front_end);
-        let scale = passes(engine, |engine, key, priority| async move { engine.work(key, priority).await });
-        Self { parts, watches, kind, scale, own, shown: None }
+        let (engine, queue) = (Arc::new(Controller::new(&parts, front_end)), parts.writes.decisions.clone());
+        let mut all = Self { parts: Arc::new(parts), watches, workers: Vec::new(), shown: None };
+        let scale = move |key, priority| {
+            let engine = engine.clone();
+            async move { engine.work(key, priority).await }
+        };
+        let urgent = Workers { kind, queue: queue.clone(), only: Some(Priority::Urgent) };
+        all.add(URGENT_WORKERS, urgent, scale.clone());
+        all.add(WORKERS, Workers { kind, queue, only: None }, scale);
+        all
     }
 
-    /// Adds the objects for display.
-    pub(crate) fn showing(self, objects: Arc<dyn Objects>) -> Self {
-        Self { shown: Some(objects), ..self }
+    /// Adds a controller that only one front end has. `kind` names its objects in the log.
+    pub(crate) fn with<C, R>(
+        mut self,
+        kind: &'static str,
+        queue: WorkQueue<Key>,
+        controller: C,
+        reconcile: impl Fn(Arc<C>, Key) -> R + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        C: Send + Sync + 'static,
+        R: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        let controller = Arc::new(controller);
+        let pass = move |key, _| reconcile(controller.clone(), key);
+        self.add(WORKERS, Workers { kind, queue, only: None }, pass);
+        self
     }
 
-    /// Returns the objects for display, if there are any.
-    pub(crate) fn displayed_objects(&self) -> Option<Arc<dyn Objects>> {
-        self.shown.clone()
+    fn add<R>(
+        &mut self,
+        count: usize,
+        workers: Workers<Key>,
+        pass: impl Fn(Key, Priority) -> R + Clone + Send + Sync + 'static,
+    ) where
+        R: Future<Output = Result<(), Error>> + Send + 'static,
+    {
+        for _ in 0..count {
+            self.workers.push(Box::pin(workers.clone().work(self.parts.shutdown.clone(), pass.clone())));
+        }
     }
 
-    /// Reconciles until `shutdown`, then until running reconciles have ended. The only consumer of the request queue.
+    /// Reconciles until shutdown, then until running reconciles have ended. The only consumer of the request queue.
     /// `listed` is cancelled as soon as all objects have been listed once.
-    pub(crate) async fn run(self, listed: &CancellationToken, shutdown: CancellationToken) {
-        let Self { parts, watches, kind, scale, own, shown: _ } = self;
+    pub(crate) async fn run(self, listed: &CancellationToken) {
+        let Self { parts, watches, workers, shown: _ } = self;
         tokio::select! {
-            () = watches.follow(&parts.stores, &parts.writes.client, &shutdown) => {}
-            () = shutdown.cancelled() => {}
+            () = watches.follow(&parts.stores, &parts.writes.client, &parts.shutdown) => {}
+            () = parts.shutdown.cancelled() => {}
         }
         listed.cancel();
-        let mut tasks = JoinSet::new();
-        let scaler = |only| Workers { kind, queue: parts.writes.decisions.clone(), only };
-        for _ in 0..URGENT_WORKERS {
-            tasks.spawn(work(scaler(Some(Priority::Urgent)), scale.clone(), shutdown.clone()));
-        }
-        let own =
-            own.into_iter().map(|OwnController { kind, queue, pass }| (Workers { kind, queue, only: None }, pass));
-        for (workers, pass) in iter::chain([(scaler(None), scale)], own) {
-            for _ in 0..WORKERS {
-                tasks.spawn(work(workers.clone(), pass.clone(), shutdown.clone()));
-            }
-        }
-        let parts = Arc::new(parts);
-        tasks.spawn(follow_requests(parts.clone(), shutdown.clone()));
-        tasks.spawn(reconcile_all(parts, shutdown));
+        let mut tasks: JoinSet<()> = workers.into_iter().collect();
+        tasks.spawn(follow_requests(parts.clone()));
+        tasks.spawn(reconcile_all(parts));
         while tasks.join_next().await.is_some() {}
     }
 }
 
-async fn work(workers: Workers<Key>, pass: Pass, shutdown: CancellationToken) {
-    workers.work(shutdown, move |key, priority| pass(key, priority)).await;
-}
-
 /// Forwards the requests of decisions and pods to the reconcilers.
-async fn follow_requests(parts: Arc<Parts>, shutdown: CancellationToken) {
+async fn follow_requests(parts: Arc<Parts>) {
     loop {
         tokio::select! {
             item = parts.ports.requests.next() => parts.stores.index.reconcile_now(item.key()),
-            () = shutdown.cancelled() => return,
+            () = parts.shutdown.cancelled() => return,
         }
         tokio::task::yield_now().await; // Gives other tasks a turn, however many requests there are.
     }
 }
 
 /// Requeues everything when configuration or ownership changes.
-async fn reconcile_all(parts: Arc<Parts>, shutdown: CancellationToken) {
+async fn reconcile_all(parts: Arc<Parts>) {
     let (mut autoscaler, mut deployment) = (parts.configs.autoscaler.clone(), parts.configs.deployment.clone());
     let mut leadership = parts.ports.leadership.changes();
     loop {
@@ -157,7 +142,7 @@ async fn reconcile_all(parts: Arc<Parts>, shutdown: CancellationToken) {
             () = changed(&mut autoscaler) => {}
             () = changed(&mut deployment) => {}
             () = changed(&mut leadership) => {}
-            () = shutdown.cancelled() => return,
+            () = parts.shutdown.cancelled() => return,
         }
         parts.stores.index.reconcile_all();
     }

@@ -27,21 +27,39 @@
 //! stat and a patch.
 
 mod buckets;
-mod components;
 mod configs;
 mod process_metrics;
 mod tokens;
 
+use crate::collect::Collector;
+use crate::collect::scraper::Scraper;
+use crate::dashboard::{self, Dashboard};
+use crate::engine::Wiring;
+use crate::engine::parts::ReconcilerConfigs;
 use crate::explain;
+use crate::ingest::attest::{Attestations, watch_activators};
+use crate::ingest::counters::{Counters, IngestCounters};
+use crate::ingest::peers::{LinkSettings, Peers};
 use crate::ingest::stat_server::StatServer;
+use crate::ingest::{Ingest, LocalRecorder};
+use crate::knative::bucket_services;
+use crate::metric_engine::Engine;
 use crate::options::Options;
+use crate::pods::{self, PodIndex};
+use crate::scale::metrics::DeciderMetrics;
+use crate::scale::multiscaler::{Multiscaler, Sources};
+use crate::scale::{Ports, Requests};
 use anyhow::Context;
+use common::RevisionKey;
 use common_controller::shares::tell_of_edits;
+use common_controller::{Recorder, WriteLimiter};
+use common_runtime::admission::Gate;
+use common_runtime::clock::Clock;
 use common_runtime::observe;
 use common_runtime::resolve::Resolve;
 use common_runtime::telemetry::otlp::Who;
 use common_runtime::telemetry::traces::Tracing;
-use components::Components;
+use common_runtime::telemetry::{Metrics, catalog};
 use configs::Configs;
 use kube::Client;
 use std::sync::Arc;
@@ -49,9 +67,12 @@ use std::time::Duration;
 use tokens::Tokens;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Longest wait for background tasks at shutdown. The stat server takes longest, to close its connections.
 const DRAIN: Duration = Duration::from_secs(6);
+/// Time between checks of the system's wall clock.
+const RESYNC: Duration = Duration::from_secs(1);
 
 /// Runs an autoscaler until `shutdown`; returns when everything is released.
 ///
@@ -63,18 +84,17 @@ pub async fn run(
     resolver: Arc<dyn Resolve>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let tokens = Tokens::new(&shutdown);
-    let server = StatServer::bind(options.stat_listen)?;
-    let stat_port = server.local_addr()?.port();
-    let (server, trust) = match options.stat_tls.clone() {
-        Some(tls) => {
-            let (tls, trust) = tls.open(&tokens.last).await.context("TLS of the stat port")?;
-            let allow_plain = tls.allow_plain;
-            (server.encrypted(tls), Some((trust, allow_plain)))
-        }
-        None => (server, None),
-    };
-    let server = server.ready_once(tokens.listed.clone());
+    let (tokens, profile) = (Tokens::new(&shutdown), options.front_end.profile());
+    let (system, domain) = (&options.system_namespace, &options.cluster_domain);
+    let mut server = StatServer::bind(options.stat_listen)?;
+    let port = server.local_addr()?.port();
+    let mut trust = None;
+    if let Some(tls) = options.stat_tls.clone() {
+        let (tls, authorities) = tls.open(&tokens.last).await.context("TLS of the stat port")?;
+        trust = Some((authorities, tls.allow_plain));
+        server.access.tls = Some(tls);
+    }
+    server.access.can_act = Some(tokens.listed.clone());
     if let Some(least) = &options.process.kubernetes_min_version {
         tokio::select! {
             checked = least.check(&client) => checked?,
@@ -82,58 +102,157 @@ pub async fn run(
         }
     }
     let configs = Configs::read(&client, &options, &tokens.stop).await;
-    let profile = options.front_end.profile();
     if !profile.defaults_replace_maps {
         configs.refusals.none()?; // As upstream. Otherwise the error has already been logged.
     }
-    let election = Result::clone(&configs.election.borrow());
-    let election = election.with_context(|| options.process.config_maps.leader_election.clone())?;
+    let election_map = options.process.config_maps.leader_election.clone();
+    let election = Result::clone(&configs.election.borrow()).with_context(|| election_map.clone())?;
     let (shares, released) = buckets::campaign(&client, &options, &election, &tokens.listed, &tokens.leases);
-    let who = Who { service: "autoscaler", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
+    tokio::spawn(tell_of_edits(election_map, configs.election, tokens.last.clone()));
+    let who = Who { service: "autoscaler", namespace: system.clone(), pod: options.pod_name.clone() };
     let tracing = match profile.traces {
         true => Tracing::start(&configs.observability.borrow().tracing, &who, &options.process.otel)?,
         false => None,
     };
-    let around = (stat_port, tracing.clone());
-    let components = Components::new(&options, shares, resolver.clone(), around, &configs, &tokens);
-    configs.refusals.register(&components.metrics);
-    tokio::spawn(tell_of_edits(
-        options.process.config_maps.leader_election.clone(),
-        configs.election.clone(),
-        tokens.last.clone(),
-    ));
-    if let Some((trust, allow_plain)) = trust {
-        components.peers.believe(trust, allow_plain);
+
+    // Measurements and decisions.
+    let (clock, requests, metrics) = (Clock::system(), Requests::new(), Metrics::default());
+    let collector = Arc::new(Collector::new(clock.clone(), requests.clone()));
+    let pods = Arc::new(PodIndex::new(requests.clone()));
+    let attestations = Arc::new(Attestations::new(!profile.owns_activators));
+    let sources = Sources {
+        collector: collector.clone(),
+        pods: pods.clone(),
+        attestations: attestations.clone(),
+        clock: clock.clone(),
+        requests: requests.clone(),
+        metrics: DeciderMetrics::new(&metrics),
+    };
+    let multiscaler = Arc::new(Multiscaler::new(sources, profile.has_own_rules).traced(tracing.clone()));
+    let deciders = multiscaler.clone();
+    let durations = Arc::new(move |key: &RevisionKey| deciders.scrapes(key));
+    let network = configs.network;
+    let scraper = Scraper::new(collector.clone(), pods.clone(), resolver.clone(), domain, network, durations);
+
+    // Reception and routing of stats.
+    let counters = IngestCounters::new(&metrics);
+    let here = Arc::new(LocalRecorder {
+        collector: collector.clone(),
+        multiscaler: multiscaler.clone(),
+        clock: clock.clone(),
+        counters: counters.clone(),
+    });
+    let services = profile.has_bucket_services.then(|| format!("{system}.svc.{domain}"));
+    let settings = LinkSettings { port, services, token: options.stat_tokens.own.clone(), trust };
+    let stop = || tokens.stop.clone();
+    let peers = Peers::new(shares.clone(), resolver.clone(), settings, here.clone(), counters, stop());
+    let ingest = Ingest::new(system.clone(), shares.clone(), here, attestations.clone(), peers.clone());
+    if let Some(demand) = options.stat_tokens.demand.clone() {
+        let gate = Gate::new(demand, client.clone());
+        metrics.register(catalog::STAT_REFUSALS, gate.refusals().clone());
+        server.access.gate = Some(Arc::new(gate));
     }
-    let seen = observe::Diagnostics {
+
+    // Diagnostics of the process.
+    let limiter = WriteLimiter::new(options.api_rate);
+    process_metrics::leases(&metrics, shares.clone());
+    process_metrics::writes(&metrics, limiter.clone());
+    configs.refusals.register(&metrics);
+    let diagnostics = observe::Diagnostics {
         who,
-        metrics: components.metrics.clone(),
-        config: configs.observability.clone(),
-        pages: vec![explain::page(profile.kind, components.multiscaler.clone(), components.shares.clone())],
+        metrics: metrics.clone(),
+        config: configs.observability,
+        pages: vec![explain::page(profile.kind, multiscaler.clone(), shares.clone())],
         admin: options.admin,
     };
-    let mut observed = seen.observe(&options.process, tokens.last.clone()).await?;
-    let wiring = components.wiring(&options, client.clone(), resolver, configs);
-    let reconcilers = options.front_end.decides().reconcilers(wiring, &tokens.stop);
-    let dashboard = components.dashboard(&options, reconcilers.displayed_objects(), &client)?;
-    let tasks = components.spawn(&client, &options, (server, dashboard), &tokens);
+    let mut observed = diagnostics.observe(&options.process, tokens.last.clone()).await?;
+
+    // Reconcilers, and the page that shows their objects.
+    let reconcilers = options.front_end.reconcilers(
+        Wiring {
+            system_namespace: system.clone(),
+            cluster_domain: domain.clone(),
+            recorder: Recorder::limited(client.clone(), limiter.clone(), stop()),
+            limiter,
+            on_scale: options.on_scale.clone(),
+            client: client.clone(),
+            resolver,
+            ports: Ports {
+                deciders: multiscaler.clone(),
+                collection: collector.clone(),
+                pods: pods.clone(),
+                leadership: Arc::new(shares.clone()),
+                requests: requests.clone(),
+            },
+            engine: Engine::new(client.clone(), clock.clone(), pods.clone(), requests),
+            clock: clock.clone(),
+            configs: ReconcilerConfigs { autoscaler: configs.autoscaler, deployment: configs.deployment },
+            ports_config: configs.ports,
+        },
+        &tokens.stop,
+    );
+    let tasks = TaskTracker::new();
+    if let Some((settings, objects)) = options.dashboard.clone().zip(reconcilers.shown.clone()) {
+        let parts = dashboard::Parts {
+            objects,
+            client: client.clone(),
+            multiscaler: multiscaler.clone(),
+            collector,
+            pods: pods.clone(),
+            shares: shares.clone(),
+            peers: peers.clone(),
+            clock: clock.clone(),
+            me: options.pod_name.clone(),
+        };
+        let dashboard = Dashboard::new(settings, parts)?;
+        server.access.responder = Some(dashboard.responder());
+        dashboard.start(&tasks, &tokens.stop);
+    }
+
+    // Background tasks.
+    tasks.spawn(pods::run(client.clone(), options.front_end.pods(), pods.clone(), tokens.last.clone()));
+    tasks.spawn(watch_activators(client.clone(), system.clone(), attestations, tokens.last.clone()));
+    tasks.spawn(async move { peers.run().await });
+    // Members of a StatefulSet are reached by their own names.
+    if profile.has_bucket_services && options.stateful_set.is_none() {
+        tasks.spawn(bucket_services::run(client, system.clone(), options.pod_ip, shares, stop()));
+    }
+    tasks.spawn(scraper.run(stop()));
+    tasks.spawn(resync(clock, multiscaler.clone(), tokens.last.clone()));
+    let stopped = stop();
+    tasks.spawn(async move { multiscaler.run(stopped).await });
+    tasks.spawn(server.serve(Arc::new(ingest), Counters::new(&metrics), stop()));
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = components.pods.synced() => reconcilers.run(&tokens.listed, tokens.stop.clone()).await,
+        () = pods.synced() => reconcilers.run(&tokens.listed).await,
     }
+
+    // The shutdown sequence.
     tokens.stop.cancel();
     tokens.leases.cancel();
     if let Err(error) = released.await {
-        tracing::error!(%error, "leases were not released; others take over when they expire");
+        tracing::error!(%error, "leases were not released; other autoscalers take over when the leases expire");
     }
     tokens.last.cancel();
     tasks.close();
     if timeout(DRAIN, tasks.wait()).await.is_err() {
-        tracing::warn!(left = tasks.len(), "tasks did not end in time");
+        tracing::warn!(left = tasks.len(), "background tasks did not end in time");
     }
     observed.flushed().await;
     if let Some(tracing) = tracing {
         tracing.flushed().await;
     }
     Ok(())
+}
+
+/// Adjusts the clock when the system's wall clock is set. No other task adjusts it: only the first one would notice.
+async fn resync(clock: Clock, multiscaler: Arc<Multiscaler>, until: CancellationToken) {
+    while timeout(RESYNC, until.cancelled()).await.is_err() {
+        if clock.resync() {
+            tracing::warn!(
+                "the system's wall clock was set: nothing is scaled down until the measurement windows are full again"
+            );
+            multiscaler.clock_was_set();
+        }
+    }
 }

@@ -62,7 +62,7 @@ pub struct Ports {
 pub trait Deciders: Send + Sync + 'static {
     /// Sets, once, the predicate for existing revisions. A stat for a revision without a loop requests a reconcile
     /// only if the revision exists.
-    fn set_existing(&self, _exists: RevisionExists) {}
+    fn set_existing(&self, exists: RevisionExists);
 
     /// Creates the loop, or gives an existing loop its new subject. A change of the spec leads to an evaluation at
     /// once. `initial` matters at creation only.
@@ -75,36 +75,30 @@ pub trait Deciders: Send + Sync + 'static {
     fn status(&self, key: &RevisionKey) -> Option<DeciderStatus>;
 
     /// Returns whether requests are held or served, or were within the panic window or three seconds; none: unknown.
-    fn is_serving(&self, _key: &RevisionKey) -> Option<bool> {
-        None
-    }
+    fn is_serving(&self, key: &RevisionKey) -> Option<bool>;
 
     /// Discards the measurements, as if no request had come for a whole window. Keeps the history.
-    fn forget_load(&self, _key: &RevisionKey) {}
+    fn forget_load(&self, key: &RevisionKey);
 
     /// Records the requested scale of the target, after bounds and scale to zero, for the metrics. Not called if the
     /// scale is unknown: the former value stays, as upstream's does.
-    fn requested(&self, _key: &RevisionKey, _replicas: i32) {}
+    fn requested(&self, key: &RevisionKey, replicas: i32);
 
     /// Returns the traced wake, if there is one.
-    fn waking(&self, _key: &RevisionKey) -> Option<Arc<Waking>> {
-        None
-    }
+    fn waking(&self, key: &RevisionKey) -> Option<Arc<Waking>>;
 
     /// Records the action on the latest decision, or the obstacle, in the history. A revision without a loop has a
     /// history too, from its first action on.
-    fn acted(&self, _key: &RevisionKey, _action: Action) {}
+    fn acted(&self, key: &RevisionKey, action: Action);
 
     /// Records the blend of load and metrics in the history.
-    fn blended(&self, _key: &RevisionKey, _answer: &Answer) {}
+    fn blended(&self, key: &RevisionKey, answer: &Answer);
 
     /// Ends the loop and its metrics; keeps the history. Ignores unknown keys.
     fn remove(&self, key: &RevisionKey);
 
     /// Ends the loop and discards its history, because the revision is gone or owned by another process.
-    fn forget(&self, key: &RevisionKey) {
-        self.remove(key);
-    }
+    fn forget(&self, key: &RevisionKey);
 }
 
 /// Inputs of a decision loop.
@@ -175,12 +169,10 @@ pub trait Collection: Send + Sync + 'static {
     fn remove(&self, key: &RevisionKey);
 
     /// Returns the activators' observations about the ports of a revision's Service.
-    fn ports(&self, _key: &RevisionKey) -> ObservedPorts {
-        ObservedPorts::default()
-    }
+    fn ports(&self, key: &RevisionKey) -> ObservedPorts;
 
     /// Sets, once, the queue that receives revisions with new observations about their ports.
-    fn report_ports(&self, _queue: Requests) {}
+    fn report_ports(&self, queue: Requests);
 }
 
 /// Port numbers of a Service about which activators have made observations.
@@ -238,37 +230,27 @@ pub trait Pods: Send + Sync + 'static {
     fn track(&self, key: &RevisionKey, pods: PodSet, owner: Option<PodOwner>);
 
     /// Counts its pods as ready only once they listen on this port; none: once Kubernetes reports them ready.
-    fn prove(&self, _key: &RevisionKey, _port: Option<u16>) {}
+    fn prove(&self, key: &RevisionKey, port: Option<u16>);
 
     /// Returns whether pods of a revision are counted.
-    fn is_tracked(&self, _key: &RevisionKey) -> bool {
-        true
-    }
+    fn is_tracked(&self, key: &RevisionKey) -> bool;
 
     /// Returns the current counts; all zero for a revision that is not tracked.
     fn counts(&self, key: &RevisionKey) -> PodCounts;
 
     /// Returns why no pod serves, if none is ready and none is merely starting; terminating and finished pods do not
     /// count. A change queues the key.
-    fn failing(&self, _key: &RevisionKey) -> Option<Failing> {
-        None
-    }
+    fn failing(&self, key: &RevisionKey) -> Option<Failing>;
 
     /// Returns the addresses of pods that are not finished, ordered by name. A change of their number queues the key.
-    fn addresses(&self, _key: &RevisionKey) -> Vec<PodAddress> {
-        Vec::new()
-    }
+    fn addresses(&self, key: &RevisionKey) -> Vec<PodAddress>;
 
     /// Returns the different label sets of own pods that start or run; none: not known yet. A change queues the key.
-    fn labels(&self, _key: &RevisionKey) -> Option<BTreeSet<BTreeMap<String, String>>> {
-        Some(BTreeSet::new())
-    }
+    fn labels(&self, key: &RevisionKey) -> Option<BTreeSet<BTreeMap<String, String>>>;
 
     /// Returns the selected pods that do not belong to the revision's owner; none: not known yet. A change of their
     /// controllers queues the key.
-    fn strangers(&self, _key: &RevisionKey) -> Option<ForeignPods> {
-        Some(ForeignPods::default())
-    }
+    fn strangers(&self, key: &RevisionKey) -> Option<ForeignPods>;
 
     /// Stops counting. Ignores unknown keys.
     fn untrack(&self, key: &RevisionKey);

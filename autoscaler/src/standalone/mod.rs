@@ -18,7 +18,6 @@ pub(crate) mod cluster;
 pub(crate) mod finalizer;
 pub(crate) mod hosts;
 pub(crate) mod hpa_conflicts;
-mod multi_map;
 mod policies;
 pub(crate) mod ports;
 pub(crate) mod reasons;
@@ -31,11 +30,11 @@ pub(crate) mod workloads;
 
 pub use admission::hpa::Hpa;
 
-use crate::decisions::{Decisions, Profile};
 use crate::engine::Wiring;
 use crate::engine::parts::Parts;
 use crate::pods::PodScope;
-use crate::reconcile::{OwnController, Reconcilers, passes};
+use crate::profile::Profile;
+use crate::reconcile::Reconcilers;
 use admission::validation::Validation;
 use cluster::Cluster;
 use common::config::PortsConfig;
@@ -57,89 +56,83 @@ use workloads::Workloads;
 /// Number of owner buckets: enough for four replicas to share the work, and few enough to keep the cost of leases low.
 const BUCKETS: u32 = 4;
 
-/// Front end for ordinary Deployments.
-#[derive(Debug)]
-pub(crate) struct Standalone {
-    pub(crate) hpa: Hpa,
-    /// Namespaces to watch for workloads.
-    pub(crate) namespaces: Namespaces,
+/// Values of this install.
+pub(crate) const PROFILE: Profile = Profile {
+    kind: "ZeroScaler",
+    api_rate: Rate::WITH_CONTROLLER, // This process also does the work of upstream's ServerlessService controller.
+    account: "autoscaler",
+    leases: Some((Timing::STANDALONE, BUCKETS)),
+    balances_leases: true,
+    has_bucket_services: false, // Replicas find each other by leases alone.
+    defaults_replace_maps: true,
+    owns_activators: true,
+    has_own_rules: true,
+    numbers_ports: true,
+    traces: true,
+    has_page: true,
+};
+
+/// Selects all pods of these namespaces, with all their labels: owners choose the labels, and any label may appear in a
+/// selector.
+pub(crate) fn pods(namespaces: &Namespaces) -> PodScope {
+    PodScope {
+        namespaces: namespaces.clone(),
+        watched: watcher::Config::default(),
+        keeps: |_| true,
+        tracks_failures: true,
+    }
 }
 
-impl Standalone {
-    const PROFILE: Profile = Profile {
-        kind: "ZeroScaler",
-        api_rate: Rate::WITH_CONTROLLER, // This process also does the work of upstream's ServerlessService controller.
-        account: "autoscaler",
-        leases: Some((Timing::STANDALONE, BUCKETS)),
-        balances_leases: true,
-        has_bucket_services: false, // Replicas find each other by leases alone.
-        defaults_replace_maps: true,
-        owns_activators: true,
-        has_own_rules: true,
-        numbers_ports: true,
-        traces: true,
-        has_page: true,
+/// Builds the reconcilers, which end with `shutdown`.
+pub(crate) fn reconcilers(
+    hpa: Hpa,
+    namespaces: &Namespaces,
+    wiring: Wiring,
+    shutdown: &CancellationToken,
+) -> Reconcilers {
+    let queue = WorkQueue::new();
+    let numbers = Numbers::new(&wiring.system_namespace, queue.clone(), wiring.clock.clone());
+    let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
+    let range = wiring.ports_config.clone();
+    let (system, domain) = (&wiring.system_namespace, &wiring.cluster_domain);
+    let (watched, config) = (namespaces.clone(), range.clone());
+    let cluster = Cluster::new(system, domain, watched, queue.clone(), scalers.clone(), config);
+    let parts = Parts::new(wiring, queue, (cluster.clone(), namespaces.clone()), shutdown);
+    let writes = || parts.writes.clone();
+    let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
+    let workloads = Arc::new(Workloads::new(&parts, validation.clone(), cluster.clone()));
+    let unread = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces.clone()));
+    let paths = traffic::Controller::new(&parts, cluster.clone(), validation.clone());
+    let ledger =
+        hosts::ledger_writer::Controller { hosts: cluster.hosts.clone(), writes: writes(), unread: unread.clone() };
+    let allocator = ports::Controller {
+        cluster: cluster.clone(),
+        writes: writes(),
+        unread,
+        config: range.clone(),
+        start: rand::random(),
     };
-}
-
-impl Decisions for Standalone {
-    fn profile(&self) -> &'static Profile {
-        &Self::PROFILE
-    }
-
-    /// Selects all pods, with all their labels: owners choose the labels, and any label may appear in a selector.
-    fn pods(&self) -> PodScope {
-        PodScope {
-            namespaces: self.namespaces.clone(),
-            watched: watcher::Config::default(),
-            keeps: |_| true,
-            tracks_failures: true,
-        }
-    }
-
-    fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
-        let (hpa, queue) = (self.hpa, WorkQueue::new());
-        let numbers = Numbers::new(&wiring.system_namespace, queue.clone(), wiring.clock.clone());
-        let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
-        let range = wiring.ports_config.clone();
-        let (namespace, domain) = (&wiring.system_namespace, &wiring.cluster_domain);
-        let (watched, config) = (self.namespaces.clone(), range.clone());
-        let cluster = Cluster::new(namespace, domain, watched, queue.clone(), scalers.clone(), config);
-        let parts = Parts::new(wiring, queue, (cluster.clone(), self.namespaces.clone()), shutdown);
-        let writes = || parts.writes.clone();
-        let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
-        let workloads = Arc::new(Workloads::new(&parts, validation.clone(), cluster.clone()));
-        let unread = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), self.namespaces.clone()));
-        let own = |kind, queue, pass| OwnController { kind, queue, pass };
-        let paths = traffic::Controller::new(&parts, cluster.clone(), validation.clone());
-        let paths = passes(paths, |paths, key, _| async move { paths.reconcile(&key).await });
-        let ledger =
-            hosts::ledger_writer::Controller { hosts: cluster.hosts.clone(), writes: writes(), unread: unread.clone() };
-        let hosts = passes(ledger, |ledger, key, _| async move { ledger.reconcile(&key).await });
-        let allocator = ports::Controller {
-            cluster: cluster.clone(),
-            writes: writes(),
-            unread,
-            config: range.clone(),
-            start: rand::random(),
-        };
-        let ports = passes(allocator, |allocator, key, _| async move { allocator.reconcile(&key).await });
-        let publisher = Arc::new(Publisher::new(&parts, cluster.clone(), validation));
-        let statuses = passes(publisher.clone(), |publisher, key, _| async move { publisher.reconcile(&key).await });
-        let labels = passes((scalers.clone(), writes()), |labels, key, _| async move {
+    let publisher = Arc::new(Publisher::new(&parts, cluster.clone(), validation));
+    let labels = (scalers.clone(), writes());
+    tokio::spawn(look_with_each_leader(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
+    let mut all = Reconcilers::new(parts, cluster.clone(), PROFILE.kind, workloads)
+        .with("path", cluster.queue(), paths, |paths, key| async move { paths.reconcile(&key).await })
+        .with("hosts", cluster.hosts.queue.clone(), ledger, |ledger, key| async move { ledger.reconcile(&key).await })
+        .with(
+            "ports",
+            numbers.queue.clone(),
+            allocator,
+            |allocator, key| async move { allocator.reconcile(&key).await },
+        )
+        .with("status", scalers.queue.clone(), publisher.clone(), |publisher, key| async move {
+            publisher.reconcile(&key).await
+        })
+        .with("label zeroscale.dev/enabled", scalers.enabled.queue.clone(), labels, |labels, key| async move {
             let (scalers, writes) = &*labels;
             scalers.enabled.reconcile(&key, scalers, writes).await
         });
-        let controllers = vec![
-            own("path", cluster.queue(), paths),
-            own("hosts", cluster.hosts.queue.clone(), hosts),
-            own("ports", numbers.queue.clone(), ports),
-            own("status", scalers.queue.clone(), statuses),
-            own("label zeroscale.dev/enabled", scalers.enabled.queue.clone(), labels),
-        ];
-        tokio::spawn(look_with_each_leader(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
-        Reconcilers::new(parts, cluster, (Self::PROFILE.kind, workloads), controllers).showing(publisher)
-    }
+    all.shown = Some(publisher);
+    all
 }
 
 /// Queues shared work again: both ledgers and all labels after a change of leadership, and the ports after a change of

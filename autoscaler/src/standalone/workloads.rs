@@ -15,8 +15,10 @@ use crate::standalone::list_names;
 use crate::standalone::release::TargetRelease;
 use crate::standalone::scalers::COMPONENT;
 use crate::standalone::scalers::findings::{Finding, Findings};
+use crate::standalone::traffic::path_proof::PathByPort;
 use crate::standalone::traffic::paths::PathRequest;
 use autoscaler_core::manual_requests::Step;
+use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_api::ZeroScaler;
@@ -113,6 +115,16 @@ impl FrontEnd for Workloads {
 
     fn previous(&self, subject: &Subject, now: Timestamp) -> Previous {
         subject.findings.previous(now)
+    }
+
+    fn proof(&self, _: &Key, subject: &Subject) -> ProbeResult {
+        subject.notes.path_proof.as_ref().map_or(ProbeResult::NotInPath, PathByPort::proof)
+    }
+
+    fn prove(&self, _: &Key, subject: &Subject) {
+        if let Some(proof) = &subject.notes.path_proof {
+            proof.ask();
+        }
     }
 
     /// Queues the scaling event for the status controller, which reports it with the status.

@@ -7,18 +7,20 @@ use crate::cluster::target_key::{TargetKey, TargetResource};
 use crate::cluster::watches::Beside;
 use crate::engine::front_end::FrontEnd;
 use crate::engine::last_pod::LastPodRemovals;
-use crate::engine::parts::Parts;
+use crate::engine::parts::{Parts, ReconcilerConfigs};
 use crate::engine::probe::{ProbeTarget, Prober};
 use crate::engine::workload::Path;
 use crate::engine::{Controller, Wiring};
 use crate::knative::revisions::Revisions;
-use crate::knative::statuses::{Autoscalers, MergedStatuses, Subjects};
+use crate::knative::statuses::MERGED_WITHIN;
 use crate::knative::store::{Measurements, Objects};
-use crate::knative::{metric, wanted};
+use crate::knative::{children, metric};
 use crate::metric_engine::Engine;
+use crate::scale::trace::Waking;
 use crate::scale::{
-    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Failing, ForeignPods, Initial, OnScale,
-    PodAddress, PodCounts, PodOwner, PodSet, Pods, Ports, Requests, RevisionExists, ScaleEvent, Subject, Surroundings,
+    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Failing, ForeignPods, Initial, ObservedPorts,
+    OnScale, PodAddress, PodCounts, PodOwner, PodSet, Pods, Ports, Requests, RevisionExists, ScaleEvent, Subject,
+    Surroundings,
 };
 use crate::standalone::admission::validation::Validation;
 use crate::standalone::cluster::Cluster;
@@ -61,6 +63,7 @@ use kube::core::DynamicObject;
 use kube::runtime::watcher;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -136,8 +139,15 @@ impl Deciders for Fakes {
     fn blended(&self, _: &Key, answer: &engine::Answer) {
         *self.blended.lock() = Some(answer.clone());
     }
+    fn requested(&self, _: &Key, _: i32) {}
+    fn waking(&self, _: &Key) -> Option<Arc<Waking>> {
+        None
+    }
     fn remove(&self, _: &Key) {
         *self.deciding.lock() = None;
+    }
+    fn forget(&self, key: &Key) {
+        Deciders::remove(self, key);
     }
 }
 
@@ -151,6 +161,10 @@ impl Collection for Fakes {
     fn remove(&self, _: &Key) {
         *self.collecting.lock() = None;
     }
+    fn ports(&self, _: &Key) -> ObservedPorts {
+        ObservedPorts::default()
+    }
+    fn report_ports(&self, _: Requests) {}
 }
 
 impl Pods for Fakes {
@@ -158,8 +172,12 @@ impl Pods for Fakes {
         *self.tracking.lock() = Some(pods);
         *self.owner.lock() = owner;
     }
+    fn prove(&self, _: &Key, _: Option<u16>) {}
     fn is_tracked(&self, _: &Key) -> bool {
         self.tracking.lock().is_some()
+    }
+    fn labels(&self, _: &Key) -> Option<BTreeSet<BTreeMap<String, String>>> {
+        Some(BTreeSet::new())
     }
     fn counts(&self, _: &Key) -> PodCounts {
         *self.counts.lock()
@@ -230,7 +248,6 @@ pub(super) struct Controllers {
     pub(super) ports: Ports,
     pub(super) leaving: Arc<LastPodRemovals>,
     pub(super) kpa: Box<dyn Passes>,
-    prober: Arc<Prober>,
     knative: Option<Knative>,
     standalone: Option<Standalone>,
 }
@@ -239,6 +256,7 @@ pub(super) struct Controllers {
 struct Knative {
     objects: Arc<Objects>,
     metric: metric::Controller,
+    prober: Arc<Prober>,
 }
 
 /// Parts that only standalone has.
@@ -377,32 +395,28 @@ impl Fixture {
 
     /// Creates a Knative fixture. Each status is written at once, so that a script sees it.
     pub(super) fn knative() -> Self {
-        Self::knative_with(NOBODY, |written, _| written)
+        Self::knative_with(NOBODY, Duration::ZERO)
     }
 
     /// Creates a Knative fixture whose probes reach `public`.
     pub(super) fn knative_probing(public: SocketAddr) -> Self {
-        Self::knative_with(public, |written, _| written)
+        Self::knative_with(public, Duration::ZERO)
     }
 
     /// Creates a Knative fixture that merges statuses, as the process does.
     pub(super) fn knative_merging() -> Self {
-        Self::knative_with(NOBODY, |written, queue| Arc::new(MergedStatuses::new(written, queue)))
+        Self::knative_with(NOBODY, MERGED_WITHIN)
     }
 
-    fn knative_with(
-        public: SocketAddr,
-        statuses: impl FnOnce(Arc<dyn Subjects>, WorkQueue<Key>) -> Arc<dyn Subjects>,
-    ) -> Self {
+    fn knative_with(public: SocketAddr, merged_within: Duration) -> Self {
         let measurements = Measurements::default();
         let beside: (Arc<dyn Beside>, _) = (Arc::new(measurements.clone()), Namespaces::default());
         Self::with(public, Arc::default(), WorkQueue::new(), beside, |parts| {
             let objects = Arc::new(Objects::new(&parts.stores.index, measurements));
-            let written = Arc::new(Autoscalers { objects: objects.clone(), writes: parts.writes.clone() });
-            let statuses = statuses(written, parts.writes.decisions.clone());
-            let revisions = Arc::new(Revisions::new(parts, objects.clone(), statuses));
+            let revisions = Arc::new(Revisions::new(parts, objects.clone(), merged_within));
             let metric = metric::Controller::new(parts, objects.clone());
-            (Box::new(Controller::new(parts, revisions)), Some(Knative { objects, metric }), None)
+            let knative = Knative { objects, metric, prober: revisions.prober.clone() };
+            (Box::new(Controller::new(parts, revisions)), Some(knative), None)
         })
     }
 
@@ -421,14 +435,15 @@ impl Fixture {
         let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)));
         let (clock, requests, metrics) = (Clock::starting_at(NOW), Requests::new(), Mock::default());
         let engine = Engine::new(metrics.client(), clock.clone(), fakes.clone(), requests.clone());
-        let (config, autoscaler_config) = watch::channel(Arc::new(AutoscalerConfig::default()));
-        let (_deployment, deployment_config) = watch::channel(Arc::new(DeploymentConfig::default()));
+        let (config, autoscaler) = watch::channel(Arc::new(AutoscalerConfig::default()));
+        let (_deployment, deployment) = watch::channel(Arc::new(DeploymentConfig::default()));
         let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
         let recorder = Recorder::limited(Client::new(events, "default"), limiter.clone(), shutdown.clone());
         let wiring = Wiring {
             system_namespace: "system".into(),
             cluster_domain: "cluster.local".into(),
             limiter,
+            recorder,
             on_scale: Some(on_scale),
             client,
             resolver: Arc::new(Fixed(public)),
@@ -439,19 +454,18 @@ impl Fixture {
                 leadership: fakes.clone(),
                 requests,
             },
+            engine,
             clock,
-            autoscaler_config,
-            deployment_config,
+            configs: ReconcilerConfigs { autoscaler, deployment },
             ports_config: watch::channel(Arc::default()).1,
         };
-        let parts = Parts::with(wiring, (recorder, engine), queue, beside, &shutdown);
+        let parts = Parts::new(wiring, queue, beside, &shutdown);
         let (kpa, knative, standalone) = front_end(&parts);
         let cx = Controllers {
             stores: parts.stores.clone(),
             ports: parts.ports.clone(),
             leaving: parts.leaving.clone(),
             kpa,
-            prober: parts.prober.clone(),
             knative,
             standalone,
         };
@@ -708,9 +722,10 @@ impl Fixture {
 
     /// Waits until an activator has responded to a probe of the public Service.
     pub(super) async fn proven(&self, host: &str) {
+        let prober = &self.cx.knative.as_ref().expect("beside Knative").prober;
         let target = ProbeTarget { host: host.to_owned(), port: 80 };
         let proven = async {
-            while self.cx.prober.proof(&self.key, &target) != ProbeResult::InPath {
+            while prober.proof(&self.key, &target) != ProbeResult::InPath {
                 tokio::task::yield_now().await;
             }
         };
@@ -721,14 +736,16 @@ impl Fixture {
     pub(super) fn put_serverless(&self, value: Value) {
         let mut object: ServerlessService = serde_json::from_value(value).expect("a ServerlessService");
         let path = Path { mode: PathMode::Proxy, activators: 0 };
-        self.as_created(&mut object.metadata, |owner| wanted::serverless(owner, path).metadata);
+        self.as_created(&mut object.metadata, |owner| children::wanted_serverless(owner, path).metadata);
         self.cx.objects().serverless.apply(&self.key, "20", Some(object));
     }
 
     /// Puts a Metric, likewise.
     pub(super) fn put_metric(&self, value: Value) {
         let mut object: Metric = serde_json::from_value(value).expect("a Metric");
-        self.as_created(&mut object.metadata, |owner| wanted::metric(owner, &AutoscalerConfig::default(), "").metadata);
+        self.as_created(&mut object.metadata, |owner| {
+            children::wanted_metric(owner, &AutoscalerConfig::default(), "").metadata
+        });
         self.cx.objects().metrics.apply(&self.key, "30", Some(object));
     }
 

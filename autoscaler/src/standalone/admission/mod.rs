@@ -16,7 +16,7 @@ use crate::cluster::facts::{Selector, Target};
 use crate::cluster::target_key::{SCALER_ROOT, TargetError, TargetKey};
 use crate::engine::parameters::Parameters;
 use crate::engine::parts::Parts;
-use crate::engine::workload::{NotReady, PathState, Probed, RefusalAction, Requested, Workload};
+use crate::engine::workload::{NotReady, PathState, RefusalAction, Requested, Workload};
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use crate::standalone::admission::adoption::Adoption;
 use crate::standalone::admission::validation::{Accepted, Validation};
@@ -68,7 +68,7 @@ pub(super) struct Admission {
 pub(super) type Admitted = (Workload, AdmissionNotes);
 
 /// Items to report about a ZeroScaler that is acted upon.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct AdmissionNotes {
     /// Fault that does not keep it from being served: usually a fault of the newest version, while a former one is in
     /// force.
@@ -79,6 +79,8 @@ pub(super) struct AdmissionNotes {
     pub(super) ignored: Option<String>,
     /// Target of the version in force.
     pub(super) target: ObjectReference,
+    /// Proof that clients are led to activators; `None` if its Service does not exist.
+    pub(super) path_proof: Option<PathByPort>,
 }
 
 /// Reason why a ZeroScaler is not acted upon.
@@ -194,6 +196,7 @@ impl Admission {
         let original = &accepted.original;
         let now = self.parts.writes.clock.now();
         let path = self.cluster.path(newest);
+        let path_proof = served.exists.then(|| self.proof(key, newest, original, &taken.target, &served));
         let workload = Workload {
             kind: original.spec.target.kind.clone(),
             labels: subject_labels(key, original),
@@ -202,7 +205,6 @@ impl Admission {
                 None => Initial::Adopted(taken.target.current()),
             },
             private_service: names::private_service(key.name()),
-            probe: served.exists.then(|| self.proof(key, newest, original, &taken.target, &served)),
             may_scale: path.as_ref().is_some_and(|path| path.service == served.name),
             waits_for_decision: true,
             metrics: accepted.plan.clone(),
@@ -222,6 +224,7 @@ impl Admission {
             lost_hosts: self.lost_hosts(key, original),
             ignored: self.validation.hpa.ignored(original),
             target: taken.reference,
+            path_proof,
         };
         Ok((workload, notes))
     }
@@ -360,7 +363,7 @@ impl Admission {
         original: &ZeroScaler,
         target: &Target,
         served: &AdmittedServices,
-    ) -> Probed {
+    ) -> PathByPort {
         let AdmittedServices { services, port, .. } = served;
         let ports = services::served_ports(original, services, port, target, translation::protocol(original)).ports;
         let carried =
@@ -370,13 +373,13 @@ impl Admission {
         });
         // A further Service without carried ports always leads to the pods.
         let each = each.filter(|(index, _, carried)| *index == 0 || !carried.is_empty());
-        Probed::Known(Arc::new(PathByPort {
+        PathByPort {
             key: key.clone(),
             services: each.map(|(_, service, carried)| (service, carried)).collect(),
             uid: newest.uid().unwrap_or_default(),
             cluster: self.cluster.clone(),
             decisions: self.parts.writes.decisions.clone(),
-        }))
+        }
     }
 
     /// Returns the finding about hosts that a version claims and does not have.

@@ -11,7 +11,6 @@
 //!
 //! The time until all nodes follow the slices cannot be proven; the grace period covers it.
 
-use crate::engine::workload::PathProof;
 use crate::standalone::cluster::Cluster;
 use crate::standalone::traffic::{slice_plan, slices};
 use autoscaler_core::scale_to_zero::ProbeResult;
@@ -38,23 +37,23 @@ pub(crate) struct PathByPort {
     pub(crate) decisions: WorkQueue<Key>,
 }
 
-impl PathProof for PathByPort {
-    fn proof(&self) -> ProbeResult {
+impl PathByPort {
+    /// Returns the current proof.
+    pub(crate) fn proof(&self) -> ProbeResult {
         match self.leads() {
             Some(leads) => self.cluster.numbers.proof(&self.uid, &leads),
             None => ProbeResult::NotInPath,
         }
     }
 
-    fn ask(&self) {
+    /// Requests a proof; the workload is reconciled when there is a result.
+    pub(crate) fn ask(&self) {
         if let Some(leads) = self.leads() {
             self.cluster.numbers.prove(&self.key, &self.uid, &leads);
         }
         self.decisions.add_after(self.key.clone(), RECHECK);
     }
-}
 
-impl PathByPort {
     /// Returns the destinations of the slices of all Services, or `None` if the slices do not lead to activators alone.
     fn leads(&self) -> Option<Vec<(IpAddr, u16)>> {
         let each =

@@ -504,7 +504,7 @@ impl ClusterShared {
             ..autoscaler::Options::new(
                 id.name(),
                 address.ip(),
-                FrontEnd::standalone_within(Hpa::Engine, self.namespaces.clone()),
+                FrontEnd::Standalone { hpa: Hpa::Engine, namespaces: self.namespaces.clone() },
             )
         }
     }

@@ -233,7 +233,7 @@ async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
         });
         bare::create(&client, Some(SYSTEM), map).await.expect("created");
     }
-    let drop_in = |listen| autoscaler::Options { front_end: FrontEnd::knative(), ..options(listen, None) };
+    let drop_in = |listen| autoscaler::Options { front_end: FrontEnd::Knative, ..options(listen, None) };
     let ended = autoscaler::run(drop_in(own_address()), client.clone(), Arc::new(Dns), CancellationToken::new());
     let text = format!("{:#}", timeout(PATIENCE, ended).await.expect("ends").expect_err("refused"));
     assert!(text.starts_with("ConfigMap config-autoscaler: stable-window = 1s: "), "{text}");

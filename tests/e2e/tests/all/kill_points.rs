@@ -470,7 +470,8 @@ async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
         space.until_served(other.name()).await?;
         if matches!(victim, Victim::Autoscaler) {
             // Its windows must follow, although a pass over port numbers has used the clock.
-            let is_told = async || Ok(said.with(&["the wall clock was set; windows fill again"]).len() > n);
+            let is_told =
+                async || Ok(said.with(&["the system's wall clock was set: nothing is scaled down"]).len() > n);
             space.until(SOON, "the autoscaler to follow", is_told).await?;
         }
         other.give_back(&space).await?;

@@ -1,16 +1,10 @@
-//! Differences between the two kinds of install: values ([`Profile`]), and parts that each builds ([`Decisions`]).
-//! [`crate::knative`] and [`crate::standalone`] provide one of each; [`crate::front_end`] chooses between them.
+//! Values that differ between the two kinds of install. [`crate::knative`] and [`crate::standalone`] provide one set each.
 
-use crate::engine::Wiring;
-use crate::pods::PodScope;
-use crate::reconcile::Reconcilers;
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::write_rate::Rate;
 use common_runtime::lease::Timing;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Values that differ for the whole process. A value that is off means upstream's behaviour.
 #[derive(Clone, Copy, Debug)]
@@ -65,16 +59,4 @@ impl Profile {
         }
         LeaderElectionConfig::from_map(&map)
     }
-}
-
-/// Kind of install.
-pub(crate) trait Decisions: fmt::Debug + Send + Sync + 'static {
-    /// Returns the values of this install.
-    fn profile(&self) -> &'static Profile;
-
-    /// Returns the scope of pods to watch.
-    fn pods(&self) -> PodScope;
-
-    /// Builds the reconcilers, which end with `shutdown`.
-    fn reconcilers(&self, wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers;
 }
