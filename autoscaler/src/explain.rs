@@ -40,9 +40,12 @@ fn answer(kind: &str, multiscaler: &Multiscaler, shares: &Shares, key: &Revision
         Some(explanation) => json(StatusCode::OK, document(key, &explanation).to_string()),
         None => {
             let reason = match shares.owner(key) {
-                Owner::Us => format!("no {kind} of that name is decided on"),
-                Owner::Other(instance) => format!("decided by {instance}"),
-                Owner::Nobody => "nobody decides at the moment: its lease is between two holders".to_owned(),
+                Owner::Us => format!("this autoscaler scales no {kind} of that name"),
+                Owner::Other(instance) => format!("another autoscaler decides about it: {instance}"),
+                Owner::Nobody => {
+                    "no autoscaler decides about it at the moment, because the lease has no holder: try again later"
+                        .to_owned()
+                }
             };
             json(StatusCode::NOT_FOUND, json!({"revision": key.to_string(), "error": reason}).to_string())
         }
@@ -94,7 +97,7 @@ pub async fn why(admin: SocketAddr, trust: Option<&Trust>, revision: &str) -> an
     }
     let (status, document) = admin::get(admin, trust, &format!("{EXPLAIN}{revision}")).await?;
     if status != StatusCode::OK {
-        bail!("{revision}: {}", document["error"].as_str().unwrap_or("the admin port does not explain it"));
+        bail!("{revision}: {}", document["error"].as_str().unwrap_or("the admin port returned no explanation"));
     }
     if document.get(hpa::explain::SUBJECT).is_some() {
         return Ok(hpa::explain::table(&document));

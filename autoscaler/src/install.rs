@@ -45,7 +45,7 @@ pub async fn end(
     while !pods.list(&theirs).await.context("pods cannot be listed")?.items.is_empty() {
         ensure!(
             Instant::now() < until,
-            "pods of Deployment {system}/{AUTOSCALER} have not ended within {ENDS_WITHIN:?}"
+            "pods of Deployment {system}/{AUTOSCALER} still exist after {ENDS_WITHIN:?}: see `kubectl -n {system} get pods`"
         );
         sleep(LOOK).await;
     }
@@ -86,6 +86,9 @@ pub async fn verify(client: &Client, system: &str, namespaces: &[String]) -> any
     };
     let leases = leases.list(&ListParams::default()).await.context("Leases cannot be listed")?;
     let decides = leases.items.iter().any(|lease| lease.name_any().starts_with("autoscaler-bucket-") && is_held(lease));
-    ensure!(decides, "no autoscaler holds a Lease autoscaler-bucket-… of namespace {system}: see its log");
+    ensure!(
+        decides,
+        "no autoscaler holds a Lease autoscaler-bucket-… of namespace {system}: see `kubectl -n {system} logs deployment/{AUTOSCALER}`"
+    );
     Ok(())
 }

@@ -28,7 +28,7 @@ struct Arguments {
     kubeconfig: Option<PathBuf>,
     /// Evaluator of the metrics that ZeroScalers request: `engine` (this process; default in standalone) or `off`.
     /// Default: `ZEROSCALE_HPA`.
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "EVALUATOR")]
     hpa: Option<String>,
     /// Writes to the API server per second; 0: the rate of upstream's equivalent processes (`KUBE_API_QPS`).
     #[arg(long, value_parser = api_rate::parse_qps)]

@@ -133,7 +133,7 @@ impl Scraper {
         }
         // After `until` this only takes a free permit and does not wait.
         let Ok(Ok(place)) = timeout_at(until, self.places.clone().acquire_owned()).await else {
-            tracing::debug!(%key, "skipping a scrape: too many are under way");
+            tracing::debug!(%key, "the scrape was skipped, because too many scrapes are in progress");
             return;
         };
         if let Some(parameters) = self.collector.begin_scrape(&key) {
@@ -154,7 +154,7 @@ impl Scraper {
         }
         if let Some(error) = &samples.error {
             let answered = samples.stats.len();
-            tracing::debug!(%key, %error, answered, needed = samples.needed, population, "scrape was not complete");
+            tracing::debug!(%key, %error, answered, needed = samples.needed, population, "the scrape is incomplete");
         }
         self.collector.end_scrape(key, sample::combine(&samples.stats, population).as_ref(), health(&samples));
     }
@@ -181,7 +181,7 @@ impl Scraper {
         }
         let indirect = samples::from_service(&self.http, &service, population, window).await;
         if !indirect.stats.is_empty() {
-            tracing::info!(%key, "a mesh hides the pods; their Service is scraped");
+            tracing::info!(%key, "a service mesh hides the pods, so their Service is scraped");
             self.collector.hidden(key);
         }
         indirect

@@ -41,8 +41,8 @@ impl Conflicts {
         let writer = conflict.writer.as_deref().map_or("Another writer".into(), |name| format!("{name:?}"));
         let (kind, name, wanted) = (&workload.kind, workload.target_key.object.name(), conflict.scale.wanted()?);
         Some(format!(
-            "{writer} keeps setting spec.replicas of {kind} {name}, which should be {wanted}: leave replicas out of its \
-             manifest, or have it ignore this field ({RECIPE})"
+            "{writer} keeps changing spec.replicas of {kind} {name}, which the autoscaler sets to {wanted}. Remove replicas from \
+             the manifest, or configure the other writer to ignore this field: see {RECIPE}"
         ))
     }
 

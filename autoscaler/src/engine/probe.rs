@@ -149,11 +149,11 @@ impl Prober {
         match tokio::time::timeout(PROBE_TIMEOUT, send(&*self.resolver, target)).await {
             Ok(Ok(proven)) => proven,
             Ok(Err(error)) => {
-                tracing::debug!(host = %target.host, %error, "the path could not be probed");
+                tracing::debug!(host = %target.host, %error, "the public Service could not be probed");
                 false
             }
             Err(_) => {
-                tracing::debug!(host = %target.host, "the path did not answer a probe in time");
+                tracing::debug!(host = %target.host, "the public Service did not respond to a probe in time");
                 false
             }
         }

@@ -71,8 +71,8 @@ fn words(error: &WriteError) -> Option<Arc<str>> {
             let text = if status.message.is_empty() { &status.reason } else { &status.message };
             Some(excerpt(text, SAID_MAX).into())
         }
-        WriteError::Api { .. } => Some("the API server could not be asked".into()),
-        WriteError::NoAnswer { .. } => Some("the API server gave no answer in time".into()),
+        WriteError::Api { .. } => Some("the API server could not be reached".into()),
+        WriteError::NoAnswer { .. } => Some("the API server did not respond in time".into()),
         WriteError::LeaseEnds | WriteError::Outdated { .. } | WriteError::NotOwned { .. } => None,
     }
 }
@@ -101,7 +101,7 @@ mod tests {
             assert!(said.ends_with('…'));
         }
         let silent = WriteError::NoAnswer { doing: "x".into(), within: Duration::from_millis(9876) };
-        assert_eq!(words(&silent).as_deref(), Some("the API server gave no answer in time"));
+        assert_eq!(words(&silent).as_deref(), Some("the API server did not respond in time"));
         assert_eq!(words(&WriteError::LeaseEnds), None);
     }
 

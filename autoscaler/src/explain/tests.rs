@@ -61,7 +61,7 @@ async fn why_is_answered_over_the_admin_port() {
     );
 
     let error = why(admin, None, "ns/nobody").await.expect_err("unknown").to_string();
-    assert_eq!(error, "ns/nobody: no ZeroScaler of that name is decided on");
+    assert_eq!(error, "ns/nobody: this autoscaler scales no ZeroScaler of that name");
     for bad in ["hello", "a/b/c", "/b", ""] {
         let error = why(admin, None, bad).await.expect_err(bad).to_string();
         assert!(error.contains("NAMESPACE/NAME"), "{error}");
@@ -172,7 +172,7 @@ async fn another_owner_is_named() {
     let response = answer("ZeroScaler", &multiscaler(), &shares, &RevisionKey::new("ns", "hello"));
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
     let body = response.into_body().collect().await.expect("body").to_bytes();
-    assert!(String::from_utf8_lossy(&body).contains("decided by as-1 at 10.0.0.2"));
+    assert!(String::from_utf8_lossy(&body).contains("another autoscaler decides about it: as-1 at 10.0.0.2"));
 }
 
 /// Goal: the same command explains a HorizontalPodAutoscaler, in the table format of those.

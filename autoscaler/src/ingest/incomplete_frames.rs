@@ -27,10 +27,10 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IncompleteFrameError {
     /// The frame was not complete in time.
-    #[error("a frame of more than {FREE} bytes was not complete after {PATIENCE:?}")]
+    #[error("a frame of more than {FREE} bytes was still incomplete after {PATIENCE:?}")]
     Late,
     /// All incomplete frames together exceed their limit.
-    #[error("unfinished frames take all of the {TOTAL_MAX} bytes that they may together, and this address holds most")]
+    #[error("the incomplete frames of all connections exceed {TOTAL_MAX} bytes, and this client address has the most")]
     TooMany,
 }
 

@@ -130,7 +130,7 @@ impl Sink for Ingest {
         let frame = match common::wire::decode(&frame) {
             Ok(frame) => frame,
             Err(error) => {
-                tracing::debug!(peer = %from.ip, %error, "frame dropped");
+                tracing::debug!(peer = %from.ip, %error, "a frame that cannot be decoded was dropped");
                 return false;
             }
         };
@@ -138,7 +138,7 @@ impl Sink for Ingest {
             let speaker = message.stat.as_ref().map_or(&message.name, |stat| &stat.pod_name);
             if from.pod.as_deref().is_some_and(|pod| pod != speaker) {
                 // At debug level only, because a counter exists.
-                tracing::debug!(peer = %from.ip, pod = from.pod.as_deref(), %speaker, "message of another pod dropped");
+                tracing::debug!(peer = %from.ip, pod = from.pod.as_deref(), %speaker, "a message in the name of another pod was dropped");
                 self.here.counters.dropped(Dropped::Impostor, 1);
                 continue;
             }
@@ -171,7 +171,7 @@ impl LocalRecorder {
                 self.multiscaler.unknown(key);
             }
             Recorded::Refused(refused) => {
-                tracing::debug!(%key, pod = %stat.pod_name, %refused, "stat refused");
+                tracing::debug!(%key, pod = %stat.pod_name, %refused, "a stat with an invalid value was dropped");
                 self.counters.dropped(refused.into(), 1);
             }
         }

@@ -40,7 +40,7 @@ impl Peers {
     /// Cancel safe: dropping the future abandons the query.
     pub async fn query(&self, holder: &Instance, path: &str) -> io::Result<(StatusCode, Bytes)> {
         let answered = timeout(PATIENCE, async {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the autoscaler has no address");
             for url in self.urls(holder) {
                 match self.query_at(&url, path).await {
                     Ok(answer) => return Ok(answer),
@@ -50,7 +50,7 @@ impl Peers {
             Err(last)
         });
         answered.await.unwrap_or_else(|_| {
-            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs())))
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", PATIENCE.as_secs())))
         })
     }
 
@@ -59,7 +59,7 @@ impl Peers {
         let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(common::names::STAT_PORT));
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let addresses = self.resolver.resolve(host, port).await?;
-        let address = addresses.first().ok_or_else(|| io::Error::other("its host has no address"))?;
+        let address = addresses.first().ok_or_else(|| io::Error::other("the host name has no address"))?;
         let mut request = Request::get(path).header(header::HOST, address.to_string());
         if let Some(token) = &self.settings.token {
             request = request.header(header::AUTHORIZATION, token.bearer().await?);

@@ -22,7 +22,11 @@ pub(super) fn campaign(
         let names = set.buckets(config.buckets, &options.system_namespace, &options.cluster_domain);
         if set.ordinal >= names.len() {
             let (ordinal, buckets) = (set.ordinal, names.len());
-            tracing::warn!(ordinal, buckets, "no bucket for this member of the StatefulSet: it forwards stats only");
+            tracing::warn!(
+                ordinal,
+                buckets,
+                "this member of the StatefulSet owns no bucket, so it only forwards stats"
+            );
         }
         return (Shares::members(names, set.ordinal), tokio::spawn(async {}));
     }

@@ -90,7 +90,7 @@ pub async fn run(
     let port = server.local_addr()?.port();
     let mut trust = None;
     if let Some(tls) = options.stat_tls.clone() {
-        let (tls, authorities) = tls.open(&tokens.last).await.context("TLS of the stat port")?;
+        let (tls, authorities) = tls.open(&tokens.last).await.context("the stat port cannot use TLS")?;
         trust = Some((authorities, tls.allow_plain));
         server.access.tls = Some(tls);
     }

@@ -54,7 +54,7 @@ pub(super) enum ScrapeError {
     #[error("did not receive stat from an unscraped pod")]
     Unscraped,
     /// Some pods did not respond before the deadline of the whole sample.
-    #[error("not all had answered within {0:?}")]
+    #[error("not all pods responded within {0:?}")]
     Late(Duration),
 }
 
@@ -133,7 +133,7 @@ impl Http {
 }
 
 async fn within(url: &str, exchange: impl Future<Output = Result<Stat, ScrapeError>>) -> Result<Stat, ScrapeError> {
-    let late = |_| Err(ScrapeError::Transport(url.to_owned(), "no answer in time".to_owned()));
+    let late = |_| Err(ScrapeError::Transport(url.to_owned(), format!("no response within {ANSWER_TIMEOUT:?}")));
     timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(late)
 }
 
