@@ -135,7 +135,7 @@ impl<S: FnMut(String)> Release<'_, S> {
 
     /// Restores the replicas and Services that an object holds. Returns whether its target exists.
     async fn give_back(&mut self, object: &ZeroScaler) -> anyhow::Result<bool> {
-        let uid = object.uid().context("it has no uid")?;
+        let uid = object.uid().context("the object has no uid")?;
         let is_held = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
         let has_target = is_held && self.replicas(object).await?;
         let services: Api<Service> = self.beside(object);
@@ -150,12 +150,14 @@ impl<S: FnMut(String)> Release<'_, S> {
     /// Deletes everything that was made for an object, and removes its finalizer. Our slices stay until Kubernetes' own
     /// slices lead to the pods, but not beyond `until`.
     async fn let_go(&mut self, object: &ZeroScaler, has_target: bool, until: Instant) -> anyhow::Result<()> {
-        let uid = object.uid().context("it has no uid")?;
+        let uid = object.uid().context("the object has no uid")?;
         let slices: Api<EndpointSlice> = self.beside(object);
         let mut ours = slices.list(&ListParams::default()).await.context("EndpointSlices cannot be listed")?.items;
         ours.retain(|slice| is_made(slice, &uid));
         for service in ours.iter().filter_map(|slice| slice.labels().get(SERVICE_NAME)).collect::<BTreeSet<_>>() {
-            while Instant::now() < until && !self.addresses(object, service, has_target).await?.are_handed_over() {
+            while Instant::now() < until
+                && !addresses(self.client, object, service, has_target).await?.are_handed_over()
+            {
                 sleep(LOOK).await;
             }
         }
@@ -197,20 +199,6 @@ impl<S: FnMut(String)> Release<'_, S> {
             "the right to delete endpointslices of discovery.k8s.io in namespace {namespace} is missing: run the command \
              again with this right, or once the ZeroScaler is being deleted"
         )))
-    }
-
-    /// Returns the addresses of a Service. A target that exists counts as one expected pod.
-    async fn addresses(&self, object: &ZeroScaler, service: &str, has_target: bool) -> anyhow::Result<Addresses> {
-        let slices: Api<EndpointSlice> = self.beside(object);
-        let about = async |service: &str| -> anyhow::Result<Vec<_>> {
-            let asked = ListParams::default().labels(&format!("{SERVICE_NAME}={service}"));
-            let found = slices.list(&asked).await.context("EndpointSlices cannot be listed")?;
-            Ok(found.items.into_iter().map(Arc::new).collect())
-        };
-        let pods = ready(&about(&names::private_service(&object.name_any())).await?);
-        let found = self.beside::<Service>(object).get_opt(service).await;
-        let found = found.with_context(|| format!("service/{service} cannot be read"))?;
-        Ok(Addresses::count(found.as_ref(), pods.max(has_target.into()), about(service).await?))
     }
 
     /// Sets the target to max(1, min, adopted replicas), unless it is gone or has that number. Returns whether it
@@ -272,6 +260,20 @@ impl<S: FnMut(String)> Release<'_, S> {
         }
         Ok(())
     }
+}
+
+/// Returns the addresses of a Service. A target that exists counts as one expected pod.
+async fn addresses(client: &Client, object: &ZeroScaler, service: &str, has_target: bool) -> anyhow::Result<Addresses> {
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &namespace(object));
+    let about = async |service: &str| -> anyhow::Result<Vec<_>> {
+        let asked = ListParams::default().labels(&format!("{SERVICE_NAME}={service}"));
+        let found = slices.list(&asked).await.context("EndpointSlices cannot be listed")?;
+        Ok(found.items.into_iter().map(Arc::new).collect())
+    };
+    let pods = ready(&about(&names::private_service(&object.name_any())).await?);
+    let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
+    let found = services.get_opt(service).await.with_context(|| format!("service/{service} cannot be read"))?;
+    Ok(Addresses::count(found.as_ref(), pods.max(has_target.into()), about(service).await?))
 }
 
 fn restored(object: &ZeroScaler, current: i64) -> i64 {

@@ -1,24 +1,8 @@
-//! A front end's part in watching.
+//! A front end's reactions to events.
 
-use super::Stores;
 use common::RevisionKey as Key;
 use common_controller::Priority;
-use futures::future::BoxFuture;
-use kube::Client;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
-
-/// Watches of a front end.
-pub(crate) trait Watches: Send + Sync + 'static {
-    /// Starts to fill `stores` and the front end's own stores, until `shutdown`. Waits until each kind has been listed
-    /// once, and prepares targets as soon as the named targets are known.
-    fn follow<'a>(
-        &'a self,
-        stores: &'a Stores,
-        client: &'a Client,
-        shutdown: &'a CancellationToken,
-    ) -> BoxFuture<'a, ()>;
-}
 
 /// Front end's reactions to events of a workload, beside its scale.
 pub(crate) trait Beside: Send + Sync + 'static {

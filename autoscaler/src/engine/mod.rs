@@ -61,7 +61,6 @@ use front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
 use parameters::Parameters;
 use parts::Parts;
 use scaling::{ScaleDecision, Scaling};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use workload::{NotReady, Path, Previous, Reading, RefusalAction, Workload};
@@ -237,7 +236,7 @@ impl<F: FrontEnd> Controller<F> {
     ) -> Result<(), Error> {
         self.ports.deciders.acted(key, Action::refused(why.obstacle));
         self.scaling.scaler.is_over(key);
-        tracing::debug!(reason = why.reason, message = %why.message, "refused");
+        tracing::debug!(reason = why.reason, message = %why.message, "the workload is not scaled");
         self.front_end.refuse(subject, why, now);
         let done = match afterwards {
             RefusalAction::Stay => Ok(()),
@@ -252,7 +251,7 @@ impl<F: FrontEnd> Controller<F> {
         };
         if !self.ports.pods.is_tracked(key) {
             // Refused: it has no pods to count.
-            self.ports.pods.track(key, PodSet::Selector(BTreeMap::new()), None);
+            self.ports.pods.track(key, PodSet::default(), None);
         }
         done
     }

@@ -57,7 +57,6 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prometheus_client::metrics::gauge::Gauge;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -163,7 +162,7 @@ impl StatServer {
         tasks.close();
         let ended = async { tokio::join!(connections.wait(), tasks.wait()) };
         if timeout(CLOSE_PATIENCE, ended).await.is_err() {
-            tracing::debug!(open = tasks.len(), "stat server: peers did not answer the close frame in time");
+            tracing::debug!(open = tasks.len(), "some peers did not respond to the close frame in time");
         }
     }
 }
@@ -197,7 +196,7 @@ impl Server {
             Ok(Ok(stream)) => self.exchanges(stream, ip, false).await,
             Ok(Err(error)) => {
                 self.counters.tls_refusals.inc();
-                tracing::debug!(peer = %ip, %error, "stat connection refused");
+                tracing::debug!(peer = %ip, %error, "the TLS handshake of a stat connection failed");
             }
             Err(_) => _ = self.counters.tls_refusals.inc(),
         }
@@ -264,17 +263,20 @@ impl Server {
             );
         };
         let origin = Origin { ip, forwarded, pod };
-        let (upgrade, server) = (hyper::upgrade::on(&mut request), self.clone());
+        let (upgrade, server, open) =
+            (hyper::upgrade::on(&mut request), self.clone(), self.counters.connections.clone());
         self.tasks.spawn(async move {
             let reads = async {
                 if let Ok(upgraded) = upgrade.await {
                     server.read(upgraded, origin).await;
                 }
             };
+            open.inc();
             tokio::select! {
                 () = reads => {}
                 () = share.lost() => {}
             }
+            open.dec();
         });
         accepted
     }
@@ -310,7 +312,6 @@ impl Server {
     }
 
     async fn read(self, upgraded: Upgraded, origin: Origin) {
-        let _open = Open::new(&self.counters.connections);
         let limits = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
             .write_buffer_size(0)
@@ -333,7 +334,7 @@ impl Server {
                 }
                 Some(Ok(Message::Text(_))) => {
                     self.counters.bad_frame(BadFrame::NotBinary);
-                    tracing::debug!(peer = %origin.ip, "text frame dropped; stats come in binary frames");
+                    tracing::debug!(peer = %origin.ip, "a text frame was dropped: stats must be sent in binary frames");
                 }
                 // The library sends pongs and the echo of a close frame with the next read.
                 Some(Ok(_)) => {}
@@ -341,7 +342,7 @@ impl Server {
                     if let Some(bad) = hostile(&error) {
                         self.counters.bad_frame(bad);
                     }
-                    tracing::debug!(peer = %origin.ip, %error, "stat connection ended");
+                    tracing::debug!(peer = %origin.ip, %error, "a stat connection ended");
                     return;
                 }
                 None => return,
@@ -372,22 +373,6 @@ async fn restart(mut socket: WebSocketStream<MeteredStream<TokioIo<Upgraded>>>) 
         }
     };
     let _ = timeout(CLOSE_PATIENCE, goodbye).await;
-}
-
-/// Guard that counts an open connection.
-struct Open(Gauge);
-
-impl Open {
-    fn new(gauge: &Gauge) -> Self {
-        gauge.inc();
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
 }
 
 fn is_kubelet_probe(headers: &HeaderMap) -> bool {

@@ -1,46 +1,34 @@
 //! The two objects that a reconcile creates and maintains: Metric and ServerlessService. An existing object is
 //! corrected ([`corrected`]). An object with another controller is left unchanged and reported in the status.
 
-use super::store::Objects;
+use super::revisions::{Revisions, Subject};
 use crate::cluster::error::Error;
-use crate::cluster::writes::Writes;
 use crate::engine::workload::Path;
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
 use common::annotations;
 use common::config::AutoscalerConfig;
 use common::time::Timestamp;
-use common_api::{
-    Metric, MetricSpec, Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService, ServerlessServiceSpec,
-};
+use common_api::{Metric, MetricSpec, Mode, PodAutoscaler, ServerlessService, ServerlessServiceSpec};
 use common_controller::WriteError;
 use common_controller::objects::{controller, controller_reference, corrected};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use std::sync::Arc;
-use tokio::sync::watch;
 
-/// Writer of the objects that PodAutoscalers own.
-pub(super) struct Children {
-    pub(super) objects: Arc<Objects>,
-    pub(super) writes: Writes,
-    pub(super) config: watch::Receiver<Arc<AutoscalerConfig>>,
-}
-
-impl Children {
-    /// Ensures the Metric of `object`. It scrapes `scrape_target`, or nothing if that is empty.
-    pub(super) async fn metric(
+impl Revisions {
+    /// Ensures the Metric of a PodAutoscaler. It scrapes `scrape_target`, or nothing if that is empty.
+    pub(super) async fn ensure_metric(
         &self,
         key: &Key,
-        object: &PodAutoscaler,
+        Subject { object, status, .. }: &mut Subject,
         scrape_target: &str,
-        status: &mut PodAutoscalerStatus,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let want = wanted_metric(object, &self.config.borrow().clone(), scrape_target);
-        let store = &self.objects.metrics;
+        let want = wanted_metric(object, &self.parts.configs.autoscaler.borrow().clone(), scrape_target);
+        let (store, writes) = (&self.objects.metrics, &self.parts.writes);
         let Some(have) = store.get(key) else {
-            self.writes.create(key, store, &want, "error creating metric").await?;
+            writes.create(key, store, &want, "error creating metric").await?;
             return Ok(());
         };
         if !owns(object, &have.metadata) {
@@ -48,25 +36,23 @@ impl Children {
             return Err(not_owned(key, "Metric"));
         }
         if let Some(next) = corrected(&*have, &want) {
-            self.writes.replace(key, store, &next, "error updating metric").await?;
+            writes.replace(key, store, &next, "error updating metric").await?;
         }
         Ok(())
     }
 
-    /// Ensures the ServerlessService of `object`; `have` is the existing one.
-    pub(super) async fn serverless(
+    /// Ensures the ServerlessService of a PodAutoscaler, with this path.
+    pub(super) async fn ensure_serverless(
         &self,
         key: &Key,
-        object: &PodAutoscaler,
-        have: Option<Arc<ServerlessService>>,
+        Subject { object, status, serverless, .. }: &mut Subject,
         path: Path,
-        status: &mut PodAutoscalerStatus,
         now: Timestamp,
     ) -> Result<Arc<ServerlessService>, Error> {
         let during = Error::during("error reconciling SKS");
-        let (want, store) = (wanted_serverless(object, path), &self.objects.serverless);
-        let Some(have) = have else {
-            return self.writes.create(key, store, &want, "error creating SKS").await.map(Arc::new).map_err(during);
+        let (want, store, writes) = (wanted_serverless(object, path), &self.objects.serverless, &self.parts.writes);
+        let Some(have) = serverless.clone() else {
+            return writes.create(key, store, &want, "error creating SKS").await.map(Arc::new).map_err(during);
         };
         if !owns(object, &have.metadata) {
             status.mark_not_owned("ServerlessService", key.name(), now);
@@ -76,7 +62,7 @@ impl Children {
         if next.spec != have.spec {
             tracing::info!(revision = %key, ?path, "path");
         }
-        self.writes.replace(key, store, &next, "error updating SKS").await.map(Arc::new).map_err(during)
+        writes.replace(key, store, &next, "error updating SKS").await.map(Arc::new).map_err(during)
     }
 }
 

@@ -5,9 +5,8 @@
 
 use super::store::Objects;
 use crate::cluster::error::Error;
-use crate::cluster::writes::Writes;
 use crate::engine::parts::Parts;
-use crate::scale::{CollectSpec, Collection, CollectionHealth};
+use crate::scale::{CollectSpec, CollectionHealth};
 use common::RevisionKey as Key;
 use common::annotations;
 use common::config::AutoscalerConfig;
@@ -18,33 +17,22 @@ use common_controller::{Passed, Passes, Written};
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// Reconciler of Metrics.
 pub(crate) struct Controller {
-    objects: Arc<Objects>,
-    collection: Arc<dyn Collection>,
-    writes: Writes,
-    config: watch::Receiver<Arc<AutoscalerConfig>>,
+    pub(crate) parts: Parts,
+    pub(crate) objects: Arc<Objects>,
 }
 
 impl Controller {
-    pub(crate) fn new(parts: &Parts, objects: Arc<Objects>) -> Self {
-        Self {
-            objects,
-            collection: parts.ports.collection.clone(),
-            writes: parts.writes.clone(),
-            config: parts.configs.autoscaler.clone(),
-        }
-    }
-
     /// Reconciles one Metric.
     ///
     /// # Errors
     /// The status could not be written.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let Some(metric) = self.objects.metrics.get(key).filter(|_| self.writes.leadership.owns(key)) else {
-            self.collection.remove(key);
+        let (writes, collection) = (&self.parts.writes, &self.parts.ports.collection);
+        let Some(metric) = self.objects.metrics.get(key).filter(|_| writes.leadership.owns(key)) else {
+            collection.remove(key);
             return Ok(());
         };
         if metric.metadata.deletion_timestamp.is_some() {
@@ -54,16 +42,16 @@ impl Controller {
             status.mark(self.collect(key, &metric).as_ref().copied(), now);
             Passed { outcome: Ok(()), object: metric.clone(), status }
         };
-        let (writer, recorder) = (self.writes.writer(), &self.writes.recorder);
+        let (writer, recorder) = (writes.writer(), &writes.recorder);
         let statuses = Written { writer, store: &self.objects.metrics, recorder, component: "metric-controller" };
-        Passes { statuses: &statuses, clock: &self.writes.clock }.over(&metric, run).await
+        Passes { statuses: &statuses, clock: &writes.clock }.over(&metric, run).await
     }
 
     /// Starts or updates the collection, and returns its health.
     fn collect(&self, key: &Key, metric: &Metric) -> Result<(), CollectionError> {
-        let spec = collect_spec(metric, &self.config.borrow())?;
-        self.collection.ensure(key, spec);
-        match self.collection.health(key) {
+        let collection = &self.parts.ports.collection;
+        collection.ensure(key, collect_spec(metric, &self.parts.configs.autoscaler.borrow())?);
+        match collection.health(key) {
             None | Some(CollectionHealth::Healthy) => Ok(()),
             Some(CollectionHealth::NoEndpoints(why)) => Err(CollectionError::NoEndpoints(why)),
             Some(CollectionHealth::DidNotReceiveStat(why)) => Err(CollectionError::DidNotReceiveStat(why)),

@@ -7,7 +7,6 @@
 pub mod bucket_services;
 pub(crate) mod children;
 pub(crate) mod metric;
-mod parameters;
 pub(crate) mod revisions;
 pub(crate) mod statuses;
 pub(crate) mod store;
@@ -58,7 +57,8 @@ pub(crate) fn reconcilers(wiring: Wiring, shutdown: &CancellationToken) -> Recon
     let parts = Parts::new(wiring, WorkQueue::new(), beside, shutdown);
     let objects = Arc::new(Objects::new(&parts.stores.index, measurements));
     let revisions = Arc::new(Revisions::new(&parts, objects.clone(), MERGED_WITHIN));
-    let (metric, queue) = (metric::Controller::new(&parts, objects.clone()), objects.measurements.0.clone());
+    let metric = metric::Controller { parts: parts.clone(), objects: objects.clone() };
+    let queue = objects.measurements.0.clone();
     Reconcilers::new(parts, objects, PROFILE.kind, revisions)
         .with("Metric", queue, metric, |metric, key| async move { metric.reconcile(&key).await })
 }
@@ -70,7 +70,9 @@ pub(crate) fn reconcilers(wiring: Wiring, shutdown: &CancellationToken) -> Recon
 pub(crate) fn check_hpa(value: &str) -> Result<(), &'static str> {
     match value {
         "" | "off" => Ok(()),
-        "engine" => Err("engine needs ZEROSCALE_MODE=standalone; here autoscaler-hpa serves class HPA"),
+        "engine" => {
+            Err("engine requires ZEROSCALE_MODE=standalone; in a Knative install, autoscaler-hpa serves class HPA")
+        }
         _ => Err("must be engine or off"),
     }
 }

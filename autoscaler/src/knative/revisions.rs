@@ -1,28 +1,28 @@
 //! Front end for a revision's PodAutoscaler. Knative's webhook has validated it, and Knative's controllers create and
 //! delete the objects around it. This front end reads it, scales its target, and writes its status.
 
-use super::children::Children;
-use super::parameters::parameters;
 use super::statuses::{COMPONENT, MergedStatus, StatusDelays};
 use super::store::Objects;
-use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::target_key::{TargetError, TargetKey};
-use crate::cluster::writes::Writes;
 use crate::engine::front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
+use crate::engine::parameters::Parameters;
 use crate::engine::parts::{Parts, ReconcilerConfigs};
 use crate::engine::probe::{ProbeTarget, Prober};
 use crate::engine::scaler::Scaled;
 use crate::engine::workload::{NotReady, Path, PathState, Previous, Reading, Workload};
-use crate::scale::{Collection, Deciders, Initial, PodSet, SubjectLabels};
+use crate::scale::{Initial, PodSet, SubjectLabels};
 use autoscaler_core::active::{Active, ActiveCondition};
+use autoscaler_core::bounds;
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::path_mode::PathMode;
-use autoscaler_core::scale_to_zero::ProbeResult;
+use autoscaler_core::scale_to_zero::{ACTIVATION_TIMEOUT_BUFFER, ProbeResult};
 use common::RevisionKey as Key;
 use common::annotations;
 use common::backend::Protocol;
+use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::names;
+use common::scaling::BurstCapacity;
 use common::time::Timestamp;
 use common_api::condition::{Condition, FALSE, READY};
 use common_api::condition_set::HasConditions;
@@ -35,66 +35,37 @@ use std::time::Duration;
 
 /// Front end for objects that Knative's controllers share with its autoscaler.
 pub(crate) struct Revisions {
-    objects: Arc<Objects>,
-    stores: Arc<Stores>,
-    deciders: Arc<dyn Deciders>,
-    collection: Arc<dyn Collection>,
-    configs: ReconcilerConfigs,
-    children: Children,
+    pub(super) parts: Parts,
+    pub(super) objects: Arc<Objects>,
     delays: StatusDelays,
     pub(crate) prober: Arc<Prober>,
-    writes: Writes,
-    cluster_domain: String,
 }
 
 /// PodAutoscaler during a reconcile.
 pub(crate) struct Subject {
     read: Arc<PodAutoscaler>,
     /// Copy with defaults filled in.
-    object: PodAutoscaler,
+    pub(super) object: PodAutoscaler,
     /// Status under construction.
-    status: PodAutoscalerStatus,
+    pub(super) status: PodAutoscalerStatus,
     /// Its ServerlessService, if it exists.
-    serverless: Option<Arc<ServerlessService>>,
+    pub(super) serverless: Option<Arc<ServerlessService>>,
 }
 
 impl Revisions {
     /// Creates the front end for all revisions of the cluster. New statuses are merged within this time.
     pub(crate) fn new(parts: &Parts, objects: Arc<Objects>, merged_within: Duration) -> Self {
-        let (writes, config) = (parts.writes.clone(), parts.configs.autoscaler.clone());
-        let (probed, shutdown) = (writes.decisions.clone(), parts.shutdown.clone());
+        let (passes, probed) = (parts.writes.decisions.clone(), parts.writes.decisions.clone());
         let done = move |key: &Key| probed.add(key.clone(), Priority::Normal);
-        Self {
-            stores: parts.stores.clone(),
-            deciders: parts.ports.deciders.clone(),
-            collection: parts.ports.collection.clone(),
-            configs: parts.configs.clone(),
-            children: Children { objects: objects.clone(), writes: writes.clone(), config },
-            cluster_domain: parts.cluster_domain.clone(),
-            prober: Arc::new(Prober::new(parts.resolver.clone(), shutdown, done)),
-            delays: StatusDelays::new(writes.decisions.clone(), merged_within),
-            objects,
-            writes,
-        }
+        let prober = Arc::new(Prober::new(parts.resolver.clone(), parts.shutdown.clone(), done));
+        Self { parts: parts.clone(), objects, delays: StatusDelays::new(passes, merged_within), prober }
     }
 
     /// Returns the target of the path probe; none: the public Service has no name yet. HTTP/2 has its own port on it.
     fn probe_target(&self, key: &Key, subject: &Subject) -> Option<ProbeTarget> {
         let service = Some(&subject.status.service_name).filter(|name| !name.is_empty())?;
-        let host = format!("{service}.{}.svc.{}", key.namespace(), self.cluster_domain);
+        let host = format!("{service}.{}.svc.{}", key.namespace(), self.parts.cluster_domain);
         Some(ProbeTarget { host, port: if subject.object.spec.protocol_type == Protocol::H2c { 81 } else { 80 } })
-    }
-
-    /// Writes the path into the ServerlessService.
-    async fn lead(
-        &self,
-        key: &Key,
-        subject: &mut Subject,
-        path: Path,
-        now: Timestamp,
-    ) -> Result<Arc<ServerlessService>, Error> {
-        let Subject { object, status, serverless, .. } = subject;
-        self.children.serverless(key, object, serverless.clone(), path, status, now).await
     }
 }
 
@@ -113,7 +84,7 @@ impl FrontEnd for Revisions {
             return ObjectLookup::Over;
         }
         let mut object = PodAutoscaler::clone(&read);
-        object.set_defaults(&self.configs.autoscaler.borrow().pod_autoscaler_class);
+        object.set_defaults(&self.parts.configs.autoscaler.borrow().pod_autoscaler_class);
         let status = Passes::begin(&*read, now);
         ObjectLookup::Present(Subject { read, object, status, serverless: self.objects.serverless.get(key) })
     }
@@ -121,16 +92,16 @@ impl FrontEnd for Revisions {
     fn read(&self, key: &Key, subject: &mut Subject, now: Timestamp) -> Result<Reading, Error> {
         let (object, serverless) = (&subject.object, subject.serverless.as_deref());
         let parameters = {
-            let (config, deployment) = (self.configs.autoscaler.borrow(), self.configs.deployment.borrow());
-            parameters(object, &config, &deployment, subject.status.is_scale_target_initialized())
+            let ReconcilerConfigs { autoscaler, deployment } = &self.parts.configs;
+            parameters(object, &autoscaler.borrow(), &deployment.borrow(), subject.status.is_scale_target_initialized())
         };
         let said = serverless.and_then(|sks| sks.status.as_ref());
         let named = said.map(|status| &status.private_service_name).filter(|name| !name.is_empty());
         let Some(private_service) = named.cloned() else { return Ok(Reading::AwaitServices(Box::new(parameters))) };
         let target_key = TargetKey::from_reference(key.namespace(), &object.spec.scale_target_ref)?;
-        let target = self.stores.targets.get(&target_key).inspect_err(|error| {
+        let target = self.parts.stores.targets.get(&target_key).inspect_err(|error| {
             if !matches!(error, TargetError::NotListed(_)) {
-                self.deciders.acted(key, Action::refused(Obstacle::TargetNotFound));
+                self.parts.ports.deciders.acted(key, Action::refused(Obstacle::TargetNotFound));
             }
         })?;
         let path = serverless.map(|serverless| PathState {
@@ -163,7 +134,7 @@ impl FrontEnd for Revisions {
         path: Path,
         now: Timestamp,
     ) -> Result<bool, Error> {
-        self.lead(key, subject, path, now).await?;
+        self.ensure_serverless(key, subject, path, now).await?;
         subject.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
         Ok(!subject.status.service_name.is_empty())
     }
@@ -200,7 +171,7 @@ impl FrontEnd for Revisions {
     }
 
     fn warn(&self, subject: &Subject, reason: &'static str, message: String) {
-        self.writes.recorder.say(COMPONENT, &*subject.read, Severity::Warning, reason, message);
+        self.parts.writes.recorder.say(COMPONENT, &*subject.read, Severity::Warning, reason, message);
     }
 
     /// Records the private Service's name only: a Knative status reports nothing that upstream's does not.
@@ -217,14 +188,14 @@ impl FrontEnd for Revisions {
         now: Timestamp,
     ) -> Result<bool, Error> {
         let scrape_target = if workload.parameters.scraped { workload.private_service.as_str() } else { "" };
-        let metric = self.children.metric(key, &subject.object, scrape_target, &mut subject.status, now).await;
+        let metric = self.ensure_metric(key, subject, scrape_target, now).await;
         metric.map_err(Error::during("error reconciling Metric"))?;
-        if self.collection.health(key).is_none() {
+        if self.parts.ports.collection.health(key).is_none() {
             // The collection was stopped and the Metric has not changed, so nothing else would restart it.
             self.objects.measurements.0.add(key.clone(), Priority::Normal);
         }
         let before = subject.serverless.as_ref().map(|serverless| serverless.spec.clone());
-        let serverless = self.lead(key, subject, path, now).await?;
+        let serverless = self.ensure_serverless(key, subject, path, now).await?;
         let just_written = before.is_some_and(|before| before != serverless.spec);
         read_serverless(&mut subject.status, &serverless, just_written, now);
         Ok(!subject.status.service_name.is_empty())
@@ -247,10 +218,10 @@ impl FrontEnd for Revisions {
 
     async fn finish(&self, _: &Key, subject: Subject, outcome: Result<(), Error>) -> Result<(), Error> {
         let Subject { read, status, .. } = subject;
-        let (writer, recorder) = (self.writes.writer(), &self.writes.recorder);
+        let (writer, recorder) = (self.parts.writes.writer(), &self.parts.writes.recorder);
         let written = Written { writer, store: &self.objects.autoscalers, recorder, component: COMPONENT };
         let statuses = MergedStatus { written, delays: &self.delays };
-        let passes = Passes { statuses: &statuses, clock: &self.writes.clock };
+        let passes = Passes { statuses: &statuses, clock: &self.parts.writes.clock };
         passes.end(&read, Passed { outcome, object: read.clone(), status }).await
     }
 
@@ -278,5 +249,67 @@ fn read_serverless(
         status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
     } else {
         status.mark_sks_not_ready(ready.map_or("", |ready| ready.message.as_str()), now);
+    }
+}
+
+/// Resolves all parameters. `initialized`: the initial scale has been reached once.
+fn parameters(
+    object: &PodAutoscaler,
+    config: &AutoscalerConfig,
+    deployment: &DeploymentConfig,
+    initialized: bool,
+) -> Parameters {
+    let (annotations, reachable) = (object.annotations(), object.is_reachable());
+    let decider = annotations::decider_spec(annotations, config, object.spec.container_concurrency, reachable);
+    let always = decider.target_burst_capacity == BurstCapacity::Always;
+    let own = annotations::bounds(annotations, config, reachable);
+    let retention = if reachable { annotations::pod_retention(annotations, config).to_std() } else { Duration::ZERO };
+    let deadline = annotations::progress_deadline(annotations, deployment).to_std();
+    Parameters {
+        bounds: bounds::with_initial_scale(own, decider.initial_scale, initialized, reachable),
+        min_ready: bounds::min_ready(own, decider.initial_scale, initialized),
+        scale_to_zero: config.enable_scale_to_zero,
+        activation_timeout: deadline + ACTIVATION_TIMEOUT_BUFFER,
+        grace_period: config.scale_to_zero_grace_period,
+        pod_retention: retention,
+        probe_needed: !always,
+        scraped: !always,
+        decider,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn resolved(annotations: &[(&str, &str)]) -> Parameters {
+        let annotations: std::collections::BTreeMap<_, _> =
+            annotations.iter().map(|(name, value)| (format!("autoscaling.knative.dev/{name}"), *value)).collect();
+        let object: PodAutoscaler = serde_json::from_value(json!({
+            "metadata": {"name": "hello", "namespace": "ns", "annotations": annotations},
+            "spec": {"scaleTargetRef": {}, "protocolType": "http1"},
+        }))
+        .expect("a PodAutoscaler");
+        parameters(&object, &AutoscalerConfig::default(), &DeploymentConfig::default(), false)
+    }
+
+    #[test]
+    fn an_unlimited_burst_is_trusted_without_a_probe() {
+        assert!(resolved(&[]).probe_needed);
+        assert!(!resolved(&[("target-burst-capacity", "-1")]).probe_needed);
+    }
+
+    #[test]
+    fn the_first_scale_is_the_initial_one() {
+        for (annotations, expected) in [(&[][..], (0, 1)), (&[("initial-scale", "3")][..], (3, 3))] {
+            let parameters = resolved(annotations);
+            assert_eq!((parameters.bounds.min, parameters.min_ready), expected, "{annotations:?}");
+        }
+    }
+
+    #[test]
+    fn the_activation_timeout_is_the_progress_deadline_and_a_buffer() {
+        assert_eq!(resolved(&[]).activation_timeout, Duration::from_secs(630));
     }
 }

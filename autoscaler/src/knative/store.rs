@@ -6,19 +6,20 @@
 //! | ServerlessService | its owner | – |
 //! | Metric | its owner | itself |
 
+use crate::cluster::Index;
 use crate::cluster::links::Named;
 use crate::cluster::target_key::TargetKey;
-use crate::cluster::watches::{Beside, Watches};
-use crate::cluster::{Index, Stores};
+use crate::cluster::watches::Beside;
+use crate::engine::parts::Parts;
+use crate::reconcile::Watches;
 use common::RevisionKey as Key;
 use common_api::{Metric, PodAutoscaler, ServerlessService};
 use common_controller::objects::controller;
 use common_controller::{Priority, Store, WorkQueue};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kube::{Api, Client, Resource};
+use kube::{Api, Resource};
 use std::sync::Arc;
-use tokio_util::sync::CancellationToken;
 
 /// Stores of Knative's objects.
 pub(crate) struct Objects {
@@ -75,18 +76,14 @@ fn owner<K: Resource>(index: &Index, key: &Key, old: Option<&Arc<K>>, new: Optio
 }
 
 impl Watches for Objects {
-    fn follow<'a>(
-        &'a self,
-        stores: &'a Stores,
-        client: &'a Client,
-        shutdown: &'a CancellationToken,
-    ) -> BoxFuture<'a, ()> {
+    fn follow<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, ()> {
+        let (client, shutdown) = (&parts.writes.client, &parts.shutdown);
         self.autoscalers.spawn(Api::all(client.clone()), shutdown);
         self.serverless.spawn(Api::all(client.clone()), shutdown);
         self.metrics.spawn(Api::all(client.clone()), shutdown);
         async {
             self.autoscalers.synced().await;
-            stores.prepare_targets();
+            parts.stores.prepare_targets();
             self.serverless.synced().await;
             self.metrics.synced().await;
         }

@@ -6,7 +6,6 @@ mod table;
 mod tests;
 
 use self::table::{Changed, Index, Listens, PodName, is_ready};
-use super::labels::PodSelector;
 use super::ownership::Controller;
 use crate::scale::{Failing, ForeignPods, PodAddress, PodCounts, PodOwner, PodSet, Pods, Requests};
 use autoscaler_core::cause::Cause;
@@ -188,17 +187,12 @@ impl PodIndex {
 
 impl Pods for PodIndex {
     fn track(&self, key: &RevisionKey, pods: PodSet, owner: Option<PodOwner>) {
-        let selector = match pods {
-            PodSet::Revision(name) => PodSelector::Labels([(common::names::REVISION.to_owned(), name)].into()),
-            PodSet::Selector(labels) => PodSelector::Labels(labels),
-            PodSet::Expressions(selector) => PodSelector::Expressions(selector),
-        };
         self.change(|index, changed| {
-            if index.tracked.get(key).is_some_and(|tracked| tracked.selector == selector && tracked.owner == owner) {
+            if index.tracked.get(key).is_some_and(|tracked| tracked.selector == pods && tracked.owner == owner) {
                 return;
             }
             index.untrack(key);
-            index.track(key, selector, owner, changed);
+            index.track(key, pods, owner, changed);
             // The caller knows the counts that follow. Only foreign pods concern another reader, which routes clients
             // to the pods.
             let has_strangers = index.tracked.get(key).is_some_and(|tracked| !tracked.others.is_empty());

@@ -1,6 +1,8 @@
-//! Index of labels by hash, and selectors of pods.
+//! Index of labels by hash, and the labels of sets of pods.
 
-use common::labels::{Labels, Selector, have_all};
+use crate::scale::PodSet;
+use common::labels::{Labels, have_all};
+use common::names::REVISION;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Returns the hash of each label, in order of their names.
@@ -25,27 +27,12 @@ impl LabelHash {
     }
 }
 
-/// Selector of a revision's pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PodSelector {
-    /// All of these labels.
-    Labels(Labels),
-    /// Selector with expressions.
-    Expressions(Selector),
-}
-
-impl Default for PodSelector {
-    /// Selects nothing.
-    fn default() -> Self {
-        Self::Labels(Labels::new())
-    }
-}
-
-impl PodSelector {
-    /// Returns whether the selector is not empty and matches `labels`.
+impl PodSet {
+    /// Returns whether pods with these labels belong to the set.
     pub(super) fn selects(&self, labels: &Labels) -> bool {
         match self {
-            Self::Labels(wanted) => !wanted.is_empty() && have_all(labels, wanted),
+            Self::Revision(name) => labels.get(REVISION) == Some(name),
+            Self::Selector(wanted) => !wanted.is_empty() && have_all(labels, wanted),
             Self::Expressions(selector) => selector.matches(labels),
         }
     }
@@ -54,7 +41,8 @@ impl PodSelector {
     /// the whole namespace. Empty: it selects nothing.
     pub(super) fn hashes(&self, namespace: &str) -> Vec<LabelHash> {
         match self {
-            Self::Labels(wanted) => hashes(wanted, namespace).collect(),
+            Self::Revision(name) => vec![LabelHash::new(namespace, REVISION, name)],
+            Self::Selector(wanted) => hashes(wanted, namespace).collect(),
             Self::Expressions(_) => vec![LabelHash::of_all(namespace)],
         }
     }
@@ -71,7 +59,7 @@ mod tests {
     #[test]
     fn a_selector_asks_for_all_of_its_labels() {
         let pod = labels(&[("app", "a"), ("tier", "web"), ("none", "")]);
-        let selects = |pairs| PodSelector::Labels(labels(pairs)).selects(&pod);
+        let selects = |pairs| PodSet::Selector(labels(pairs)).selects(&pod);
         assert!(selects(&[("app", "a")]) && selects(&[("app", "a"), ("none", "")]));
         for wrong in [&[("app", "aa")][..], &[("app", "a"), ("tier", "db")], &[]] {
             assert!(!selects(wrong), "{wrong:?}");
@@ -84,7 +72,7 @@ mod tests {
         let both = hashes("ns", &[("app", "a"), ("tier", "web")]);
         assert_eq!(hashes("ns", &[("app", "a")]), both[..1]);
         assert_ne!(hashes("other", &[("app", "a")]), both[..1]);
-        let selector = |pairs| PodSelector::Labels(labels(pairs)).hashes("ns");
+        let selector = |pairs| PodSet::Selector(labels(pairs)).hashes("ns");
         assert_eq!(selector(&[("app", "a"), ("tier", "web")]), both, "any of them leads to its pods");
         assert_eq!(selector(&[]), [], "it selects nothing");
     }

@@ -23,26 +23,17 @@ pub(super) struct ParsedPod {
     metadata: ObjectMeta,
     containers: Vec<Container>,
     status: PodStatus,
-    warning: LastWarning,
-}
-
-/// Last warning among the events of a pod.
-#[derive(Clone, Debug, Default)]
-enum LastWarning {
-    /// Not looked up yet.
-    #[default]
-    Unknown,
-    /// Lookup in progress.
-    Pending,
-    /// Reason and message; none: there is no warning.
-    Known(Option<(String, String)>),
+    /// Reason and message of its last warning; none: not looked up yet.
+    warning: Option<Option<(String, String)>>,
+    /// Set once the lookup of the warning has started.
+    is_asked: bool,
 }
 
 impl From<Pod> for ParsedPod {
     fn from(pod: Pod) -> Self {
         let Pod { metadata, spec, status } = pod;
         let containers = spec.map(|spec| spec.containers).unwrap_or_default();
-        Self { metadata, containers, status: status.unwrap_or_default(), warning: LastWarning::Unknown }
+        Self { metadata, containers, status: status.unwrap_or_default(), warning: None, is_asked: false }
     }
 }
 
@@ -87,23 +78,19 @@ impl ParsedPod {
 
     /// Returns the pod with its last warning.
     pub(super) fn with_warning(self, warning: Option<(String, String)>) -> Self {
-        Self { warning: LastWarning::Known(warning), ..self }
+        Self { warning: Some(warning), ..self }
     }
 
     /// Returns the pod with a lookup in progress. Until its result, no cause is reported, so that the text does not
     /// change.
     pub(super) fn with_lookup(self) -> Self {
-        match self.warning {
-            LastWarning::Unknown => Self { warning: LastWarning::Pending, ..self },
-            _ => self, // The former warning stays until it is replaced.
-        }
+        Self { is_asked: true, ..self }
     }
 
     /// Takes over a former warning if the container statuses have not changed since.
     pub(super) fn remember(&mut self, before: Self) {
-        let is_unknown = matches!(self.warning, LastWarning::Unknown);
-        if is_unknown && before.status.container_statuses == self.status.container_statuses {
-            self.warning = before.warning;
+        if self.warning.is_none() && before.status.container_statuses == self.status.container_statuses {
+            (self.warning, self.is_asked) = (before.warning, before.is_asked);
         }
     }
 
@@ -124,11 +111,11 @@ impl ParsedPod {
                 return None;
             }
             let probed = self.unready(now);
-            let warned = match &self.warning {
-                LastWarning::Pending => return None,
-                LastWarning::Known(Some((reason, words))) => cause::warned(reason, words, probed.as_ref()),
-                LastWarning::Known(None) | LastWarning::Unknown => None,
-            };
+            if self.is_asked && self.warning.is_none() {
+                return None;
+            }
+            let warning = self.warning.as_ref().and_then(Option::as_ref);
+            let warned = warning.and_then(|(reason, words)| cause::warned(reason, words, probed.as_ref()));
             warned.or_else(|| Some(cause::probe_fails(&probed?, "")))
         })
     }

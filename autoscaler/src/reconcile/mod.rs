@@ -26,7 +26,6 @@ pub(crate) mod display;
 mod tests;
 
 use crate::cluster::error::Error;
-use crate::cluster::watches::Watches;
 use crate::engine::Controller;
 use crate::engine::front_end::FrontEnd;
 use crate::engine::parts::Parts;
@@ -45,9 +44,16 @@ const WORKERS: usize = 16;
 /// Workers that only scale: the number of services that can wake at the same time.
 const URGENT_WORKERS: usize = 32;
 
+/// Watches of a front end.
+pub(crate) trait Watches: Send + Sync + 'static {
+    /// Starts to fill the stores of `parts` and the front end's own stores, until shutdown. Waits until each kind has
+    /// been listed once, and prepares targets as soon as the named targets are known.
+    fn follow<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, ()>;
+}
+
 /// All reconcilers of a process, as built by its front end.
 pub(crate) struct Reconcilers {
-    parts: Arc<Parts>,
+    parts: Parts,
     watches: Arc<dyn Watches>,
     /// Workers of all controllers.
     workers: Vec<BoxFuture<'static, ()>>,
@@ -64,7 +70,7 @@ impl Reconcilers {
         front_end: Arc<impl FrontEnd>,
     ) -> Self {
         let (engine, queue) = (Arc::new(Controller::new(&parts, front_end)), parts.writes.decisions.clone());
-        let mut all = Self { parts: Arc::new(parts), watches, workers: Vec::new(), shown: None };
+        let mut all = Self { parts, watches, workers: Vec::new(), shown: None };
         let scale = move |key, priority| {
             let engine = engine.clone();
             async move { engine.work(key, priority).await }
@@ -111,7 +117,7 @@ impl Reconcilers {
     pub(crate) async fn run(self, listed: &CancellationToken) {
         let Self { parts, watches, workers, shown: _ } = self;
         tokio::select! {
-            () = watches.follow(&parts.stores, &parts.writes.client, &parts.shutdown) => {}
+            () = watches.follow(&parts) => {}
             () = parts.shutdown.cancelled() => {}
         }
         listed.cancel();
@@ -123,7 +129,7 @@ impl Reconcilers {
 }
 
 /// Forwards the requests of decisions and pods to the reconcilers.
-async fn follow_requests(parts: Arc<Parts>) {
+async fn follow_requests(parts: Parts) {
     loop {
         tokio::select! {
             item = parts.ports.requests.next() => parts.stores.index.reconcile_now(item.key()),
@@ -134,7 +140,7 @@ async fn follow_requests(parts: Arc<Parts>) {
 }
 
 /// Requeues everything when configuration or ownership changes.
-async fn reconcile_all(parts: Arc<Parts>) {
+async fn reconcile_all(parts: Parts) {
     let (mut autoscaler, mut deployment) = (parts.configs.autoscaler.clone(), parts.configs.deployment.clone());
     let mut leadership = parts.ports.leadership.changes();
     loop {

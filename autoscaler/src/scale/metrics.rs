@@ -11,13 +11,13 @@
 mod series;
 mod wake_stats;
 
-use super::scrapes::{self, Scrapes};
 use super::{PodCounts, SubjectLabels};
 use autoscaler_core::decider::{Decision, Recommendation, Unknown};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
-use common_runtime::telemetry::{Metrics, catalog};
+use common_runtime::telemetry::{Family as SeriesFamily, Metrics, catalog};
 use parking_lot::{Mutex, RwLock};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -30,6 +30,9 @@ use wake_stats::WakeStats;
 /// Bucket bounds in seconds, same as the activator's.
 const COLD_START_BOUNDS: [f64; 14] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 
+/// Upstream's bucket bounds of scrape durations, in seconds.
+const SCRAPE_BOUNDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+
 /// Bucket bounds of the lateness of ticks, in seconds; phases are 10 ms apart.
 const LATENESS_BOUNDS: [f64; 12] = [0.0005, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0];
 
@@ -40,6 +43,29 @@ const GIVEN_UP: Duration = Duration::from_secs(60);
 const DECISIONS: [&str; 5] = ["scale", "pods", "not-collecting", "no-data", "not-attested"];
 
 type Table = Arc<RwLock<HashMap<RevisionKey, Arc<Values>>>>;
+
+/// Durations of scrapes: one histogram for each configuration, as upstream. A series lives as long as any revision of
+/// its configuration.
+type Scrapes = SeriesFamily<ConfigurationLabels, Histogram>;
+
+/// Labels as upstream renders its attributes; the revision's own is not among them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConfigurationLabels {
+    k8s_namespace_name: String,
+    kn_service_name: String,
+    kn_configuration_name: String,
+}
+
+impl ConfigurationLabels {
+    /// Returns the labels of a revision's configuration.
+    fn new(namespace: &str, labels: &SubjectLabels) -> Self {
+        Self {
+            k8s_namespace_name: namespace.to_owned(),
+            kn_service_name: labels.service.clone(),
+            kn_configuration_name: labels.configuration.clone(),
+        }
+    }
+}
 
 /// Metrics of all revisions of one process. Cheap to clone.
 #[derive(Clone)]
@@ -76,23 +102,8 @@ struct MetricState {
     /// Time at which a stat asked for pods while there were none.
     asked: Option<Instant>,
     /// Created with the first cold start.
-    scale_phase: Option<Box<Durations>>,
+    scale_phase: Option<Histogram>,
     wake_stats: WakeStats,
-}
-
-/// Histogram over [`COLD_START_BOUNDS`].
-#[derive(Clone, Copy, Debug, Default)]
-struct Durations {
-    sum_seconds: f64,
-    /// Counts per bucket; the last one is beyond all bounds.
-    counts: [u64; COLD_START_BOUNDS.len() + 1],
-}
-
-impl Durations {
-    fn observe(&mut self, seconds: f64) {
-        self.sum_seconds += seconds;
-        self.counts[COLD_START_BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
-    }
 }
 
 impl DeciderMetrics {
@@ -105,7 +116,7 @@ impl DeciderMetrics {
         let decisions = Family::<[(&str, &str); 1], Counter>::default();
         let decisions = metrics.register(catalog::DECISIONS, decisions);
         let decisions = DECISIONS.map(|outcome| decisions.get_or_create_owned(&[("outcome", outcome)]));
-        let scrapes = scrapes::new();
+        let scrapes = Scrapes::with_constructor(|| Histogram::new(SCRAPE_BOUNDS));
         metrics.family(catalog::SCRAPE_DURATION, scrapes.clone());
         Self { table, lateness, decisions, scrapes }
     }
@@ -152,7 +163,7 @@ impl RevisionMetrics {
         let mut state = self.values.state.lock();
         state.wake_stats.raised();
         let took = now.saturating_duration_since(state.asked.take()?);
-        state.scale_phase.get_or_insert_default().observe(took.as_secs_f64());
+        state.scale_phase.get_or_insert_with(|| Histogram::new(COLD_START_BOUNDS)).observe(took.as_secs_f64());
         Some(took)
     }
 
@@ -163,7 +174,7 @@ impl RevisionMetrics {
 
     /// Returns the histogram of its scrape durations.
     pub fn scrapes(&self) -> Histogram {
-        let labels = || scrapes::Labels::new(self.key.namespace(), &self.values.labels);
+        let labels = || ConfigurationLabels::new(self.key.namespace(), &self.values.labels);
         self.scraped.get_or_init(|| self.scrapes.get_or_create(&labels())).clone()
     }
 
@@ -195,7 +206,7 @@ impl Drop for RevisionMetrics {
         let (namespace, labels) = (self.key.namespace(), &self.values.labels);
         let is_shared = || table.iter().any(|(key, other)| key.namespace() == namespace && other.labels == *labels);
         if self.scraped.get().is_some() && !is_shared() {
-            self.scrapes.remove(&scrapes::Labels::new(namespace, labels));
+            self.scrapes.remove(&ConfigurationLabels::new(namespace, labels));
         }
     }
 }

@@ -17,7 +17,6 @@
 pub(crate) mod fixture;
 pub mod metrics;
 pub mod multiscaler;
-mod scrapes;
 pub mod trace;
 
 use autoscaler_core::cause::Cause;
@@ -265,6 +264,13 @@ pub enum PodSet {
     Selector(BTreeMap<String, String>),
     /// Pods that the selector matches.
     Expressions(Selector),
+}
+
+impl Default for PodSet {
+    /// Contains no pods.
+    fn default() -> Self {
+        Self::Selector(BTreeMap::new())
+    }
 }
 
 /// Workload as the owner of pods.

@@ -17,13 +17,15 @@
 //! The watches have no label selector: a foreign Service with our name, and slices left behind by another controller,
 //! carry none of our labels.
 
+use crate::cluster::Index;
 use crate::cluster::facts::Target;
 use crate::cluster::links::Named as Targets;
 use crate::cluster::multi_map::MultiMap;
 use crate::cluster::target_key::TargetKey;
 use crate::cluster::targets::{TargetEvent, TargetListener};
-use crate::cluster::watches::{Beside, Watches};
-use crate::cluster::{Index, Stores};
+use crate::cluster::watches::Beside;
+use crate::engine::parts::Parts;
+use crate::reconcile::Watches;
 use crate::scale::Pods;
 use crate::standalone::finalizer::{adopted_target, has_finalizer};
 use crate::standalone::hosts::Hosts;
@@ -58,13 +60,12 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 /// Requested public Service and the existing one, if it exists.
 pub(crate) type RequestedService = (ServiceChoice, Option<Arc<Service>>);
@@ -364,12 +365,8 @@ impl Cluster {
 }
 
 impl Watches for Cluster {
-    fn follow<'a>(
-        &'a self,
-        stores: &'a Stores,
-        client: &'a Client,
-        shutdown: &'a CancellationToken,
-    ) -> BoxFuture<'a, ()> {
+    fn follow<'a>(&'a self, parts: &'a Parts) -> BoxFuture<'a, ()> {
+        let (stores, client, shutdown) = (&parts.stores, &parts.writes.client, &parts.shutdown);
         let namespaces = &self.namespaces;
         self.scalers.enabled.follow((client, namespaces), shutdown);
         let (cluster, index) = (self.this.clone(), stores.index.clone());

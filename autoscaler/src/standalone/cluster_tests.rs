@@ -10,9 +10,11 @@ use common::backend::Backend;
 use common_api::ObjectReference;
 use common_controller::Alone;
 use common_runtime::clock::Clock;
+use kube::Client;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio_util::sync::CancellationToken;
 
 struct Fixture {
     stores: Stores,

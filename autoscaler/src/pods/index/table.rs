@@ -1,9 +1,9 @@
 //! Table of pods and tracked revisions, and their relation. Each event affects only the revisions of its pod.
 
 use super::{Inquiry, PodState};
-use crate::pods::labels::{LabelHash, PodSelector, hashes};
+use crate::pods::labels::{LabelHash, hashes};
 use crate::pods::ownership::{Controller, Controllers, PodRelation};
-use crate::scale::{Chain, Failing, PodOwner};
+use crate::scale::{Chain, Failing, PodOwner, PodSet};
 use autoscaler_core::cause::{self, Cause};
 use autoscaler_core::pod_counts;
 use common::RevisionKey;
@@ -59,7 +59,7 @@ pub(super) enum Listens {
 /// Tracked revision, with its pods and counts.
 #[derive(Debug, Default)]
 pub(super) struct Tracked {
-    pub(super) selector: PodSelector,
+    pub(super) selector: PodSet,
     /// Hash under which it is indexed in `selectors`; none: it selects nothing.
     at: Option<LabelHash>,
     /// Owner whose pods count; none: all selected pods count.
@@ -114,7 +114,7 @@ impl Index {
             self.place(&name, key, changed);
             if let Some(tracked) = self.tracked.get(key)
                 && moved
-                && (matches!(tracked.selector, PodSelector::Expressions(_)) || !tracked.strangers.is_empty())
+                && (matches!(tracked.selector, PodSet::Expressions(_)) || !tracked.strangers.is_empty())
             {
                 changed.keys.insert(key.clone()); // No Service selects this pod.
             }
@@ -203,7 +203,7 @@ impl Index {
     pub(super) fn track(
         &mut self,
         key: &RevisionKey,
-        selector: PodSelector,
+        selector: PodSet,
         owner: Option<PodOwner>,
         changed: &mut Changed,
     ) {
@@ -213,9 +213,9 @@ impl Index {
             self.selectors.entry(hash).or_default().push(key.clone());
         }
         let candidates: Vec<PodName> = match (&selector, at) {
-            (PodSelector::Labels(_), Some(hash)) => self.labelled.get(&hash).into_iter().flatten().cloned().collect(),
-            (PodSelector::Labels(_), None) => Vec::new(),
-            (PodSelector::Expressions(_), _) => self.pods.keys().cloned().collect(),
+            (PodSet::Expressions(_), _) => self.pods.keys().cloned().collect(),
+            (_, Some(hash)) => self.labelled.get(&hash).into_iter().flatten().cloned().collect(),
+            (_, None) => Vec::new(),
         };
         self.tracked.insert(key.clone(), Tracked { selector: selector.clone(), at, owner, ..Tracked::default() });
         for name in candidates.iter().filter(|name| name.namespace() == key.namespace()) {
@@ -374,8 +374,8 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn selector(pairs: &[(&str, &str)]) -> PodSelector {
-        PodSelector::Labels(labels(pairs))
+    fn selector(pairs: &[(&str, &str)]) -> PodSet {
+        PodSet::Selector(labels(pairs))
     }
 
     fn running(pairs: &[(&str, &str)]) -> PodState {

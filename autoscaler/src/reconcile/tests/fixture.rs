@@ -414,7 +414,7 @@ impl Fixture {
         Self::with(public, Arc::default(), WorkQueue::new(), beside, |parts| {
             let objects = Arc::new(Objects::new(&parts.stores.index, measurements));
             let revisions = Arc::new(Revisions::new(parts, objects.clone(), merged_within));
-            let metric = metric::Controller::new(parts, objects.clone());
+            let metric = metric::Controller { parts: parts.clone(), objects: objects.clone() };
             let knative = Knative { objects, metric, prober: revisions.prober.clone() };
             (Box::new(Controller::new(parts, revisions)), Some(knative), None)
         })

@@ -1,13 +1,13 @@
 //! Text of all revisions' series: family by family, revisions in order of their keys.
 
 use super::wake_stats::{POD_TIMES, WAKES, WakeStats};
-use super::{COLD_START_BOUNDS, Durations, MetricState, Table, Values};
+use super::{COLD_START_BOUNDS, MetricState, Table, Values};
 use autoscaler_core::decider::Inputs;
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common_runtime::telemetry::{FamilyText, Instrument, catalog};
-use prometheus_client::encoding::{EncodeCounterValue, MetricEncoder, NoLabelSet};
-use std::fmt;
+use prometheus_client::encoding::{EncodeCounterValue, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::histogram::Histogram;
 use std::sync::Arc;
 
 /// Value of one revision; none: it has no such series.
@@ -121,14 +121,8 @@ fn scaled_from_zero(all: Revisions) -> FamilyText {
     let series = (0..all.len()).map(move |at| all[at].clone());
     FamilyText::new(catalog::SCALE_FROM_ZERO, series, |(key, values), encoder| {
         let labels = [("k8s_namespace_name", key.namespace()), ("kn_revision_name", key.name())];
-        let durations = values.state.lock().scale_phase.as_deref().copied().unwrap_or_default();
-        histogram(&durations, encoder.encode_family(&labels)?)
+        let durations = values.state.lock().scale_phase.clone();
+        let durations = durations.unwrap_or_else(|| Histogram::new(COLD_START_BOUNDS));
+        durations.encode(encoder.encode_family(&labels)?)
     })
-}
-
-fn histogram(durations: &Durations, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-    let bounds = COLD_START_BOUNDS.into_iter().chain([f64::INFINITY]);
-    let buckets: Vec<(f64, u64)> = bounds.zip(durations.counts).collect();
-    let count = durations.counts.iter().sum();
-    encoder.encode_histogram::<NoLabelSet>(durations.sum_seconds, count, &buckets, None)
 }

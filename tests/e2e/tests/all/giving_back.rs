@@ -138,7 +138,7 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     let fewest = fewest(&env, "going", ends.clone()).await?;
     let said = released(&env, Scope::Named(env.namespace.clone(), vec!["going".to_owned()])).await?;
     assert!(
-        said.contains("Deployment going: 2 replicas, not 0") && said.contains("service/going given back"),
+        said.contains("Deployment going was scaled from 0 to 2") && said.contains("service/going was given back"),
         "{said}"
     );
     until_gone(&env, "going").await?;
@@ -150,7 +150,10 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     assert!(fewest.await? >= 1, "its clients always find somebody");
     assert!(scalers.get("made").await?.metadata.deletion_timestamp.is_some(), "nobody has named it");
     let said = released(&env, Scope::Namespace(env.namespace.clone())).await?;
-    assert!(said.contains("service/orphan in namespace") && said.contains("left behind"), "{said}");
+    assert!(
+        said.contains("service/orphan in namespace") && said.contains("belonged to a ZeroScaler that is gone"),
+        "{said}"
+    );
     until_gone(&env, "made").await?;
     for (name, before) in ["going", "staying", "orphan"].into_iter().zip(&before) {
         assert_eq!(essence(env.api::<Service>().get(name).await?)?, *before, "{name}");
@@ -163,7 +166,7 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     })
     .await?;
     let said = released(&env, Scope::All).await?;
-    assert!(!said.contains("replicas") && !said.contains("service/"), "nothing is left to do: {said}");
+    assert!(!said.contains("was scaled") && !said.contains("service/"), "nothing is left to do: {said}");
     let unknown = Scope::Named(env.namespace.clone(), vec!["nobody".to_owned()]);
     let error = released(&env, unknown).await.expect_err("unknown").to_string();
     assert!(error.contains("no ZeroScaler \"nobody\""), "{error}");
