@@ -169,7 +169,7 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     assert!(!said.contains("was scaled") && !said.contains("service/"), "nothing is left to do: {said}");
     let unknown = Scope::Named(env.namespace.clone(), vec!["nobody".to_owned()]);
     let error = released(&env, unknown).await.expect_err("unknown").to_string();
-    assert!(error.contains("no ZeroScaler \"nobody\""), "{error}");
+    assert!(error.contains("ZeroScaler \"nobody\" does not exist"), "{error}");
 
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     env.cluster.ready_planes(2).await;
