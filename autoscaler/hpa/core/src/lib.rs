@@ -9,8 +9,8 @@
 //! reconcile                                             (all of this, step by step)
 //! ```
 //!
-//! [`reconcile::start`] is the entry point. The shell keeps one [`memory::Memory`] for each autoscaler and one
-//! [`selectors::Selectors`] for all, and responds to the steps of a reconcile.
+//! [`reconcile::reconcile`] is the entry point. The shell keeps one [`memory::Memory`] for each autoscaler and one
+//! [`selectors::Selectors`] for all, and gives a reconcile access to the cluster ([`reconcile::Cluster`]).
 //!
 //! Amounts are in thousandths of their unit in 64 bits, as the controller computes; [`quantity`] parses and formats
 //! them. If a floating-point number does not fit an integer, the result upstream depends on the processor; here it is

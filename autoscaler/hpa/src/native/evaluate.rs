@@ -1,21 +1,20 @@
-//! Runs one reconcile of one autoscaler: carries out the steps of the rules until there is a result.
+//! Runs one reconcile of one autoscaler: gives the rules of [`hpa_core::reconcile`] access to the cluster.
 //!
-//! The steps are those of [`hpa_core::reconcile`]. The caller writes the status, and concludes the [`Finish`] with the
-//! result of that write.
-//!
-//! # Cancel safety
-//!
-//! A reconcile that is dropped midway may or may not have written the scale. Its memory keeps the recommendation and
-//! may lack the change. The next reconcile reads the scale anew.
+//! The caller writes the status, and concludes the [`Finish`] with the result of that write.
 
 use super::controller::Controller;
 use crate::pods;
 use crate::sources::ScaleObject;
 use common::RevisionKey as Key;
+use common::labels::Selector;
 use common::time::Timestamp;
 use common_controller::{WRITE_TIMEOUT, WriteError};
 use hpa_core::memory::Memory;
-use hpa_core::reconcile::{Autoscaler, Finish, Step, WriteResult, WriteScale, start};
+use hpa_core::pod::Pod;
+use hpa_core::reconcile::{Autoscaler, Cluster, Finish, PAUSE, Scale, ScaleError, WriteResult, reconcile};
+use hpa_core::request::{Reading, Request};
+use hpa_core::selectors::Selectors;
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -39,56 +38,65 @@ impl Controller {
         memory: &mut Memory,
         now: Timestamp,
     ) -> EvaluationOutcome {
-        let namespace = key.namespace();
-        let rules = self.wiring.options.rules();
-        let mut step = start(autoscaler, &rules, self.wiring.options.gates, memory, now);
-        let (mut scale, mut measured): (Option<ScaleObject>, _) = (None, Vec::new());
-        let mut current = None;
-        loop {
-            step = match step {
-                Step::ReadScale(ask) => {
-                    let read = self.scales.read(namespace, ask.target()).await;
-                    scale = read.as_ref().ok().cloned();
-                    current = scale.as_ref().map(|object| object.scale.spec_replicas);
-                    ask.resume(read.map(|object| object.scale))
-                }
-                Step::SelectPods(ask) => {
-                    let pods = pods::select(&self.pods, namespace, ask.selector());
-                    ask.resume(pods, &mut self.selectors.lock())
-                }
-                Step::Measure(ask) => {
-                    let readings = self.metrics.readings(namespace, &ask.requests()).await;
-                    let (readings, times): (Vec<_>, _) = readings.into_iter().unzip();
-                    measured = times;
-                    ask.resume(&readings)
-                }
-                Step::WriteScale(ask) => {
-                    let result = match &mut scale {
-                        Some(scale) => self.write_scale(key, scale, &ask).await,
-                        None => WriteResult::Failed("the scale was not read".to_owned()), // The rules read it first.
-                    };
-                    ask.resume(result)
-                }
-                Step::Finish(finish) => return EvaluationOutcome { finish, current, measured },
-            };
-        }
+        let mut target = Target { controller: self, key, scale: None, current: None, measured: Vec::new() };
+        let options = &self.wiring.options;
+        let finish = reconcile(autoscaler, &options.rules(), options.gates, memory, now, &mut target).await;
+        let Target { current, measured, .. } = target;
+        EvaluationOutcome { finish, current, measured }
+    }
+}
+
+/// Target of one reconcile.
+struct Target<'a> {
+    controller: &'a Controller,
+    key: &'a Key,
+    /// Scale as it was last read.
+    scale: Option<ScaleObject>,
+    current: Option<i32>,
+    measured: Vec<Duration>,
+}
+
+impl Cluster for Target<'_> {
+    async fn read_scale(&mut self, target: &CrossVersionObjectReference) -> Result<Scale, ScaleError> {
+        let read = self.controller.scales.read(self.key.namespace(), target).await?;
+        let scale = read.scale.clone();
+        (self.scale, self.current) = (Some(read), Some(scale.spec_replicas));
+        Ok(scale)
     }
 
-    /// Makes one attempt to write the scale, which is given up before the lease ends. Further attempts start from the
-    /// present scale, or from the old one if the read fails.
-    async fn write_scale(&self, key: &Key, scale: &mut ScaleObject, ask: &WriteScale<'_>) -> WriteResult {
-        if ask.attempt() > 1 {
-            sleep(WriteScale::PAUSE.mul_f64(rand::random_range(1.0..1.1))).await;
-            match self.scales.again(scale).await {
+    fn pods(&mut self, selector: &Selector) -> Vec<Pod> {
+        pods::select(&self.controller.pods, self.key.namespace(), selector)
+    }
+
+    fn selectors<T>(&mut self, with: impl FnOnce(&mut Selectors) -> T) -> T {
+        with(&mut self.controller.selectors.lock())
+    }
+
+    async fn measure(&mut self, requests: &[Option<Request>]) -> Vec<Reading> {
+        let readings = self.controller.metrics.readings(self.key.namespace(), requests).await;
+        let (readings, times) = readings.into_iter().unzip();
+        self.measured = times;
+        readings
+    }
+
+    /// Makes one attempt, which is given up before the lease ends. Further attempts start from the present scale, or
+    /// from the old one if the read fails.
+    async fn write_scale(&mut self, replicas: i32, attempt: u32) -> WriteResult {
+        let Self { controller, key, scale: Some(scale), .. } = self else {
+            return WriteResult::Failed("the scale was not read".to_owned()); // The rules read it first.
+        };
+        if attempt > 1 {
+            sleep(PAUSE.mul_f64(rand::random_range(1.0..1.1))).await;
+            match controller.scales.again(scale).await {
                 Ok(newer) => *scale = newer,
                 Err(error) => tracing::debug!(%error, "the scale could not be read again"),
             }
         }
-        let Some(guard) = self.wiring.leadership.begin_write(key) else {
+        let Some(guard) = controller.wiring.leadership.begin_write(key) else {
             return WriteResult::Failed(WriteError::LeaseEnds.to_string());
         };
         let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
-        let result = self.scales.write(scale, ask.replicas(), left.min(WRITE_TIMEOUT)).await;
+        let result = controller.scales.write(scale, replicas, left.min(WRITE_TIMEOUT)).await;
         // A failure may be a missing response.
         if !matches!(result, WriteResult::Failed(_)) {
             guard.answered();

@@ -1,11 +1,14 @@
 //! `hpa_reconcile`: a series of complete reconciliations of one autoscaler.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::labels::Selector;
 use hpa_core::options::{Gates, Options};
-use hpa_core::reconcile::{Autoscaler, Finish, Scale, ScaleError, Step, WriteResult, start};
+use hpa_core::pod::Pod;
+use hpa_core::reconcile::{Autoscaler, Cluster, Scale, ScaleError, WriteResult, reconcile};
 use hpa_core::request::{Reading, Request};
 use hpa_core::selectors::Selectors;
 use hpa_core::spec::group;
@@ -70,7 +73,7 @@ struct StepCase {
     pods_metrics: BTreeMap<String, Option<Vec<ValueCase>>>,
     object_metrics: Vec<ObjectMetricCase>,
     external_metrics: BTreeMap<String, Option<Vec<i64>>>,
-    scale_update_results: Vec<String>,
+    scale_update_results: Vec<UpdateResult>,
     status_update_fails: bool,
     want: Want,
 }
@@ -80,6 +83,14 @@ struct StepCase {
 enum ScaleCase {
     Error { error: String },
     Scale { spec_replicas: i32, status_replicas: i32, selector: String },
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum UpdateResult {
+    Ok,
+    Conflict,
+    Error,
 }
 
 #[derive(Deserialize)]
@@ -135,19 +146,24 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
 
     let mut status = case.status.status()?;
     let mut memory = case.state.memory();
-    for (i, step) in case.steps.into_iter().enumerate() {
+    for (i, mut step) in case.steps.into_iter().enumerate() {
         let at = |field: &str| format!("steps[{i}].want.{field}");
         let mut answers = RecordedAnswers {
             target_known: case.target_known,
             namespace: &namespace,
             target: &spec.scale_target_ref,
+            pods: pods(std::mem::take(&mut step.pods))?,
+            selectors: &mut selectors,
             step,
             writes: Vec::new(),
             scaled_to: None,
         };
         let autoscaler = Autoscaler { namespace: &namespace, name: &name, spec: &spec, status: &status };
-        let first = start(autoscaler, &options, gates, &mut memory, answers.step.at.0);
-        let finish = answers.drive(first, &mut selectors)?;
+        let now = answers.step.at.0;
+        let pass = reconcile(autoscaler, &options, gates, &mut memory, now, &mut answers);
+        let Poll::Ready(finish) = pin!(pass).poll(&mut Context::from_waker(Waker::noop())) else {
+            return Err(Mismatch::Broken("a recorded answer is awaited".to_owned()));
+        };
         let fails = answers.step.status_update_fails;
         let written = finish.status().filter(|_| !fails).cloned();
         let conclusion = finish.conclude(if fails { Err("Internal error occurred: boom".into()) } else { Ok(()) });
@@ -189,31 +205,15 @@ struct RecordedAnswers<'a> {
     target_known: bool,
     namespace: &'a str,
     target: &'a CrossVersionObjectReference,
+    pods: Vec<Pod>,
+    selectors: &'a mut Selectors,
     step: StepCase,
     writes: Vec<i32>,
     scaled_to: Option<i32>,
 }
 
-impl RecordedAnswers<'_> {
-    fn drive(&mut self, mut step: Step<'_>, selectors: &mut Selectors) -> Result<Finish, Mismatch> {
-        loop {
-            step = match step {
-                Step::ReadScale(ask) => ask.resume(self.scale()),
-                Step::SelectPods(ask) => ask.resume(pods(std::mem::take(&mut self.step.pods))?, selectors),
-                Step::Measure(ask) => {
-                    let readings: Vec<_> = ask.requests().into_iter().map(|request| self.read(request)).collect();
-                    ask.resume(&readings)
-                }
-                Step::WriteScale(ask) => {
-                    let result = self.write(ask.replicas())?;
-                    ask.resume(result)
-                }
-                Step::Finish(finish) => return Ok(finish),
-            };
-        }
-    }
-
-    fn scale(&self) -> Result<Scale, ScaleError> {
+impl Cluster for RecordedAnswers<'_> {
+    async fn read_scale(&mut self, _: &CrossVersionObjectReference) -> Result<Scale, ScaleError> {
         if !self.target_known {
             let (kind, group) = (&self.target.kind, group(self.target).unwrap_or_default());
             return Err(ScaleError::Kind(format!("no matches for kind {kind:?} in group {group:?}")));
@@ -226,6 +226,33 @@ impl RecordedAnswers<'_> {
         }
     }
 
+    fn pods(&mut self, _: &Selector) -> Vec<Pod> {
+        std::mem::take(&mut self.pods)
+    }
+
+    fn selectors<T>(&mut self, with: impl FnOnce(&mut Selectors) -> T) -> T {
+        with(self.selectors)
+    }
+
+    async fn measure(&mut self, requests: &[Option<Request>]) -> Vec<Reading> {
+        requests.iter().map(|request| self.read(request.clone())).collect()
+    }
+
+    async fn write_scale(&mut self, replicas: i32, _: u32) -> WriteResult {
+        let result = self.step.scale_update_results.get(self.writes.len()).copied().unwrap_or(UpdateResult::Ok);
+        self.writes.push(replicas);
+        match result {
+            UpdateResult::Ok => {
+                self.scaled_to = Some(replicas);
+                WriteResult::Written
+            }
+            UpdateResult::Conflict => WriteResult::Conflict("object was modified".into()),
+            UpdateResult::Error => WriteResult::Failed("Internal error occurred: boom".into()),
+        }
+    }
+}
+
+impl RecordedAnswers<'_> {
     fn read(&self, request: Option<Request>) -> Reading {
         match request {
             None => Reading::None,
@@ -246,20 +273,6 @@ impl RecordedAnswers<'_> {
                 let value = self.step.object_metrics.iter().find(is_it).and_then(|m| m.value);
                 answer(value.map(|value| vec![value]), Reading::Object)
             }
-        }
-    }
-
-    fn write(&mut self, replicas: i32) -> Result<WriteResult, Mismatch> {
-        let result = self.step.scale_update_results.get(self.writes.len()).map_or("ok", String::as_str);
-        self.writes.push(replicas);
-        match result {
-            "ok" => {
-                self.scaled_to = Some(replicas);
-                Ok(WriteResult::Written)
-            }
-            "conflict" => Ok(WriteResult::Conflict("object was modified".into())),
-            "error" => Ok(WriteResult::Failed("Internal error occurred: boom".into())),
-            other => Err(Mismatch::Broken(format!("no such result of an update: {other:?}"))),
         }
     }
 }

@@ -101,30 +101,41 @@ pub struct MetricRun {
     pub error: ErrorLabel,
 }
 
+/// Completed reconcile.
+pub(super) struct Done {
+    /// Wanted replicas.
+    pub(super) desired: i32,
+    /// Change that was made.
+    pub(super) action: Action,
+    /// Error of failed metrics if the other metrics sufficed.
+    pub(super) partial_error: Option<String>,
+}
+
+/// Failed reconcile.
+pub(super) struct Failed {
+    pub(super) error: String,
+    pub(super) label: ErrorLabel,
+    /// Event that follows the write of the status.
+    pub(super) last_event: Option<Event>,
+}
+
 impl Finish {
-    /// Ends a completed reconcile that wants `desired` replicas, and has made this change.
-    pub(super) fn done(pass: Pass<'_>, desired: i32, action: Action, partial_error: Option<String>) -> Self {
-        let error_label = if partial_error.is_some() { ErrorLabel::Internal } else { ErrorLabel::None };
-        let desired_replicas = Some(desired);
-        let conclusion =
-            Conclusion { error: partial_error, error_label, desired_replicas, action, ..Conclusion::default() };
-        Self::from_pass(pass, conclusion, None)
-    }
-
-    /// Ends a reconcile that failed.
-    pub(super) fn failed(pass: Pass<'_>, error: String, error_label: ErrorLabel, last_event: Option<Event>) -> Self {
-        let conclusion = Conclusion { error: Some(error), error_label, ..Conclusion::default() };
-        Self::from_pass(pass, conclusion, last_event)
-    }
-
-    fn from_pass(pass: Pass<'_>, conclusion: Conclusion, last_event: Option<Event>) -> Self {
+    pub(super) fn new(pass: Pass<'_>, outcome: Result<Done, Failed>) -> Self {
         let changed = pass.status != *pass.autoscaler.status;
-        Self {
-            name: pass.autoscaler.name.to_owned(),
-            status: changed.then_some(pass.status),
-            conclusion: Conclusion { events: pass.events, metrics: pass.runs, ..conclusion },
-            last_event,
-        }
+        let (events, metrics) = (pass.events, pass.runs);
+        let (conclusion, last_event) = match outcome {
+            Ok(Done { desired, action, partial_error: error }) => {
+                let error_label = if error.is_some() { ErrorLabel::Internal } else { ErrorLabel::None };
+                (Conclusion { events, error, action, error_label, desired_replicas: Some(desired), metrics }, None)
+            }
+            Err(Failed { error, label, last_event }) => {
+                let (action, error) = (Action::None, Some(error));
+                let failed = Conclusion { events, error, action, error_label: label, desired_replicas: None, metrics };
+                (failed, last_event)
+            }
+        };
+        let name = pass.autoscaler.name.to_owned();
+        Self { name, status: changed.then_some(pass.status), conclusion, last_event }
     }
 
     /// Returns the status to write, or `None` if it did not change.

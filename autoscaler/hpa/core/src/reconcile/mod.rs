@@ -1,13 +1,13 @@
-//! One reconciliation of one autoscaler, as a state machine that requests its inputs.
+//! One reconciliation of one autoscaler, which reads and writes through a [`Cluster`].
 //!
 //! ```text
-//! start ─▶ ReadScale ─▶ SelectPods ─▶ Measure ─▶ WriteScale ⟲ ─▶ Finish
-//!    │         │ └── outside the bounds ────────▶    ▲             ▲
-//!    └─────────┴── malformed, unreadable, disabled, no metrics ────┘
+//! read the scale ─▶ select pods ─▶ measure ─▶ write the scale ⟲ ─▶ Finish
+//!     │         └── outside the bounds ─────────▶   ▲                ▲
+//!     └── malformed, unreadable, disabled, no metrics ───────────────┘
 //! ```
 //!
-//! The shell carries out each [`Step`] until there is a [`Finish`]. It then writes the status if there is one, and
-//! [concludes](Finish::conclude) with the result of that write. The time is constant within a reconcile.
+//! The shell writes the status of the [`Finish`] if there is one, and [concludes](Finish::conclude) with the result of
+//! that write. The time is constant within a reconcile.
 //!
 //! # Replicas
 //!
@@ -35,18 +35,26 @@ mod measuring;
 mod reading;
 mod writing;
 
+use common::labels::Selector;
 use common::time::Timestamp;
 
 pub use finish::{Action, Conclusion, ErrorLabel, Finish, MetricRun};
-pub use measuring::{Measure, SelectPods};
-pub use reading::{ReadScale, Scale, ScaleError};
-pub use writing::{WriteResult, WriteScale};
+pub use reading::{Scale, ScaleError};
+pub use writing::{PAUSE, WriteResult};
 
 use super::behavior::Rules;
 use super::memory::Memory;
 use super::options::{Gates, Options};
-use super::status::{self, Event, SCALED_TO_ZERO};
-use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus, MetricStatus};
+use super::pod::Pod;
+use super::request::{Reading, Request};
+use super::selectors::Selectors;
+use super::spec::{has_pod_independent_metric, min_replicas};
+use super::status::{self, Event, SCALED_TO_ZERO, SCALING_ACTIVE};
+use finish::{Done, Failed};
+use k8s_openapi::api::autoscaling::v2::{
+    CrossVersionObjectReference, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus, MetricStatus,
+};
+use writing::Plan;
 
 /// Autoscaler as stored.
 #[derive(Clone, Copy, Debug)]
@@ -61,32 +69,46 @@ pub struct Autoscaler<'a> {
     pub status: &'a HorizontalPodAutoscalerStatus,
 }
 
-/// Next step of a reconcile.
-#[derive(Debug)]
-pub enum Step<'a> {
-    /// Read the target's scale.
-    ReadScale(ReadScale<'a>),
-    /// List the pods that the scale's selector matches.
-    SelectPods(SelectPods<'a>),
-    /// Query the metrics APIs.
-    Measure(Measure<'a>),
-    /// Write the target's scale.
-    WriteScale(WriteScale<'a>),
-    /// Write the status.
-    Finish(Finish),
+/// Access of a reconcile to the cluster.
+pub trait Cluster: Send {
+    /// Reads the scale of the target. Only the group of its API version matters.
+    fn read_scale(
+        &mut self,
+        target: &CrossVersionObjectReference,
+    ) -> impl Future<Output = Result<Scale, ScaleError>> + Send;
+
+    /// Returns the pods of the namespace that the selector matches. Other pods are ignored.
+    fn pods(&mut self, selector: &Selector) -> Vec<Pod>;
+
+    /// Calls `with` with the selectors of all autoscalers.
+    fn selectors<T>(&mut self, with: impl FnOnce(&mut Selectors) -> T) -> T;
+
+    /// Sends the request for each metric, and returns the responses in their order. A request is `None` if it would be
+    /// useless.
+    fn measure(&mut self, requests: &[Option<Request>]) -> impl Future<Output = Vec<Reading>> + Send;
+
+    /// Writes the replicas to `spec.replicas` of the scale. Attempts are numbered from 1. A further attempt follows a
+    /// conflict: it waits for [`PAUSE`] with a jitter of a tenth, and reads the scale anew.
+    fn write_scale(&mut self, replicas: i32, attempt: u32) -> impl Future<Output = WriteResult> + Send;
 }
 
-/// Begins a reconcile.
-pub fn start<'a>(
-    autoscaler: Autoscaler<'a>,
-    options: &'a Options,
+/// Runs a reconcile.
+///
+/// # Cancel safety
+/// A reconcile that is dropped midway may or may not have written the scale. Its memory keeps the recommendation and
+/// may lack the change. The next reconcile reads the scale anew.
+pub async fn reconcile(
+    autoscaler: Autoscaler<'_>,
+    options: &Options,
     gates: Gates,
-    memory: &'a mut Memory,
+    memory: &mut Memory,
     now: Timestamp,
-) -> Step<'a> {
+    cluster: &mut impl Cluster,
+) -> Finish {
     let status = autoscaler.status.clone();
-    let pass = Pass { autoscaler, options, gates, memory, now, status, events: Vec::new(), runs: Vec::new() };
-    reading::begin(pass)
+    let mut pass = Pass { autoscaler, options, gates, memory, now, status, events: Vec::new(), runs: Vec::new() };
+    let outcome = pass.run(cluster).await;
+    Finish::new(pass, outcome)
 }
 
 /// State shared by all steps of a reconcile.
@@ -104,6 +126,38 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
+    async fn run(&mut self, cluster: &mut impl Cluster) -> Result<Done, Failed> {
+        let scale = self.read_scale(cluster).await?;
+        let spec = self.autoscaler.spec;
+        let (current, min, max) = (scale.spec_replicas, min_replicas(spec), spec.max_replicas);
+        let jump = |desired, reason: &str| Plan { current, desired, reason: reason.to_owned(), ..Plan::default() };
+        let plan = if current == 0 && !self.is_wakeable() {
+            return Ok(self.disabled());
+        } else if current != 0 && current > max {
+            jump(max, "Current number of replicas above Spec.MaxReplicas")
+        } else if current != 0 && current < min {
+            jump(min, "Current number of replicas below Spec.MinReplicas")
+        } else {
+            self.measure(&scale, cluster).await?
+        };
+        self.carry_out(plan, cluster).await
+    }
+
+    fn is_wakeable(&self) -> bool {
+        let spec = self.autoscaler.spec;
+        self.is_ours_at_zero() && (min_replicas(spec) != 0 || has_pod_independent_metric(spec))
+    }
+
+    fn disabled(&mut self) -> Done {
+        let message = "scaling is disabled since the replica count of the target is zero";
+        self.set(SCALING_ACTIVE, false, "ScalingDisabled", message);
+        if !self.gates.scale_to_zero {
+            self.forget_zero();
+        }
+        self.report(0, 0, Vec::new());
+        Done { desired: 0, action: Action::None, partial_error: None }
+    }
+
     fn set(&mut self, kind: &str, is_true: bool, reason: &str, message: impl Into<String>) {
         status::set(&mut self.status, kind, is_true, reason, message.into(), self.now);
     }

@@ -6,7 +6,6 @@ use super::*;
 use crate::behavior::Rules;
 use crate::defaults::policy;
 use crate::memory::Recommendation;
-use crate::selectors::Selectors;
 use crate::tests::scenario::{NOW, Scenario, bogus, cpu, external, object, pods_metric, scenario};
 use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, MetricSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -182,16 +181,8 @@ fn a_partial_failure_blocks_scaling_down_and_nothing_else() {
 fn how_each_metric_went_is_counted() {
     let mut scenario = scenario((2, 6), 3, vec![cpu(30), bogus(), external(1000, 0)]).using(&[300, 400, 500]);
     scenario.total = Err("down".into());
-    let (spec, status, options) = (scenario.spec.clone(), scenario.status.clone(), Options::default());
     let mut memory = std::mem::take(&mut scenario.memory);
-    let mut selectors = Selectors::default();
-    let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
-    let Step::ReadScale(ask) = start(autoscaler, &options, scenario.gates, &mut memory, NOW) else { panic!("scale") };
-    let Step::SelectPods(ask) = ask.resume(scenario.scale.clone()) else { panic!("pods") };
-    let Step::Measure(ask) = ask.resume(scenario.objects(), &mut selectors) else { panic!("metrics") };
-    let readings: Vec<_> = ask.requests().into_iter().map(|request| scenario.read(request)).collect();
-    let Step::WriteScale(ask) = ask.resume(&readings) else { panic!("a write") };
-    let Step::Finish(finish) = ask.resume(WriteResult::Written) else { panic!("the end") };
+    let (finish, _) = scenario.finish(&mut memory);
     let runs = finish.conclude(Ok(())).metrics;
     let runs: Vec<_> = runs.iter().map(|r| (r.kind.as_str(), r.action.as_str(), r.error.as_str())).collect();
     assert_eq!(runs, [("Resource", "scale_up", "none"), ("Bogus", "none", "spec"), ("External", "none", "internal")]);
@@ -382,32 +373,22 @@ fn each_way_to_another_size_has_a_reason() {
 /// Goal: the requests of a reconcile concern its own autoscaler, and its errors name that autoscaler.
 #[test]
 fn a_pass_asks_for_its_own_and_names_it() {
-    let scenario = scenario((1, 9), 3, vec![cpu(30)]).using(&[300, 500, 700]);
-    let (spec, status, options) = (scenario.spec.clone(), scenario.status.clone(), Options::default());
-    let (mut memory, mut other, mut selectors) = (Memory::default(), Memory::default(), Selectors::default());
-    let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
-    let begin = |memory| match start(autoscaler, &options, Gates::default(), memory, NOW) {
-        Step::ReadScale(ask) => ask,
-        other => panic!("{other:?}"),
-    };
-    let reference = format!("{}/shop/{}", spec.scale_target_ref.kind, spec.scale_target_ref.name);
+    let mut scenario = scenario((1, 9), 3, vec![cpu(30)]).using(&[300, 500, 700]);
+    let reference = format!("{}/shop/{}", scenario.spec.scale_target_ref.kind, scenario.spec.scale_target_ref.name);
     assert!(reference.len() > "/shop/".len());
 
-    let Step::Finish(finish) = begin(&mut memory).resume(Err(ScaleError::Read("down".into()))) else { panic!("end") };
+    let scale = std::mem::replace(&mut scenario.scale, Err(ScaleError::Read("down".into())));
+    let (finish, _) = scenario.finish(&mut Memory::default());
     let conclusion = finish.conclude(Err("busy".into()));
     assert_eq!(conclusion.error, Some(format!("failed to query scale subresource for {reference}: down")));
     assert_eq!(conclusion.desired_replicas, None, "it did not come that far");
     assert!(conclusion.events.iter().any(|event| event.reason == "FailedUpdateStatus"), "{:?}", conclusion.events);
 
-    let ask = begin(&mut other);
-    assert_eq!(ask.target(), &spec.scale_target_ref);
-    let Step::SelectPods(ask) = ask.resume(scenario.scale.clone()) else { panic!("pods") };
-    assert_eq!(ask.selector(), &common::labels::Selector::parse("app=web").expect("readable"));
-    let Step::Measure(ask) = ask.resume(scenario.objects(), &mut selectors) else { panic!("metrics") };
-    let readings: Vec<_> = ask.requests().into_iter().map(|request| scenario.read(request)).collect();
-    let Step::WriteScale(ask) = ask.resume(&readings) else { panic!("a write") };
-    assert_eq!((ask.replicas(), ask.attempt()), (5, 1));
-    let Step::Finish(finish) = ask.resume(WriteResult::Written) else { panic!("the end") };
+    scenario.scale = scale;
+    let mut memory = Memory::default();
+    let (finish, cluster) = scenario.finish(&mut memory);
+    assert_eq!(cluster.selected, Some(Selector::parse("app=web").expect("readable")));
+    assert_eq!(cluster.written, [5]);
     let conclusion = finish.conclude(Err("busy".into()));
     assert_eq!(conclusion.error.as_deref(), Some("failed to update status for web: busy"));
     assert_eq!((conclusion.desired_replicas, conclusion.error_label), (Some(5), ErrorLabel::Internal));

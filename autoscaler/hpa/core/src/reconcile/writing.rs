@@ -1,13 +1,16 @@
 //! Last step: writes the scale, with up to five attempts if other clients write it too.
 
-use super::{Action, ErrorLabel, Finish, Pass, Step};
+use super::{Action, Cluster, Done, ErrorLabel, Failed, Pass};
 use crate::behavior;
 use crate::spec::{has_pod_independent_metric, min_replicas};
 use crate::status::{self, ABLE_TO_SCALE, Event, SCALED_TO_ZERO};
 use k8s_openapi::api::autoscaling::v2::MetricStatus;
+use std::time::Duration;
 
 /// Maximum number of attempts of a write with conflicts.
 const ATTEMPTS: u32 = 5;
+/// Pause before the write after a conflict, with a jitter of a tenth.
+pub const PAUSE: Duration = Duration::from_millis(10);
 
 /// Decided change of the scale.
 #[derive(Debug, Default)]
@@ -21,17 +24,6 @@ pub(super) struct Plan {
     pub(super) partial_error: Option<String>,
 }
 
-/// Step: write [`WriteScale::replicas`] to `spec.replicas` of the scale.
-///
-/// After a conflict this step is repeated: read the scale anew and write the same number. The pause before that is
-/// [`WriteScale::PAUSE`].
-#[derive(Debug)]
-pub struct WriteScale<'a> {
-    pass: Pass<'a>,
-    plan: Plan,
-    attempt: u32,
-}
-
 /// Result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteResult {
@@ -43,77 +35,59 @@ pub enum WriteResult {
     Failed(String),
 }
 
-/// Writes the scale if it changes.
-pub(super) fn carry_out(mut pass: Pass<'_>, plan: Plan) -> Step<'_> {
-    let Plan { current, desired, .. } = plan;
-    if desired != current {
-        return Step::WriteScale(WriteScale { pass, plan, attempt: 1 });
-    }
-    pass.report(current, current, plan.metrics);
-    Step::Finish(Finish::done(pass, current, Action::None, plan.partial_error))
-}
-
-impl<'a> WriteScale<'a> {
-    /// Pause before the write after a conflict, with a jitter of a tenth.
-    pub const PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
-
-    /// Returns the replicas to write.
-    pub fn replicas(&self) -> i32 {
-        self.plan.desired
-    }
-
-    /// Returns the number of this attempt, from 1.
-    pub fn attempt(&self) -> u32 {
-        self.attempt
-    }
-
-    /// Continues with the result.
-    pub fn resume(self, result: WriteResult) -> Step<'a> {
-        let Self { pass, plan, attempt } = self;
-        match result {
-            WriteResult::Written => Step::Finish(written(pass, plan)),
-            WriteResult::Conflict(_) if attempt < ATTEMPTS => {
-                Step::WriteScale(WriteScale { pass, plan, attempt: attempt + 1 })
+impl Pass<'_> {
+    /// Writes the scale if it changes.
+    pub(super) async fn carry_out(&mut self, plan: Plan, cluster: &mut impl Cluster) -> Result<Done, Failed> {
+        let Plan { current, desired, .. } = plan;
+        if desired == current {
+            self.report(current, current, plan.metrics);
+            return Ok(Done { desired, action: Action::None, partial_error: plan.partial_error });
+        }
+        let mut attempt = 1;
+        loop {
+            match cluster.write_scale(desired, attempt).await {
+                WriteResult::Written => return Ok(self.written(plan)),
+                WriteResult::Conflict(_) if attempt < ATTEMPTS => attempt += 1,
+                WriteResult::Conflict(e) | WriteResult::Failed(e) => return Err(self.unwritten(plan, &e)),
             }
-            WriteResult::Conflict(e) | WriteResult::Failed(e) => Step::Finish(unwritten(pass, plan, &e)),
         }
     }
-}
 
-fn unwritten(mut pass: Pass<'_>, plan: Plan, why: &str) -> Finish {
-    let Plan { current, desired, reason, metrics, .. } = plan;
-    pass.events.push(Event::warning("FailedRescale", format!("New size: {desired}; reason: {reason}; error: {why}")));
-    let message = format!("the HPA controller was unable to update the target scale: {why}");
-    pass.set(ABLE_TO_SCALE, false, "FailedUpdateScale", message);
-    let before = pass.status.desired_replicas;
-    pass.report(current, before, metrics);
-    let error = format!("failed to rescale {}: {why}", pass.reference());
-    Finish::failed(pass, error, ErrorLabel::Internal, None)
-}
+    fn unwritten(&mut self, plan: Plan, why: &str) -> Failed {
+        let Plan { current, desired, reason, metrics, .. } = plan;
+        let event = format!("New size: {desired}; reason: {reason}; error: {why}");
+        self.events.push(Event::warning("FailedRescale", event));
+        let message = format!("the HPA controller was unable to update the target scale: {why}");
+        self.set(ABLE_TO_SCALE, false, "FailedUpdateScale", message);
+        self.report(current, self.status.desired_replicas, metrics);
+        let error = format!("failed to rescale {}: {why}", self.reference());
+        Failed { error, label: ErrorLabel::Internal, last_event: None }
+    }
 
-fn written(mut pass: Pass<'_>, plan: Plan) -> Finish {
-    let Plan { current, desired, reason, metrics, partial_error } = plan;
-    let message = format!("the HPA controller was able to update the target scale to {desired}");
-    pass.set(ABLE_TO_SCALE, true, "SucceededRescale", message);
-    pass.events.push(Event::normal("SuccessfulRescale", format!("New size: {desired}; reason: {reason}")));
-    let rules = pass.rules();
-    behavior::remember(pass.memory, rules.as_ref(), current, desired, pass.now);
-    mark_zero(&mut pass, current, desired);
-    pass.report(current, desired, metrics);
-    pass.status.last_scale_time = Some(status::time(pass.now));
-    Finish::done(pass, desired, Action::between(current, desired), partial_error)
-}
+    fn written(&mut self, plan: Plan) -> Done {
+        let Plan { current, desired, reason, metrics, partial_error } = plan;
+        let message = format!("the HPA controller was able to update the target scale to {desired}");
+        self.set(ABLE_TO_SCALE, true, "SucceededRescale", message);
+        self.events.push(Event::normal("SuccessfulRescale", format!("New size: {desired}; reason: {reason}")));
+        let rules = self.rules();
+        behavior::remember(self.memory, rules.as_ref(), current, desired, self.now);
+        self.mark_zero(current, desired);
+        self.report(current, desired, metrics);
+        self.status.last_scale_time = Some(status::time(self.now));
+        Done { desired, action: Action::between(current, desired), partial_error }
+    }
 
-/// Sets the condition that records whether this controller scaled to zero.
-fn mark_zero(pass: &mut Pass<'_>, current: i32, desired: i32) {
-    let spec = pass.autoscaler.spec;
-    if !pass.gates.scale_to_zero {
-        pass.forget_zero();
-    } else if current > 0 && desired == 0 && min_replicas(spec) == 0 && has_pod_independent_metric(spec) {
-        let message = "the HPA controller scaled the workload to zero";
-        pass.set(SCALED_TO_ZERO, true, "ScaledToZero", message);
-    } else {
-        let message = "the HPA controller did not scale the workload to zero";
-        pass.set(SCALED_TO_ZERO, false, "NotScaledToZero", message);
+    /// Sets the condition that records whether this controller scaled to zero.
+    fn mark_zero(&mut self, current: i32, desired: i32) {
+        let spec = self.autoscaler.spec;
+        if !self.gates.scale_to_zero {
+            self.forget_zero();
+        } else if current > 0 && desired == 0 && min_replicas(spec) == 0 && has_pod_independent_metric(spec) {
+            let message = "the HPA controller scaled the workload to zero";
+            self.set(SCALED_TO_ZERO, true, "ScaledToZero", message);
+        } else {
+            let message = "the HPA controller did not scale the workload to zero";
+            self.set(SCALED_TO_ZERO, false, "NotScaledToZero", message);
+        }
     }
 }

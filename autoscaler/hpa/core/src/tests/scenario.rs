@@ -7,7 +7,7 @@ use crate::memory::{Memory, Recommendation};
 use crate::options::{Gates, Options};
 use crate::pod::{Container, Phase, Pod, Readiness};
 use crate::quantity::{self, Format};
-use crate::reconcile::{Autoscaler, Scale, ScaleError, Step, WriteResult, start};
+use crate::reconcile::{Autoscaler, Cluster, Finish, Scale, ScaleError, WriteResult, reconcile};
 use crate::request::{Reading, Request};
 use crate::selectors::Selectors;
 use crate::status::{SCALED_TO_ZERO, time};
@@ -19,6 +19,8 @@ use k8s_openapi::api::autoscaling::v2::{
     MetricSpec, MetricTarget, ObjectMetricSource, PodsMetricSource, ResourceMetricSource,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
@@ -206,35 +208,29 @@ impl Scenario {
         reading.unwrap_or_else(Reading::Failed)
     }
 
-    /// Runs one reconcile and stores its status.
-    pub(crate) fn pass(&mut self) -> PassResult {
+    /// Runs one reconcile. Returns its end and the cluster afterwards.
+    pub(crate) fn finish(&self, memory: &mut Memory) -> (Finish, FakeCluster<'_>) {
         let mut selectors = Selectors::default();
         selectors.register("shop", "web");
         if let Some(rival) = self.rival {
             selectors.register("shop", "rival");
             selectors.put("shop", "rival", Selector::parse(rival).ok());
         }
-        let (spec, status, options, mut memory) =
-            (self.spec.clone(), self.status.clone(), Options::default(), std::mem::take(&mut self.memory));
-        let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &spec, status: &status };
-        let mut step = start(autoscaler, &options, self.gates, &mut memory, self.now);
-        let mut attempts = 0;
-        let finish = loop {
-            step = match step {
-                Step::ReadScale(ask) => ask.resume(self.scale.clone()),
-                Step::SelectPods(ask) => ask.resume(self.objects(), &mut selectors),
-                Step::Measure(ask) => {
-                    let readings: Vec<_> = ask.requests().into_iter().map(|request| self.read(request)).collect();
-                    ask.resume(&readings)
-                }
-                Step::WriteScale(ask) => {
-                    attempts += 1;
-                    assert_eq!(ask.attempt() as usize, attempts);
-                    ask.resume(self.writes.get(attempts - 1).cloned().unwrap_or(WriteResult::Written))
-                }
-                Step::Finish(finish) => break finish,
-            };
+        let autoscaler = Autoscaler { namespace: "shop", name: "web", spec: &self.spec, status: &self.status };
+        let mut cluster = FakeCluster { scenario: self, selectors, selected: None, written: Vec::new() };
+        let options = Options::default();
+        let pass = reconcile(autoscaler, &options, self.gates, memory, self.now, &mut cluster);
+        let Poll::Ready(finish) = pin!(pass).poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("nothing here waits")
         };
+        (finish, cluster)
+    }
+
+    /// Runs one reconcile and stores its status.
+    pub(crate) fn pass(&mut self) -> PassResult {
+        let (status, mut memory) = (self.status.clone(), std::mem::take(&mut self.memory));
+        let (finish, cluster) = self.finish(&mut memory);
+        let attempts = cluster.written.len();
         let written = finish.status().cloned();
         let conclusion = finish.conclude(Ok(()));
         self.memory = memory;
@@ -253,5 +249,41 @@ impl Scenario {
             attempts,
             written: is_written,
         }
+    }
+}
+
+/// Cluster of a scenario, with the calls of one reconcile.
+pub(crate) struct FakeCluster<'a> {
+    scenario: &'a Scenario,
+    selectors: Selectors,
+    /// Selector whose pods were listed.
+    pub(crate) selected: Option<Selector>,
+    /// Replicas of each attempt to write the scale.
+    pub(crate) written: Vec<i32>,
+}
+
+impl Cluster for FakeCluster<'_> {
+    async fn read_scale(&mut self, target: &CrossVersionObjectReference) -> Result<Scale, ScaleError> {
+        assert_eq!(target, &self.scenario.spec.scale_target_ref);
+        self.scenario.scale.clone()
+    }
+
+    fn pods(&mut self, selector: &Selector) -> Vec<Pod> {
+        self.selected = Some(selector.clone());
+        self.scenario.objects()
+    }
+
+    fn selectors<T>(&mut self, with: impl FnOnce(&mut Selectors) -> T) -> T {
+        with(&mut self.selectors)
+    }
+
+    async fn measure(&mut self, requests: &[Option<Request>]) -> Vec<Reading> {
+        requests.iter().map(|request| self.scenario.read(request.clone())).collect()
+    }
+
+    async fn write_scale(&mut self, replicas: i32, attempt: u32) -> WriteResult {
+        self.written.push(replicas);
+        assert_eq!(attempt as usize, self.written.len());
+        self.scenario.writes.get(self.written.len() - 1).cloned().unwrap_or(WriteResult::Written)
     }
 }
