@@ -7,21 +7,28 @@
 use super::instrument::Instrument;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::registry::Registry;
 use std::fmt;
+use std::iter;
 use std::sync::Arc;
-use std::vec;
 
-/// Size in bytes after which a part is complete.
-const PART: usize = 16 * 1024;
-
-/// Series that are added to a part at a time.
+/// Series in one part.
 const SERIES_AT_ONCE: usize = 8;
 
 /// Writes the next series of a family and returns true, or returns false if there is none.
 type Next = Box<dyn FnMut(&mut MetricEncoder<'_>) -> Result<bool, fmt::Error> + Send>;
+
+/// Parts of a text. No other part follows an error.
+pub(super) type Parts = Box<dyn Iterator<Item = Result<Part, fmt::Error>> + Send>;
+
+/// Part of the text: some series of one family.
+pub(super) struct Part {
+    /// Instrument of the family; `None`: the description of the process.
+    pub(super) instrument: Option<Instrument>,
+    pub(super) text: String,
+}
 
 /// Family of series, each written in its turn. A family without series is omitted.
 pub struct FamilyText {
@@ -36,111 +43,61 @@ impl FamilyText {
         series: impl IntoIterator<Item = T, IntoIter: Send + 'static>,
         mut write: impl FnMut(T, &mut MetricEncoder<'_>) -> fmt::Result + Send + 'static,
     ) -> Self {
-        let mut series = series.into_iter();
+        let mut series = series.into_iter().fuse();
         let next = Box::new(move |encoder: &mut MetricEncoder<'_>| match series.next() {
             Some(one) => write(one, encoder).map(|()| true),
             None => Ok(false),
         });
         Self { instrument, next }
     }
+
+    /// Returns the text. Only a collector gets the encoder that writes series, and the encoder also writes the family's
+    /// head. So each part has a head at first, and only the first part keeps it.
+    fn parts(self) -> impl Iterator<Item = Result<Part, fmt::Error>> + Send {
+        let instrument = Some(self.instrument);
+        let page = Arc::new(Page(Mutex::new((self, 0))));
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(page.clone()));
+        let mut is_first = true;
+        iter::from_fn(move || {
+            let mut text = String::new();
+            if let Err(error) = encode_registry(&mut text, &registry) {
+                return Some(Err(error));
+            }
+            let (_, written) = *page.0.lock();
+            if !std::mem::take(&mut is_first) {
+                let head = text.split_inclusive('\n').take_while(|line| line.starts_with('#'));
+                text.drain(..head.map(str::len).sum());
+            }
+            (written > 0).then_some(Ok(Part { instrument, text }))
+        })
+    }
 }
 
 /// Source of text.
 pub(super) enum Source {
     /// One metric with few series.
-    Metric(Registry),
+    Metric(Option<Instrument>, Registry),
     /// Families with many series.
     Families(Box<dyn Fn() -> Vec<FamilyText> + Send + Sync>),
 }
 
-/// The whole text, in parts of some ten kilobytes.
-pub struct Exposition {
-    sources: vec::IntoIter<Arc<Source>>,
-    families: vec::IntoIter<FamilyText>,
-    current: Option<Pages>,
-    ended: bool,
-}
-
-impl Exposition {
-    pub(super) fn new(sources: Vec<Arc<Source>>) -> Self {
-        Self { sources: sources.into_iter(), families: Vec::new().into_iter(), current: None, ended: false }
-    }
-
-    /// Appends the next piece to `part`. Returns false if there is none.
-    fn add(&mut self, part: &mut String) -> Result<bool, fmt::Error> {
-        if let Some(pages) = &mut self.current {
-            if !pages.add(part)? {
-                self.current = None;
+impl Source {
+    /// Returns the present text.
+    pub(super) fn parts(&self) -> Parts {
+        match self {
+            Self::Metric(instrument, registry) => {
+                let mut text = String::new();
+                let written = encode_registry(&mut text, registry);
+                Box::new(iter::once(written.map(|()| Part { instrument: *instrument, text })))
             }
-            return Ok(true);
+            Self::Families(families) => Box::new(families().into_iter().flat_map(FamilyText::parts)),
         }
-        if let Some(family) = self.families.next() {
-            self.current = Some(Pages::new(family));
-            return Ok(true);
-        }
-        match self.sources.next().as_deref() {
-            Some(Source::Metric(registry)) => encode_registry(part, registry)?,
-            Some(Source::Families(families)) => self.families = families().into_iter(),
-            None => return Ok(false),
-        }
-        Ok(true)
     }
 }
 
-impl Iterator for Exposition {
-    type Item = Result<String, fmt::Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let mut part = String::with_capacity(2 * PART);
-        while part.len() < PART {
-            match self.add(&mut part) {
-                Ok(true) => {}
-                last => {
-                    self.ended = true;
-                    return Some(last.and_then(|_| encode_eof(&mut part)).map(|()| part));
-                }
-            }
-        }
-        Some(Ok(part))
-    }
-}
-
-/// A family, some series at a time. Only a collector gets the encoder that writes them, and the encoder also writes the
-/// family's head. So each page has a head, and only the first one is kept.
-struct Pages {
-    page: Arc<Page>,
-    registry: Registry,
-    is_first: bool,
-}
-
+/// Family whose next series are written.
 struct Page(Mutex<(FamilyText, usize)>);
-
-impl Pages {
-    fn new(family: FamilyText) -> Self {
-        let page = Arc::new(Page(Mutex::new((family, 0))));
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(page.clone()));
-        Self { page, registry, is_first: true }
-    }
-
-    /// Appends the next series. Returns true if there may be more.
-    fn add(&mut self, part: &mut String) -> Result<bool, fmt::Error> {
-        let start = part.len();
-        encode_registry(part, &self.registry)?;
-        let (_, written) = *self.page.0.lock();
-        if written == 0 {
-            part.truncate(start);
-        } else if !std::mem::take(&mut self.is_first) {
-            let head = part[start..].split_inclusive('\n').take_while(|line| line.starts_with('#'));
-            let head: usize = head.map(str::len).sum();
-            part.replace_range(start..start + head, "");
-        }
-        Ok(written == SERIES_AT_ONCE)
-    }
-}
 
 impl Collector for Page {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -206,7 +163,8 @@ mod tests {
         assert!(parts > 100, "{} bytes in {parts} parts", text.len());
         assert_eq!(text.matches("# TYPE took_seconds histogram\n").count(), 1);
         assert_eq!(text.matches("took_seconds_count{").count(), 5_000, "as it stood when its turn came");
-        assert!(text.ends_with(&format!("last_total {}\n# EOF\n", parts - 1)), "{}", &text[text.len() - 100..]);
+        // The end is a part of its own.
+        assert!(text.ends_with(&format!("last_total {}\n# EOF\n", parts - 2)), "{}", &text[text.len() - 100..]);
     }
 
     /// Goal: the text equals that of `prometheus-client`'s own families, with series and without.

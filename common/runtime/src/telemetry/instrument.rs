@@ -58,17 +58,8 @@ pub enum Plane {
 impl Instrument {
     /// Creates an instrument of every process, without unit and attributes.
     pub const fn new(kind: Kind, name: &'static str, meaning: &'static str) -> Self {
-        Self {
-            name,
-            shown: None,
-            kind,
-            unit: "",
-            attributes: &[],
-            values: &[],
-            meaning,
-            plane: Plane::All,
-            since: "0.1.0",
-        }
+        let (plane, since) = (Plane::All, "0.1.0");
+        Self { name, shown: None, kind, unit: "", attributes: &[], values: &[], meaning, plane, since }
     }
 
     /// Sets the unit.
@@ -106,6 +97,11 @@ impl Instrument {
     /// Returns the name of the family's series, without the suffixes of a histogram.
     pub fn prometheus(&self) -> String {
         format!("{}{}", self.family(), if self.kind == Kind::Counter { "_total" } else { "" })
+    }
+
+    /// Returns the attribute of a label.
+    pub(super) fn attribute<'a>(&self, name: &'a str) -> &'a str {
+        self.attributes.iter().copied().find(|attribute| label(attribute) == name).unwrap_or(name)
     }
 
     /// Returns the family's name without its unit.

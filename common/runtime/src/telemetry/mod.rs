@@ -15,18 +15,21 @@ pub(crate) mod own;
 pub mod traces;
 pub mod values;
 
-pub use exposition::{Exposition, FamilyText};
+pub use exposition::FamilyText;
 pub use family::Family;
 pub use formats::TextFormat;
 pub use instrument::Instrument;
 pub use logs::{Format, LogControl, init_logs};
 
-use exposition::Source;
+use exposition::{Part, Source};
 use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode_eof;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
+use std::fmt;
+use std::iter;
 use std::sync::Arc;
 
 /// Metrics of one plane. Cheap to clone.
@@ -43,7 +46,7 @@ impl Metrics {
             Some(unit) => registry.register_with_unit(instrument.base(), instrument.meaning, unit, metric.clone()),
             None => registry.register(instrument.base(), instrument.meaning, metric.clone()),
         }
-        self.add(Source::Metric(registry));
+        self.add(Source::Metric(Some(instrument), registry));
         metric
     }
 
@@ -67,20 +70,29 @@ impl Metrics {
     pub fn describe(&self, target: Vec<(String, String)>) {
         let mut registry = Registry::default();
         registry.register("target", "The process", Info::new(target));
-        self.add(Source::Metric(registry));
+        self.add(Source::Metric(None, registry));
     }
 
     /// Returns the Prometheus (OpenMetrics) text of everything registered, part by part.
-    pub fn exposition(&self) -> Exposition {
-        Exposition::new(self.sources.lock().clone())
+    pub fn exposition(&self) -> impl Iterator<Item = Result<String, fmt::Error>> + Send + use<> {
+        let end = iter::once_with(|| {
+            let mut end = String::new();
+            encode_eof(&mut end).map(|()| end)
+        });
+        self.parts().map(|part| part.map(|part| part.text)).chain(end)
     }
 
     /// Returns the whole text in one piece, which may be large.
     ///
     /// # Errors
     /// Fails if a metric cannot be written.
-    pub fn encode(&self) -> Result<String, std::fmt::Error> {
+    pub fn encode(&self) -> Result<String, fmt::Error> {
         self.exposition().collect()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = Result<Part, fmt::Error>> + Send + use<> {
+        let sources = self.sources.lock().clone();
+        sources.into_iter().flat_map(|source| source.parts())
     }
 
     fn add(&self, source: Source) {

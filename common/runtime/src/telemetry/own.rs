@@ -8,19 +8,6 @@ use procfs::ProcResult;
 use procfs::process::{LimitValue, Process};
 use prometheus_client::encoding::NoLabelSet;
 
-/// Resource usage of this process, from the kernel.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Usage {
-    cpu_seconds: f64,
-    resident: u64,
-    size: u64,
-    open: u64,
-    /// `None`: unlimited.
-    open_max: Option<u64>,
-    /// Seconds since 1970.
-    started_seconds: f64,
-}
-
 /// Registers the metrics.
 pub(crate) fn show(metrics: &Metrics, who: &Who) {
     let component = who.service;
@@ -33,43 +20,34 @@ pub(crate) fn show(metrics: &Metrics, who: &Who) {
         let mut families = vec![FamilyText::new(catalog::BUILD, [labels], |labels, encoder| {
             encoder.encode_family(&labels)?.encode_gauge(&1)
         })];
-        let Ok(usage) = Usage::now() else { return families };
-        families.push(FamilyText::new(catalog::PROCESS_CPU, [usage.cpu_seconds], |seconds, encoder| {
-            encoder.encode_counter::<NoLabelSet, _, f64>(&seconds, None)
-        }));
-        let gauge = |instrument: Instrument, value: f64| {
-            FamilyText::new(instrument, [value], |value, encoder| encoder.encode_gauge(&value))
-        };
-        families.extend([
-            gauge(catalog::PROCESS_RESIDENT, usage.resident as f64),
-            gauge(catalog::PROCESS_VIRTUAL, usage.size as f64),
-            gauge(catalog::PROCESS_OPEN, usage.open as f64),
-            gauge(catalog::PROCESS_STARTED, usage.started_seconds),
-        ]);
-        families.extend(usage.open_max.map(|most| gauge(catalog::PROCESS_OPEN_MAX, most as f64)));
+        // Without Linux's `/proc` there are no others.
+        families.extend(usage().into_iter().flatten());
         families
     });
 }
 
-impl Usage {
-    /// Reads the usage. Fails without Linux's `/proc`.
-    fn now() -> ProcResult<Self> {
-        let process = Process::myself()?;
-        let stat = process.stat()?;
-        let seconds = |ticks: u64| ticks as f64 / procfs::ticks_per_second() as f64;
-        let open_max = match process.limits()?.max_open_files.soft_limit {
-            LimitValue::Value(most) => Some(most),
-            LimitValue::Unlimited => None,
-        };
-        Ok(Self {
-            cpu_seconds: seconds(stat.utime + stat.stime),
-            resident: stat.rss * procfs::page_size(),
-            size: stat.vsize,
-            open: process.fd_count()? as u64,
-            open_max,
-            started_seconds: procfs::boot_time_secs()? as f64 + seconds(stat.starttime),
-        })
+/// Reads the resource usage of this process from the kernel.
+fn usage() -> ProcResult<Vec<FamilyText>> {
+    let process = Process::myself()?;
+    let stat = process.stat()?;
+    let seconds = |ticks: u64| ticks as f64 / procfs::ticks_per_second() as f64;
+    let gauge = |instrument: Instrument, value: f64| {
+        FamilyText::new(instrument, [value], |value, encoder| encoder.encode_gauge(&value))
+    };
+    let cpu = FamilyText::new(catalog::PROCESS_CPU, [seconds(stat.utime + stat.stime)], |seconds, encoder| {
+        encoder.encode_counter::<NoLabelSet, _, f64>(&seconds, None)
+    });
+    let mut families = vec![
+        cpu,
+        gauge(catalog::PROCESS_RESIDENT, (stat.rss * procfs::page_size()) as f64),
+        gauge(catalog::PROCESS_VIRTUAL, stat.vsize as f64),
+        gauge(catalog::PROCESS_OPEN, process.fd_count()? as f64),
+        gauge(catalog::PROCESS_STARTED, procfs::boot_time_secs()? as f64 + seconds(stat.starttime)),
+    ];
+    if let LimitValue::Value(most) = process.limits()?.max_open_files.soft_limit {
+        families.push(gauge(catalog::PROCESS_OPEN_MAX, most as f64));
     }
+    Ok(families)
 }
 
 #[cfg(test)]

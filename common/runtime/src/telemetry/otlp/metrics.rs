@@ -1,8 +1,9 @@
-//! Converts Prometheus's text to OTLP metrics with cumulative values.
+//! Converts metrics to OTLP, with cumulative values.
 
-use super::super::catalog;
-use super::super::instrument::Kind;
-use super::text::{self, Family, Sample, Type};
+use super::Sample;
+use crate::telemetry::Metrics;
+use crate::telemetry::exposition::Part;
+use crate::telemetry::instrument::{Instrument, Kind};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
@@ -10,6 +11,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
     ScopeMetrics, Sum, metric, number_data_point,
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
+use std::fmt;
 
 const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
 
@@ -20,50 +22,68 @@ pub(super) struct Span {
     pub(super) now: u64,
 }
 
-/// Converts all of `text`, for the process that `resource` describes.
-pub(super) fn request(text: &str, resource: &Resource, scope: &str, span: Span) -> ExportMetricsServiceRequest {
-    let metrics = text::families(text).iter().filter_map(|family| metric_of(family, span)).collect();
-    let scope = InstrumentationScope { name: scope.to_owned(), ..InstrumentationScope::default() };
-    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
-    ExportMetricsServiceRequest {
-        resource_metrics: vec![ResourceMetrics {
-            resource: Some(resource.clone()),
-            scope_metrics,
-            ..ResourceMetrics::default()
-        }],
+/// Converts all of `metrics`, for the process that `resource` describes.
+///
+/// # Errors
+/// Fails if a metric cannot be written.
+pub(super) fn request(
+    metrics: &Metrics,
+    resource: Resource,
+    scope: String,
+    span: Span,
+) -> Result<ExportMetricsServiceRequest, fmt::Error> {
+    let mut converted: Vec<Metric> = Vec::new();
+    for part in metrics.parts() {
+        let Part { instrument: Some(instrument), text } = part? else { continue };
+        let family = instrument.family();
+        let samples: Vec<Sample<'_>> = text.lines().filter_map(|line| Sample::parse(line, &family)).collect();
+        if samples.is_empty() {
+            continue;
+        }
+        if converted.last().is_none_or(|last| last.name != instrument.name) {
+            converted.push(metric_of(&instrument));
+        }
+        let numbers = samples.iter().filter_map(|sample| number(sample, &instrument, span));
+        match converted.last_mut().and_then(|metric| metric.data.as_mut()) {
+            Some(metric::Data::Sum(sum)) => sum.data_points.extend(numbers),
+            Some(metric::Data::Gauge(gauge)) => gauge.data_points.extend(numbers),
+            Some(metric::Data::Histogram(all)) => all.data_points.extend(histograms(&samples, &instrument, span)),
+            _ => {}
+        }
+    }
+    let scope = InstrumentationScope { name: scope, ..InstrumentationScope::default() };
+    let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics: converted, ..ScopeMetrics::default() }];
+    let resource = ResourceMetrics { resource: Some(resource), scope_metrics, ..ResourceMetrics::default() };
+    Ok(ExportMetricsServiceRequest { resource_metrics: vec![resource] })
+}
+
+/// Returns the metric of an instrument, without data points.
+fn metric_of(instrument: &Instrument) -> Metric {
+    let sum = |is_monotonic| Sum { data_points: Vec::new(), aggregation_temporality: CUMULATIVE, is_monotonic };
+    let data = match instrument.kind {
+        Kind::Counter => metric::Data::Sum(sum(true)),
+        Kind::UpDownCounter => metric::Data::Sum(sum(false)),
+        Kind::Gauge => metric::Data::Gauge(Gauge::default()),
+        Kind::Histogram => {
+            metric::Data::Histogram(Histogram { data_points: Vec::new(), aggregation_temporality: CUMULATIVE })
+        }
+    };
+    Metric {
+        name: instrument.name.to_owned(),
+        description: instrument.meaning.to_owned(),
+        unit: instrument.unit.to_owned(),
+        data: Some(data),
+        ..Metric::default()
     }
 }
 
-fn metric_of(family: &Family<'_>, span: Span) -> Option<Metric> {
-    let known = catalog::by_family(family.name);
-    let points = || family.samples.iter().filter_map(|sample| number(sample, span)).collect();
-    let sum = |is_monotonic| Sum { data_points: points(), aggregation_temporality: CUMULATIVE, is_monotonic };
-    let data = match family.kind {
-        Type::Counter => metric::Data::Sum(sum(true)),
-        Type::Gauge if known.is_some_and(|known| known.kind == Kind::UpDownCounter) => metric::Data::Sum(sum(false)),
-        Type::Gauge => metric::Data::Gauge(Gauge { data_points: points() }),
-        Type::Histogram => metric::Data::Histogram(Histogram {
-            data_points: histograms(&family.samples, span),
-            aggregation_temporality: CUMULATIVE,
-        }),
-        Type::Other => return None,
-    };
-    Some(Metric {
-        name: known.map_or(family.name, |known| known.name).to_owned(),
-        description: family.help.to_owned(),
-        unit: known.map_or("", |known| known.unit).to_owned(),
-        data: Some(data),
-        ..Metric::default()
-    })
-}
-
-fn number(sample: &Sample<'_>, span: Span) -> Option<NumberDataPoint> {
+fn number(sample: &Sample<'_>, instrument: &Instrument, span: Span) -> Option<NumberDataPoint> {
     let value = match sample.value.parse() {
         Ok(whole) => number_data_point::Value::AsInt(whole),
         Err(_) => number_data_point::Value::AsDouble(sample.value.parse().ok()?),
     };
     Some(NumberDataPoint {
-        attributes: attributes(sample),
+        attributes: attributes(sample, instrument),
         start_time_unix_nano: span.start,
         time_unix_nano: span.now,
         value: Some(value),
@@ -73,11 +93,11 @@ fn number(sample: &Sample<'_>, span: Span) -> Option<NumberDataPoint> {
 
 /// Converts the lines of histograms. Lines of a series are adjacent. Prometheus's buckets are cumulative; the last has
 /// no bound.
-fn histograms(samples: &[Sample<'_>], span: Span) -> Vec<HistogramDataPoint> {
+fn histograms(samples: &[Sample<'_>], instrument: &Instrument, span: Span) -> Vec<HistogramDataPoint> {
     let mut points: Vec<HistogramDataPoint> = Vec::new();
     let mut below = 0;
     for sample in samples {
-        let attributes = attributes(sample);
+        let attributes = attributes(sample, instrument);
         if points.last().is_none_or(|point| point.attributes != attributes) {
             below = 0;
             points.push(HistogramDataPoint {
@@ -108,9 +128,9 @@ fn histograms(samples: &[Sample<'_>], span: Span) -> Vec<HistogramDataPoint> {
     points
 }
 
-fn attributes(sample: &Sample<'_>) -> Vec<KeyValue> {
-    let labels = sample.labels.iter().filter(|(name, _)| *name != "le");
-    labels.map(|(name, value)| attribute(catalog::attribute(name), value)).collect()
+fn attributes(sample: &Sample<'_>, instrument: &Instrument) -> Vec<KeyValue> {
+    let labels = sample.labels.iter().filter(|(label, _)| *label != "le");
+    labels.map(|(label, value)| attribute(instrument.attribute(label), value)).collect()
 }
 
 pub(super) fn attribute(key: &str, value: &str) -> KeyValue {
@@ -121,7 +141,7 @@ pub(super) fn attribute(key: &str, value: &str) -> KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::Metrics;
+    use crate::telemetry::catalog;
     use prometheus_client::metrics::counter::Counter;
     use prometheus_client::metrics::family::Family;
     use prometheus_client::metrics::gauge::Gauge;
@@ -145,7 +165,7 @@ mod tests {
         }
         let span = Span { start: 5, now: 9 };
         let resource = Resource { attributes: vec![attribute("service.name", "activator")], ..Resource::default() };
-        let request = request(&metrics.encode().expect("text"), &resource, "scope", span);
+        let request = request(&metrics, resource, "scope".to_owned(), span).expect("text");
         let sent = &request.resource_metrics[0].scope_metrics[0].metrics;
         let find =
             |name: &str| sent.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("{name}: {sent:?}"));

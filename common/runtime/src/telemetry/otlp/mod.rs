@@ -18,9 +18,10 @@
 //! Compression, headers (`OTEL_EXPORTER_OTLP_HEADERS`), retries.
 
 mod metrics;
-pub(super) mod text;
+mod text;
 mod transport;
 
+pub(super) use text::Sample;
 pub use transport::{Sender, SenderError, Signal};
 
 use crate::environment::optional;
@@ -135,8 +136,8 @@ pub fn push(
             let (metrics, resource, scope) = (metrics.clone(), resource.clone(), scope.clone());
             // For tens of thousands of workloads this is a hundred megabytes and takes seconds.
             let made = tokio::task::spawn_blocking(move || {
-                let (text, span) = (metrics.encode()?, metrics::Span { start, now: since_1970() });
-                Ok::<_, std::fmt::Error>(metrics::request(&text, &resource, &scope, span).encode_to_vec())
+                let span = metrics::Span { start, now: since_1970() };
+                metrics::request(&metrics, resource, scope, span).map(|request| request.encode_to_vec())
             });
             let sent = match made.await {
                 Ok(Ok(request)) => match timeout(if last { LAST } else { every }, sender.send(request)).await {
