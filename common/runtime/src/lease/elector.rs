@@ -91,14 +91,27 @@ struct Elector {
     changed: watch::Sender<u64>,
 }
 
-/// Result of an operation.
-enum OperationResult {
-    Written(Box<Lease>),
-    Claimed,
-    Read(Option<Box<Lease>>),
-    Conflict,
-    /// The error, and whether it is logged elsewhere.
-    Failed(String, bool),
+/// Operation that was sent, with the Lease in its response.
+struct Sent {
+    lease: usize,
+    op: Op,
+    at: Instant,
+    response: Result<Option<Lease>, OperationError>,
+}
+
+struct OperationError {
+    /// Status of the response, if there was one.
+    code: Option<u16>,
+    text: String,
+    /// Set if the client of the API server logs the error.
+    is_reported: bool,
+}
+
+impl From<kube::Error> for OperationError {
+    fn from(error: kube::Error) -> Self {
+        let code = if let kube::Error::Api(status) = &error { Some(status.code) } else { None };
+        Self { code, text: error.to_string(), is_reported: api_server::is_reported(&error) }
+    }
 }
 
 impl Elector {
@@ -117,7 +130,7 @@ impl Elector {
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 () = &mut ready, if !is_ready => is_ready = true,
-                Some((lease, sent, outcome)) = writes.next() => self.settle(lease, sent, outcome),
+                Some(sent) = writes.next() => self.settle(sent),
                 event = events.next() => match event {
                     Some(event) => self.handle(event, &mut listed),
                     None => break, // A watch does not end.
@@ -127,8 +140,8 @@ impl Elector {
         }
         // Writes in flight may make us a holder: await them, so that those leases are released too.
         let finish = async {
-            while let Some((lease, sent, outcome)) = writes.next().await {
-                self.settle(lease, sent, outcome);
+            while let Some(sent) = writes.next().await {
+                self.settle(sent);
             }
             let releases: FuturesUnordered<_> = self
                 .election
@@ -180,21 +193,24 @@ impl Elector {
         self.objects[lease] = object;
     }
 
-    fn settle(&mut self, lease: usize, sent: Instant, outcome: OperationResult) {
+    fn settle(&mut self, sent: Sent) {
         let (now, rng) = (Instant::now().into_std(), &mut rand::rng());
-        match outcome {
-            OperationResult::Written(object) => {
+        let Sent { lease, op, at, response } = sent;
+        match (op, response) {
+            (Op::Create | Op::Write { .. }, Ok(Some(object))) => {
                 self.failures[lease].recovered();
-                self.election.written(lease, record(&object), sent.into_std(), now, rng);
-                self.objects[lease] = Some(*object);
+                self.election.written(lease, record(&object), at.into_std(), now, rng);
+                self.objects[lease] = Some(object);
             }
-            OperationResult::Claimed => self.election.done(lease),
-            OperationResult::Read(object) => {
-                self.election.read(lease, object.as_deref().map(record), now, rng);
-                self.objects[lease] = object.map(|object| *object);
+            (Op::Read, Ok(object)) => {
+                self.election.read(lease, object.as_ref().map(record), now, rng);
+                self.objects[lease] = object;
             }
-            OperationResult::Conflict => self.election.conflict(lease),
-            OperationResult::Failed(error, is_reported) => {
+            (_, Ok(_)) => self.election.done(lease),
+            // After a 404 to a creation the namespace is missing, so reading the lease again would not help.
+            (Op::Create, Err(OperationError { code: Some(409), .. }))
+            | (Op::Write { .. }, Err(OperationError { code: Some(404 | 409), .. })) => self.election.conflict(lease),
+            (_, Err(OperationError { text: error, is_reported, .. })) => {
                 if is_reported {
                     tracing::debug!(lease = %self.options.names[lease], %error, "lease could not be written");
                 } else {
@@ -208,42 +224,35 @@ impl Elector {
     /// Sends one operation. The future owns its data, so several can run at once. A write that takes the lease from us
     /// waits until no other write is in flight under the lease. None can begin meanwhile: [`Election`] has already let
     /// go of the lease, which must have been [published](Self::publish) before the future is polled.
-    fn perform(&self, lease: usize, op: Op) -> impl Future<Output = (usize, Instant, OperationResult)> + Send + use<> {
+    fn perform(&self, lease: usize, op: Op) -> impl Future<Output = Sent> + Send + use<> {
         let (leases, name) = (self.leases.clone(), self.options.names[lease].clone());
         let object = self.compose(lease, &op);
         let me = self.options.identity.clone();
         let lets_go = matches!(&op, Op::Write { holder, .. } if *holder != me);
         let writers = self.writers.clone();
+        let failed = |text, is_reported| Err(OperationError { code: None, text, is_reported });
         async move {
             if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
-                let error = format!("kept: a write under it has not ended within {IDLE_TIMEOUT:?}");
-                return (lease, Instant::now(), OperationResult::Failed(error, false));
+                let response = failed(format!("kept: a write under it has not ended within {IDLE_TIMEOUT:?}"), false);
+                return Sent { lease, op, at: Instant::now(), response };
             }
-            let sent = Instant::now();
+            let at = Instant::now();
             let write = async {
-                match op {
-                    Op::Create => created(leases.create(&PostParams::default(), &object).await),
-                    Op::Write { .. } => answer(leases.replace(&name, &PostParams::default(), &object).await),
+                match &op {
+                    Op::Create => leases.create(&PostParams::default(), &object).await.map(Some),
+                    Op::Write { .. } => leases.replace(&name, &PostParams::default(), &object).await.map(Some),
                     Op::Claim => {
                         let patch = serde_json::json!({"metadata": {"annotations": {CLAIM: me}}});
-                        match leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-                            Ok(_) => OperationResult::Claimed,
-                            Err(error) => failed(&error),
-                        }
+                        leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(Some)
                     }
-                    Op::Read => match leases.get_opt(&name).await {
-                        Ok(object) => OperationResult::Read(object.map(Box::new)),
-                        Err(error) => failed(&error),
-                    },
+                    Op::Read => leases.get_opt(&name).await,
                 }
             };
-            let outcome = timeout(WRITE_TIMEOUT, write).await;
-            (
-                lease,
-                sent,
-                outcome
-                    .unwrap_or_else(|_| OperationResult::Failed(format!("no answer within {WRITE_TIMEOUT:?}"), true)),
-            )
+            let response = match timeout(WRITE_TIMEOUT, write).await {
+                Ok(response) => response.map_err(OperationError::from),
+                Err(_) => failed(format!("no answer within {WRITE_TIMEOUT:?}"), true),
+            };
+            Sent { lease, op, at, response }
         }
     }
 
@@ -296,26 +305,6 @@ impl Elector {
             self.changed.send_modify(|version| *version += 1);
         }
     }
-}
-
-fn created(result: kube::Result<Lease>) -> OperationResult {
-    match result {
-        // The namespace is missing, so reading the lease again would not help.
-        Err(kube::Error::Api(status)) if status.code == 404 => failed(&kube::Error::Api(status)),
-        result => answer(result),
-    }
-}
-
-fn answer(result: kube::Result<Lease>) -> OperationResult {
-    match result {
-        Ok(object) => OperationResult::Written(Box::new(object)),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => OperationResult::Conflict,
-        Err(error) => failed(&error),
-    }
-}
-
-fn failed(error: &kube::Error) -> OperationResult {
-    OperationResult::Failed(error.to_string(), api_server::is_reported(error))
 }
 
 fn record(object: &Lease) -> Record {

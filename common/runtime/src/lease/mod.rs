@@ -119,17 +119,6 @@ impl Ownership {
         view.holder.clone()
     }
 
-    /// Returns the time until which writes for the bucket may be started: the end of the lease minus [`WRITE_MARGIN`].
-    /// `None`: never.
-    pub fn writable_until(&self, bucket: usize) -> Option<Instant> {
-        self.until(bucket)?.checked_sub(WRITE_MARGIN)
-    }
-
-    /// Reports whether a write for the bucket may be started now.
-    pub fn may_write(&self, bucket: usize) -> bool {
-        self.writable_until(bucket).is_some_and(|until| Instant::now() <= until)
-    }
-
     /// Begins a write for the bucket, or returns `None` if it may not be started now. The lease does not change hands
     /// during the write.
     pub fn begin_write(&self, bucket: usize) -> Option<WriteGuard> {

@@ -99,7 +99,10 @@ async fn leases_are_shared_and_handed_on() {
     let (left, stalls) = (Instant::now(), Stalls::new());
     stop.cancel();
     timeout(PATIENCE, released).await.expect("released in time").expect("no panic");
-    assert!(!(0..4).any(|bucket| first.owns(bucket) || first.may_write(bucket)), "nothing is held after the release");
+    assert!(
+        !(0..4).any(|bucket| first.owns(bucket) || first.begin_write(bucket).is_some()),
+        "nothing is held after the release"
+    );
     shares(&second, 4).await;
     assert!(left.elapsed() < Duration::from_secs(2) + stalls.total(), "taken over after {:?}", left.elapsed());
 }
@@ -323,7 +326,6 @@ fn hpa_options(mode: HpaMode, admin: Option<SocketAddr>) -> HpaOptions {
         controller: ControllerOptions::default(),
         probes: None,
         admin,
-        election_map: "config-leader-election".into(),
         process: ProcessOptions::default(),
     }
 }
