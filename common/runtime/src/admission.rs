@@ -23,10 +23,8 @@
 mod review_limiter;
 #[cfg(test)]
 mod tests;
+mod token_review;
 
-pub use crate::token_review::{BAD_FOR, GOOD_FOR};
-
-use crate::token_review::{self, ReviewError};
 use http::{HeaderMap, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, UserInfo};
 use kube::{Api, Client};
@@ -40,6 +38,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Time for which an accepted token is accepted without another review.
+pub const GOOD_FOR: Duration = Duration::from_secs(60);
+/// Time for which a rejected token is rejected without another review.
+pub const BAD_FOR: Duration = Duration::from_secs(10);
 /// Maximum number of cached successes, and of cached failures. A cluster has fewer planes.
 pub const REVIEWED_MAX: usize = 1024;
 /// Time for which a logged reason is not repeated.
@@ -197,7 +199,8 @@ impl Gate {
         if !self.limiter.lock().take(from, now) {
             return Err(TokenError::TooMany);
         }
-        let peer = self.review(token).await;
+        let user = token_review::review(&self.reviews, &self.demand.audience, token).await;
+        let peer = user.and_then(|user| self.demand.peer(&user));
         let now = Instant::now();
         if peer.is_ok() {
             self.limiter.lock().give_back(from, now);
@@ -223,14 +226,6 @@ impl Gate {
         }
         if known.len() < REVIEWED_MAX {
             known.insert(token.to_owned(), Reviewed { peer: peer.clone(), until: now + lasts });
-        }
-    }
-
-    async fn review(&self, token: &str) -> Result<Peer, TokenError> {
-        match token_review::review(&self.reviews, &self.demand.audience, token).await {
-            Ok(user) => self.demand.peer(&user),
-            Err(ReviewError::Bad(audience)) => Err(TokenError::BadToken(audience)),
-            Err(ReviewError::Unknown(why)) => Err(TokenError::Unknown(why)),
         }
     }
 }

@@ -228,11 +228,7 @@ impl Acceptor {
         F: Future<Output = ()> + Send + 'static,
     {
         let (tasks, closed) = (TaskTracker::new(), Arc::new(Mutex::new(Closed::default())));
-        loop {
-            let accepted = tokio::select! {
-                () = shutdown.cancelled() => break,
-                accepted = self.listener.accept() => accepted,
-            };
+        while let Some(accepted) = shutdown.run_until_cancelled(self.listener.accept()).await {
             let (stream, address) = match accepted {
                 Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
                 Err(error) => {

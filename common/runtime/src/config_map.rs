@@ -205,11 +205,7 @@ impl ConfigMaps {
     /// Watches `namespace` until `shutdown`. Returns once the first full list has been delivered, or on `shutdown`. The
     /// watch continues in the background and survives an unavailable API server.
     pub async fn start(self, client: Client, namespace: &str, shutdown: CancellationToken) {
-        let mut first = self.spawn(client, namespace, shutdown.clone());
-        tokio::select! {
-            _ = first.wait_for(|first| *first == First::Listed) => {}
-            () = shutdown.cancelled() => {}
-        }
+        self.start_if_allowed(client, namespace, Duration::MAX, shutdown).await;
     }
 
     /// Does the same as [`Self::start`] for a process that can run without its maps. It also returns if the permission
@@ -222,7 +218,9 @@ impl ConfigMaps {
         patience: Duration,
         shutdown: CancellationToken,
     ) -> bool {
-        let mut first = self.spawn(client, namespace, shutdown.clone());
+        let api: Api<ConfigMap> = Api::namespaced(client, namespace);
+        let (sender, mut first) = watch::channel(First::Unknown);
+        tokio::spawn(shutdown.clone().run_until_cancelled_owned(self.watch(api, sender)));
         let outcome = async {
             // The sender lives until `shutdown`.
             while let Ok(First::Denied) = first.wait_for(|first| *first != First::Unknown).await.map(|first| *first) {
@@ -232,23 +230,7 @@ impl ConfigMaps {
             }
             true
         };
-        tokio::select! {
-            is_read = outcome => is_read,
-            () = shutdown.cancelled() => true,
-        }
-    }
-
-    /// Starts the watch and returns the state of the first list.
-    fn spawn(self, client: Client, namespace: &str, shutdown: CancellationToken) -> watch::Receiver<First> {
-        let api: Api<ConfigMap> = Api::namespaced(client, namespace);
-        let (sender, first) = watch::channel(First::Unknown);
-        tokio::spawn(async move {
-            tokio::select! {
-                () = self.watch(api, sender) => {}
-                () = shutdown.cancelled() => {}
-            }
-        });
-        first
+        shutdown.run_until_cancelled(outcome).await.unwrap_or(true)
     }
 
     async fn watch(self, api: Api<ConfigMap>, first: watch::Sender<First>) {

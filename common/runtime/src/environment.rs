@@ -1,7 +1,6 @@
 //! Environment variables that apply before any configuration is read: mode, names, cluster domain.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::str::FromStr;
 
 pub use ipnet::IpNet as Cidr;
@@ -29,7 +28,11 @@ impl FromStr for Mode {
 }
 
 /// Error of a variable that is missing or invalid.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "environment variable {variable}{}: {rule}",
+    value.as_ref().map_or_else(|| " is not set".to_owned(), |value| format!("={value:?}"))
+)]
 pub struct EnvironmentError {
     /// Name of the variable.
     pub variable: Cow<'static, str>,
@@ -49,17 +52,6 @@ impl EnvironmentError {
         Self { variable: variable.into(), value: Some(value.into()), rule: rule.into() }
     }
 }
-
-impl fmt::Display for EnvironmentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.value {
-            Some(value) => write!(f, "environment variable {}={value:?}: {}", self.variable, self.rule),
-            None => write!(f, "environment variable {} is not set: {}", self.variable, self.rule),
-        }
-    }
-}
-
-impl std::error::Error for EnvironmentError {}
 
 /// Returns the value of a variable that must exist and must not be empty.
 ///

@@ -36,19 +36,20 @@ impl FailureLog {
 
     /// Records a failure after which the operation is retried.
     pub fn failed(&mut self, error: &impl Display) {
-        if self.is_due(Instant::now()) {
-            tracing::warn!(thing = self.thing, %error, "keeps failing; it is tried again, quietly, until it works");
-        } else {
-            tracing::debug!(thing = self.thing, %error, "failed; will be tried again");
-        }
+        self.record(error, None);
     }
 
     /// Does the same as [`FailureLog::failed`], with a known remedy.
     pub fn failed_for(&mut self, error: &impl Display, remedy: &impl Display) {
+        self.record(error, Some(remedy));
+    }
+
+    fn record(&mut self, error: &dyn Display, remedy: Option<&dyn Display>) {
+        let remedy = remedy.map(tracing::field::display);
         if self.is_due(Instant::now()) {
-            tracing::warn!(thing = self.thing, %error, %remedy, "keeps failing; it is tried again, quietly, until it works");
+            tracing::warn!(thing = self.thing, %error, remedy, "keeps failing; it is tried again, quietly, until it works");
         } else {
-            tracing::debug!(thing = self.thing, %error, %remedy, "failed; will be tried again");
+            tracing::debug!(thing = self.thing, %error, remedy, "failed; will be tried again");
         }
     }
 

@@ -24,6 +24,5 @@ pub mod shutdown;
 pub mod stat_tls;
 pub mod telemetry;
 pub mod tls;
-pub mod token_review;
 pub mod watching;
 pub mod websocket;

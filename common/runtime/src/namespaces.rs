@@ -4,6 +4,7 @@
 //! The planes' own namespace, with configuration and leases, is always watched.
 
 use crate::environment::{EnvironmentError, Mode, optional};
+use common::host;
 use kube::core::{DynamicResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use std::collections::BTreeSet;
@@ -11,9 +12,6 @@ use std::sync::Arc;
 
 /// Name of the variable.
 pub const VARIABLE: &str = "ZEROSCALE_NAMESPACES";
-
-/// Longest name of a namespace.
-const NAME_MAX: usize = 63;
 
 /// All namespaces (the default) or a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +37,7 @@ impl Namespaces {
         }
         let rule = "must be a comma-separated list of namespaces such as shop,shop-staging";
         let names: BTreeSet<_> = list.split(',').map(|name| name.trim().to_owned()).collect();
-        match names.iter().find(|name| !is_name(name)) {
+        match names.iter().find(|name| !host::is_label(name) || name.contains('_')) {
             Some(name) => Err(EnvironmentError::new(VARIABLE, name, rule)),
             None => Ok(Self::only(names)),
         }
@@ -91,16 +89,6 @@ impl<K> From<Api<K>> for Reach<K> {
     fn from(api: Api<K>) -> Self {
         Self(vec![api])
     }
-}
-
-/// Reports whether the name is a DNS label.
-fn is_name(name: &str) -> bool {
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !name.is_empty()
-        && name.len() <= NAME_MAX
-        && name.bytes().all(is_inner)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 #[cfg(test)]

@@ -65,10 +65,7 @@ pub async fn serve(
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
                 .serve_connection(TokioIo::new(stream), service);
-            tokio::select! {
-                _ = connection => {}
-                () = shutdown.cancelled() => {}
-            }
+            let _ = shutdown.run_until_cancelled(connection).await;
         }
     }));
     Ok(address)

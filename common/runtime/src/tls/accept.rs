@@ -45,21 +45,14 @@ pub async fn speaks_tls(stream: &TcpStream) -> Result<bool, HandshakeError> {
 /// # Errors
 /// See [`HandshakeError`].
 pub async fn accept(mut stream: TcpStream, config: Arc<ServerConfig>) -> Result<TlsStream<TcpStream>, HandshakeError> {
-    let mut first = [0];
-    match stream.peek(&mut first).await {
-        Ok(1) if first[0] == HANDSHAKE => {
-            TlsAcceptor::from(config).accept(stream).await.map_err(HandshakeError::Handshake)
-        }
-        Ok(1) => {
-            if first[0].is_ascii_uppercase() {
-                // Read the request first. Otherwise the close could become a reset that overtakes the response.
-                let mut sent = [0; 4096];
-                let _ = stream.try_read(&mut sent);
-                let _ = stream.write_all(PLAIN).await;
-                let _ = stream.shutdown().await;
-            }
-            Err(HandshakeError::Plain)
-        }
-        _ => Err(HandshakeError::Closed),
+    if speaks_tls(&stream).await? {
+        return TlsAcceptor::from(config).accept(stream).await.map_err(HandshakeError::Handshake);
     }
+    // Read the request first. Otherwise the close could become a reset that overtakes the response.
+    let mut sent = [0; 4096];
+    if stream.try_read(&mut sent).is_ok() && sent[0].is_ascii_uppercase() {
+        let _ = stream.write_all(PLAIN).await;
+        let _ = stream.shutdown().await;
+    }
+    Err(HandshakeError::Plain)
 }

@@ -9,7 +9,6 @@ use crate::environment::{EnvironmentError, optional};
 use crate::failure_log::FailureLog;
 use rustls::RootCertStore;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_rustls::rustls;
@@ -50,32 +49,17 @@ impl Pair {
     /// # Errors
     /// Fails if one cannot be read or they do not match. Later failures are logged, and the former certificate stays.
     pub async fn follow(self, every: Duration, shutdown: CancellationToken) -> Result<Identity, PemError> {
-        let mut seen = self.read().await?;
-        let identity = Identity::new(self.parse(&seen)?);
+        let files = vec![self.certificate, self.key];
+        let parse = |files: &[PathBuf], contents: &[Vec<u8>]| {
+            pem::key_pair((&name(&files[0]), &contents[0]), (&name(&files[1]), &contents[1]))
+        };
+        let contents = read_all(&files).await?;
+        let identity = Identity::new(parse(&files, &contents)?);
         let followed = identity.clone();
-        tokio::spawn(async move {
-            let mut failures = FailureLog::for_operation(name(&self.certificate));
-            while timeout(every, shutdown.cancelled()).await.is_err() {
-                let Some(now) = changed(&seen, self.read().await, &mut failures) else { continue };
-                match self.parse(&now) {
-                    Ok(pair) => {
-                        followed.replace(pair);
-                        tracing::info!(file = %self.certificate.display(), "certificate replaced");
-                    }
-                    Err(error) => refused(&error),
-                }
-                seen = now;
-            }
-        });
+        let adopt =
+            move |files: &[PathBuf], contents: &[Vec<u8>]| parse(files, contents).map(|pair| followed.replace(pair));
+        tokio::spawn(reload(files, contents, every, shutdown, adopt));
         Ok(identity)
-    }
-
-    async fn read(&self) -> Result<[Vec<u8>; 2], PemError> {
-        Ok([read(&self.certificate).await?, read(&self.key).await?])
-    }
-
-    fn parse(&self, [certificate, key]: &[Vec<u8>; 2]) -> Result<Arc<rustls::sign::CertifiedKey>, PemError> {
-        pem::key_pair((&name(&self.certificate), certificate), (&name(&self.key), key))
     }
 }
 
@@ -84,22 +68,46 @@ impl Pair {
 /// # Errors
 /// Fails if it cannot be read or contains no CA. Later failures are logged, and the former CAs stay.
 pub async fn follow_roots(file: PathBuf, every: Duration, shutdown: CancellationToken) -> Result<Roots, PemError> {
-    let mut seen = read(&file).await?;
+    let files = vec![file];
+    let contents = read_all(&files).await?;
     let unusable = |error: rustls::Error| PemError::new("TLS", error);
-    let roots = Roots::new(authorities(&file, &seen)?).map_err(unusable)?;
+    let roots = Roots::new(authorities(&files[0], &contents[0])?).map_err(unusable)?;
     let followed = roots.clone();
-    tokio::spawn(async move {
-        let mut failures = FailureLog::for_operation(name(&file));
-        while timeout(every, shutdown.cancelled()).await.is_err() {
-            let Some(now) = changed(&seen, read(&file).await, &mut failures) else { continue };
-            match authorities(&file, &now).and_then(|roots| followed.replace(roots).map_err(unusable)) {
-                Ok(()) => tracing::info!(file = %file.display(), "authorities replaced"),
-                Err(error) => refused(&error),
-            }
-            seen = now;
-        }
-    });
+    let adopt = move |files: &[PathBuf], contents: &[Vec<u8>]| {
+        followed.replace(authorities(&files[0], &contents[0])?).map_err(unusable)
+    };
+    tokio::spawn(reload(files, contents, every, shutdown, adopt));
     Ok(roots)
+}
+
+/// Reads the files again and again until `shutdown`, and passes their contents to `adopt` when they have changed.
+async fn reload(
+    files: Vec<PathBuf>,
+    mut contents: Vec<Vec<u8>>,
+    every: Duration,
+    shutdown: CancellationToken,
+    adopt: impl Fn(&[PathBuf], &[Vec<u8>]) -> Result<(), PemError> + Send,
+) {
+    let mut failures = FailureLog::for_operation(name(&files[0]));
+    while timeout(every, shutdown.cancelled()).await.is_err() {
+        let present = match read_all(&files).await {
+            Ok(present) => present,
+            Err(error) => {
+                failures.failed(&error);
+                continue;
+            }
+        };
+        failures.recovered();
+        if present != contents {
+            match adopt(&files, &present) {
+                Ok(()) => tracing::info!(file = %files[0].display(), "the file has changed, and its content is in use"),
+                Err(error) => {
+                    tracing::error!(%error, "the file has changed and is rejected; the former content stays in use")
+                }
+            }
+            contents = present;
+        }
+    }
 }
 
 /// Reads the CAs in `file`.
@@ -116,18 +124,8 @@ fn authorities(file: &Path, pem: &[u8]) -> Result<RootCertStore, PemError> {
     Ok(store)
 }
 
-/// Returns the content if it has changed.
-fn changed<T: PartialEq>(seen: &T, read: Result<T, PemError>, failures: &mut FailureLog) -> Option<T> {
-    match read {
-        Ok(now) => {
-            failures.recovered();
-            (now != *seen).then_some(now)
-        }
-        Err(error) => {
-            failures.failed(&error);
-            None
-        }
-    }
+async fn read_all(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, PemError> {
+    futures::future::try_join_all(files.iter().map(|file| read(file))).await
 }
 
 async fn read(file: &Path) -> Result<Vec<u8>, PemError> {
@@ -138,14 +136,11 @@ fn name(file: &Path) -> String {
     format!("file {}", file.display())
 }
 
-fn refused(error: &PemError) {
-    tracing::error!(%error, "refused; what was there before stays in force");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;
+    use std::sync::Arc;
 
     const EVERY: Duration = Duration::from_millis(5);
 

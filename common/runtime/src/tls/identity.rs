@@ -11,29 +11,26 @@ use tokio_rustls::rustls::{self, ServerConfig};
 
 /// Certificate and key of a server. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Identity(Arc<Current>);
-
-#[derive(Debug)]
-struct Current(ArcSwap<CertifiedKey>);
+pub struct Identity(Arc<ArcSwap<CertifiedKey>>);
 
 impl Identity {
     /// Creates an identity with `pair` until it is replaced.
     pub fn new(pair: Arc<CertifiedKey>) -> Self {
-        Self(Arc::new(Current(ArcSwap::new(pair))))
+        Self(Arc::new(ArcSwap::new(pair)))
     }
 
     /// Presents `pair` in handshakes from now on; established connections are unchanged.
     pub fn replace(&self, pair: Arc<CertifiedKey>) {
-        self.0.0.store(pair);
+        self.0.store(pair);
     }
 
     /// Returns the chain that a handshake currently presents.
     pub fn certificates(&self) -> Vec<CertificateDer<'static>> {
-        self.0.0.load().cert.clone()
+        self.0.load().cert.clone()
     }
 }
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for Identity {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
@@ -73,7 +70,7 @@ pub fn server_config(
         }
         ClientAuth::Required(roots) => builder.with_client_cert_verifier(verifier(roots).build().map_err(general)?),
     };
-    let mut config = builder.with_cert_resolver(identity.0.clone());
+    let mut config = builder.with_cert_resolver(Arc::new(identity.clone()));
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Arc::new(config))
 }
