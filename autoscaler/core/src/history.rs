@@ -1,7 +1,7 @@
 //! History of a revision's scale: its latest decisions and their effects, stored as changes.
 //!
 //! Three sources share one ring, in the order of their changes: the decider at each tick; load and metrics combined, if
-//! metrics are measured ([`Blended`]); and the reconciler that acts on the result ([`Action`]). An equal entry extends
+//! metrics are measured ([`Answer`]); and the reconciler that acts on the result ([`Action`]). An equal entry extends
 //! the last one of the same source, so an hour without changes is two entries. Equal decisions have the same desired
 //! scale, rule, mode and sign of the excess burst capacity (or the same unknown input). Equal actions have the same
 //! wanted scale and cause, and the later one has written nothing. An entry keeps the inputs of its first decision,
@@ -11,13 +11,11 @@
 //! removed first. Nothing is allocated before the first decision, and the ring grows by a few entries at a time.
 
 mod action;
-mod blended;
 #[cfg(test)]
 mod tests;
 pub mod words;
 
 pub use action::{Action, Cause, Obstacle};
-pub use blended::Blended;
 
 use std::collections::VecDeque;
 
@@ -81,7 +79,7 @@ pub enum EntryOutcome {
         unknown: Unknown,
     },
     /// Combined result of load and metrics.
-    Blended(Blended),
+    Blended(Answer),
     /// Action of the reconciler.
     Action(Action),
 }
@@ -155,9 +153,10 @@ impl History {
         self.add(now, EntryOutcome::Action(action))
     }
 
-    /// Adds the combined result of load and metrics at `now`. Returns true if it is a change.
+    /// Adds the combined result of load and metrics at `now`, unless the desired scale is unknown. Returns true if it is
+    /// a change.
     pub fn blend(&mut self, now: Timestamp, answer: &Answer) -> bool {
-        Blended::from_answer(answer).is_some_and(|blended| self.add(now, EntryOutcome::Blended(blended)))
+        answer.desired.is_some() && self.add(now, EntryOutcome::Blended(answer.clone()))
     }
 
     fn add(&mut self, now: Timestamp, outcome: EntryOutcome) -> bool {

@@ -64,7 +64,5 @@ impl MaxWindow {
 }
 
 fn slots(delay: Duration, granularity_secs: u32) -> i64 {
-    let delay = delay.min(crate::window::WINDOW_MAX);
-    let secs = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
-    i64::try_from(secs.div_ceil(u64::from(granularity_secs))).unwrap_or(i64::MAX).max(1)
+    crate::window::slots(delay.min(crate::window::WINDOW_MAX), granularity_secs).into()
 }

@@ -289,7 +289,7 @@ fn clamp_length(length: Duration) -> Duration {
 }
 
 /// Returns the number of slots that cover `length`, at least one.
-fn slots(length: Duration, granularity_secs: u32) -> u32 {
+pub(crate) fn slots(length: Duration, granularity_secs: u32) -> u32 {
     let secs = length.as_secs() + u64::from(length.subsec_nanos() > 0);
     u32::try_from(secs.div_ceil(u64::from(granularity_secs))).unwrap_or(u32::MAX).max(1)
 }

@@ -34,6 +34,7 @@ use hpa_core::combine::{Combined, CombinedOutcome};
 use hpa_core::decision::{Demand, Limit, Stabilization};
 use hpa_core::memory::Memory;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerBehavior as Behavior;
+use serde::{Serialize, Serializer};
 
 /// Time for which the highest recommendation holds if a behavior does not specify it; the default of Kubernetes.
 pub const DOWNSCALE_STABILIZATION: Duration = Duration::from_secs(300);
@@ -80,25 +81,50 @@ pub struct Input<'a> {
     pub behavior: Option<&'a Behavior>,
 }
 
-/// Desired scale, with its reasons.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Desired scale, with its reasons. All answers from a metric share its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// Number of pods before bounds are applied; `None` if unknown.
-    pub desired: Option<i32>,
     /// Name of the metric or load that asked for the most pods.
+    #[serde(serialize_with = "text")]
     pub metric: Arc<str>,
-    /// True if that was a metric, not the load.
-    pub measured: bool,
     /// Number of pods that it asked for.
     pub asked: i32,
+    /// Number of pods before bounds are applied; `None` if unknown.
+    pub desired: Option<i32>,
     /// Number of metrics that failed.
     pub failing: u16,
     /// True if fewer pods were asked for, and that is not trusted.
     pub held: bool,
     /// Effect of the stabilization windows.
+    #[serde(serialize_with = "stabilization")]
     pub stabilization: Stabilization,
     /// Limit that was applied.
+    #[serde(serialize_with = "limit")]
     pub limit: Limit,
+    /// True if a metric asked for the most pods, not the load.
+    #[serde(skip)]
+    pub measured: bool,
+}
+
+impl Answer {
+    /// Returns true if `next` has the same effect, whatever number of pods was asked for.
+    pub(crate) fn is_confirmed_by(&self, next: &Self) -> bool {
+        let essence = |a: &Self| (a.desired, a.failing > 0, a.held, a.stabilization, a.limit);
+        essence(self) == essence(next) && self.metric == next.metric
+    }
+}
+
+fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
+}
+
+fn stabilization<S: Serializer>(what: &Stabilization, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(what.texts().0)
+}
+
+fn limit<S: Serializer>(what: &Limit, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(what.texts().0)
 }
 
 /// Memory of one revision.
