@@ -2,8 +2,9 @@
 //!
 //! The stream is the port between the data path and Kubernetes. Its adapters are `standalone` (ZeroScalers,
 //! EndpointSlices, the private Services that own some of them, and the ledgers of hosts and ports) and `knative`
-//! (Revisions and Endpoints). Tests feed it by hand. Every event carries the whole state of its subject. So a lost
-//! earlier event does no harm, and applying an event twice changes nothing.
+//! (Revisions and Endpoints). Each collects the events that follow from a change, and then sends them. Tests feed the
+//! stream by hand. Every event carries the whole state of its subject. So a lost earlier event does no harm, and
+//! applying an event twice changes nothing.
 
 pub(crate) mod front_end;
 pub(crate) mod knative;
@@ -21,7 +22,6 @@ use common::pod_names::PodNames;
 use common::ports::{Block, Ledger, PortId};
 use common_api::zeroscaler::{Answers, PortProtocol};
 use http::HeaderValue;
-use kube::runtime::watcher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -30,18 +30,6 @@ use std::time::Duration;
 /// Maximum number of events that wait to be applied. The adapters wait for room, and their watches tolerate the delay.
 /// Tests never reach the limit.
 pub(crate) const QUEUE_CAPACITY: usize = 1024;
-
-/// Number of objects per page of a list. A page's memory is needed only once and lies between retained objects, so
-/// small pages keep those denser.
-const PAGE: u32 = 100;
-
-/// Returns the watch settings for kinds with many objects.
-fn listing() -> watcher::Config {
-    watcher::Config::default().page_size(PAGE)
-}
-
-/// Error: the receiver of events is gone, so the watches may end.
-struct Closed;
 
 /// Change of the cluster state.
 #[derive(Clone, Debug)]

@@ -4,13 +4,14 @@
 
 use super::Activators;
 use common::names;
-use common_runtime::watching::watch;
+use common_controller::changes::{Change, watch};
+use common_controller::key_of;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client, ResourceExt};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource};
 use std::collections::BTreeMap;
 use std::future::ready;
 use std::net::{IpAddr, SocketAddr};
@@ -37,34 +38,23 @@ pub(super) fn of_endpoints(client: Client, namespace: &str) -> BoxStream<'static
     sums.map(|all| Activators { all, shows_leaving: false }).boxed()
 }
 
-/// Returns the union of all objects, after each list and each change.
-fn sums<K>(
-    events: impl Stream<Item = Event<K>> + Send + 'static,
+/// Returns the union of all objects, once they are listed and after each later change.
+fn sums<K: Resource + Send + 'static>(
+    changes: impl Stream<Item = Change<K>> + Send + 'static,
     addresses: impl Fn(&K) -> Ready + Send + 'static,
-) -> impl Stream<Item = Ready> + Send
-where
-    K: ResourceExt + Send + 'static,
-{
-    let (mut known, mut listing) = (BTreeMap::new(), BTreeMap::new());
-    events.filter_map(move |event| {
-        match event {
-            Event::Init => {
-                listing.clear();
-                return ready(None);
-            }
-            Event::InitApply(object) => {
-                listing.insert(object.name_any(), addresses(&object));
-                return ready(None);
-            }
-            Event::InitDone => known = std::mem::take(&mut listing),
-            Event::Apply(object) => _ = known.insert(object.name_any(), addresses(&object)),
-            Event::Delete(object) => _ = known.remove(&object.name_any()),
+) -> impl Stream<Item = Ready> + Send {
+    let (mut known, mut is_listed) = (BTreeMap::new(), false);
+    changes.filter_map(move |change| {
+        match change {
+            Change::Applied(object) => _ = known.insert(key_of(&object), addresses(&object)),
+            Change::Gone(key) => _ = known.remove(&key),
+            Change::Listed => is_listed = true,
         }
         let mut sum = BTreeMap::new();
         for (address, is_ready) in known.values().flatten() {
             *sum.entry(*address).or_insert(false) |= *is_ready;
         }
-        ready(Some(sum.into_iter().collect()))
+        ready(is_listed.then(|| sum.into_iter().collect()))
     })
 }
 
@@ -94,7 +84,9 @@ fn endpoints(endpoints: &Endpoints) -> Ready {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common_controller::Changes;
     use futures::FutureExt;
+    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     fn activator_list(activators: &Ready) -> Vec<(String, bool)> {
@@ -122,8 +114,10 @@ mod tests {
             Event::Apply(one("b", "10.0.0.2", leaving)),
             Event::Delete(one("a", "10.0.0.1", json!({}))),
         ];
+        let mut changes = Changes::default();
+        let changes: Vec<_> = events.into_iter().flat_map(|event| changes.take(event)).collect();
         let sums: Vec<Ready> =
-            sums(futures::stream::iter(events), slice).collect().now_or_never().expect("all of it at once");
+            sums(futures::stream::iter(changes), slice).collect().now_or_never().expect("all of it at once");
         let row = |address: &str, is_ready| (address.to_owned(), is_ready);
         let (a, b) = (row("10.0.0.1:8012", true), "10.0.0.2:8012");
         let expected = [vec![a.clone(), row(b, true)], vec![a, row(b, false)], vec![row(b, false)]];

@@ -30,24 +30,16 @@ use std::sync::Arc;
 pub(crate) struct Entry {
     pub(crate) key: RevisionKey,
     pub(crate) side: Side,
-    pub(crate) owner: Option<ObjectOwner>,
+    /// Uid of the slice's controller.
+    pub(crate) owner: Option<Arc<str>>,
     pub(crate) ports: Box<[(Box<str>, u16)]>,
     /// Addresses, each with its readiness.
     pub(crate) addresses: Addresses,
-    /// Names of the pods at these addresses, unless the autoscaler wrote the object; empty: unknown.
+    /// Names of the pods at these addresses, for slices that Kubernetes writes; empty: unknown.
     pods: Box<[Box<str>]>,
 }
 
 type Addresses = Arc<[(IpAddr, bool)]>;
-
-/// Owner that an object names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ObjectOwner {
-    /// Controller of the object, by uid.
-    Uid(Arc<str>),
-    /// Service, by name: Endpoints share the name of their Service and have no controller.
-    Service(Box<str>),
-}
 
 /// Kind of a revision's Services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,20 +62,6 @@ pub(crate) struct Index {
 
 pub(crate) type Owner = (RevisionKey, Side);
 
-/// Labels that tie an object to a revision.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Labels {
-    side: &'static str,
-    name: &'static str,
-}
-
-impl Labels {
-    /// Labels of standalone mode.
-    pub(crate) const OWN: Self = Self { side: names::SIDE, name: names::WORKLOAD };
-    /// Labels of Knative.
-    pub(crate) const KNATIVE: Self = Self { side: names::SERVICE_TYPE, name: names::REVISION };
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ports {
     /// `http` or `http2`, or else the only port.
@@ -93,14 +71,14 @@ pub(crate) enum Ports {
 }
 
 impl Entry {
-    /// Reads a slice; returns nothing if it belongs to no revision.
-    pub(crate) fn of_slice(labels: Labels, slice: &EndpointSlice) -> Vec<Self> {
-        let Some((key, side)) = owner(labels, slice) else { return Vec::new() };
+    /// Reads a slice of standalone mode; returns nothing if it belongs to no revision.
+    pub(crate) fn of_slice(slice: &EndpointSlice) -> Vec<Self> {
+        let Some((key, side)) = owner(slice, names::SIDE, names::WORKLOAD) else { return Vec::new() };
         let ports = slice.ports.iter().flatten();
         let ports =
             ports.filter_map(|p| Some((p.name.as_deref().unwrap_or_default().into(), u16::try_from(p.port?).ok()?)));
         let is_ours = slice.labels().get(names::SLICE_MANAGED_BY).is_some_and(|by| by == names::MANAGED_BY);
-        let tells_pods = labels.side == names::SIDE && side == Side::Private && !is_ours;
+        let tells_pods = side == Side::Private && !is_ours;
         let addresses = slice.endpoints.iter().flatten().filter_map(|endpoint| {
             let conditions = endpoint.conditions.clone().unwrap_or_default();
             let ready = conditions.ready.unwrap_or(true);
@@ -109,13 +87,15 @@ impl Entry {
             usable.then_some(((endpoint.addresses.first()?.parse().ok()?, ready), Box::from(pod.unwrap_or_default())))
         });
         let (addresses, pods): (Vec<_>, Vec<_>) = addresses.unzip();
-        let owner = controller(&slice.metadata).map(|owner| ObjectOwner::Uid(owner.uid.as_str().into()));
-        vec![Self { key, side, owner, ports: ports.collect(), addresses: addresses.into(), pods: trimmed(pods) }]
+        let owner = controller(&slice.metadata).map(|owner| owner.uid.as_str().into());
+        let has_names = pods.iter().any(|pod: &Box<str>| !pod.is_empty());
+        let pods = if has_names { pods.into() } else { Box::default() };
+        vec![Self { key, side, owner, ports: ports.collect(), addresses: addresses.into(), pods }]
     }
 
-    /// Reads Endpoints, one entry per subset; returns nothing if they belong to no revision.
-    pub(crate) fn of_endpoints(labels: Labels, endpoints: &Endpoints) -> Vec<Self> {
-        let Some((key, side)) = owner(labels, endpoints) else { return Vec::new() };
+    /// Reads Endpoints of Knative, one entry per subset; returns nothing if they belong to no revision.
+    pub(crate) fn of_endpoints(endpoints: &Endpoints) -> Vec<Self> {
+        let Some((key, side)) = owner(endpoints, names::SERVICE_TYPE, names::REVISION) else { return Vec::new() };
         let subsets = endpoints.subsets.iter().flatten();
         let entry = |subset: &k8s_openapi::api::core::v1::EndpointSubset| {
             let ports = subset.ports.iter().flatten();
@@ -123,23 +103,9 @@ impl Entry {
                 ports.filter_map(|p| Some((p.name.as_deref().unwrap_or_default().into(), u16::try_from(p.port).ok()?)));
             let ready = subset.addresses.iter().flatten().map(|address| (address, true));
             let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
-            let (addresses, pods): (Vec<_>, Vec<_>) = ready
-                .chain(not_ready)
-                .filter_map(|(address, ready)| {
-                    let pod = address.target_ref.as_ref().filter(|_| labels.side == names::SIDE);
-                    let pod = pod.and_then(|pod| pod.name.as_deref());
-                    Some(((address.ip.parse().ok()?, ready), Box::from(pod.unwrap_or_default())))
-                })
-                .unzip();
-            let owner = Some(ObjectOwner::Service(endpoints.name_any().into()));
-            Self {
-                key: key.clone(),
-                side,
-                owner,
-                ports: ports.collect(),
-                addresses: addresses.into(),
-                pods: trimmed(pods),
-            }
+            let addresses = ready.chain(not_ready);
+            let addresses = addresses.filter_map(|(address, ready)| Some((address.ip.parse().ok()?, ready))).collect();
+            Self { key: key.clone(), side, owner: None, ports: ports.collect(), addresses, pods: Box::default() }
         };
         subsets.map(entry).collect()
     }
@@ -149,10 +115,8 @@ impl Entry {
         if self.key == spec.key {
             self.key = spec.key.clone();
         }
-        if let Some(ObjectOwner::Uid(uid)) = &mut self.owner
-            && *uid == spec.uid
-        {
-            *uid = spec.uid.clone();
+        if self.owner.as_ref() == Some(&spec.uid) {
+            self.owner = Some(spec.uid.clone());
         }
     }
 
@@ -165,11 +129,6 @@ impl Entry {
             _ => None,
         }
     }
-}
-
-/// Returns an empty list if all names are unknown.
-fn trimmed(pods: Vec<Box<str>>) -> Box<[Box<str>]> {
-    if pods.iter().all(|pod| pod.is_empty()) { Box::default() } else { pods.into() }
 }
 
 impl Index {
@@ -264,15 +223,15 @@ impl Index {
     }
 }
 
-/// Returns the revision and side that an object's labels name.
-fn owner(labels: Labels, object: &impl ResourceExt) -> Option<(RevisionKey, Side)> {
+/// Returns the revision and side that these labels of an object name.
+fn owner(object: &impl ResourceExt, side: &str, name: &str) -> Option<(RevisionKey, Side)> {
     let label = |name: &str| object.labels().get(name);
-    let side = match label(labels.side)?.as_str() {
+    let side = match label(side)?.as_str() {
         names::SERVICE_TYPE_PRIVATE => Side::Private,
         names::SERVICE_TYPE_PUBLIC => Side::Public,
         _ => return None,
     };
-    Some((RevisionKey::new(object.namespace()?, label(labels.name)?.as_str()), side))
+    Some((RevisionKey::new(object.namespace()?, label(name)?.as_str()), side))
 }
 
 #[cfg(test)]
@@ -283,7 +242,7 @@ mod tests {
     fn slice(name: &str, kind: &str, endpoints: serde_json::Value) -> EndpointSlice {
         serde_json::from_value(json!({
             "metadata": {"namespace": "ns", "name": name, "labels": {
-                names::SERVICE_TYPE: kind, names::REVISION: "app"}},
+                names::SIDE: kind, names::WORKLOAD: "app"}},
             "addressType": "IPv4",
             "ports": [{"name": "http", "port": 8080}],
             "endpoints": endpoints,
@@ -296,7 +255,7 @@ mod tests {
     }
 
     fn put(index: &mut Index, slice: &EndpointSlice) -> Vec<Owner> {
-        index.set(ObjectKey::new("ns", slice.name_any()), Entry::of_slice(Labels::KNATIVE, slice))
+        index.set(ObjectKey::new("ns", slice.name_any()), Entry::of_slice(slice))
     }
 
     fn pods(index: &Index) -> (Vec<String>, Vec<String>) {
@@ -380,7 +339,7 @@ mod tests {
         ];
         for (manager, expected) in rows {
             let mut index = Index::default();
-            index.set(ObjectKey::new("ns", "s"), Entry::of_slice(Labels::OWN, &told_by(manager)));
+            index.set(ObjectKey::new("ns", "s"), Entry::of_slice(&told_by(manager)));
             let owner = (RevisionKey::new("ns", "app"), Side::Private);
             let Event::Pods { listing, .. } = index.event_of(&owner, None, Ports::NamedOrOnly, None, &own, |_| true)
             else {
@@ -404,7 +363,7 @@ mod tests {
             ],
         }))
         .expect("endpoints");
-        let entries = Entry::of_endpoints(Labels::KNATIVE, &endpoints);
+        let entries = Entry::of_endpoints(&endpoints);
         assert_eq!(entries[0].port(Some("http2"), Ports::Named), Some(8013));
         assert_eq!(entries[0].port(Some("http"), Ports::Named), None);
         assert_eq!(entries[1].port(Some("http2"), Ports::Named), None);
@@ -414,6 +373,6 @@ mod tests {
             serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "app-private", "labels": {
             names::SERVICE_TYPE: "Private", names::REVISION: "app"}}}))
             .expect("endpoints");
-        assert!(Entry::of_endpoints(Labels::KNATIVE, &none).is_empty(), "no subsets: empty");
+        assert!(Entry::of_endpoints(&none).is_empty(), "no subsets: empty");
     }
 }

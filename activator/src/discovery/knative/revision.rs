@@ -19,13 +19,11 @@ use common::RevisionKey;
 use common::backend::{Backend, Probe, Protocol};
 use common::config::{MeshMode, NetworkConfig};
 use common::names;
-use common::pod_names::PodNames;
 use common_api::Revision;
 use common_controller::key_of;
 use http::HeaderValue;
 use k8s_openapi::api::core::v1::Container;
 use kube::ResourceExt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Timeout that Knative's webhook sets if it is missing or zero.
@@ -37,7 +35,6 @@ const MAX_HELD: u32 = 10_000;
 /// Translates a Revision. Also returns whether its queue-proxy's probe implies readiness.
 pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: Duration) -> (Spec, bool) {
     let key = key_of(revision);
-    let name = key.name().to_owned();
     let containers = &revision.spec.containers;
     let serving = serving_container(containers);
     let is_h2c = serving.and_then(|c| c.ports.as_ref()?.first()?.name.as_deref()) == Some("h2c");
@@ -45,37 +42,27 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
     let total = revision.spec.timeout_seconds.filter(|seconds| *seconds > 0).unwrap_or(TIMEOUT_SECONDS);
     let label = |name: &str| revision.labels().get(name).map(String::as_str).unwrap_or_default().into();
     let trusts_probe = trusts_probe(containers, serving);
+    let limit = revision.spec.container_concurrency.and_then(|limit| u32::try_from(limit).ok());
+    let backend = Backend {
+        protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
+        container_concurrency: limit.unwrap_or(0),
+        queue_proxy: true,
+        probe: Probe::QueueProxy,
+        timeout_ms: millis(Some(total)),
+        wake_timeout_ms: 0,
+        response_start_timeout_ms: millis(revision.spec.response_start_timeout_seconds),
+        idle_timeout_ms: millis(revision.spec.idle_timeout_seconds),
+        max_held: MAX_HELD,
+        ..Backend::plain(key.name())
+    };
     let spec = Spec {
         passthrough: passthrough(&key, network),
-        key,
         contract: Contract::Knative,
         outbound: Outbound::AsInbound,
         rules: rules(network, trusts_probe, probe_timeout),
         configuration: label(names::CONFIGURATION),
         service: label(names::SERVICE),
-        uid: Arc::default(),
-        also: Box::default(),
-        ports: Box::default(),
-        answers: None,
-        pod_names: PodNames::Any,
-        given_back: false,
-        guarded: false,
-        backend: Backend {
-            protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
-            container_concurrency: revision
-                .spec
-                .container_concurrency
-                .and_then(|limit| u32::try_from(limit).ok())
-                .unwrap_or(0),
-            queue_proxy: true,
-            probe: Probe::QueueProxy,
-            timeout_ms: millis(Some(total)),
-            wake_timeout_ms: 0,
-            response_start_timeout_ms: millis(revision.spec.response_start_timeout_seconds),
-            idle_timeout_ms: millis(revision.spec.idle_timeout_seconds),
-            max_held: MAX_HELD,
-            ..Backend::plain(&name)
-        },
+        ..Spec::standalone(key.namespace(), key.name(), backend)
     };
     (spec, trusts_probe)
 }

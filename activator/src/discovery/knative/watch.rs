@@ -12,8 +12,8 @@
 
 use super::revision::{passthrough, rules, spec};
 use crate::discovery::siblings;
-use crate::discovery::slices::{Entry, Index, Labels, Owner, Ports, Side};
-use crate::discovery::{Closed, Event, Listing, Spec, listing};
+use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
+use crate::discovery::{Event, Listing, Spec};
 use activator_core::Destination;
 use common::RevisionKey;
 use common::backend::Protocol;
@@ -33,17 +33,35 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// Watches until the receiver of `events` is gone. `probe_timeout` is `PROBE_TIMEOUT`.
+/// Watches until the receiver of `sender` is gone. `probe_timeout` is `PROBE_TIMEOUT`.
 pub(super) async fn run(
     client: Client,
-    network: watch::Receiver<Arc<NetworkConfig>>,
+    mut network: watch::Receiver<Arc<NetworkConfig>>,
     (probe_timeout, system_namespace): (Duration, &str),
-    events: mpsc::Sender<Event>,
+    sender: mpsc::Sender<Event>,
 ) {
-    let current = network.borrow().clone();
-    let mut adapter = KnativeWatch::new(current, probe_timeout, events);
-    // Fails only if the receiver is gone, so there is nothing to report.
-    let _ = adapter.watch(client, network, system_namespace).await;
+    let mut activators = siblings::of_endpoints(client.clone(), system_namespace);
+    let by_label = watcher::Config::default().labels(names::SERVICE_TYPE);
+    let mut revisions = watch_all(Api::<Revision>::all(client.clone()), watcher::Config::default());
+    let mut endpoints = watch_all(Api::<Endpoints>::all(client.clone()), by_label.clone());
+    let mut services = watch_all(Api::<Service>::all(client), by_label);
+    let mut adapter = KnativeWatch::new(network.borrow_and_update().clone(), probe_timeout);
+    loop {
+        let knows_revisions = adapter.listed[0];
+        tokio::select! {
+            Some(activators) = activators.next() => adapter.events.push(Event::Siblings(activators)),
+            Some(event) = revisions.next() => adapter.take_revision(event),
+            Some(event) = endpoints.next(), if knows_revisions => adapter.take_endpoints(event),
+            Some(event) = services.next(), if knows_revisions => adapter.take_service(event),
+            Ok(()) = network.changed() => adapter.set_network(network.borrow_and_update().clone()),
+            () = sender.closed() => return,
+        }
+        for event in adapter.events.drain(..) {
+            if sender.send(event).await.is_err() {
+                return;
+            }
+        }
+    }
 }
 
 /// Translated revision.
@@ -72,11 +90,12 @@ struct KnativeWatch {
     relists: [Relist<ObjectKey>; 3],
     /// Kinds that were listed completely once, in the same order.
     listed: [bool; 3],
-    events: mpsc::Sender<Event>,
+    /// Events to send.
+    events: Vec<Event>,
 }
 
 impl KnativeWatch {
-    fn new(network: Arc<NetworkConfig>, probe_timeout: Duration, events: mpsc::Sender<Event>) -> Self {
+    fn new(network: Arc<NetworkConfig>, probe_timeout: Duration) -> Self {
         Self {
             network,
             probe_timeout,
@@ -86,105 +105,73 @@ impl KnativeWatch {
             index: Index::default(),
             relists: Default::default(),
             listed: [false; 3],
-            events,
+            events: Vec::new(),
         }
     }
 
-    async fn watch(
-        &mut self,
-        client: Client,
-        mut network: watch::Receiver<Arc<NetworkConfig>>,
-        system_namespace: &str,
-    ) -> Result<(), Closed> {
-        let mut activators = siblings::of_endpoints(client.clone(), system_namespace);
-        let by_label = listing().labels(names::SERVICE_TYPE);
-        let mut revisions = watch_all(Api::<Revision>::all(client.clone()), listing());
-        let mut endpoints = watch_all(Api::<Endpoints>::all(client.clone()), by_label.clone());
-        let mut services = watch_all(Api::<Service>::all(client), by_label);
-        loop {
-            tokio::select! {
-                Some(activators) = activators.next() => self.send(Event::Siblings(activators)).await?,
-                Some(event) = revisions.next() => self.take_revision(event).await?,
-                Some(event) = endpoints.next(), if self.listed[0] => self.take_endpoints(event).await?,
-                Some(event) = services.next(), if self.listed[0] => self.take_service(event).await?,
-                Ok(()) = network.changed() => {
-                    let network = network.borrow_and_update().clone();
-                    self.set_network(network).await?;
-                }
-                () = self.events.closed() => return Err(Closed),
-            }
-        }
-    }
-
-    async fn take_revision(&mut self, event: watcher::Event<Revision>) -> Result<(), Closed> {
+    fn take_revision(&mut self, event: watcher::Event<Revision>) {
         for change in changes(event, &mut self.relists[0], self.known.keys()) {
             match change {
-                Change::Applied(revision) => self.revision(&revision).await?,
-                Change::Gone(key) => self.gone(key).await?,
-                Change::Listed => self.set_listed(0).await?,
+                Change::Applied(revision) => self.revision(&revision),
+                Change::Gone(key) => self.gone(key),
+                Change::Listed => self.set_listed(0),
             }
         }
-        Ok(())
     }
 
-    async fn take_endpoints(&mut self, event: watcher::Event<Endpoints>) -> Result<(), Closed> {
+    fn take_endpoints(&mut self, event: watcher::Event<Endpoints>) {
         for change in changes(event, &mut self.relists[1], self.index.names()) {
             match change {
-                Change::Applied(object) => {
-                    self.addresses(key_of(&object), Entry::of_endpoints(Labels::KNATIVE, &object)).await?;
-                }
-                Change::Gone(name) => self.addresses(name, Vec::new()).await?,
-                Change::Listed => self.set_listed(1).await?,
+                Change::Applied(object) => self.addresses(key_of(&object), Entry::of_endpoints(&object)),
+                Change::Gone(name) => self.addresses(name, Vec::new()),
+                Change::Listed => self.set_listed(1),
             }
         }
-        Ok(())
     }
 
-    async fn take_service(&mut self, event: watcher::Event<Service>) -> Result<(), Closed> {
+    fn take_service(&mut self, event: watcher::Event<Service>) {
         for change in changes(event, &mut self.relists[2], self.served.keys()) {
             match change {
-                Change::Applied(service) => self.service(&service).await?,
-                Change::Gone(name) => self.service_gone(&name).await?,
-                Change::Listed => self.set_listed(2).await?,
+                Change::Applied(service) => self.service(&service),
+                Change::Gone(name) => self.service_gone(&name),
+                Change::Listed => self.set_listed(2),
             }
         }
-        Ok(())
     }
 
-    async fn revision(&mut self, revision: &Revision) -> Result<(), Closed> {
+    fn revision(&mut self, revision: &Revision) {
         let (spec, trusts_probe) = spec(revision, &self.network, self.probe_timeout);
         let (key, protocol, spec) = (spec.key.clone(), spec.backend.protocol, Arc::new(spec));
         let former = self.known.insert(key.clone(), Known { spec: spec.clone(), trusts_probe });
         let first = former.is_none_or(|former| former.spec.backend.protocol != protocol);
-        self.send(Event::Revision(spec)).await?;
+        self.events.push(Event::Revision(spec));
         if first {
             // Endpoints and Services that came earlier could not be evaluated without the protocol.
             for side in [Side::Private, Side::Public] {
-                self.sum(&(key.clone(), side)).await?;
+                self.sum(&(key.clone(), side));
             }
-            if let Some((_, addresses)) = self.services.get(&key) {
-                self.cluster_ip(&key, *addresses).await?;
+            if let Some(addresses) = self.services.get(&key).map(|(_, addresses)| *addresses) {
+                self.cluster_ip(&key, addresses);
             }
         }
-        Ok(())
     }
 
     /// Revokes everything sent about the revision. Without its protocol, later changes of its other objects cannot be
     /// evaluated. If the revision is created again, everything is sent again.
-    async fn gone(&mut self, key: RevisionKey) -> Result<(), Closed> {
+    fn gone(&mut self, key: RevisionKey) {
         self.known.remove(&key);
-        self.send(Event::Deleted(key.clone())).await?;
-        self.send(Event::Pods { key: key.clone(), listing: Listing::default() }).await?;
-        self.send(Event::Activators { key: key.clone(), addresses: Vec::new() }).await?;
-        self.send(Event::ClusterIp { key, destination: None }).await
+        self.events.push(Event::Deleted(key.clone()));
+        self.events.push(Event::Pods { key: key.clone(), listing: Listing::default() });
+        self.events.push(Event::Activators { key: key.clone(), addresses: Vec::new() });
+        self.events.push(Event::ClusterIp { key, destination: None });
     }
 
     /// Applies a changed mesh mode: the pods of every revision are checked by the new rules. Pods that passed before
     /// stay in use meanwhile, except pods that were never probed (mode `enabled`).
-    async fn set_network(&mut self, network: Arc<NetworkConfig>) -> Result<(), Closed> {
+    fn set_network(&mut self, network: Arc<NetworkConfig>) {
         let mesh = |network: &NetworkConfig| (network.mesh_mode, network.mesh_pod_addressability);
         if mesh(&network) == mesh(&self.network) {
-            return Ok(());
+            return;
         }
         tracing::info!(mode = ?network.mesh_mode, addressable = network.mesh_pod_addressability, "mesh");
         self.network = network;
@@ -192,80 +179,72 @@ impl KnativeWatch {
             let spec = Arc::make_mut(&mut known.spec);
             spec.rules = rules(&self.network, known.trusts_probe, self.probe_timeout);
             spec.passthrough = passthrough(&spec.key, &self.network);
-            self.events.send(Event::Revision(known.spec.clone())).await.map_err(|_| Closed)?;
+            self.events.push(Event::Revision(known.spec.clone()));
         }
-        Ok(())
     }
 
-    async fn addresses(&mut self, name: ObjectKey, mut entries: Vec<Entry>) -> Result<(), Closed> {
+    fn addresses(&mut self, name: ObjectKey, mut entries: Vec<Entry>) {
         for entry in &mut entries {
             if let Some(known) = self.known.get(&entry.key) {
                 entry.share(&known.spec);
             }
         }
         for owner in self.index.set(name, entries) {
-            self.sum(&owner).await?;
+            self.sum(&owner);
         }
-        Ok(())
     }
 
-    async fn sum(&self, owner: &Owner) -> Result<(), Closed> {
-        let Some(protocol) = self.protocol(&owner.0) else { return Ok(()) };
-        self.send(self.index.event(owner, Some(protocol.port_name()), Ports::Named)).await
+    fn sum(&mut self, owner: &Owner) {
+        let Some(protocol) = self.protocol(&owner.0) else { return };
+        self.events.push(self.index.event(owner, Some(protocol.port_name()), Ports::Named));
     }
 
-    async fn service(&mut self, service: &Service) -> Result<(), Closed> {
+    fn service(&mut self, service: &Service) {
         let labels = service.labels();
         if labels.get(names::SERVICE_TYPE).map(String::as_str) != Some(names::SERVICE_TYPE_PRIVATE) {
-            return Ok(());
+            return;
         }
-        let Some(revision) = labels.get(names::REVISION) else { return Ok(()) };
+        let Some(revision) = labels.get(names::REVISION) else { return };
         let name = key_of(service);
         let key = RevisionKey::new(name.namespace(), revision.as_str());
         let key = self.known.get_key_value(&key).map_or(key, |(known, _)| known.clone());
         if self.served.get(&name).is_some_and(|former| *former != key) {
-            self.service_gone(&name).await?;
+            self.service_gone(&name);
         }
         let addresses = ClusterAddresses::from_service(service);
-        self.cluster_ip(&key, addresses).await?;
+        self.cluster_ip(&key, addresses);
         self.served.insert(name.clone(), key.clone());
         self.services.insert(key, (name, addresses));
-        Ok(())
     }
 
-    async fn service_gone(&mut self, name: &ObjectKey) -> Result<(), Closed> {
-        let Some(key) = self.served.remove(name) else { return Ok(()) };
+    fn service_gone(&mut self, name: &ObjectKey) {
+        let Some(key) = self.served.remove(name) else { return };
         if self.services.get(&key).is_none_or(|(its, _)| its != name) {
-            return Ok(()); // Another Service has replaced it.
+            return; // Another Service has replaced it.
         }
         self.services.remove(&key);
-        self.send(Event::ClusterIp { key, destination: None }).await
+        self.events.push(Event::ClusterIp { key, destination: None });
     }
 
-    async fn cluster_ip(&self, key: &RevisionKey, addresses: ClusterAddresses) -> Result<(), Closed> {
+    fn cluster_ip(&mut self, key: &RevisionKey, addresses: ClusterAddresses) {
         let address = match self.protocol(key) {
             Some(Protocol::Http1) => addresses.http1,
             Some(Protocol::H2c) => addresses.h2c,
-            None => return Ok(()),
+            None => return,
         };
         let destination = address.map(Destination::from);
-        self.send(Event::ClusterIp { key: key.clone(), destination }).await
+        self.events.push(Event::ClusterIp { key: key.clone(), destination });
     }
 
-    async fn set_listed(&mut self, kind: usize) -> Result<(), Closed> {
+    fn set_listed(&mut self, kind: usize) {
         let before = std::mem::replace(&mut self.listed[kind], true);
         if !before && self.listed == [true; 3] {
-            self.send(Event::Synced).await?;
+            self.events.push(Event::Synced);
         }
-        Ok(())
     }
 
     fn protocol(&self, key: &RevisionKey) -> Option<Protocol> {
         self.known.get(key).map(|known| known.spec.backend.protocol)
-    }
-
-    async fn send(&self, event: Event) -> Result<(), Closed> {
-        self.events.send(event).await.map_err(|_| Closed)
     }
 }
 
@@ -289,8 +268,8 @@ mod tests {
     use common::config::MeshMode;
     use serde_json::json;
 
-    fn adapter(events: mpsc::Sender<Event>) -> KnativeWatch {
-        let adapter = KnativeWatch::new(Arc::default(), Duration::from_millis(300), events);
+    fn adapter() -> KnativeWatch {
+        let adapter = KnativeWatch::new(Arc::default(), Duration::from_millis(300));
         KnativeWatch { listed: [true; 3], ..adapter }
     }
 
@@ -305,18 +284,14 @@ mod tests {
 
     /// Goal: a revision has the address of its private Service in either order of events, until the last Service with
     /// its label is gone.
-    #[tokio::test]
-    async fn a_revision_has_its_private_services_address() {
-        let (events, mut told) = mpsc::channel(16);
-        let mut adapter = adapter(events);
-        let mut address = || loop {
-            match told.try_recv() {
-                Ok(Event::ClusterIp { destination, .. }) => {
-                    return Some(destination.map(|address| address.to_string()));
-                }
-                Ok(_) => {}
-                Err(_) => return None,
-            }
+    #[test]
+    fn a_revision_has_its_private_services_address() {
+        let mut adapter = adapter();
+        let address = |adapter: &mut KnativeWatch| {
+            std::mem::take(&mut adapter.events).into_iter().find_map(|event| match event {
+                Event::ClusterIp { destination, .. } => Some(destination.map(|address| address.to_string())),
+                _ => None,
+            })
         };
         let service = |name: &str, ip: &str| -> Service {
             let labels = json!({names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: "app-00001"});
@@ -327,37 +302,33 @@ mod tests {
             .expect("a Service")
         };
         let is = |address: &str| Some(Some(address.to_owned()));
-        assert!(adapter.service(&service("first", "10.0.0.1")).await.is_ok());
-        assert_eq!(address(), None, "it is not known whose");
-        assert!(adapter.revision(&app()).await.is_ok());
-        assert_eq!(address(), is("10.0.0.1:80"));
-        assert!(adapter.service(&service("second", "10.0.0.2")).await.is_ok());
-        assert_eq!(address(), is("10.0.0.2:80"));
-        assert!(adapter.service_gone(&ObjectKey::new("ns", "first")).await.is_ok());
-        assert_eq!(address(), None, "another one has taken its place");
-        assert!(adapter.service_gone(&ObjectKey::new("ns", "second")).await.is_ok());
-        assert_eq!(address(), Some(None));
+        adapter.service(&service("first", "10.0.0.1"));
+        assert_eq!(address(&mut adapter), None, "it is not known whose");
+        adapter.revision(&app());
+        assert_eq!(address(&mut adapter), is("10.0.0.1:80"));
+        adapter.service(&service("second", "10.0.0.2"));
+        assert_eq!(address(&mut adapter), is("10.0.0.2:80"));
+        adapter.service_gone(&ObjectKey::new("ns", "first"));
+        assert_eq!(address(&mut adapter), None, "another one has taken its place");
+        adapter.service_gone(&ObjectKey::new("ns", "second"));
+        assert_eq!(address(&mut adapter), Some(None));
     }
 
     /// Goal: nothing stays known of a deleted revision, even if its other objects are deleted later. A revision that is
     /// created again finds the remaining objects. Method: the last events of each kind, step by step.
-    #[tokio::test]
-    async fn what_was_told_of_a_revision_goes_with_it_and_comes_back_with_it() {
-        let (events, mut told) = mpsc::channel(16);
-        let mut adapter = adapter(events);
-        let mut told = || {
-            let mut now = Vec::new();
-            while let Ok(event) = told.try_recv() {
-                now.push(match event {
-                    Event::Revision(_) => "is".to_owned(),
-                    Event::Deleted(_) => "deleted".to_owned(),
-                    Event::Pods { listing, .. } => format!("pods {}", listing.all().count()),
-                    Event::Activators { addresses, .. } => format!("activators {}", addresses.len()),
-                    Event::ClusterIp { destination, .. } => format!("cluster IP {}", destination.is_some()),
-                    other => panic!("not of a revision: {other:?}"),
-                });
-            }
-            now
+    #[test]
+    fn what_was_told_of_a_revision_goes_with_it_and_comes_back_with_it() {
+        let mut adapter = adapter();
+        let told = |adapter: &mut KnativeWatch| {
+            let told = adapter.events.drain(..).map(|event| match event {
+                Event::Revision(_) => "is".to_owned(),
+                Event::Deleted(_) => "deleted".to_owned(),
+                Event::Pods { listing, .. } => format!("pods {}", listing.all().count()),
+                Event::Activators { addresses, .. } => format!("activators {}", addresses.len()),
+                Event::ClusterIp { destination, .. } => format!("cluster IP {}", destination.is_some()),
+                other => panic!("not of a revision: {other:?}"),
+            });
+            told.collect::<Vec<_>>()
         };
         let labels = |kind: &str| json!({names::SERVICE_TYPE: kind, names::REVISION: "app-00001"});
         let endpoints = |kind: &str| -> Endpoints {
@@ -377,52 +348,52 @@ mod tests {
         let all = ["is", "pods 1", "activators 1", "cluster IP true"];
         let gone = ["deleted", "pods 0", "activators 0", "cluster IP false"];
 
-        assert!(adapter.take_revision(watcher::Event::Apply(app())).await.is_ok());
+        adapter.take_revision(watcher::Event::Apply(app()));
         for endpoints in &kinds {
-            assert!(adapter.take_endpoints(watcher::Event::Apply(endpoints.clone())).await.is_ok());
+            adapter.take_endpoints(watcher::Event::Apply(endpoints.clone()));
         }
-        assert!(adapter.take_service(watcher::Event::Apply(service.clone())).await.is_ok());
-        assert_eq!(told(), ["is", "pods 0", "activators 0", "pods 1", "activators 1", "cluster IP true"]);
+        adapter.take_service(watcher::Event::Apply(service.clone()));
+        assert_eq!(told(&mut adapter), ["is", "pods 0", "activators 0", "pods 1", "activators 1", "cluster IP true"]);
         for _ in 0..2 {
-            assert!(adapter.take_revision(watcher::Event::Delete(app())).await.is_ok());
-            assert_eq!(told(), gone);
-            assert!(adapter.take_revision(watcher::Event::Apply(app())).await.is_ok());
-            assert_eq!(told(), all);
+            adapter.take_revision(watcher::Event::Delete(app()));
+            assert_eq!(told(&mut adapter), gone);
+            adapter.take_revision(watcher::Event::Apply(app()));
+            assert_eq!(told(&mut adapter), all);
         }
-        assert!(adapter.take_revision(watcher::Event::Delete(app())).await.is_ok());
-        assert_eq!(told(), gone);
+        adapter.take_revision(watcher::Event::Delete(app()));
+        assert_eq!(told(&mut adapter), gone);
         for endpoints in kinds {
-            assert!(adapter.take_endpoints(watcher::Event::Apply(endpoints.clone())).await.is_ok());
-            assert!(adapter.take_endpoints(watcher::Event::Delete(endpoints)).await.is_ok());
+            adapter.take_endpoints(watcher::Event::Apply(endpoints.clone()));
+            adapter.take_endpoints(watcher::Event::Delete(endpoints));
         }
-        assert!(adapter.take_service(watcher::Event::Delete(service)).await.is_ok());
-        let told = told();
+        adapter.take_service(watcher::Event::Delete(service));
+        let told = told(&mut adapter);
         assert!(told.iter().all(|event| event.ends_with(" 0") || event.ends_with(" false")), "{told:?}");
         assert!(adapter.known.is_empty() && adapter.services.is_empty() && adapter.index.names().next().is_none());
     }
 
     /// Goal: a change of the mesh mode reaches every revision, and later edits use the new mode.
-    #[tokio::test]
-    async fn the_mesh_mode_is_followed() {
-        let (events, mut told) = mpsc::channel(16);
-        let mut adapter = adapter(events);
-        let mut fallback = || loop {
-            match told.try_recv().expect("an event") {
-                Event::Revision(spec) => return spec.rules.fallback,
-                _ => continue,
-            }
+    #[test]
+    fn the_mesh_mode_is_followed() {
+        let mut adapter = adapter();
+        let fallback = |adapter: &mut KnativeWatch| {
+            let revision = std::mem::take(&mut adapter.events).into_iter().find_map(|event| match event {
+                Event::Revision(spec) => Some(spec.rules.fallback),
+                _ => None,
+            });
+            revision.expect("an event")
         };
         let app = app();
-        assert!(adapter.revision(&app).await.is_ok());
-        assert_eq!(fallback(), Fallback::WhenUnaddressable);
+        adapter.revision(&app);
+        assert_eq!(fallback(&mut adapter), Fallback::WhenUnaddressable);
         let enabled = NetworkConfig { mesh_mode: MeshMode::Enabled, ..NetworkConfig::default() };
-        assert!(adapter.set_network(Arc::new(enabled.clone())).await.is_ok());
-        assert_eq!(fallback(), Fallback::Always);
-        assert!(adapter.revision(&app).await.is_ok());
-        assert_eq!(fallback(), Fallback::Always);
+        adapter.set_network(Arc::new(enabled.clone()));
+        assert_eq!(fallback(&mut adapter), Fallback::Always);
+        adapter.revision(&app);
+        assert_eq!(fallback(&mut adapter), Fallback::Always);
         let addressable = NetworkConfig { mesh_pod_addressability: true, ..enabled };
-        assert!(adapter.set_network(Arc::new(addressable)).await.is_ok());
-        assert_eq!(fallback(), Fallback::Never, "never beside addressable pods");
+        adapter.set_network(Arc::new(addressable));
+        assert_eq!(fallback(&mut adapter), Fallback::Never, "never beside addressable pods");
         let known = adapter.known.values().next().expect("app");
         assert_eq!(known.spec.passthrough.as_deref().expect("a host"), "app-00001-private.ns");
     }

@@ -6,7 +6,6 @@
 
 mod proof;
 mod scalers;
-mod sources;
 mod watch;
 
 use super::front_end::{FrontEnd, RevisionRef, by_headers, host_of};

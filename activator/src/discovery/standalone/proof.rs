@@ -4,11 +4,8 @@
 //! Service `NAME-private` controls, which in turn it must control. Its activators are in slices that it controls. A
 //! user who may edit these kinds in a namespace can forge them, but only for that namespace: an owner and its objects
 //! share one namespace, and neither hosts nor port numbers are read from them.
-//!
-//! Endpoints have the name of their Service instead of a controller.
 
-use crate::discovery::Spec;
-use crate::discovery::slices::{ObjectOwner, Side};
+use crate::discovery::slices::Side;
 use common::names;
 use common_controller::objects::controller;
 use k8s_openapi::api::core::v1::Service;
@@ -16,15 +13,6 @@ use kube::ResourceExt;
 
 /// Group and kind of the object that controls a private Service.
 const ZERO_SCALER: (&str, &str) = ("zeroscale.dev/", "ZeroScaler");
-
-/// Identity of one ZeroScaler, against which other objects are checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Proof<'a> {
-    /// UID of the ZeroScaler.
-    pub(super) uid: &'a str,
-    /// Name of the public Service.
-    pub(super) public: &'a str,
-}
 
 /// Private Service that a ZeroScaler controls: the ZeroScaler's name, its uid, and the Service's uid, in one
 /// allocation.
@@ -54,27 +42,15 @@ impl PrivateService {
     }
 }
 
-impl<'a> Proof<'a> {
-    /// Returns the identity of the ZeroScaler behind this spec.
-    pub(super) fn from_spec(spec: &'a Spec) -> Self {
-        Self { uid: &spec.uid, public: &spec.backend.service }
-    }
-
-    /// Reports whether an object of `owner` lists this ZeroScaler's pods or activators. `private`: the private Service
-    /// with the expected name.
-    pub(super) fn covers(&self, owner: Option<&ObjectOwner>, side: Side, private: Option<&PrivateService>) -> bool {
-        let private = private.map(PrivateService::words);
-        let private = private.filter(|(_, owner, uid)| *owner == self.uid && !uid.is_empty());
-        match (owner, side) {
-            (Some(ObjectOwner::Uid(owner)), _) if **owner == *self.uid => !owner.is_empty(),
-            (Some(ObjectOwner::Uid(owner)), Side::Private) => private.is_some_and(|(_, _, uid)| *uid == **owner),
-            (Some(ObjectOwner::Service(name)), Side::Private) => {
-                private.is_some_and(|(scaler, ..)| names::private_service(scaler) == **name)
-            }
-            (Some(ObjectOwner::Service(name)), Side::Public) => **name == *self.public,
-            _ => false,
-        }
-    }
+/// Reports whether a slice lists the pods or activators of the ZeroScaler with this uid. `owner`: uid of the slice's
+/// controller. `private`: the private Service with the expected name.
+pub(super) fn covers(uid: &str, owner: Option<&str>, side: Side, private: Option<&PrivateService>) -> bool {
+    let Some(owner) = owner.filter(|owner| !owner.is_empty()) else { return false };
+    let is_privates = |private: &PrivateService| {
+        let (_, scaler, service) = private.words();
+        scaler == uid && service == owner
+    };
+    owner == uid || side == Side::Private && private.is_some_and(is_privates)
 }
 
 #[cfg(test)]
@@ -107,25 +83,19 @@ mod tests {
         ] {
             assert_eq!(PrivateService::from_service(&service), None, "{what}");
         }
-        let proof = |uid: &'static str| Proof { uid, public: "hello" };
-        let uid = |uid: &str| Some(ObjectOwner::Uid(uid.into()));
-        let named = |name: &str| Some(ObjectOwner::Service(name.into()));
         let rows = [
-            (uid("zs"), true, true),
-            (uid("service"), true, false),
-            (uid("former"), false, false),
-            (named("hello-private"), true, false),
-            (named("hello"), false, true),
+            (Some("zs"), true, true),
+            (Some("service"), true, false),
+            (Some("former"), false, false),
             (None, false, false),
         ];
         for (owner, pods, activators) in rows {
-            let of =
-                |private| [Side::Private, Side::Public].map(|side| proof("zs").covers(owner.as_ref(), side, private));
-            assert_eq!(of(Some(&private)), [pods, activators], "{owner:?}");
-            assert_eq!(of(None)[0], owner == uid("zs"), "{owner:?}, without the Service");
-            let another = proof("another").covers(owner.as_ref(), Side::Private, Some(&private));
+            let covered = |private| [Side::Private, Side::Public].map(|side| covers("zs", owner, side, private));
+            assert_eq!(covered(Some(&private)), [pods, activators], "{owner:?}");
+            assert_eq!(covered(None)[0], owner == Some("zs"), "{owner:?}, without the Service");
+            let another = covers("another", owner, Side::Private, Some(&private));
             assert!(!another, "{owner:?}, of one of the same name");
         }
-        assert!(!proof("").covers(uid("").as_ref(), Side::Private, None), "no uid proves nothing");
+        assert!(!covers("", Some(""), Side::Private, None), "no uid proves nothing");
     }
 }

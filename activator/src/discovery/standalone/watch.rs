@@ -4,44 +4,80 @@
 //! hosts beyond the names of the Services, come from the ledgers in the system namespace.
 //!
 //! ZeroScalers are listed first: there may be ten thousand, and the other data of each shares its name and uid in
-//! memory.
+//! memory. If they are denied or their kind does not exist, the other kinds are listed nevertheless.
 //!
 //! A user who may edit Services and slices of a namespace can write such objects there. [`super::proof`] decides which
 //! of them count.
-//!
-//! If EndpointSlices are denied or absent, core/v1 Endpoints replace them. If those are denied as well, both are tried
-//! in turn.
 
-use super::proof::{PrivateService, Proof};
+use super::proof::{PrivateService, covers};
 use super::scalers;
-use super::sources::{self, WatchEvent, after_pause};
 use crate::discovery::siblings;
-use crate::discovery::slices::{Entry, Index, Labels, Owner, Ports, Side};
-use crate::discovery::{Closed, Event, Spec};
+use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
+use crate::discovery::{Event, Spec};
 use common::RevisionKey;
 use common::hosts::ledger;
 use common::names;
 use common::pod_names::PodNames;
 use common::ports::{self, Block};
 use common_api::ZeroScaler;
-use common_controller::changes::{Change, changes};
+use common_controller::changes::{self, Change, changes};
 use common_controller::{ObjectKey, Relist, key_of};
 use common_runtime::namespaces::Namespaces;
+use common_runtime::watching::{watch, watch_unless};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
-use kube::{Client, Resource, ResourceExt};
-use std::collections::{BTreeMap, HashMap};
+use kube::{Api, Client, ResourceExt};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Watches until the receiver of `events` is gone.
-pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Namespaces, events: mpsc::Sender<Event>) {
-    let mut adapter = StandaloneWatch::new(events);
-    // Fails only if the receiver is gone, so there is nothing to report.
-    let _ = adapter.watch(client, system_namespace, namespaces).await;
+/// Watches until the receiver of `sender` is gone.
+pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Namespaces, sender: mpsc::Sender<Event>) {
+    let labelled = |label: &str, value: &str| watcher::Config::default().labels(&format!("{label}={value}"));
+    let ledgers = || Api::<ConfigMap>::namespaced(client.clone(), system_namespace);
+    let privates = labelled(names::SIDE, names::SERVICE_TYPE_PRIVATE);
+    let sides = watcher::Config::default().labels(names::SIDE);
+    let mut scalers = watch_unless(namespaces.reach::<ZeroScaler>(&client), watcher::Config::default(), is_denied);
+    let mut numbers = changes::watch(ledgers(), labelled(names::LEDGER, names::LEDGER_OF_PORTS));
+    let mut services = watch(namespaces.reach::<Service>(&client), privates);
+    let mut slices = watch(namespaces.reach::<EndpointSlice>(&client), sides);
+    let mut hosts = changes::watch(ledgers(), labelled(names::LEDGER, names::LEDGER_OF_HOSTS));
+    let mut activators = siblings::of_slices(client.clone(), system_namespace);
+    let mut adapter = StandaloneWatch::default();
+    loop {
+        let knows_scalers = adapter.listed.contains(&ListedKind::Scalers);
+        tokio::select! {
+            Some(activators) = activators.next() => adapter.events.push(Event::Siblings(activators)),
+            Some(event) = scalers.next() => match event {
+                Ok(event) => adapter.take_scalers(event),
+                Err(error) => adapter.scalers_denied(&error),
+            },
+            Some(change) = numbers.next(), if knows_scalers => adapter.take_numbers(change),
+            Some(event) = services.next(), if knows_scalers => adapter.take_services(event),
+            Some(event) = slices.next(), if knows_scalers => adapter.take_slices(event),
+            Some(change) = hosts.next(), if knows_scalers => adapter.take_hosts(change),
+            () = sender.closed() => return,
+        }
+        for event in adapter.events.drain(..) {
+            if sender.send(event).await.is_err() {
+                return;
+            }
+        }
+    }
 }
 
+/// Reports whether the API server permanently refuses to serve this kind.
+fn is_denied(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 403 | 404),
+        _ => false,
+    }
+}
+
+#[derive(Default)]
 struct StandaloneWatch {
     scalers: HashMap<RevisionKey, Arc<Spec>>,
     /// Private Services of ZeroScalers, including ZeroScalers that are not known yet.
@@ -50,156 +86,115 @@ struct StandaloneWatch {
     /// Last port of each revision's pods, if it has any. If a Service's port is renamed, slices and ZeroScaler change
     /// one after the other, and this port bridges the gap.
     at: HashMap<RevisionKey, u16>,
-    relists: Relists,
-    listed: Listed,
-    events: mpsc::Sender<Event>,
+    /// Running lists of ZeroScalers, Services and slices.
+    relists: [Relist<ObjectKey>; 3],
+    /// Kinds that were listed completely once.
+    listed: BTreeSet<ListedKind>,
+    /// Events to send.
+    events: Vec<Event>,
 }
 
-/// Running lists of the kinds that are stored by name here.
-#[derive(Default)]
-struct Relists {
-    scalers: Relist<ObjectKey>,
-    services: Relist<ObjectKey>,
-    addresses: Relist<ObjectKey>,
+/// Kind of objects that must be listed before the revisions are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ListedKind {
+    Scalers,
+    Numbers,
+    Services,
+    Slices,
+    Hosts,
 }
 
-/// Kinds that were listed completely once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Listed {
-    scalers: bool,
-    numbers: bool,
-    services: bool,
-    addresses: bool,
-    hosts: bool,
-}
+/// Number of kinds.
+const LISTED_KINDS: usize = 5;
 
 impl StandaloneWatch {
-    fn new(events: mpsc::Sender<Event>) -> Self {
-        Self {
-            scalers: HashMap::new(),
-            privates: HashMap::new(),
-            index: Index::default(),
-            at: HashMap::new(),
-            relists: Relists::default(),
-            listed: Listed::default(),
-            events,
-        }
-    }
-
-    async fn watch(&mut self, client: Client, system_namespace: &str, namespaces: &Namespaces) -> Result<(), Closed> {
-        let seen = (&client, namespaces);
-        let mut scalers = sources::zero_scalers(seen);
-        let mut numbers = sources::numbers(client.clone(), system_namespace).boxed();
-        let mut services = sources::services(seen).boxed();
-        let mut hosts = sources::hosts(client.clone(), system_namespace).boxed();
-        let mut addresses = sources::slices(seen);
-        let mut activators = siblings::of_slices(client.clone(), system_namespace);
-        loop {
-            let change = tokio::select! {
-                Some(activators) = activators.next() => {
-                    self.send(Event::Siblings(activators)).await?;
-                    continue;
-                }
-                Some(change) = scalers.next() => change,
-                Some(change) = numbers.next(), if self.listed.scalers => change,
-                Some(change) = services.next(), if self.listed.scalers => change,
-                Some(change) = addresses.next(), if self.listed.scalers => change,
-                Some(change) = hosts.next(), if self.listed.scalers => change,
-                () = self.events.closed() => return Err(Closed),
-            };
+    fn take_scalers(&mut self, event: watcher::Event<ZeroScaler>) {
+        for change in changes(event, &mut self.relists[0], self.scalers.keys()) {
             match change {
-                WatchEvent::SlicesDenied(error) => {
-                    tracing::info!(%error, "EndpointSlices cannot be watched, watching Endpoints instead");
-                    addresses = sources::endpoints(seen);
-                }
-                WatchEvent::EndpointsDenied => addresses = after_pause(sources::slices(seen)),
-                WatchEvent::ScalersDenied(error) => {
-                    if !self.listed.scalers {
-                        tracing::warn!(%error, "ZeroScalers cannot be watched: none is served until they can");
-                    }
-                    scalers = after_pause(sources::zero_scalers(seen));
-                    self.set_listed(Listed { scalers: true, ..self.listed }).await?;
-                }
-                change => self.take(change).await?,
+                Change::Applied(object) => self.scaler(&object),
+                Change::Gone(key) => self.scaler_gone(&key),
+                Change::Listed => self.set_listed(ListedKind::Scalers),
             }
         }
     }
 
-    async fn take(&mut self, change: WatchEvent) -> Result<(), Closed> {
+    fn scalers_denied(&mut self, error: &watcher::Error) {
+        if !self.listed.contains(&ListedKind::Scalers) {
+            tracing::warn!(%error, "ZeroScalers cannot be watched: none is served until they can");
+        }
+        self.set_listed(ListedKind::Scalers);
+    }
+
+    fn take_numbers(&mut self, change: Change<ConfigMap>) {
         match change {
-            WatchEvent::Scaler(event) => {
-                for change in changes(*event, &mut self.relists.scalers, self.scalers.keys()) {
-                    match change {
-                        Change::Applied(object) => self.scaler(&object).await?,
-                        Change::Gone(key) => self.scaler_gone(&key).await?,
-                        Change::Listed => self.set_listed(Listed { scalers: true, ..self.listed }).await?,
-                    }
-                }
-            }
-            WatchEvent::Numbers(change) => match *change {
-                Change::Applied(map) => self.numbers(&map.name_any(), map.data.as_ref()).await?,
-                Change::Gone(name) => self.numbers(name.name(), None).await?,
-                Change::Listed => self.set_listed(Listed { numbers: true, ..self.listed }).await?,
-            },
-            WatchEvent::Service(event) => {
-                for change in changes(*event, &mut self.relists.services, self.privates.keys()) {
-                    match change {
-                        Change::Applied(service) => self.service(&service).await?,
-                        Change::Gone(name) => self.gone(&name).await?,
-                        Change::Listed => self.set_listed(Listed { services: true, ..self.listed }).await?,
-                    }
-                }
-            }
-            WatchEvent::Hosts(change) => match *change {
-                Change::Applied(map) => self.hosts(&map).await?,
-                Change::Gone(name) => {
-                    if let Some(namespace) = ledger::namespace_of(name.name()) {
-                        self.send(Event::Hosts { namespace: namespace.to_owned(), hosts: Vec::new() }).await?;
-                    }
-                }
-                Change::Listed => self.set_listed(Listed { hosts: true, ..self.listed }).await?,
-            },
-            WatchEvent::Slice(event) => self.addresses(*event, |slice| Entry::of_slice(Labels::OWN, slice)).await?,
-            WatchEvent::Endpoints(event) => self.addresses(*event, |of| Entry::of_endpoints(Labels::OWN, of)).await?,
-            WatchEvent::ScalersDenied(_) | WatchEvent::SlicesDenied(_) | WatchEvent::EndpointsDenied => {}
+            Change::Applied(map) => self.numbers(&map.name_any(), map.data.as_ref()),
+            Change::Gone(key) => self.numbers(key.name(), None),
+            Change::Listed => self.set_listed(ListedKind::Numbers),
         }
-        Ok(())
     }
 
-    async fn scaler(&mut self, object: &ZeroScaler) -> Result<(), Closed> {
+    fn take_services(&mut self, event: watcher::Event<Service>) {
+        for change in changes(event, &mut self.relists[1], self.privates.keys()) {
+            match change {
+                Change::Applied(service) => self.service(&service),
+                Change::Gone(key) => self.service_gone(&key),
+                Change::Listed => self.set_listed(ListedKind::Services),
+            }
+        }
+    }
+
+    fn take_slices(&mut self, event: watcher::Event<EndpointSlice>) {
+        for change in changes(event, &mut self.relists[2], self.index.names()) {
+            match change {
+                Change::Applied(slice) => self.set_addresses(key_of(&slice), Entry::of_slice(&slice)),
+                Change::Gone(key) => self.set_addresses(key, Vec::new()),
+                Change::Listed => self.set_listed(ListedKind::Slices),
+            }
+        }
+    }
+
+    fn take_hosts(&mut self, change: Change<ConfigMap>) {
+        match change {
+            Change::Applied(map) => self.hosts(&map.name_any(), map.data.as_ref()),
+            Change::Gone(key) => self.hosts(key.name(), None),
+            Change::Listed => self.set_listed(ListedKind::Hosts),
+        }
+    }
+
+    fn scaler(&mut self, object: &ZeroScaler) {
         let (key, uid) = (object.key(), object.uid().unwrap_or_default());
         if self.scalers.get(&key).is_some_and(|former| *former.uid != *uid) {
-            self.scaler_gone(&key).await?;
+            self.scaler_gone(&key);
         }
         let Some(spec) = scalers::spec(object) else {
-            return Ok(()); // The former spec stays in force.
+            return; // The former spec stays in force.
         };
         // Returns the parts that decide which addresses belong to its pods.
-        fn addressing(spec: &Spec) -> (Proof<'_>, Option<&str>, &PodNames) {
-            (Proof::from_spec(spec), scalers::first_port(spec), &spec.pod_names)
+        fn addressing(spec: &Spec) -> (&str, Option<&str>, &PodNames) {
+            (&*spec.uid, scalers::first_port(spec), &spec.pod_names)
         }
         let former = self.scalers.get(&key);
         if former.is_some_and(|former| **former == spec) {
-            return Ok(());
+            return;
         }
         let same_addresses = former.is_some_and(|former| addressing(former) == addressing(&spec));
         let spec = Arc::new(spec);
         self.scalers.insert(spec.key.clone(), spec.clone());
-        self.send(Event::Revision(spec)).await?;
-        // Its slices may have come first.
-        if same_addresses { Ok(()) } else { self.tell_all_addresses(&key).await }
-    }
-
-    async fn scaler_gone(&mut self, key: &RevisionKey) -> Result<(), Closed> {
-        if self.scalers.remove(key).is_none() {
-            return Ok(());
+        self.events.push(Event::Revision(spec));
+        if !same_addresses {
+            self.tell_all_addresses(&key); // Its slices may have come first.
         }
-        self.send(Event::Deleted(key.clone())).await?;
-        self.tell_all_addresses(key).await
     }
 
-    async fn numbers(&mut self, name: &str, data: Option<&BTreeMap<String, String>>) -> Result<(), Closed> {
-        let Some(block) = Block::of_map(name) else { return Ok(()) };
+    fn scaler_gone(&mut self, key: &RevisionKey) {
+        if self.scalers.remove(key).is_some() {
+            self.events.push(Event::Deleted(key.clone()));
+            self.tell_all_addresses(key);
+        }
+    }
+
+    fn numbers(&mut self, name: &str, data: Option<&BTreeMap<String, String>>) {
+        let Some(block) = Block::of_map(name) else { return };
         let page = ports::ledger::read(block, data);
         if !page.unreadable.is_empty() {
             tracing::error!(config_map = name, lines = ?page.unreadable, "lines refused: their numbers are nobody's");
@@ -213,117 +208,90 @@ impl StandaloneWatch {
                 }
             }
         }
-        self.send(Event::Numbers { block, entries }).await
+        self.events.push(Event::Numbers { block, entries });
     }
 
-    async fn service(&mut self, service: &Service) -> Result<(), Closed> {
+    fn service(&mut self, service: &Service) {
         let name = key_of(service);
-        let Some(private) = PrivateService::from_service(service) else { return self.gone(&name).await };
+        let Some(private) = PrivateService::from_service(service) else { return self.service_gone(&name) };
         let key = RevisionKey::new(name.namespace(), private.scaler());
         let former = self.privates.insert(name, private.clone());
-        if former == Some(private) { Ok(()) } else { self.tell_addresses(&(key, Side::Private)).await }
-    }
-
-    async fn gone(&mut self, name: &ObjectKey) -> Result<(), Closed> {
-        let Some(private) = self.privates.remove(name) else { return Ok(()) };
-        self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler()), Side::Private)).await
-    }
-
-    /// Applies an event of an object with addresses, a slice or Endpoints.
-    async fn addresses<K: Resource>(
-        &mut self,
-        event: watcher::Event<K>,
-        entries: impl Fn(&K) -> Vec<Entry>,
-    ) -> Result<(), Closed> {
-        for change in changes(event, &mut self.relists.addresses, self.index.names()) {
-            match change {
-                Change::Applied(object) => self.set_addresses(key_of(&object), entries(&object)).await?,
-                Change::Gone(name) => self.set_addresses(name, Vec::new()).await?,
-                Change::Listed => self.set_listed(Listed { addresses: true, ..self.listed }).await?,
-            }
+        if former != Some(private) {
+            self.tell_addresses(&(key, Side::Private));
         }
-        Ok(())
     }
 
-    async fn set_addresses(&mut self, name: ObjectKey, mut entries: Vec<Entry>) -> Result<(), Closed> {
+    fn service_gone(&mut self, name: &ObjectKey) {
+        if let Some(private) = self.privates.remove(name) {
+            self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler()), Side::Private));
+        }
+    }
+
+    /// Applies the entries of a slice; none for a slice that is gone.
+    fn set_addresses(&mut self, name: ObjectKey, mut entries: Vec<Entry>) {
         for entry in &mut entries {
             if let Some(spec) = self.scalers.get(&entry.key) {
                 entry.share(spec);
             }
         }
         for owner in self.index.set(name, entries) {
-            self.tell_addresses(&owner).await?;
+            self.tell_addresses(&owner);
         }
-        Ok(())
     }
 
-    async fn hosts(&mut self, map: &ConfigMap) -> Result<(), Closed> {
-        let name = map.name_any();
-        let Some(namespace) = ledger::namespace_of(&name) else { return Ok(()) };
-        match ledger::grants(map.data.as_ref()) {
+    fn hosts(&mut self, name: &str, data: Option<&BTreeMap<String, String>>) {
+        let Some(namespace) = ledger::namespace_of(name) else { return };
+        match ledger::grants(data) {
             Ok(grants) => {
                 let hosts = ledger::hosts(&grants).map(|(host, name)| (host, name.to_owned())).collect();
-                self.send(Event::Hosts { namespace: namespace.to_owned(), hosts }).await
+                self.events.push(Event::Hosts { namespace: namespace.to_owned(), hosts });
             }
-            Err(error) => {
-                tracing::error!(config_map = name, %error, "hosts refused; what was known stays in force");
-                Ok(())
-            }
+            Err(error) => tracing::error!(config_map = name, %error, "hosts refused; what was known stays in force"),
         }
     }
 
-    async fn tell_all_addresses(&mut self, key: &RevisionKey) -> Result<(), Closed> {
+    fn tell_all_addresses(&mut self, key: &RevisionKey) {
         for side in [Side::Private, Side::Public] {
-            self.tell_addresses(&(key.clone(), side)).await?;
+            self.tell_addresses(&(key.clone(), side));
         }
-        Ok(())
     }
 
-    /// Sends the addresses from objects that are proven to belong to the revision.
-    async fn tell_addresses(&mut self, owner: &Owner) -> Result<(), Closed> {
+    /// Reports the addresses in slices that are proven to belong to the revision.
+    fn tell_addresses(&mut self, owner: &Owner) {
         let (key, side) = owner;
         let private = self.privates.get(&ObjectKey::new(key.namespace(), names::private_service(key.name())));
         let spec = self.scalers.get(key).map(|spec| &**spec);
-        let proof = spec.map(Proof::from_spec);
-        let counts = |entry: &Entry| proof.is_some_and(|proof| proof.covers(entry.owner.as_ref(), *side, private));
+        let counts = |entry: &Entry| spec.is_some_and(|spec| covers(&spec.uid, entry.owner.as_deref(), *side, private));
         let (port, at) = (spec.and_then(scalers::first_port), self.at.get(key).copied());
         let own = spec.map_or(&PodNames::Any, |spec| &spec.pod_names);
         let event = self.index.event_of(owner, port, Ports::NamedOrOnly, at, own, counts);
         if let Event::Pods { listing, .. } = &event {
-            match listing.ready.iter().chain(&listing.not_ready).next() {
+            match listing.all().next() {
                 Some(pod) => _ = self.at.insert(key.clone(), pod.address().port()),
                 None => _ = self.at.remove(key),
             }
         }
-        self.send(event).await
+        self.events.push(event);
     }
 
-    async fn set_listed(&mut self, listed: Listed) -> Result<(), Closed> {
-        let all = Listed { scalers: true, numbers: true, services: true, addresses: true, hosts: true };
-        let before = std::mem::replace(&mut self.listed, listed);
-        if listed == all && before != listed {
-            self.send(Event::Synced).await?;
+    fn set_listed(&mut self, kind: ListedKind) {
+        if self.listed.insert(kind) && self.listed.len() == LISTED_KINDS {
+            self.events.push(Event::Synced);
         }
-        Ok(())
-    }
-
-    async fn send(&self, event: Event) -> Result<(), Closed> {
-        self.events.send(event).await.map_err(|_| Closed)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
-    use k8s_openapi::api::discovery::v1::EndpointSlice;
+    use kube::runtime::watcher::Event::{Apply, Init, InitDone};
     use serde_json::{from_value, json};
 
     /// Bytes stored here for a sleeping workload, including its spec.
     const ASLEEP_BYTES: i64 = 1050;
 
     /// Returns the ZeroScaler, private Service and slice of activators of a workload, as the autoscaler writes them.
-    fn asleep(n: usize) -> [WatchEvent; 3] {
+    fn asleep(n: usize) -> (ZeroScaler, Service, EndpointSlice) {
         let (name, uid) = (format!("asleep-{n:05}"), format!("00000000-0000-0000-0000-{n:012}"));
         let owner = json!([{
             "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": name, "uid": uid, "controller": true,
@@ -356,34 +324,28 @@ mod tests {
             ],
         }))
         .expect("a slice");
-        [
-            WatchEvent::Scaler(Box::new(watcher::Event::Apply(scaler))),
-            WatchEvent::Service(Box::new(watcher::Event::Apply(private))),
-            WatchEvent::Slice(Box::new(watcher::Event::Apply(slice))),
-        ]
+        (scaler, private, slice)
+    }
+
+    fn apply(adapter: &mut StandaloneWatch, (scaler, private, slice): (ZeroScaler, Service, EndpointSlice)) {
+        adapter.take_scalers(Apply(scaler));
+        adapter.take_services(Apply(private));
+        adapter.take_slices(Apply(slice));
     }
 
     /// Goal: objects of each kind that were deleted while a watch was broken are reported by the next list.
     #[test]
     fn what_a_new_list_lacks_is_gone() {
-        let (events, mut told) = mpsc::channel(16);
-        let mut adapter = StandaloneWatch::new(events);
-        let mut told_of = |adapter: &mut StandaloneWatch, events: Vec<WatchEvent>| {
-            for event in events {
-                assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
-            }
-            std::iter::from_fn(|| told.try_recv().ok()).collect::<Vec<_>>()
-        };
-        told_of(&mut adapter, asleep(0).into());
-        let slices = [watcher::Event::Init, watcher::Event::InitDone].map(|event| WatchEvent::Slice(Box::new(event)));
-        let told = told_of(&mut adapter, slices.into());
+        let mut adapter = StandaloneWatch::default();
+        apply(&mut adapter, asleep(0));
+        adapter.events.clear();
+        [Init, InitDone].into_iter().for_each(|event| adapter.take_slices(event));
+        let told = std::mem::take(&mut adapter.events);
         assert!(matches!(&*told, [Event::Activators { addresses, .. }] if addresses.is_empty()), "{told:?}");
-        let scalers = [watcher::Event::Init, watcher::Event::InitDone].map(|event| WatchEvent::Scaler(Box::new(event)));
-        let told = told_of(&mut adapter, scalers.into());
+        [Init, InitDone].into_iter().for_each(|event| adapter.take_scalers(event));
+        let told = std::mem::take(&mut adapter.events);
         assert!(matches!(&*told, [Event::Deleted(_), ..]), "{told:?}");
-        let services =
-            [watcher::Event::Init, watcher::Event::InitDone].map(|event| WatchEvent::Service(Box::new(event)));
-        told_of(&mut adapter, services.into());
+        [Init, InitDone].into_iter().for_each(|event| adapter.take_services(event));
         assert!(adapter.privates.is_empty());
     }
 
@@ -391,69 +353,56 @@ mod tests {
     /// port that the pods no longer have is not used.
     #[test]
     fn pods_whose_port_is_renamed_stay_listed() {
-        let (events, mut told) = mpsc::channel(16);
-        let mut adapter = StandaloneWatch::new(events);
-        let mut pods = |adapter: &mut StandaloneWatch, event: WatchEvent| {
-            assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
-            let told = std::iter::from_fn(|| told.try_recv().ok()).filter_map(|event| match event {
+        let mut adapter = StandaloneWatch::default();
+        let (scaler, service, public) = asleep(0);
+        let scaler = |first: &str| {
+            let mut scaler = scaler.clone();
+            scaler.status.as_mut().expect("a status").ports[0].name = first.to_owned();
+            scaler
+        };
+        let slice = |ports: serde_json::Value| {
+            let mut slice = public.clone();
+            slice.metadata.name = Some("pods".into());
+            let labels = slice.metadata.labels.as_mut().expect("labels");
+            labels.insert(names::SIDE.into(), names::SERVICE_TYPE_PRIVATE.into());
+            slice.ports = Some(from_value(ports).expect("ports"));
+            slice
+        };
+        let pods = |adapter: &mut StandaloneWatch| {
+            let told = adapter.events.drain(..).filter_map(|event| match event {
                 Event::Pods { listing, .. } => Some(listing.ready.iter().map(ToString::to_string).collect::<Vec<_>>()),
                 _ => None,
             });
             told.last()
         };
-        let [WatchEvent::Scaler(scaler), service, WatchEvent::Slice(public)] = asleep(0) else {
-            panic!("as they are made")
-        };
-        let (watcher::Event::Apply(scaler), watcher::Event::Apply(public)) = (*scaler, *public) else {
-            panic!("likewise")
-        };
-        let scaler = |first: &str| {
-            let mut scaler = scaler.clone();
-            scaler.status.as_mut().expect("a status").ports[0].name = first.to_owned();
-            WatchEvent::Scaler(Box::new(watcher::Event::Apply(scaler)))
-        };
-        let slice = |ports: serde_json::Value| {
-            let mut slice = public.clone();
-            slice.metadata.name = Some("pods".into());
-            slice
-                .metadata
-                .labels
-                .as_mut()
-                .expect("labels")
-                .insert(names::SIDE.into(), names::SERVICE_TYPE_PRIVATE.into());
-            slice.ports = Some(from_value(ports).expect("ports"));
-            WatchEvent::Slice(Box::new(watcher::Event::Apply(slice)))
-        };
         let both = |first: &str| slice(json!([{"name": first, "port": 8080}, {"name": "metrics", "port": 9090}]));
-        pods(&mut adapter, scaler("http"));
-        pods(&mut adapter, service);
+        adapter.take_scalers(Apply(scaler("http")));
+        adapter.take_services(Apply(service));
         let listed = Some(vec!["10.0.0.1:8080".to_owned(), "10.0.0.2:8080".to_owned()]);
-        assert_eq!(pods(&mut adapter, both("http")), listed);
+        adapter.take_slices(Apply(both("http")));
+        assert_eq!(pods(&mut adapter), listed);
         for (n, slices_first) in [(1, true), (2, false)] {
             let name = format!("web-{n}");
-            let mut said = [both(&name), scaler(&name)];
-            if !slices_first {
-                said.reverse();
-            }
-            for event in said {
-                assert_eq!(pods(&mut adapter, event), listed, "slices first: {slices_first}");
+            for takes_slices in [slices_first, !slices_first] {
+                match takes_slices {
+                    true => adapter.take_slices(Apply(both(&name))),
+                    false => adapter.take_scalers(Apply(scaler(&name))),
+                }
+                assert_eq!(pods(&mut adapter), listed, "slices first: {slices_first}");
             }
         }
-        let other = slice(json!([{"name": "else", "port": 8081}, {"name": "metrics", "port": 9090}]));
-        assert_eq!(pods(&mut adapter, other), Some(Vec::new()));
+        adapter.take_slices(Apply(slice(json!([{"name": "else", "port": 8081}, {"name": "metrics", "port": 9090}]))));
+        assert_eq!(pods(&mut adapter), Some(Vec::new()));
     }
 
     /// Goal: a workload is reported as returning to direct routing once its ZeroScaler is being deleted, not before.
     #[test]
     fn what_is_being_deleted_is_being_given_back() {
-        let (events, mut told) = mpsc::channel(16);
-        let mut adapter = StandaloneWatch::new(events);
-        let [WatchEvent::Scaler(scaler), _, _] = asleep(0) else { panic!("as they are made") };
-        let watcher::Event::Apply(mut scaler) = *scaler else { panic!("likewise") };
+        let mut adapter = StandaloneWatch::default();
+        let (mut scaler, _, _) = asleep(0);
         let mut given_back = |scaler: &ZeroScaler| {
-            let event = WatchEvent::Scaler(Box::new(watcher::Event::Apply(scaler.clone())));
-            assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
-            let told = std::iter::from_fn(|| told.try_recv().ok()).filter_map(|event| match event {
+            adapter.take_scalers(Apply(scaler.clone()));
+            let told = adapter.events.drain(..).filter_map(|event| match event {
                 Event::Revision(spec) => Some(spec.given_back),
                 _ => None,
             });
@@ -468,17 +417,13 @@ mod tests {
     #[test]
     fn a_workload_that_sleeps_costs_little() {
         const MANY: usize = 1000;
-        let (events, mut told) = mpsc::channel(16);
-        let mut adapter = StandaloneWatch::new(events);
+        let mut adapter = StandaloneWatch::default();
         let mut known = 0;
         let kept = allocation_counter::measure(|| {
             for n in 0..MANY {
-                for event in asleep(n) {
-                    assert!(adapter.take(event).now_or_never().expect("there is room").is_ok());
-                    while let Ok(event) = told.try_recv() {
-                        known +=
-                            usize::from(matches!(event, Event::Activators { addresses, .. } if addresses.len() == 2));
-                    }
+                apply(&mut adapter, asleep(n));
+                for event in adapter.events.drain(..) {
+                    known += usize::from(matches!(event, Event::Activators { addresses, .. } if addresses.len() == 2));
                 }
             }
         });
