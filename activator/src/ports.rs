@@ -3,8 +3,9 @@
 //! HTTP passes the layers, as on the shared ports but without a lookup. Other connections are held and connected
 //! ([`crate::layers::connect`]).
 
+use crate::layers::LayerParts;
 use crate::layers::answers::Answering;
-use crate::layers::connect::{Connections, PortConnector};
+use crate::layers::connect::PortConnector;
 use crate::layers::error_responder::ErrorResponder;
 use crate::layers::hold::Hold;
 use crate::layers::lookup::Lookup;
@@ -19,6 +20,7 @@ use activator_core::contract::Contract;
 use activator_net::{CarriedProtocol, PortIdentity, PortListeners, Server};
 use common_api::zeroscaler::PortProtocol;
 use common_api::zeroscaler::ports::WAKE_AFTER_DEFAULT;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// All layers.
@@ -29,9 +31,9 @@ pub(crate) fn listen(
     server: &Server<ErrorResponder>,
     listeners: &PortListeners,
     layers: Layers,
-    connections: Connections,
+    parts: Arc<LayerParts>,
 ) {
-    server.listen_ports(listeners, layers, share_of, move |port| port_protocols(port, &connections));
+    server.listen_ports(listeners, layers, share_of, move |port| port_protocols(port, &parts));
 }
 
 /// Share for ports without a workload.
@@ -45,13 +47,13 @@ fn share_of(port: &PortIdentity) -> u64 {
 /// Returns the kind of connections on a port. If the workload is unknown, the port is HTTP, so that requests get an
 /// error response. If the workload does not declare the port's protocol, the port is automatic: the declaration may
 /// come later than the number. If pods were found to speak first, the port is TCP.
-fn port_protocols(port: &PortIdentity, connections: &Connections) -> CarriedProtocol<PortConnector> {
+fn port_protocols(port: &PortIdentity, parts: &Arc<LayerParts>) -> CarriedProtocol<PortConnector> {
     let Ok(port) = port.clone().downcast::<WorkloadPort>() else { return CarriedProtocol::Http };
-    let Some(spec) = connections.registry().spec_of(&port) else { return CarriedProtocol::Http };
+    let Some(spec) = parts.registry.spec_of(&port) else { return CarriedProtocol::Http };
     if spec.contract == Contract::QueueProxy {
         return CarriedProtocol::Http; // A queue-proxy speaks only HTTP.
     }
-    let connector = || connections.for_port(port.clone());
+    let connector = || PortConnector { parts: parts.clone(), port: port.clone() };
     let auto = || CarriedProtocol::Auto { silent_after: WAKE_AFTER_DEFAULT, connector: connector() };
     let tcp = |wake_after: Option<Duration>| CarriedProtocol::Tcp {
         wake_after: wake_after.unwrap_or(WAKE_AFTER_DEFAULT),

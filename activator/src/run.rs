@@ -16,8 +16,8 @@ use crate::discovery::front_end::FrontEnd;
 use crate::discovery::{self, Event};
 use crate::endpoint_removal::wait_until_removed_from_endpoints;
 use crate::holders::{self, AskApi, Holders, Security};
+use crate::layers::LayerParts;
 use crate::layers::answers::Answering;
-use crate::layers::connect::{self, Connections};
 use crate::layers::error_responder::ErrorResponder;
 use crate::layers::fallback::Fallbacks;
 use crate::layers::hold::Hold;
@@ -28,12 +28,12 @@ use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
 use crate::metrics::{Convention, Metrics, clients};
-use crate::ports;
+use crate::ports::{self, Layers};
 use crate::registry::explain;
 use crate::registry::ports::WorkloadPorts;
 use crate::registry::readiness::Readiness;
 use crate::registry::stats::StatSink;
-use crate::registry::{Parts, Registry};
+use crate::registry::{self, Registry};
 use activator_core::breaker::Load;
 use activator_core::holders::sharing_mode::SharingMode;
 use activator_net::{ClientConnections, Disconnects, HALF_CLOSE_MAX, Kind, Memory, Pools, PortListeners, Server};
@@ -50,6 +50,7 @@ use common_runtime::stat_tls::StatTrust;
 use common_runtime::telemetry;
 use common_runtime::telemetry::otlp::Who;
 use common_runtime::telemetry::traces::Tracing;
+use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{ClientAuth, HTTP_ALPN, Trust, files, server_config};
 use common_runtime::websocket::{Config, DurableSender};
 use futures::FutureExt;
@@ -76,11 +77,8 @@ pub struct Activator {
     /// Bound address of the metrics endpoint, if enabled.
     pub admin: Option<SocketAddr>,
     observed: Observed,
-    tracing: Option<Tracing>,
-    registry: Arc<Registry>,
-    memory: Memory,
+    parts: Arc<LayerParts>,
     server: Server<ErrorResponder>,
-    readiness: Arc<Readiness>,
     holders: Holders,
     options: Options,
     infrastructure: CancellationToken,
@@ -122,7 +120,7 @@ pub async fn run(
     };
     let (sender, events) = mpsc::channel(discovery::QUEUE_CAPACITY);
     tokio::spawn(front_end.watch(client.clone(), configs.network.clone(), sender));
-    let activator = begin(options, front_end, events, resolver, configs, Some(client)).await?;
+    let activator = Setup::new(options, configs, Some(client)).begin(events, resolver).await?;
     shutdown.cancelled().await;
     activator.stop().await;
     drop(watching);
@@ -139,8 +137,7 @@ pub async fn start(
     resolver: Arc<dyn Resolve>,
     configs: Configs,
 ) -> anyhow::Result<Activator> {
-    let front_end = options.front_end();
-    begin(options, front_end, events, resolver, configs, None).await
+    Setup::new(options, configs, None).begin(events, resolver).await
 }
 
 /// Returns the resolvers of the link to the autoscaler and of fallbacks.
@@ -164,209 +161,240 @@ fn ask_api(client: kube::Client) -> AskApi {
     })
 }
 
-/// Returns the requirements for activators that share limits, which equal those for stats. `None`: pods are divided.
-async fn security(
-    options: &Options,
-    demand: Option<Arc<Gate>>,
-    trust: Option<Trust>,
-    until: &CancellationToken,
-) -> anyhow::Result<Option<Security>> {
-    let missing = match (&options.stat_token, &options.stat_audience, &trust, &options.sibling_tls) {
-        _ if !options.share_pods => return Ok(None),
-        (Some(_), None, ..) => "ZEROSCALE_STAT_AUDIENCE, since stats carry a token",
-        (None, Some(_), ..) => "ZEROSCALE_STAT_TOKEN_FILE, since ZEROSCALE_STAT_AUDIENCE asks for tokens",
-        (_, _, Some(_), None) => "ZEROSCALE_STAT_TLS_CERT and _KEY, since stats go over TLS",
-        _ => "",
-    };
-    if !missing.is_empty() {
-        tracing::warn!(missing, "pods with a hard limit are divided among activators, which do not keep one limit");
-        return Ok(None);
-    }
-    let tls = match (trust, options.sibling_tls.clone()) {
-        (Some(_), Some(pair)) => {
-            let identity = pair.follow(files::LOOK, until.clone()).await.context("TLS between activators")?;
-            let config = server_config(&identity, &options.tls, ClientAuth::None, &[])?;
-            let name = format!("{}.{}.svc", names::ACTIVATOR_SERVICE, options.system_namespace);
-            let StatTrust { authorities, .. } = options.stat_trust.clone().context("stats go over TLS")?;
-            Some((StatTrust { authorities, name }.open(until).await.context("TLS between activators")?, config))
-        }
-        _ => None,
-    };
-    Ok(Some(Security { token: options.stat_token.clone(), demand, tls }))
-}
-
-async fn begin(
+/// Inputs of an activator that starts.
+struct Setup {
     options: Options,
     front_end: Arc<dyn FrontEnd>,
-    events: mpsc::Receiver<Event>,
-    resolver: Arc<dyn Resolve>,
     configs: Configs,
+    /// `None`: there is no API server.
     client: Option<kube::Client>,
-) -> anyhow::Result<Activator> {
-    let started = Instant::now();
-    let infrastructure = CancellationToken::new();
-    let bind = |address: SocketAddr| listen(address).with_context(|| format!("data port {address} cannot be bound"));
-    let (http1, h2c) = (bind(options.http1)?, bind(options.h2c)?);
-    let https = match &configs.tls {
-        Some(tls) => {
-            let config = server_config(&tls.identity, &options.tls, ClientAuth::None, &HTTP_ALPN)?;
-            Some((bind(options.https)?, config))
+    registered: telemetry::Metrics,
+    started: Instant,
+    infrastructure: CancellationToken,
+}
+
+/// Data listeners.
+struct Sockets {
+    http1: TcpListener,
+    h2c: TcpListener,
+    /// `None`: system-internal TLS is off.
+    https: Option<(TcpListener, Arc<ServerConfig>)>,
+}
+
+impl Setup {
+    fn new(options: Options, configs: Configs, client: Option<kube::Client>) -> Self {
+        let (started, infrastructure) = (Instant::now(), CancellationToken::new());
+        let (front_end, registered) = (options.front_end(), telemetry::Metrics::default());
+        Self { options, front_end, configs, client, registered, started, infrastructure }
+    }
+
+    /// Builds the activator and serves.
+    async fn begin(self, events: mpsc::Receiver<Event>, resolver: Arc<dyn Resolve>) -> anyhow::Result<Activator> {
+        let sockets = self.bind()?;
+        let (http1, h2c) = (sockets.http1.local_addr()?, sockets.h2c.local_addr()?);
+        self.configs.refusals.register(&self.registered);
+        let (of_link, of_fallbacks) = resolvers(resolver, self.client.as_ref(), &self.options.cluster_domain);
+        let listeners = self
+            .front_end
+            .has_ports()
+            .then(|| PortListeners::new(self.options.http1.ip(), self.options.clients.keepalive));
+        let (parts, holders) = self.parts(of_link, http1.port(), listeners.clone()).await?;
+        let applying = tokio::spawn(parts.registry.clone().run(events));
+        let stopped = self.infrastructure.clone();
+        tokio::spawn(async move {
+            stopped.cancelled().await;
+            applying.abort(); // Drops the receiver, which ends the watches.
+        });
+        let chain = self.chain(&parts, of_fallbacks)?;
+        let server = self.server(&parts);
+        let plane = observe::Diagnostics {
+            who: self.who(),
+            metrics: self.registered,
+            config: self.configs.telemetry,
+            pages: vec![explain::page(parts.registry.clone())],
+            admin: self.options.admin,
+        };
+        let observed = plane.observe(&self.options.process, self.infrastructure.clone()).await?;
+        let https = sockets.https.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
+        server.listen(sockets.http1, chain.clone());
+        server.listen(sockets.h2c, chain.clone());
+        if let Some(entry) = &self.options.entry {
+            server.listen(TcpListener::from_std(entry.try_clone()?)?, chain.clone());
         }
-        None => None,
-    };
-    let roots = configs.tls.as_ref().and_then(|tls| front_end.pod_roots(&tls.roots));
-
-    let registered = telemetry::Metrics::default();
-    let convention = match options.mode {
-        Mode::Knative => Convention::Knative,
-        Mode::Standalone => Convention::OpenTelemetry,
-    };
-    let metrics = Metrics::new(&registered, convention, options.on_cold_start.clone());
-    configs.refusals.register(&registered);
-    let readiness = Arc::new(Readiness::new(started));
-    let idle = (options.idle_connections_per_pod, options.idle_connections);
-    let pools = Pools::start(idle, roots, infrastructure.clone());
-    let trust = match options.stat_trust.clone() {
-        Some(trust) => Some(trust.open(&infrastructure).await.context("TLS towards the autoscaler")?),
-        None => None,
-    };
-    let config = Config { token: options.stat_token.clone(), trust: trust.clone(), ..Config::default() };
-    let (of_link, of_fallbacks) = resolvers(resolver, client.as_ref(), &options.cluster_domain);
-    let link = DurableSender::start(vec![options.stat_url.clone()], of_link, config, infrastructure.clone())?;
-    // If workloads have ports of their own, the autoscaler is one of ours.
-    let shows = front_end.has_ports();
-    let sink = StatSink::new(link, options.pod_name.clone(), options.system_namespace.clone(), metrics.clone(), shows);
-    tokio::spawn(sink.clone().run(readiness.clone(), infrastructure.clone()));
-    let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_PART));
-    let listeners = match front_end.has_ports() {
-        true => Some(PortListeners::new(options.http1.ip(), options.clients.keepalive)),
-        false => None,
-    };
-    let gate = options.stat_audience.clone().zip(client.clone()).map(|(audience, client)| {
-        Arc::new(Gate::new(Demand::of_planes(&audience, &options.system_namespace, "autoscaler"), client))
-    });
-    let security = security(&options, gate.clone(), trust, &infrastructure).await?;
-    let is_shared = security.is_some();
-    let bound = (http1.local_addr()?, h2c.local_addr()?);
-    let holders = Holders::start(holders::Parts {
-        address: options.pod_ip,
-        port: bound.0.port(),
-        pools: pools.clone(),
-        runtime: Handle::current(),
-        ask_api: client.map(ask_api),
-        security: security.unwrap_or_default(),
-        shutdown: infrastructure.clone(),
-    });
-    holders::sharing_metric::show(&registered, &holders);
-    let sharing = is_shared.then(|| holders.clone());
-    let registry = Registry::new(Parts {
-        clock: Arc::new(move || {
-            let nanos = started.elapsed().as_nanos();
-            Timestamp::from_nanos(i64::try_from(nanos).unwrap_or(i64::MAX))
-        }),
-        metrics: metrics.clone(),
-        memory: memory.clone(),
-        pools: pools.clone(),
-        readiness: readiness.clone(),
-        own_ip: options.pod_ip.to_string(),
-        cluster_domain: options.cluster_domain.clone(),
-        ports: listeners.clone().map(|listeners| WorkloadPorts::new(listeners, options.pod_name.clone())),
-        runtime: Handle::current(),
-        probe_budget: Arc::default(),
-        holders: sharing.clone(),
-    });
-    let applying = tokio::spawn(registry.clone().run(events));
-    let stopped = infrastructure.clone();
-    tokio::spawn(async move {
-        stopped.cancelled().await;
-        applying.abort(); // Drops the receiver, which ends the watches.
-    });
-
-    let who = Who { service: "activator", namespace: options.system_namespace.clone(), pod: options.pod_name.clone() };
-    let tracing = Tracing::start(&configs.telemetry.borrow().tracing, &who, &options.process.otel)?;
-    let fallbacks = Fallbacks::new(pools.clone(), of_fallbacks, &options.cluster_domain, metrics.answered.clone());
-    let hold = Hold::new(pools.clone(), memory.clone(), sink.clone(), fallbacks);
-    let connections = Connections::new(connect::Parts {
-        registry: registry.clone(),
-        pools: pools.clone(),
-        sink: sink.clone(),
-        refused: metrics.refused.clone(),
-        relayed: metrics.relayed.clone(),
-        holders: sharing.clone(),
-    });
-    let report = Report::new(Timeouts::new(hold), sink.clone());
-    let answering = Answering::new(report, sink.clone(), metrics.answered.clone(), readiness.clone(), configs.page);
-    let logged = RequestLog::new(answering, configs.observability, sink::stdout()?);
-    let relay = Relay::new(logged, pools, metrics.relayed.clone());
-    let lookup = Lookup::new(
-        relay,
-        registry.clone(),
-        readiness.clone(),
-        front_end.clone(),
-        metrics.unknown(),
-        tracing.clone(),
-        sharing.clone(),
-    );
-    let chain = Probe::new(lookup, readiness.clone(), registry.clone(), sharing, gate);
-
-    let trusting = front_end.clone();
-    let trust = Arc::new(move |peer| trusting.trust(peer));
-    let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
-    let disconnects = Disconnects::start(infrastructure.clone(), half_close);
-    let ClientOptions { keepalive, bounds } = options.clients;
-    let client_connections = ClientConnections::start(bounds, memory.clone(), infrastructure.clone());
-    clients::show(&registered, &client_connections);
-    let responder = ErrorResponder::new(front_end, metrics.refused.clone());
-    let server = Server::new(responder, trust, disconnects, client_connections, keepalive, options.workers.clone());
-
-    let pages = vec![explain::page(registry.clone())];
-    let plane =
-        observe::Diagnostics { who, metrics: registered, config: configs.telemetry, pages, admin: options.admin };
-    let observed = plane.observe(&options.process, infrastructure.clone()).await?;
-    server.listen(http1, chain.clone());
-    server.listen(h2c, chain.clone());
-    if let Some(entry) = &options.entry {
-        server.listen(TcpListener::from_std(entry.try_clone()?)?, chain.clone());
-    }
-    if let Some(listeners) = &listeners {
-        ports::listen(&server, listeners, chain.clone(), connections);
-    }
-    let https = match https {
-        Some((listener, config)) => {
-            let address = listener.local_addr()?;
+        if let Some(listeners) = &listeners {
+            ports::listen(&server, listeners, chain.clone(), parts.clone());
+        }
+        if let Some((listener, config)) = sockets.https {
             server.listen_tls(listener, config, chain);
-            tracing::info!(https = %address, "TLS is spoken");
-            Some(address)
         }
-        None => None,
-    };
-    tracing::info!(http1 = %bound.0, h2c = %bound.1, mode = ?options.mode, "activator listens");
-    Ok(Activator {
-        http1: bound.0,
-        h2c: bound.1,
-        https,
-        admin: observed.admin,
-        observed,
-        tracing,
-        registry,
-        memory,
-        server,
-        readiness,
-        holders,
-        options,
-        infrastructure,
-    })
+        let (options, infrastructure) = (self.options, self.infrastructure);
+        tracing::info!(%http1, %h2c, https = https.map(tracing::field::display), mode = ?options.mode, "activator listens");
+        let admin = observed.admin;
+        Ok(Activator { http1, h2c, https, admin, observed, parts, server, holders, options, infrastructure })
+    }
+
+    fn bind(&self) -> anyhow::Result<Sockets> {
+        let Options { http1, h2c, https, tls: parameters, .. } = &self.options;
+        let bind =
+            |address: &SocketAddr| listen(*address).with_context(|| format!("data port {address} cannot be bound"));
+        let (http1, h2c) = (bind(http1)?, bind(h2c)?);
+        let https = match &self.configs.tls {
+            Some(tls) => {
+                let config = server_config(&tls.identity, parameters, ClientAuth::None, &HTTP_ALPN)?;
+                Some((bind(https)?, config))
+            }
+            None => None,
+        };
+        Ok(Sockets { http1, h2c, https })
+    }
+
+    fn who(&self) -> Who {
+        let (namespace, pod) = (self.options.system_namespace.clone(), self.options.pod_name.clone());
+        Who { service: "activator", namespace, pod }
+    }
+
+    /// Builds the parts that the layers use, and the shared limits. `port`: first data port.
+    async fn parts(
+        &self,
+        resolver: Arc<dyn Resolve>,
+        port: u16,
+        listeners: Option<PortListeners>,
+    ) -> anyhow::Result<(Arc<LayerParts>, Holders)> {
+        let options = &self.options;
+        let convention = match options.mode {
+            Mode::Knative => Convention::Knative,
+            Mode::Standalone => Convention::OpenTelemetry,
+        };
+        let metrics = Metrics::new(&self.registered, convention, options.on_cold_start.clone());
+        let readiness = Arc::new(Readiness::new(self.started));
+        let roots = self.configs.tls.as_ref().and_then(|tls| self.front_end.pod_roots(&tls.roots));
+        let idle = (options.idle_connections_per_pod, options.idle_connections);
+        let pools = Pools::start(idle, roots, self.infrastructure.clone());
+        let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_PART));
+        let trust = match options.stat_trust.clone() {
+            Some(trust) => Some(trust.open(&self.infrastructure).await.context("TLS towards the autoscaler")?),
+            None => None,
+        };
+        let sink = self.sink(resolver, trust.clone(), metrics.clone())?;
+        tokio::spawn(sink.clone().run(readiness.clone(), self.infrastructure.clone()));
+        let gate = options.stat_audience.clone().zip(self.client.clone()).map(|(audience, client)| {
+            Arc::new(Gate::new(Demand::of_planes(&audience, &options.system_namespace, "autoscaler"), client))
+        });
+        let security = self.security(gate.clone(), trust).await?;
+        let is_shared = security.is_some();
+        let holders = Holders::start(holders::Parts {
+            address: options.pod_ip,
+            port,
+            pools: pools.clone(),
+            runtime: Handle::current(),
+            ask_api: self.client.clone().map(ask_api),
+            security: security.unwrap_or_default(),
+            shutdown: self.infrastructure.clone(),
+        });
+        holders::sharing_metric::show(&self.registered, &holders);
+        let sharing = is_shared.then(|| holders.clone());
+        let started = self.started;
+        let registry = Registry::new(registry::Parts {
+            clock: Arc::new(move || {
+                Timestamp::from_nanos(i64::try_from(started.elapsed().as_nanos()).unwrap_or(i64::MAX))
+            }),
+            metrics: metrics.clone(),
+            memory: memory.clone(),
+            pools: pools.clone(),
+            readiness: readiness.clone(),
+            own_ip: options.pod_ip.to_string(),
+            cluster_domain: options.cluster_domain.clone(),
+            ports: listeners.map(|listeners| WorkloadPorts::new(listeners, options.pod_name.clone())),
+            runtime: Handle::current(),
+            probe_budget: Arc::default(),
+            holders: sharing.clone(),
+        });
+        let tracing = Tracing::start(&self.configs.telemetry.borrow().tracing, &self.who(), &options.process.otel)?;
+        let (front_end, page) = (self.front_end.clone(), self.configs.page.clone());
+        let parts = LayerParts {
+            registry,
+            readiness,
+            front_end,
+            pools,
+            memory,
+            sink,
+            metrics,
+            tracing,
+            holders: sharing,
+            gate,
+            page,
+        };
+        Ok((Arc::new(parts), holders))
+    }
+
+    /// Returns the sender of stats over a link to the autoscaler.
+    fn sink(&self, resolver: Arc<dyn Resolve>, trust: Option<Trust>, metrics: Metrics) -> anyhow::Result<StatSink> {
+        let Options { stat_token, stat_url, pod_name, system_namespace, .. } = &self.options;
+        let config = Config { token: stat_token.clone(), trust, ..Config::default() };
+        let link = DurableSender::start(vec![stat_url.clone()], resolver, config, self.infrastructure.clone())?;
+        // If workloads have ports of their own, the autoscaler is one of ours.
+        let shows = self.front_end.has_ports();
+        Ok(StatSink::new(link, pod_name.clone(), system_namespace.clone(), metrics, shows))
+    }
+
+    /// Returns the requirements for activators that share limits, which equal those for stats. `None`: pods are divided.
+    async fn security(&self, demand: Option<Arc<Gate>>, trust: Option<Trust>) -> anyhow::Result<Option<Security>> {
+        let (options, until) = (&self.options, &self.infrastructure);
+        let missing = match (&options.stat_token, &options.stat_audience, &trust, &options.sibling_tls) {
+            _ if !options.share_pods => return Ok(None),
+            (Some(_), None, ..) => "ZEROSCALE_STAT_AUDIENCE, since stats carry a token",
+            (None, Some(_), ..) => "ZEROSCALE_STAT_TOKEN_FILE, since ZEROSCALE_STAT_AUDIENCE asks for tokens",
+            (_, _, Some(_), None) => "ZEROSCALE_STAT_TLS_CERT and _KEY, since stats go over TLS",
+            _ => "",
+        };
+        if !missing.is_empty() {
+            tracing::warn!(missing, "pods with a hard limit are divided among activators, which do not keep one limit");
+            return Ok(None);
+        }
+        let tls = match (trust, options.sibling_tls.clone()) {
+            (Some(_), Some(pair)) => {
+                let identity = pair.follow(files::LOOK, until.clone()).await.context("TLS between activators")?;
+                let config = server_config(&identity, &options.tls, ClientAuth::None, &[])?;
+                let name = format!("{}.{}.svc", names::ACTIVATOR_SERVICE, options.system_namespace);
+                let StatTrust { authorities, .. } = options.stat_trust.clone().context("stats go over TLS")?;
+                Some((StatTrust { authorities, name }.open(until).await.context("TLS between activators")?, config))
+            }
+            _ => None,
+        };
+        Ok(Some(Security { token: options.stat_token.clone(), demand, tls }))
+    }
+
+    fn chain(&self, parts: &Arc<LayerParts>, of_fallbacks: Arc<dyn Resolve>) -> anyhow::Result<Layers> {
+        let answered = parts.metrics.answered.clone();
+        let fallbacks = Fallbacks::new(parts.pools.clone(), of_fallbacks, &self.options.cluster_domain, answered);
+        let report = Report::new(Timeouts::new(Hold::new(parts, fallbacks)), parts.sink.clone());
+        let answering = Answering::new(report, parts.clone());
+        let logged = RequestLog::new(answering, self.configs.observability.clone(), sink::stdout()?);
+        Ok(Probe::new(Lookup::new(Relay::new(logged, parts.clone()), parts.clone()), parts.clone()))
+    }
+
+    fn server(&self, parts: &LayerParts) -> Server<ErrorResponder> {
+        let front_end = self.front_end.clone();
+        let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
+        let disconnects = Disconnects::start(self.infrastructure.clone(), half_close);
+        let responder = ErrorResponder::new(front_end.clone(), parts.metrics.refused.clone());
+        let ClientOptions { keepalive, bounds } = self.options.clients;
+        let connections = ClientConnections::start(bounds, parts.memory.clone(), self.infrastructure.clone());
+        clients::show(&self.registered, &connections);
+        let trust = Arc::new(move |peer| front_end.trust(peer));
+        Server::new(responder, trust, disconnects, connections, keepalive, self.options.workers.clone())
+    }
 }
 
 impl Activator {
     /// Returns the load of a revision's breaker: in flight, queued, capacity.
     pub fn load(&self, key: &RevisionKey) -> Option<Load> {
-        self.registry.load(key.namespace(), key.name())
+        self.parts.registry.load(key.namespace(), key.name())
     }
 
     /// Returns the number of waiting requests of all revisions, and their charged bytes.
     pub fn held(&self) -> (u64, u64) {
-        (self.memory.held(), self.memory.charged(Kind::Held))
+        (self.parts.memory.held(), self.parts.memory.charged(Kind::Held))
     }
 
     /// Reports whether hard limits are shared with other activators.
@@ -376,12 +404,12 @@ impl Activator {
 
     /// Returns the bytes charged for clients' incomplete heads and unread frames.
     pub fn input(&self) -> u64 {
-        self.memory.charged(Kind::Input)
+        self.parts.memory.charged(Kind::Input)
     }
 
     /// Returns the bytes charged for responses that clients do not read.
     pub fn output(&self) -> u64 {
-        self.memory.charged(Kind::Output)
+        self.parts.memory.charged(Kind::Output)
     }
 
     /// Drains and stops. See the module documentation.
@@ -389,11 +417,12 @@ impl Activator {
         let Options { linger, drain, .. } = self.options;
         tracing::info!(?linger, "draining: readiness fails, everything is still served");
         self.server.leave();
-        self.readiness.set_draining();
+        self.parts.readiness.set_draining();
         self.holders.leave();
         tokio::time::sleep(linger).await;
-        if self.registry.has_ports() {
-            wait_until_removed_from_endpoints(|| self.registry.replaceable_workloads()).await;
+        let registry = &self.parts.registry;
+        if registry.has_ports() {
+            wait_until_removed_from_endpoints(|| registry.replaceable_workloads()).await;
         }
         tracing::info!(bound = ?drain, "draining: ports close, what is in flight is finished");
         match self.server.drain(drain).await {
@@ -404,7 +433,7 @@ impl Activator {
         }
         self.infrastructure.cancel();
         self.observed.flushed().await;
-        if let Some(tracing) = self.tracing.take() {
+        if let Some(tracing) = self.parts.tracing.clone() {
             tracing.flushed().await;
         }
     }

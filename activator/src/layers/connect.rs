@@ -23,27 +23,21 @@
 //! tried. A connection beyond a bound is reset and counted in `zeroscale_refused_total` by the same reasons. Once bytes
 //! are passed on, only `idle` limits its time.
 
-use super::hold::gives_way;
 use super::hold::{
-    ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, at_port, pick, refusal, report_cold_start, take_out, too_much,
-    unless_it_gives_way, until_it_listens,
+    ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, at_port, gives_way, pick, refusal, report_cold_start, take_out,
+    too_much, unless_it_gives_way, until_it_listens,
 };
-use crate::holders::{Holders, Mark, Relayed, Target};
-use crate::layers::relay;
-use crate::metrics::{Queued, WordCounter};
+use super::{LayerParts, relay};
+use crate::holders::{Mark, Relayed, Target};
+use crate::metrics::Queued;
 use crate::refusal::{Refusal, TimedOut};
-use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::revision::Revision;
 use crate::registry::speaker::Next;
-use crate::registry::stats::StatSink;
 use activator_core::accounting::InFlight;
 use activator_core::throttler::{Admitted, Permit};
-use activator_net::{
-    CONNECTED, Connected, Connector, Ended, Evidence, Place, Pools, ProxyError, TcpEnd, evidence_of_connect,
-};
+use activator_net::{CONNECTED, Connected, Connector, Ended, Evidence, Place, ProxyError, TcpEnd, evidence_of_connect};
 use common_api::zeroscaler::PortProtocol;
-use prometheus_client::metrics::counter::Counter;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -68,27 +62,11 @@ const CLIENT_FIRST: u8 = b'0';
 /// The connection is rejected, and counted by this activator.
 const REFUSED: u8 = b'x';
 
-/// Finds pods for the connections of all ports. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Connections {
-    shared: Arc<Parts>,
-}
-
-/// Parts of an activator that connections need.
-pub(crate) struct Parts {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) pools: Arc<Pools>,
-    pub(crate) sink: StatSink,
-    pub(crate) refused: WordCounter,
-    pub(crate) relayed: Counter,
-    pub(crate) holders: Option<Holders>,
-}
-
 /// Finds pods for the connections of one port of a workload.
 #[derive(Clone)]
 pub(crate) struct PortConnector {
-    shared: Arc<Parts>,
-    port: Arc<WorkloadPort>,
+    pub(crate) parts: Arc<LayerParts>,
+    pub(crate) port: Arc<WorkloadPort>,
 }
 
 /// Resources of a connection that is passed on: a pod's slot, or none if it is relayed.
@@ -97,37 +75,20 @@ pub(crate) enum Occupied {
     Sibling { _relayed: Relayed },
 }
 
-impl Connections {
-    /// Creates the connections from these parts of an activator.
-    pub(crate) fn new(parts: Parts) -> Self {
-        Self { shared: Arc::new(parts) }
-    }
-
-    /// Returns the registry of workloads.
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.shared.registry
-    }
-
-    /// Returns the connector of one port.
-    pub(crate) fn for_port(&self, port: Arc<WorkloadPort>) -> PortConnector {
-        PortConnector { shared: self.shared.clone(), port }
-    }
-}
-
 impl Connector for PortConnector {
     type Place = Occupied;
 
     fn takes_relayed(&self) -> bool {
-        self.shared.holders.is_some()
+        self.parts.holders.is_some()
     }
 
     fn is_sibling(&self, address: SocketAddr) -> bool {
-        self.shared.holders.as_ref().is_some_and(|holders| holders.knows(address.ip()))
+        self.parts.holders.as_ref().is_some_and(|holders| holders.knows(address.ip()))
     }
 
     async fn connect(self, client: SocketAddr, mark: Option<String>) -> Connected<Occupied> {
         let relayed = match &mark {
-            Some(mark) => match self.shared.holders.as_ref().and_then(|holders| holders.relayed(mark)) {
+            Some(mark) => match self.parts.holders.as_ref().and_then(|holders| holders.relayed(mark)) {
                 Some(mark) => Some(mark),
                 None => return Connected::Refused, // Only activators mark connections.
             },
@@ -144,11 +105,11 @@ impl Connector for PortConnector {
                 let reason = refusal.reason();
                 tracing::debug!(workload = %self.port.workload(), %client, reason, error = %refusal, "connection refused");
                 if relayed.is_some() {
-                    self.shared.refused.count(reason);
+                    self.parts.metrics.refused.count(reason);
                     return Connected::Reply(REFUSED);
                 }
                 if !matches!(refusal, Refusal::Elsewhere { .. }) {
-                    self.shared.refused.count(reason);
+                    self.parts.metrics.refused.count(reason);
                 }
                 Connected::Refused
             }
@@ -157,7 +118,7 @@ impl Connector for PortConnector {
 
     async fn waits_for_pod(&self) {
         while !self.port.speaker.is_pod() {
-            let Some(revision) = self.shared.registry.awake(&self.port) else {
+            let Some(revision) = self.parts.registry.awake(&self.port) else {
                 sleep(ASLEEP).await;
                 continue;
             };
@@ -178,7 +139,7 @@ impl Connector for PortConnector {
     }
 
     fn record_silent_disconnect(&self) {
-        let registry = &self.shared.registry;
+        let registry = &self.parts.registry;
         if self.port.speaker.is_known() || registry.awake(&self.port).is_some() {
             return;
         }
@@ -186,7 +147,7 @@ impl Connector for PortConnector {
             && let Some(port) = self.undeclared_port(&revision)
         {
             revision.seen.silent(port);
-            self.shared.sink.observed(&revision);
+            self.parts.sink.observed(&revision);
         }
     }
 }
@@ -230,7 +191,7 @@ impl PortConnector {
         let permit = admitted.pick(&mut rand::rng()).ok()?;
         // The slot is returned at once, because nothing is served.
         let (_, target) = at_port(revision, permit, Some(&self.port)).ok()?;
-        let pool = self.shared.pools.get(target, revision.key.namespace());
+        let pool = self.parts.pools.get(target, revision.key.namespace());
         let is_pod = pool.speaks_first(GREETS_WITHIN).await.ok()?;
         if is_pod {
             tracing::info!(workload = %revision.key, pod = %target, "pods speak first: the port carries tcp");
@@ -247,7 +208,7 @@ impl PortConnector {
 
     /// Answers another activator's question whether pods speak first.
     async fn answer(&self) -> Connected<Occupied> {
-        let revision = self.shared.registry.by_port(&self.port);
+        let revision = self.parts.registry.by_port(&self.port);
         let asked = match &revision {
             Some(revision) => self.ask(revision, true).await,
             None => None,
@@ -263,7 +224,7 @@ impl PortConnector {
     async fn connect_or_relay(&self, client: SocketAddr, is_relayed: bool) -> Result<(TcpEnd, Occupied), Refusal> {
         let (received, mut pause) = (Instant::now(), relay::PAUSE.0);
         loop {
-            let known = self.shared.registry.by_port(&self.port);
+            let known = self.parts.registry.by_port(&self.port);
             // The revision may be known here a little later than at the activator that relays.
             let revision = known.ok_or(if is_relayed { ELSEWHERE_REFUSED } else { Refusal::NotServed })?;
             let target = revision.link().as_ref().and_then(|link| link.target(is_relayed));
@@ -283,7 +244,7 @@ impl PortConnector {
             let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
             let left = bound.saturating_sub(received.elapsed());
             let relayed = target.enter();
-            self.shared.relayed.inc();
+            self.parts.metrics.relayed.inc();
             match timeout(left, self.say(&revision, &target, client, received, false)).await {
                 Ok(Ok((end, CONNECTED))) => return Ok((end, Occupied::Sibling { _relayed: relayed })),
                 Ok(Ok((_, REFUSED))) => return Err(Refusal::Elsewhere { relayed: false }),
@@ -307,7 +268,7 @@ impl PortConnector {
         let (workload, age) = (revision.key.clone(), received.elapsed());
         let mark = Mark { client, tls: false, age, expects: false, workload, asks };
         let address = SocketAddr::new(target.address.ip(), self.port.number());
-        self.shared.pools.of_activator(address).connect_marked(&target.mark_text(&mark)).await
+        self.parts.pools.of_activator(address).connect_marked(&target.mark_text(&mark)).await
     }
 
     /// Connects to a pod within the workload's wake timeout.
@@ -319,7 +280,7 @@ impl PortConnector {
     ) -> Result<(TcpEnd, Occupied), Refusal> {
         let entered = revision.stats.enter();
         if entered.first {
-            self.shared.sink.first_request(revision, || None);
+            self.parts.sink.first_request(revision, || None);
         }
         if self.port.speaker.is_pod()
             && let Some(port) = self.undeclared_port(revision)
@@ -358,14 +319,14 @@ impl PortConnector {
         let active = Active::new(revision.clone());
         // The task that holds the connection detects a disconnect of the client.
         let waits = || Waits { since: received, bytes: HELD_BYTES, client: address, disconnect: None, counts: true };
-        let mut picked = pick(&self.shared.sink, &revision, client, admitted, waits).await?;
+        let mut picked = pick(&self.parts.sink, &revision, client, admitted, waits).await?;
         let (mut failed, mut waiting, mut silent) = (0, None, None);
         loop {
             let released = Instant::now();
             let (permit, target) = at_port(&revision, picked, Some(&self.port))?;
             let pod = permit.destination().address();
             // Each port has its own pool: a timeout on one port says nothing about the other.
-            let pool = self.shared.pools.get(target, revision.key.namespace());
+            let pool = self.parts.pools.get(target, revision.key.namespace());
             let connecting = unless_it_gives_way(waiting.as_ref(), &revision.memory, pool.connect_tcp());
             let error = match connecting.await? {
                 Ok(end) => {
@@ -383,14 +344,14 @@ impl PortConnector {
                 (silent, waiting) = (None, None);
                 let admitted = permit.give_up_pod();
                 sleep(until_it_listens(received)).await;
-                picked = pick(&self.shared.sink, &revision, client, admitted, waits).await?;
+                picked = pick(&self.parts.sink, &revision, client, admitted, waits).await?;
                 continue;
             }
             // A policy blocks the port, or the pod itself has gone and another one may work.
             if target != pod && evidence == Evidence::Unavailable {
                 if silent.get_or_insert(released).elapsed() >= LISTENS_WITHIN {
                     // The pod's own port tells whether the pod still exists.
-                    self.shared.pools.get(pod, revision.key.namespace()).doubt();
+                    self.parts.pools.get(pod, revision.key.namespace()).doubt();
                     return Err(ProxyError::Pod { dest: target, cause }.into());
                 }
                 sleep(until_it_listens(received)).await;
@@ -408,7 +369,7 @@ impl PortConnector {
                 Evidence::LocalShortage => sleep(PAUSE.1).await,
                 Evidence::Unavailable | Evidence::Silent | Evidence::Refused => {}
             }
-            let picking = pick(&self.shared.sink, &revision, client, permit.give_up_pod(), waits);
+            let picking = pick(&self.parts.sink, &revision, client, permit.give_up_pod(), waits);
             picked = unless_it_gives_way(waiting.as_ref(), &revision.memory, picking).await??;
         }
     }

@@ -39,6 +39,7 @@
 //! A client disconnect drops the future and everything it holds. [`activator_net::Disconnects`] detects it even if the
 //! body is unread. No body is read while its request waits.
 
+use super::LayerParts;
 use super::charge::charge;
 use super::compact::compact;
 use super::fallback::{Fallbacks, PendingFallback};
@@ -134,8 +135,10 @@ enum Admission {
 }
 
 impl Hold {
-    /// Creates the layer. `memory` is the memory of the process.
-    pub(crate) fn new(pools: Arc<Pools>, memory: Memory, sink: StatSink, fallbacks: Fallbacks) -> Self {
+    /// Creates the layer.
+    pub(crate) fn new(parts: &LayerParts, fallbacks: Fallbacks) -> Self {
+        let LayerParts { pools, memory, sink, .. } = parts;
+        let (pools, memory, sink) = (pools.clone(), memory.clone(), sink.clone());
         Self { shared: Arc::new(HoldShared { pools, memory, sink, fallbacks }) }
     }
 }
@@ -332,12 +335,7 @@ async fn send(
         let released = Instant::now();
         match sending.attempt(revision, prepared, &pool).await? {
             Ok(mut response) => {
-                if let Some(DetectedProtocol(protocol)) = response.extensions_mut().remove() {
-                    revision.learn(peer.port(), protocol);
-                }
-                if let Some(port) = peer.port::<WorkloadPort>() {
-                    port.speaker.note_http();
-                }
+                learn_protocol(revision, peer, &mut response);
                 told(&pool, Ending::answered(response.status()), released);
                 sending.charge(revision, &mut response)?;
                 let occupied = Occupied { _place: Some((permit, active)), _trace: sending.at_pod };
@@ -345,13 +343,7 @@ async fn send(
             }
             Err(Failure::Final { error, evidence }) => {
                 told(&pool, Ending::unanswered(error_type(&error)), released);
-                if let ProxyError::Pod { dest, cause } = &error {
-                    // The metrics count every failure (`zeroscale_refused_total`).
-                    if pool.should_log_failure(Instant::now()) {
-                        tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
-                    }
-                    take_out(revision, &pool, &permit, cause, evidence);
-                }
+                note_failure(revision, &pool, &permit, &error, evidence);
                 return Err(error.into());
             }
             Err(Failure::Elsewhere { request, cause, evidence }) => {
@@ -391,6 +383,27 @@ async fn send(
                 };
             }
         }
+    }
+}
+
+/// Learns the protocol of the port's pods from a response.
+fn learn_protocol(revision: &Revision, peer: &Peer, response: &mut Response<PodBody>) {
+    if let Some(DetectedProtocol(protocol)) = response.extensions_mut().remove() {
+        revision.learn(peer.port(), protocol);
+    }
+    if let Some(port) = peer.port::<WorkloadPort>() {
+        port.speaker.note_http();
+    }
+}
+
+/// Logs a failure after which the request is not sent again, and takes the pod out of use if the evidence demands it.
+fn note_failure(revision: &Revision, pool: &Pool, permit: &Permit, error: &ProxyError, evidence: Evidence) {
+    if let ProxyError::Pod { dest, cause } = error {
+        // The metrics count every failure (`zeroscale_refused_total`).
+        if pool.should_log_failure(Instant::now()) {
+            tracing::warn!(revision = %revision.key, pod = %dest, cause, "no answer from pod");
+        }
+        take_out(revision, pool, permit, cause, evidence);
     }
 }
 

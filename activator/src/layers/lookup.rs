@@ -1,7 +1,7 @@
 //! Determines the revision of a request.
 //!
 //! A request on a workload's own port belongs to that workload. For other requests the front end extracts a reference
-//! ([`FrontEnd::revision_ref`]), which is looked up in the registry. The headers that select a revision are removed
+//! ([`FrontEnd::revision_ref`](crate::discovery::front_end::FrontEnd::revision_ref)), which is looked up in the registry. The headers that select a revision are removed
 //! later ([`activator_net::Prepared`]).
 //!
 //! An HTTP/1.0 request may lack a host, and health checks often do (HAProxy's `option httpchk`). Pods tend to reject an
@@ -16,19 +16,17 @@
 //! there a moment ago. Some of these requests wait until the first lists have come, but not for long
 //! ([`STARTING_WAIT`]).
 
-use crate::discovery::front_end::{FrontEnd, RevisionRef};
-use crate::holders::{FIELD, Holders, Mark};
+use super::LayerParts;
+use crate::discovery::front_end::RevisionRef;
+use crate::holders::{FIELD, Mark};
 use crate::layers::call::Call;
 use crate::layers::trace::Trace;
-use crate::metrics::{ExchangeKind, Unknown};
+use crate::metrics::ExchangeKind;
 use crate::refusal::Refusal;
-use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
-use crate::registry::readiness::Readiness;
 use crate::registry::revision::{LINKS, Revision};
 use activator_core::contract::Contract;
 use activator_net::Inbound;
-use common_runtime::telemetry::traces::Tracing;
 use futures::future::{BoxFuture, Either};
 use http::header::{EXPECT, HOST, HeaderMap, HeaderValue};
 use std::future::{Ready, ready};
@@ -50,35 +48,15 @@ const STARTING_MAX: usize = 1000;
 #[derive(Clone)]
 pub(crate) struct Lookup<S> {
     inner: S,
-    shared: Arc<LookupShared>,
-}
-
-struct LookupShared {
-    registry: Arc<Registry>,
-    readiness: Arc<Readiness>,
-    front_end: Arc<dyn FrontEnd>,
-    unknown: Unknown,
-    tracing: Option<Tracing>,
-    /// Set if other activators may relay requests.
-    holders: Option<Holders>,
+    parts: Arc<LayerParts>,
     /// Places for requests that came before the revisions were known.
-    starting: Semaphore,
+    starting: Arc<Semaphore>,
 }
 
 impl<S> Lookup<S> {
     /// Wraps `inner`.
-    pub(crate) fn new(
-        inner: S,
-        registry: Arc<Registry>,
-        readiness: Arc<Readiness>,
-        front_end: Arc<dyn FrontEnd>,
-        unknown: Unknown,
-        tracing: Option<Tracing>,
-        holders: Option<Holders>,
-    ) -> Self {
-        let starting = Semaphore::new(STARTING_MAX);
-        let shared = LookupShared { registry, readiness, front_end, unknown, tracing, holders, starting };
-        Self { inner, shared: Arc::new(shared) }
+    pub(crate) fn new(inner: S, parts: Arc<LayerParts>) -> Self {
+        Self { inner, parts, starting: Arc::new(Semaphore::new(STARTING_MAX)) }
     }
 }
 
@@ -95,10 +73,11 @@ where
     }
 
     fn call(&mut self, mut inbound: Inbound) -> Self::Future {
-        let relayed = self.shared.relayed(&mut inbound);
+        let parts = &self.parts;
+        let relayed = relayed(parts, &mut inbound);
         let found = match &relayed {
-            Some(mark) => self.shared.find_relayed(mark),
-            None => self.shared.find(&inbound),
+            Some(mark) => find_relayed(parts, mark),
+            None => find(parts, &inbound),
         };
         match found {
             Ok(revision) => {
@@ -107,94 +86,96 @@ where
                 if let Err(error) = inbound.peer.count_to_workload(claimant) {
                     return Either::Left(ready(Err(error.into())));
                 }
-                let call = self.shared.call(inbound, revision, relayed.is_some());
+                let call = call(parts, inbound, revision, relayed.is_some());
                 Either::Right(Either::Right(self.inner.call(call)))
             }
             Err(refusal) if relayed.is_some() => Either::Left(ready(Err(refusal))),
-            Err(Refusal::NotSynced) if self.shared.starting.available_permits() > 0 => {
-                let (mut inner, shared) = (self.inner.clone(), self.shared.clone());
+            Err(Refusal::NotSynced) if self.starting.available_permits() > 0 => {
+                let (mut inner, parts, starting) = (self.inner.clone(), parts.clone(), self.starting.clone());
                 Either::Right(Either::Left(Box::pin(async move {
-                    match shared.known(&inbound).await {
+                    match find_once_known(&parts, &starting, &inbound).await {
                         Ok(revision) => {
                             inbound.peer.count_to_workload(revision.number)?;
-                            inner.call(shared.call(inbound, revision, false)).await
+                            inner.call(call(&parts, inbound, revision, false)).await
                         }
-                        Err(refusal) => Err(shared.refused(&inbound, refusal)),
+                        Err(refusal) => Err(refused(&parts, &inbound, refusal)),
                     }
                 })))
             }
-            Err(refusal) => Either::Left(ready(Err(self.shared.refused(&inbound, refusal)))),
+            Err(refusal) => Either::Left(ready(Err(refused(parts, &inbound, refusal)))),
         }
     }
 }
 
-impl LookupShared {
-    /// Waits until revisions are known, then returns the revision.
-    async fn known(&self, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
-        if let Ok(_place) = self.starting.try_acquire() {
-            let _ = timeout(STARTING_WAIT, self.readiness.synced()).await; // On timeout the lookup fails.
-        }
-        self.find(inbound)
+/// Waits until revisions are known, then returns the revision.
+async fn find_once_known(
+    parts: &LayerParts,
+    starting: &Semaphore,
+    inbound: &Inbound,
+) -> Result<Arc<Revision>, Refusal> {
+    if let Ok(_place) = starting.try_acquire() {
+        let _ = timeout(STARTING_WAIT, parts.readiness.synced()).await; // On timeout the lookup fails.
     }
+    find(parts, inbound)
+}
 
-    fn call(&self, mut inbound: Inbound, revision: Arc<Revision>, is_relayed: bool) -> Call {
-        let (target, fields) = (inbound.request.uri(), inbound.request.headers());
-        if target.authority().is_none() && fields.get(HOST).is_none_or(HeaderValue::is_empty) {
-            name_host(inbound.request.headers_mut(), &revision);
-        }
-        // The holder writes the spans of a relayed request.
-        let is_here = || is_relayed || revision.link().as_ref().is_none_or(|link| !link.is_elsewhere());
-        let tracing = self.tracing.as_ref().filter(|_| is_here());
-        let trace = tracing.map(|t| Trace::begin(t, &inbound, Some(&revision)));
-        let Inbound { request, peer, received, again } = inbound;
-        Call { trace, ..Call::new(request, peer, received, again, revision, is_relayed) }
+fn call(parts: &LayerParts, mut inbound: Inbound, revision: Arc<Revision>, is_relayed: bool) -> Call {
+    let (target, fields) = (inbound.request.uri(), inbound.request.headers());
+    if target.authority().is_none() && fields.get(HOST).is_none_or(HeaderValue::is_empty) {
+        name_host(inbound.request.headers_mut(), &revision);
     }
+    // The holder writes the spans of a relayed request.
+    let is_here = || is_relayed || revision.link().as_ref().is_none_or(|link| !link.is_elsewhere());
+    let tracing = parts.tracing.as_ref().filter(|_| is_here());
+    let trace = tracing.map(|t| Trace::begin(t, &inbound, Some(&revision)));
+    let Inbound { request, peer, received, again } = inbound;
+    Call { trace, ..Call::new(request, peer, received, again, revision, is_relayed) }
+}
 
-    /// Removes and reads the mark of a relayed request; the request then belongs to the client in the mark. The header
-    /// is removed even if the mark is not valid.
-    fn relayed(&self, inbound: &mut Inbound) -> Option<Mark> {
-        let value = inbound.request.headers_mut().remove(FIELD)?;
-        let mark = self.holders.as_ref()?.relayed(value.to_str().ok()?)?;
-        inbound.peer = inbound.peer.relaying(mark.client, self.front_end.trust(mark.client.ip()), mark.tls);
-        inbound.received = inbound.received.checked_sub(mark.age).unwrap_or(inbound.received);
-        if !mark.expects {
-            inbound.request.headers_mut().remove(EXPECT);
-        }
-        Some(mark)
+/// Removes and reads the mark of a relayed request; the request then belongs to the client in the mark. The header is
+/// removed even if the mark is not valid.
+fn relayed(parts: &LayerParts, inbound: &mut Inbound) -> Option<Mark> {
+    let value = inbound.request.headers_mut().remove(FIELD)?;
+    let mark = parts.holders.as_ref()?.relayed(value.to_str().ok()?)?;
+    inbound.peer = inbound.peer.relaying(mark.client, parts.front_end.trust(mark.client.ip()), mark.tls);
+    inbound.received = inbound.received.checked_sub(mark.age).unwrap_or(inbound.received);
+    if !mark.expects {
+        inbound.request.headers_mut().remove(EXPECT);
     }
+    Some(mark)
+}
 
-    /// Returns the revision that another activator has found. If it is not known here yet, the request is turned away.
-    fn find_relayed(&self, mark: &Mark) -> Result<Arc<Revision>, Refusal> {
-        let (namespace, name) = (mark.workload.namespace(), mark.workload.name());
-        self.registry.by_key(namespace, name).ok_or(Refusal::Elsewhere { relayed: true })
+/// Returns the revision that another activator has found. If it is not known here yet, the request is turned away.
+fn find_relayed(parts: &LayerParts, mark: &Mark) -> Result<Arc<Revision>, Refusal> {
+    let (namespace, name) = (mark.workload.namespace(), mark.workload.name());
+    parts.registry.by_key(namespace, name).ok_or(Refusal::Elsewhere { relayed: true })
+}
+
+/// Records a refusal in metrics and traces.
+fn refused(parts: &LayerParts, inbound: &Inbound, refusal: Refusal) -> Refusal {
+    if let Some(tracing) = &parts.tracing {
+        Trace::begin(tracing, inbound, None).end(Some(refusal.status()));
     }
+    let (request, tls) = (&inbound.request, inbound.peer.tls);
+    let kind = ExchangeKind::new(request.method(), request.version(), tls);
+    parts.metrics.refused_unknown(&kind, (&refusal).into(), inbound.received.elapsed());
+    refusal
+}
 
-    /// Records a refusal in metrics and traces.
-    fn refused(&self, inbound: &Inbound, refusal: Refusal) -> Refusal {
-        if let Some(tracing) = &self.tracing {
-            Trace::begin(tracing, inbound, None).end(Some(refusal.status()));
-        }
-        let (request, tls) = (&inbound.request, inbound.peer.tls);
-        let kind = ExchangeKind::new(request.method(), request.version(), tls);
-        self.unknown.finished(&kind, (&refusal).into(), inbound.received.elapsed());
-        refusal
+fn find(parts: &LayerParts, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
+    let (request, peer) = (&inbound.request, &inbound.peer);
+    if let Some(port) = peer.port::<WorkloadPort>() {
+        return parts.registry.by_port(port).ok_or(Refusal::NotServed);
     }
-
-    fn find(&self, inbound: &Inbound) -> Result<Arc<Revision>, Refusal> {
-        let (request, peer) = (&inbound.request, &inbound.peer);
-        if let Some(port) = peer.port::<WorkloadPort>() {
-            return self.registry.by_port(port).ok_or(Refusal::NotServed);
-        }
-        let (found, name) = match self.front_end.revision_ref(request.uri(), request.headers(), peer.trust.revision) {
-            RevisionRef::Key { namespace, name } => (self.registry.by_key(namespace, name), name),
-            RevisionRef::Host(host) => (self.registry.by_host(host, peer.address.ip()), host),
-        };
-        match found {
-            Some(revision) if revision.live().spec.guarded => Err(Refusal::Guarded),
-            Some(revision) => Ok(revision),
-            None if self.readiness.is_synced() => Err(Refusal::NoRevision { name: name.to_owned() }),
-            None => Err(Refusal::NotSynced),
-        }
+    let (found, name) = match parts.front_end.revision_ref(request.uri(), request.headers(), peer.trust.revision) {
+        RevisionRef::Key { namespace, name } => (parts.registry.by_key(namespace, name), name),
+        RevisionRef::Host(host) => (parts.registry.by_host(host, peer.address.ip()), host),
+    };
+    match found {
+        Some(revision) if revision.live().spec.guarded => Err(Refusal::Guarded),
+        Some(revision) => Ok(revision),
+        None if parts.readiness.is_synced() => Err(Refusal::NoRevision { name: name.to_owned() }),
+        None => Err(Refusal::NotSynced),
     }
 }
 

@@ -16,6 +16,19 @@
 //! Each layer is a `tower` service that is always ready: waiting happens inside its future, so that the timeouts cover
 //! it. Errors are [`Refusal`](crate::refusal::Refusal)s; [`error_responder`] turns them into HTTP, in one place.
 
+use crate::answers::page::Page;
+use crate::discovery::front_end::FrontEnd;
+use crate::holders::Holders;
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use crate::registry::readiness::Readiness;
+use crate::registry::stats::StatSink;
+use activator_net::{Memory, Pools};
+use common_runtime::admission::Gate;
+use common_runtime::telemetry::traces::Tracing;
+use std::sync::Arc;
+use tokio::sync::watch;
+
 pub(crate) mod answers;
 pub(crate) mod call;
 mod charge;
@@ -32,3 +45,24 @@ pub(crate) mod request_log;
 mod send;
 pub(crate) mod timeouts;
 pub(crate) mod trace;
+
+/// Parts of the activator that the layers use. The alignment keeps the reference count apart from the data that every
+/// request reads.
+#[repr(align(128))]
+pub(crate) struct LayerParts {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) front_end: Arc<dyn FrontEnd>,
+    pub(crate) pools: Arc<Pools>,
+    /// Memory of the process for held requests, among others.
+    pub(crate) memory: Memory,
+    pub(crate) sink: StatSink,
+    pub(crate) metrics: Metrics,
+    pub(crate) tracing: Option<Tracing>,
+    /// Limits that are shared with other activators, which may relay requests; `None` if none are shared.
+    pub(crate) holders: Option<Holders>,
+    /// Check of a plane's token; `None` if no tokens are required.
+    pub(crate) gate: Option<Arc<Gate>>,
+    /// Page of the cluster.
+    pub(crate) page: watch::Receiver<Arc<Page>>,
+}

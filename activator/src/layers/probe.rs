@@ -19,10 +19,9 @@
 //!
 //! Probes affect no revision, metric or stat. [`activator_net::Prepared`] removes the hash from all other requests.
 
-use crate::holders::Holders;
+use super::LayerParts;
 use crate::layers::error_responder::plain;
 use crate::refusal::Refusal;
-use crate::registry::Registry;
 use crate::registry::ports::WorkloadPort;
 use crate::registry::readiness::Readiness;
 use crate::registry::revision::LINKS;
@@ -32,7 +31,7 @@ use common::bound_ports::{self, Question};
 use common::golang;
 use common::headers::{self, Incoming};
 use common::ports::answer;
-use common_runtime::admission::{Gate, bearer};
+use common_runtime::admission::bearer;
 use futures::TryFutureExt;
 use futures::future::{BoxFuture, Either, MapOk};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, USER_AGENT};
@@ -56,7 +55,7 @@ const PORTS_QUESTION: HeaderName = HeaderName::from_static(bound_ports::QUESTION
 #[derive(Clone)]
 pub(crate) struct Probe<S> {
     inner: S,
-    shared: Arc<ProbeShared>,
+    parts: Arc<LayerParts>,
 }
 
 /// Response to a probe, at once or after its preparation, or the exchange of the inner service.
@@ -76,25 +75,10 @@ enum Answer {
     BoundPorts(JoinHandle<Response<Full<Bytes>>>),
 }
 
-struct ProbeShared {
-    readiness: Arc<Readiness>,
-    registry: Arc<Registry>,
-    /// `None`: this activator shares no limits.
-    holders: Option<Holders>,
-    /// Check of a plane's token; `None` if no tokens are required.
-    gate: Option<Arc<Gate>>,
-}
-
 impl<S> Probe<S> {
     /// Wraps `inner`.
-    pub(crate) fn new(
-        inner: S,
-        readiness: Arc<Readiness>,
-        registry: Arc<Registry>,
-        holders: Option<Holders>,
-        gate: Option<Arc<Gate>>,
-    ) -> Self {
-        Self { inner, shared: Arc::new(ProbeShared { readiness, registry, holders, gate }) }
+    pub(crate) fn new(inner: S, parts: Arc<LayerParts>) -> Self {
+        Self { inner, parts }
     }
 }
 
@@ -114,17 +98,17 @@ where
     fn call(&mut self, mut inbound: Inbound) -> Self::Future {
         let fields = inbound.request.headers();
         let answer = match inbound.peer.port::<WorkloadPort>() {
-            Some(port) => self.shared.on_port(fields, port).map(Answer::Ready),
+            Some(port) => on_port(&self.parts, fields, port).map(Answer::Ready),
             None if fields.contains_key(UPGRADE) => {
-                let holders = self.shared.holders.as_ref();
+                let holders = self.parts.holders.as_ref();
                 let session = holders.and_then(|holders| holders.answer(&mut inbound.request, inbound.peer.address));
                 if session.is_some() {
                     // Without room the session ends soon and is opened again.
                     let _ = inbound.peer.count_to_workload(LINKS);
                 }
-                session.map(Answer::Ready).or_else(|| self.shared.on_shared_port(&inbound))
+                session.map(Answer::Ready).or_else(|| on_shared_port(&self.parts, &inbound))
             }
-            None => self.shared.on_shared_port(&inbound),
+            None => on_shared_port(&self.parts, &inbound),
         };
         match answer {
             Some(Answer::Ready(response)) => Either::Left(ready(Ok(response.map(Reply::Left)))),
@@ -136,82 +120,72 @@ where
     }
 }
 
-impl ProbeShared {
-    /// Returns the response on a shared port, if the headers are a probe's.
-    fn on_shared_port(self: &Arc<Self>, inbound: &Inbound) -> Option<Answer> {
-        let fields = inbound.request.headers();
-        let question = fields.get(PORTS_QUESTION).filter(|_| self.registry.has_ports());
-        let Some(question) = question else { return answer(fields, &self.readiness).map(Answer::Ready) };
-        // A value that is not text contains no port numbers either.
-        match Question::parse(question.to_str().unwrap_or("\u{fffd}")) {
-            Ok(question) => {
-                let (shared, from) = (self.clone(), inbound.peer.address.ip().to_canonical());
-                let token = bearer(fields).map(str::to_owned);
-                Some(Answer::BoundPorts(tokio::spawn(async move {
-                    match shared.may_ask(&question, token, from).await {
-                        Ok(()) => bound(shared.registry.bound_ports(question).await.ok().flatten()),
-                        Err((status, why)) => plain(status, format!("{why}\n"), true),
-                    }
-                })))
-            }
-            Err(error) => Some(Answer::Ready(plain(StatusCode::BAD_REQUEST, format!("{error}\n"), true))),
+/// Returns the response on a shared port, if the headers are a probe's.
+fn on_shared_port(parts: &Arc<LayerParts>, inbound: &Inbound) -> Option<Answer> {
+    let fields = inbound.request.headers();
+    let question = fields.get(PORTS_QUESTION).filter(|_| parts.registry.has_ports());
+    let Some(question) = question else { return answer(fields, &parts.readiness).map(Answer::Ready) };
+    // A value that is not text contains no port numbers either.
+    match Question::parse(question.to_str().unwrap_or("\u{fffd}")) {
+        Ok(question) => {
+            let (parts, from) = (parts.clone(), inbound.peer.address.ip().to_canonical());
+            let token = bearer(fields).map(str::to_owned);
+            Some(Answer::BoundPorts(tokio::spawn(async move {
+                match may_ask(&parts, &question, token, from).await {
+                    Ok(()) => bound(parts.registry.bound_ports(question).await.ok().flatten()),
+                    Err((status, why)) => plain(status, format!("{why}\n"), true),
+                }
+            })))
+        }
+        Err(error) => Some(Answer::Ready(plain(StatusCode::BAD_REQUEST, format!("{error}\n"), true))),
+    }
+}
+
+/// Checks whether a peer may ask for bound ports.
+async fn may_ask(
+    parts: &LayerParts,
+    question: &Question,
+    token: Option<String>,
+    from: IpAddr,
+) -> Result<(), (StatusCode, String)> {
+    match &parts.gate {
+        _ if *question != Question::All => Ok(()),
+        Some(gate) => match gate.admit(token.as_deref(), false, from).await {
+            Ok(_) => Ok(()),
+            Err(refused) => Err((refused.status(), format!("all ports are told to planes alone: {refused}"))),
+        },
+        None if from.is_loopback() => Ok(()),
+        None => {
+            let why = "no tokens are demanded here, so nobody is known to be a plane: name port numbers instead of all";
+            Err((StatusCode::FORBIDDEN, why.to_owned()))
         }
     }
+}
 
-    /// Checks whether a peer may ask for bound ports.
-    async fn may_ask(
-        &self,
-        question: &Question,
-        token: Option<String>,
-        from: IpAddr,
-    ) -> Result<(), (StatusCode, String)> {
-        match &self.gate {
-            _ if *question != Question::All => Ok(()),
-            Some(gate) => match gate.admit(token.as_deref(), false, from).await {
-                Ok(_) => Ok(()),
-                Err(refused) => Err((refused.status(), format!("all ports are told to planes alone: {refused}"))),
-            },
-            None if from.is_loopback() => Ok(()),
-            None => {
-                let why =
-                    "no tokens are demanded here, so nobody is known to be a plane: name port numbers instead of all";
-                Err((StatusCode::FORBIDDEN, why.to_owned()))
-            }
-        }
-    }
-
-    /// Returns the response on a workload's own port, if the request is an activator probe.
-    fn on_port(&self, fields: &HeaderMap, port: &WorkloadPort) -> Option<Response<Full<Bytes>>> {
-        asks_for_proof(fields).then_some(())?;
-        let proof = self.registry.proof(port).and_then(|proof| HeaderValue::try_from(proof).ok());
-        Some(match proof {
-            Some(proof) => {
-                let mut response = plain(StatusCode::OK, headers::ACTIVATOR_VALUE, false);
-                response.headers_mut().insert(answer::HEADER, proof);
-                response
-            }
-            None => {
-                let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", Refusal::NotServed), true);
-                response.extensions_mut().insert(PortGone);
-                response
-            }
-        })
-    }
+/// Returns the response on a workload's own port, if the request is an activator probe.
+fn on_port(parts: &LayerParts, fields: &HeaderMap, port: &WorkloadPort) -> Option<Response<Full<Bytes>>> {
+    fields.get(NETWORK_PROBE).filter(|value| **value == headers::ACTIVATOR_VALUE)?;
+    let proof = parts.registry.proof(port).and_then(|proof| HeaderValue::try_from(proof).ok());
+    let Some(proof) = proof else {
+        let mut response = not_served();
+        response.extensions_mut().insert(PortGone);
+        return Some(response);
+    };
+    let mut response = plain(StatusCode::OK, headers::ACTIVATOR_VALUE, false);
+    response.headers_mut().insert(answer::HEADER, proof);
+    Some(response)
 }
 
 /// Returns the response with the bound ports; `None` if this process ends.
 fn bound(ports: Option<Bytes>) -> Response<Full<Bytes>> {
-    let Some(ports) = ports else {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", Refusal::NotServed), true);
-    };
+    let Some(ports) = ports else { return not_served() };
     let mut response = Response::new(Full::new(ports));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// Reports whether the request asks for the owner of a workload's port.
-fn asks_for_proof(fields: &HeaderMap) -> bool {
-    fields.get(NETWORK_PROBE).is_some_and(|value| *value == headers::ACTIVATOR_VALUE)
+fn not_served() -> Response<Full<Bytes>> {
+    plain(StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", Refusal::NotServed), true)
 }
 
 /// Returns the kind of the request.

@@ -24,13 +24,14 @@
 //! - Unsent parts of a request stay at the client, wherever the request waits. The memory of the head is charged here,
 //!   too, until the response.
 
+use super::LayerParts;
 use super::charge::charge;
 use super::hold::{too_much, unless_it_gives_way};
 use crate::holders::{FIELD, Link, Mark, Relayed, Target};
 use crate::layers::call::{Back, Call};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::ports::WorkloadPort;
-use activator_net::{BodyError, Failure, Guard, Guarded, PodBody, Pools, Prepared};
+use activator_net::{BodyError, Failure, Guard, Guarded, PodBody, Prepared};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::Response;
@@ -38,7 +39,6 @@ use http_body::Body;
 use http_body_util::Either;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use prometheus_client::metrics::counter::Counter;
 use std::future::{Future, pending};
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -57,13 +57,12 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 /// Layer that relays a request or passes it on.
 pub(crate) struct Relay<S> {
     /// One service per connection: a clone per request would touch counts that all threads share.
-    inner: Arc<Mutex<S>>,
-    shared: Arc<RelayShared>,
+    inner: Arc<RelayInner<S>>,
 }
 
-struct RelayShared {
-    pools: Arc<Pools>,
-    relayed: Counter,
+struct RelayInner<S> {
+    service: Mutex<S>,
+    parts: Arc<LayerParts>,
 }
 
 /// Response body, from another activator or from the inner service.
@@ -73,14 +72,14 @@ impl Guard for Relayed {}
 
 impl<S> Relay<S> {
     /// Wraps `inner`.
-    pub(crate) fn new(inner: S, pools: Arc<Pools>, relayed: Counter) -> Self {
-        Self { inner: Arc::new(Mutex::new(inner)), shared: Arc::new(RelayShared { pools, relayed }) }
+    pub(crate) fn new(inner: S, parts: Arc<LayerParts>) -> Self {
+        Self { inner: Arc::new(RelayInner { service: Mutex::new(inner), parts }) }
     }
 }
 
 impl<S: Clone> Clone for Relay<S> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::new(Mutex::new(self.inner.lock().clone())), shared: self.shared.clone() }
+        Self::new(self.inner.service.lock().clone(), self.inner.parts.clone())
     }
 }
 
@@ -100,21 +99,20 @@ where
     fn call(&mut self, mut call: Call) -> Self::Future {
         let link = call.revision.link().as_ref().cloned();
         let Some(link) = link else {
-            return Relaying::Here { exchange: self.inner.lock().call(call), led: None };
+            return Relaying::Here { exchange: self.inner.service.lock().call(call), led: None };
         };
-        let led = RelayContext { inner: self.inner.clone(), shared: self.shared.clone(), link };
+        let led = RelayContext { inner: self.inner.clone(), link };
         if led.link.target(call.is_relayed).is_some() {
             return Relaying::There { exchange: Box::pin(led.lead(call)) };
         }
         let back = call.prepare_handoff();
-        Relaying::Here { exchange: self.inner.lock().call(call), led: Some((led, back)) }
+        Relaying::Here { exchange: self.inner.service.lock().call(call), led: Some((led, back)) }
     }
 }
 
 /// Context of a request that may be relayed.
 pub(crate) struct RelayContext<S> {
-    inner: Arc<Mutex<S>>,
-    shared: Arc<RelayShared>,
+    inner: Arc<RelayInner<S>>,
     link: Arc<Link>,
 }
 
@@ -129,7 +127,7 @@ where
         loop {
             let Some(target) = self.link.target(call.is_relayed) else {
                 let back = call.prepare_handoff();
-                let (is_relayed, exchange) = (call.is_relayed, self.inner.lock().call(call));
+                let (is_relayed, exchange) = (call.is_relayed, self.inner.service.lock().call(call));
                 match exchange.await {
                     Err(Refusal::Elsewhere { .. }) if is_relayed => return Err(Refusal::Elsewhere { relayed: true }),
                     Err(Refusal::Elsewhere { .. }) => call = back.call()?,
@@ -142,7 +140,7 @@ where
             if call.is_relayed {
                 return Err(Refusal::Elsewhere { relayed: true });
             }
-            call = match self.shared.relay(call, &target).await? {
+            call = match relay(&self.inner.parts, call, &target).await? {
                 Ok(response) => return Ok(response.map(Either::Left)),
                 Err(call) => *call,
             };
@@ -165,50 +163,48 @@ pub(super) async fn wait(pause: &mut Duration) {
 /// Response of another activator, or the unmodified request.
 type Sent = Result<Response<Guarded<PodBody, Relayed>>, Box<Call>>;
 
-impl RelayShared {
-    async fn relay(&self, call: Call, target: &Target) -> Result<Sent, Refusal> {
-        let port = call.peer.port::<WorkloadPort>().map(WorkloadPort::number);
-        let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
-        let pool = self.pools.of_activator(address);
-        let back = Back::from_call(&call);
-        let held =
-            call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(too_much)?;
-        let Call { request, peer, received, revision, .. } = call;
-        let mut disconnect = peer.disconnect(request.version(), request.body());
-        let upload = request.body().upload();
-        let mark = |expects| {
-            let (client, tls, workload) = (peer.address, peer.tls, revision.key.clone());
-            let mark = Mark { client, tls, age: received.elapsed(), expects, workload, asks: false };
-            (FIELD, target.mark(&mark))
-        };
-        let prepared = Prepared::relayed(request, revision.live().spec.contract, peer.clone(), mark)?;
-        let relayed = target.enter();
-        self.relayed.inc();
-        let gone = async {
-            let Some(disconnect) = &mut disconnect else { return pending().await };
-            disconnect.gone().await;
-            // Once the body is read, its reader detects the disconnect.
-            if upload.is_some_and(|upload| upload.passed() > 0) {
-                pending().await
+async fn relay(parts: &LayerParts, call: Call, target: &Target) -> Result<Sent, Refusal> {
+    let port = call.peer.port::<WorkloadPort>().map(WorkloadPort::number);
+    let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
+    let pool = parts.pools.of_activator(address);
+    let back = Back::from_call(&call);
+    let held =
+        call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(too_much)?;
+    let Call { request, peer, received, revision, .. } = call;
+    let mut disconnect = peer.disconnect(request.version(), request.body());
+    let upload = request.body().upload();
+    let mark = |expects| {
+        let (client, tls, workload) = (peer.address, peer.tls, revision.key.clone());
+        let mark = Mark { client, tls, age: received.elapsed(), expects, workload, asks: false };
+        (FIELD, target.mark(&mark))
+    };
+    let prepared = Prepared::relayed(request, revision.live().spec.contract, peer.clone(), mark)?;
+    let relayed = target.enter();
+    parts.metrics.relayed.inc();
+    let gone = async {
+        let Some(disconnect) = &mut disconnect else { return pending().await };
+        disconnect.gone().await;
+        // Once the body is read, its reader detects the disconnect.
+        if upload.is_some_and(|upload| upload.passed() > 0) {
+            pending().await
+        }
+    };
+    let sent = tokio::select! {
+        biased; // A result that is ready counts.
+        sent = unless_it_gives_way(Some(&held), &revision.memory, prepared.send(&pool)) => sent?,
+        () = gone => return Err(Refusal::ClientGone),
+    };
+    match sent {
+        Ok(response) => Ok(Ok(response.map(|body| Guarded::new(body, relayed)))),
+        Err(Failure::Final { error, .. }) => Err(error.into()),
+        Err(Failure::Elsewhere { request, cause, .. }) => {
+            tracing::debug!(revision = %revision.key, to = %address, cause, "a request goes elsewhere");
+            if request.may_have_run() {
+                sleep(PAUSE.1).await; // It may be sent twice, so avoid a holder that is just shutting down.
             }
-        };
-        let sent = tokio::select! {
-            biased; // A result that is ready counts.
-            sent = unless_it_gives_way(Some(&held), &revision.memory, prepared.send(&pool)) => sent?,
-            () = gone => return Err(Refusal::ClientGone),
-        };
-        match sent {
-            Ok(response) => Ok(Ok(response.map(|body| Guarded::new(body, relayed)))),
-            Err(Failure::Final { error, .. }) => Err(error.into()),
-            Err(Failure::Elsewhere { request, cause, .. }) => {
-                tracing::debug!(revision = %revision.key, to = %address, cause, "a request goes elsewhere");
-                if request.may_have_run() {
-                    sleep(PAUSE.1).await; // It may be sent twice, so avoid a holder that is just shutting down.
-                }
-                let request = request.into_original().ok_or(Refusal::Elsewhere { relayed: false })?;
-                back.put(request);
-                back.call().map(|call| Err(Box::new(call)))
-            }
+            let request = request.into_original().ok_or(Refusal::Elsewhere { relayed: false })?;
+            back.put(request);
+            back.call().map(|call| Err(Box::new(call)))
         }
     }
 }

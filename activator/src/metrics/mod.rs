@@ -74,6 +74,8 @@ pub(crate) struct Metrics {
     active: telemetry::Family<Labels, Gauge>,
     /// Duration, request size, response size.
     server: Sides<3>,
+    /// Exchanges that belong to no revision.
+    unknown: Arc<Side<3>>,
     /// Duration, request size.
     client: Sides<2>,
     held: Histograms,
@@ -149,10 +151,6 @@ impl ExchangeKind {
     }
 }
 
-/// Exchanges that belong to no revision.
-#[derive(Clone)]
-pub(crate) struct Unknown(Arc<Side<3>>);
-
 /// Counters by the values of one label. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct WordCounter {
@@ -214,6 +212,7 @@ impl Metrics {
             size(catalog::SERVER_REQUEST_SIZE),
             size(catalog::SERVER_RESPONSE_SIZE),
         ];
+        let server = Sides::register(registry, convention, 500, server);
         let client = [duration(catalog::CLIENT_DURATION), size(catalog::CLIENT_REQUEST_SIZE)];
         let peer = vec![("peer", "autoscaler".to_owned())];
         let link: Family<Labels, Gauge> = Family::default();
@@ -222,7 +221,8 @@ impl Metrics {
             concurrency: registry.family(catalog::REQUEST_CONCURRENCY, telemetry::Family::default()),
             queued: registry.family(catalog::REQUEST_QUEUED, telemetry::Family::default()),
             active: registry.family(catalog::REQUEST_ACTIVE, telemetry::Family::default()),
-            server: Sides::register(registry, convention, 500, server),
+            unknown: server.side(Vec::new()),
+            server,
             client: Sides::register(registry, convention, 400, client),
             held: seconds(catalog::HELD),
             cold_start: seconds(catalog::COLD_START),
@@ -261,16 +261,9 @@ impl Metrics {
         }
     }
 
-    /// Returns the handles of exchanges that belong to no revision.
-    pub(crate) fn unknown(&self) -> Unknown {
-        Unknown(self.server.side(Vec::new()))
-    }
-}
-
-impl Unknown {
-    /// Records a refused exchange.
-    pub(crate) fn finished(&self, kind: &ExchangeKind, ending: Ending, took: Duration) {
-        self.0.observe(kind, ending, [took.as_secs_f64(), 0.0, 0.0]);
+    /// Records a refused exchange that belongs to no revision.
+    pub(crate) fn refused_unknown(&self, kind: &ExchangeKind, ending: Ending, took: Duration) {
+        self.unknown.observe(kind, ending, [took.as_secs_f64(), 0.0, 0.0]);
     }
 }
 

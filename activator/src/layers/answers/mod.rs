@@ -18,6 +18,7 @@
 
 mod events;
 
+use super::LayerParts;
 use crate::answers::fixed::Fixed;
 use crate::answers::page::{Moment, Page, Wake};
 use crate::answers::{Answer, Answers, PageChoice, Request};
@@ -25,11 +26,8 @@ use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
 use crate::layers::fallback::PendingFallback;
 use crate::layers::report::enter;
-use crate::metrics::WordCounter;
 use crate::refusal::Refusal;
-use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
-use crate::registry::stats::StatSink;
 use activator_net::BodyError;
 use bytes::Bytes;
 use common::time::Timestamp;
@@ -46,7 +44,6 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -54,29 +51,13 @@ use tower::Service;
 #[derive(Clone)]
 pub(crate) struct Answering<S> {
     inner: S,
-    shared: Arc<SharedAnswering>,
-}
-
-struct SharedAnswering {
-    sink: StatSink,
-    answered: WordCounter,
-    readiness: Arc<Readiness>,
-    /// Page of the cluster.
-    page: watch::Receiver<Arc<Page>>,
-    clock: Clock,
+    parts: Arc<LayerParts>,
 }
 
 impl<S> Answering<S> {
     /// Wraps `inner`.
-    pub(crate) fn new(
-        inner: S,
-        sink: StatSink,
-        answered: WordCounter,
-        readiness: Arc<Readiness>,
-        page: watch::Receiver<Arc<Page>>,
-    ) -> Self {
-        let clock = Clock::system();
-        Self { inner, shared: Arc::new(SharedAnswering { sink, answered, readiness, page, clock }) }
+    pub(crate) fn new(inner: S, parts: Arc<LayerParts>) -> Self {
+        Self { inner, parts }
     }
 }
 
@@ -95,8 +76,8 @@ where
 
     fn call(&mut self, mut call: Call) -> Self::Future {
         let answers = call.revision.answers();
-        let Some(response) = answers.as_deref().and_then(|answers| self.shared.answer(answers, &mut call)) else {
-            let instead = answers.and_then(|answers| self.shared.instead(&answers, &call));
+        let Some(response) = answers.as_deref().and_then(|answers| answer(&self.parts, answers, &mut call)) else {
+            let instead = answers.and_then(|answers| instead(&self.parts, &answers, &call));
             return Exchange::Forwarded { exchange: self.inner.call(call), instead };
         };
         if let Some(trace) = &call.trace {
@@ -109,118 +90,116 @@ where
 /// Returns the response that replaces the error of a forwarded request that no pod has answered, if there is one.
 type Instead = Box<dyn FnOnce(&Refusal) -> Option<Response<Own>> + Send>;
 
-impl SharedAnswering {
-    /// Returns the possible replacement for the error of a forwarded request: the page if the pods fail, or the static
-    /// response of an uncounted request if no pod is ready.
-    fn instead(self: &Arc<Self>, answers: &Answers, call: &Call) -> Option<Instead> {
-        let shared = self.clone();
-        if call.counts {
-            let (page, revision) = (answers.page(request_of(call))?.clone(), call.revision.clone());
-            return Some(Box::new(move |refusal| {
-                let is_failing = matches!(refusal, Refusal::Failing { .. });
-                is_failing.then(|| shared.page(&page, &revision, Instant::now()))
-            }));
-        }
-        let fixed = answers.fixed(request_of(call))?.clone();
-        Some(Box::new(move |refusal| {
-            let is_cold = matches!(refusal, Refusal::Asleep | Refusal::Failing { .. } | Refusal::Paused);
-            is_cold.then(|| shared.fixed(&fixed))
-        }))
+/// Returns the possible replacement for the error of a forwarded request: the page if the pods fail, or the static
+/// response of an uncounted request if no pod is ready.
+fn instead(parts: &Arc<LayerParts>, answers: &Answers, call: &Call) -> Option<Instead> {
+    if call.counts {
+        let (page, revision, parts) = (answers.page(request_of(call))?.clone(), call.revision.clone(), parts.clone());
+        return Some(Box::new(move |refusal| {
+            let is_failing = matches!(refusal, Refusal::Failing { .. });
+            is_failing.then(|| waiting_page(&parts, &page, &revision, Instant::now()))
+        }));
     }
+    let (fixed, parts) = (answers.fixed(request_of(call))?.clone(), parts.clone());
+    Some(Box::new(move |refusal| {
+        let is_cold = matches!(refusal, Refusal::Asleep | Refusal::Failing { .. } | Refusal::Paused);
+        is_cold.then(|| static_response(&parts, &fixed))
+    }))
+}
 
-    fn fixed(&self, fixed: &Fixed) -> Response<Own> {
-        self.whole("static", fixed.status, fixed.headers.clone(), fixed.body.clone())
-    }
+fn static_response(parts: &LayerParts, fixed: &Fixed) -> Response<Own> {
+    whole(parts, "static", fixed.status, fixed.headers.clone(), fixed.body.clone())
+}
 
-    /// Returns the response of this layer, if the request gets one. Otherwise notes in `call` whether the request
-    /// counts.
-    fn answer(&self, answers: &Answers, call: &mut Call) -> Option<Response<Own>> {
-        let revision = call.revision.clone();
-        let (request, is_cold) = (request_of(call), revision.is_cold());
-        let now = Instant::now();
-        let is_paused = is_cold && revision.live().spec.backend.paused;
-        match if is_paused { answers.decide_paused(request) } else { answers.to(request, is_cold) } {
-            Answer::Forward => {
-                if is_cold {
-                    if !is_paused {
-                        revision.wakes.wait(now); // The request is held, so it is part of a wake.
-                    }
-                    call.standby = answers.fallback(request).map(|fallback| PendingFallback::new(fallback.clone()));
+/// Returns the response of this layer, if the request gets one. Otherwise notes in `call` whether the request
+/// counts.
+fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Response<Own>> {
+    let revision = call.revision.clone();
+    let (request, is_cold) = (request_of(call), revision.is_cold());
+    let now = Instant::now();
+    let is_paused = is_cold && revision.live().spec.backend.paused;
+    match if is_paused { answers.decide_paused(request) } else { answers.to(request, is_cold) } {
+        Answer::Forward => {
+            if is_cold {
+                if !is_paused {
+                    revision.wakes.wait(now); // The request is held, so it is part of a wake.
                 }
-                None
+                call.standby = answers.fallback(request).map(|fallback| PendingFallback::new(fallback.clone()));
             }
-            Answer::ForwardUncounted => {
-                call.counts = false;
-                None
-            }
-            Answer::Static(fixed) => Some(self.fixed(fixed)),
-            Answer::Placeholder(fixed) => {
-                let _counted = enter(&self.sink, &revision, None);
-                revision.wakes.wait(now);
-                Some(self.whole("placeholder", fixed.status, fixed.headers.clone(), fixed.body.clone()))
-            }
-            Answer::Page(page) if is_paused => {
-                let page = self.chosen(page);
-                let paused = Wake { workload: revision.key.name(), moment: None };
-                Some(self.whole(
-                    "page-paused",
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    page.headers(paused),
-                    page.render(paused),
-                ))
-            }
-            Answer::Page(page) => {
-                let _counted = enter(&self.sink, &revision, None);
-                Some(self.page(page, &revision, now))
-            }
-            Answer::Events => Some(self.events(call.peer.address.ip(), &revision, is_cold)),
+            None
         }
-    }
-
-    fn chosen(&self, page: &PageChoice) -> Arc<Page> {
-        match page {
-            PageChoice::Own(page) => page.clone(),
-            PageChoice::Cluster => self.page.borrow().clone(),
+        Answer::ForwardUncounted => {
+            call.counts = false;
+            None
         }
+        Answer::Static(fixed) => Some(static_response(parts, fixed)),
+        Answer::Placeholder(fixed) => {
+            let _counted = enter(&parts.sink, &revision, None);
+            revision.wakes.wait(now);
+            Some(whole(parts, "placeholder", fixed.status, fixed.headers.clone(), fixed.body.clone()))
+        }
+        Answer::Page(page) if is_paused => {
+            let page = chosen(parts, page);
+            let paused = Wake { workload: revision.key.name(), moment: None };
+            Some(whole(
+                parts,
+                "page-paused",
+                StatusCode::SERVICE_UNAVAILABLE,
+                page.headers(paused),
+                page.render(paused),
+            ))
+        }
+        Answer::Page(page) => {
+            let _counted = enter(&parts.sink, &revision, None);
+            Some(waiting_page(parts, page, &revision, now))
+        }
+        Answer::Events => Some(event_stream(parts, call.peer.address.ip(), &revision, is_cold)),
     }
+}
 
-    fn page(&self, page: &PageChoice, revision: &Revision, now: Instant) -> Response<Own> {
-        let page = self.chosen(page);
-        let elapsed = now.saturating_duration_since(revision.wakes.wait(now));
-        let since = rfc3339(self.clock.now() - elapsed);
-        let typical = revision.wakes.typical();
-        let cause = revision.cause();
-        let moment = Moment { since: &since, elapsed, typical, cause: cause.as_deref() };
-        let wake = Wake { workload: revision.key.name(), moment: Some(moment) };
-        self.whole("page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
+fn chosen(parts: &LayerParts, page: &PageChoice) -> Arc<Page> {
+    match page {
+        PageChoice::Own(page) => page.clone(),
+        PageChoice::Cluster => parts.page.borrow().clone(),
     }
+}
 
-    fn events(&self, client: IpAddr, revision: &Arc<Revision>, is_cold: bool) -> Response<Own> {
-        let counted = is_cold.then(|| enter(&self.sink, revision, None));
-        let Some(events) = Events::open(client, revision, counted, self.readiness.clone()) else {
-            let text = "too many waiting pages of this workload are open; try again later\n";
-            let response = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts().0;
-            let mut headers = response.headers;
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
-            return self.whole("page-events-full", response.status, headers, Bytes::from_static(text.as_bytes()));
-        };
-        let headers = events::headers();
-        self.marked("page-events", StatusCode::OK, headers, events.body())
-    }
+fn waiting_page(parts: &LayerParts, page: &PageChoice, revision: &Revision, now: Instant) -> Response<Own> {
+    let page = chosen(parts, page);
+    let elapsed = now.saturating_duration_since(revision.wakes.wait(now));
+    let since = rfc3339(Clock::system().now() - elapsed);
+    let typical = revision.wakes.typical();
+    let cause = revision.cause();
+    let moment = Moment { since: &since, elapsed, typical, cause: cause.as_deref() };
+    let wake = Wake { workload: revision.key.name(), moment: Some(moment) };
+    whole(parts, "page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
+}
 
-    fn whole(&self, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Own> {
-        self.marked(kind, status, headers, Own::Whole(Some(body)))
-    }
+fn event_stream(parts: &LayerParts, client: IpAddr, revision: &Arc<Revision>, is_cold: bool) -> Response<Own> {
+    let counted = is_cold.then(|| enter(&parts.sink, revision, None));
+    let Some(events) = Events::open(client, revision, counted, parts.readiness.clone()) else {
+        let text = "too many waiting pages of this workload are open; try again later\n";
+        let response = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts().0;
+        let mut headers = response.headers;
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        return whole(parts, "page-events-full", response.status, headers, Bytes::from_static(text.as_bytes()));
+    };
+    let headers = events::headers();
+    marked(parts, "page-events", StatusCode::OK, headers, events.body())
+}
 
-    fn marked(&self, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Own) -> Response<Own> {
-        self.answered.count(kind);
-        let mut response = Response::new(body);
-        *response.status_mut() = status;
-        *response.headers_mut() = headers;
-        response.headers_mut().insert(ORIGIN, HeaderValue::from_static("activator"));
-        response.headers_mut().insert(REASON, HeaderValue::from_static(kind));
-        response
-    }
+fn whole(parts: &LayerParts, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Own> {
+    marked(parts, kind, status, headers, Own::Whole(Some(body)))
+}
+
+fn marked(parts: &LayerParts, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Own) -> Response<Own> {
+    parts.metrics.answered.count(kind);
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response.headers_mut().insert(ORIGIN, HeaderValue::from_static("activator"));
+    response.headers_mut().insert(REASON, HeaderValue::from_static(kind));
+    response
 }
 
 fn request_of(call: &Call) -> Request<'_> {
