@@ -79,7 +79,7 @@ pub struct Activator {
     observed: Observed,
     parts: Arc<LayerParts>,
     server: Server<ErrorResponder>,
-    holders: Holders,
+    holders: Arc<Holders>,
     options: Options,
     infrastructure: CancellationToken,
 }
@@ -259,7 +259,7 @@ impl Setup {
         resolver: Arc<dyn Resolve>,
         port: u16,
         listeners: Option<PortListeners>,
-    ) -> anyhow::Result<(Arc<LayerParts>, Holders)> {
+    ) -> anyhow::Result<(Arc<LayerParts>, Arc<Holders>)> {
         let options = &self.options;
         let convention = match options.mode {
             Mode::Knative => Convention::Knative,

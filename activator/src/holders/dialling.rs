@@ -1,6 +1,6 @@
 //! Dialling of one sibling, with growing intervals, until a session opens or the sibling is no longer listed.
 
-use super::SharedHolders;
+use super::Holders;
 use super::session::{self, PROTOCOL};
 use activator_core::holders::Peer;
 use activator_net::{DialError, dial};
@@ -34,13 +34,7 @@ fn is_foreign(status: StatusCode, fields: &HeaderMap) -> bool {
 }
 
 /// Dials until a session opens. `pause`: first wait, set if earlier sessions ended too soon.
-pub(super) async fn run(
-    shared: Arc<SharedHolders>,
-    peer: Peer,
-    address: SocketAddr,
-    at_once: bool,
-    pause: Option<Duration>,
-) {
+pub(super) async fn run(shared: Arc<Holders>, peer: Peer, address: SocketAddr, at_once: bool, pause: Option<Duration>) {
     let first = if at_once { pause } else { pause.max(Some(SECOND)) };
     if let Some(first) = first {
         sleep(first).await;

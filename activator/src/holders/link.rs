@@ -2,7 +2,7 @@
 
 use super::mark::Mark;
 use super::session::Session;
-use super::{Peer, SharedHolders, now};
+use super::{Holders, Peer, now};
 use activator_core::Destination;
 use activator_core::holders::{Holding, Input, Lots, Message, Output, Pods, Route, Running};
 use activator_core::throttler::{Ended, Throttler};
@@ -11,7 +11,6 @@ use common::RevisionKey;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,7 +19,7 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Link {
     key: RevisionKey,
     throttler: Throttler,
-    shared: Weak<SharedHolders>,
+    shared: Weak<Holders>,
     state: Mutex<LinkState>,
     way: ArcSwap<RelayRoute>,
     /// Set while a decision waits for time to pass.
@@ -84,14 +83,8 @@ impl Drop for Relayed {
     }
 }
 
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Link").field(&self.key).finish()
-    }
-}
-
 impl Link {
-    pub(super) fn new(key: RevisionKey, throttler: Throttler, shared: &Arc<SharedHolders>) -> Arc<Self> {
+    pub(super) fn new(key: RevisionKey, throttler: Throttler, shared: &Arc<Holders>) -> Arc<Self> {
         let state = LinkState {
             holding: None,
             pods: BTreeSet::new(),
@@ -205,7 +198,7 @@ impl Link {
         self.tell(Input::Received { from: from.clone(), message });
     }
 
-    pub(super) fn is_alone(&self, shared: &SharedHolders) -> bool {
+    pub(super) fn is_alone(&self, shared: &Holders) -> bool {
         let state = self.state.lock();
         state.holding.as_ref().is_none_or(|holding| holding.is_alone(&shared.peers.load(), now()))
     }
@@ -245,7 +238,7 @@ impl Link {
     }
 
     /// Cuts connections on a separate task, because it takes other locks.
-    fn cut(&self, lots: Lots, shared: &SharedHolders) {
+    fn cut(&self, lots: Lots, shared: &Holders) {
         for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.meets(Lots::of_pod(pod))) {
             // A slot belongs to the pod, regardless of the port that the request uses.
             let (pools, address) = (shared.parts.pools.clone(), pod.address().ip());

@@ -7,7 +7,7 @@
 use super::dialling;
 use super::link::Link;
 use super::session::Session;
-use super::{SharedHolders, now};
+use super::{Holders, now};
 use crate::discovery::Activators;
 use activator_core::holders::sharing_mode::{Contact, SharingDecider, SharingMode, SharingReport, Siblings};
 use activator_core::holders::{DEAD_AFTER, Input, Peer};
@@ -128,7 +128,7 @@ impl Membership {
     }
 
     /// Registers a session. Returns false if another session with the sibling stays instead.
-    pub(super) fn opened(&mut self, shared: &Arc<SharedHolders>, session: &Arc<Session>) -> bool {
+    pub(super) fn opened(&mut self, shared: &Arc<Holders>, session: &Arc<Session>) -> bool {
         if let Some(former) = self.sessions.get(&session.peer).cloned() {
             // The connection dialled by the lower address stays; of two from the same side, the newer one stays.
             let by_lower = |session: &Session| session.dialled == (self.me < session.peer);
@@ -159,7 +159,7 @@ impl Membership {
     }
 
     /// Removes a session. No message of it is delivered afterwards.
-    pub(super) fn ended(&mut self, shared: &Arc<SharedHolders>, session: &Arc<Session>) {
+    pub(super) fn ended(&mut self, shared: &Arc<Holders>, session: &Arc<Session>) {
         session.shut();
         if !self.is_present(session) {
             return;
@@ -180,7 +180,7 @@ impl Membership {
     }
 
     /// Applies the consequences of a change.
-    pub(super) fn apply_changes(&mut self, shared: &Arc<SharedHolders>, now: Instant) {
+    pub(super) fn apply_changes(&mut self, shared: &Arc<Holders>, now: Instant) {
         self.set_members(shared, now);
         let Some(decider) = &mut self.decider else { return };
         let before = self.standing;
@@ -207,7 +207,7 @@ impl Membership {
 
     /// Cuts connections to dead siblings so that requests relayed to them go elsewhere. The kernel of a stalled sibling
     /// may acknowledge bytes forever.
-    fn cut_dead(&mut self, shared: &SharedHolders, now: Instant) {
+    fn cut_dead(&mut self, shared: &Holders, now: Instant) {
         let (sessions, listed) = (&self.sessions, &self.siblings.listed);
         self.parted.retain(|peer, since| {
             if listed.contains(peer) {
@@ -225,7 +225,7 @@ impl Membership {
         });
     }
 
-    fn set_members(&mut self, shared: &Arc<SharedHolders>, now: Instant) {
+    fn set_members(&mut self, shared: &Arc<Holders>, now: Instant) {
         let mut members = self.siblings.listed.clone();
         if self.leaving || self.cut_off {
             members.remove(&self.me);
@@ -239,7 +239,7 @@ impl Membership {
     }
 
     /// Applies a changed standing.
-    fn change(&mut self, shared: &Arc<SharedHolders>, before: SharingMode, after: SharingMode, now: Instant) {
+    fn change(&mut self, shared: &Arc<Holders>, before: SharingMode, after: SharingMode, now: Instant) {
         if after == SharingMode::Alone {
             self.alone_since = now;
         }
@@ -269,7 +269,7 @@ impl Membership {
     }
 
     /// Connects links to all siblings that share as well, after those have been told that this activator shares.
-    fn connect_links(&mut self, shared: &Arc<SharedHolders>) {
+    fn connect_links(&mut self, shared: &Arc<Holders>) {
         for (peer, session) in &self.sessions {
             let shares =
                 matches!(self.siblings.contacts.get(peer), Some(Contact::Session(SharingReport { shares: true, .. })));
@@ -281,7 +281,7 @@ impl Membership {
     }
 
     /// Starts to share a workload's limit.
-    pub(super) fn share(&self, shared: &Arc<SharedHolders>, link: &Link, before: Before) {
+    pub(super) fn share(&self, shared: &Arc<Holders>, link: &Link, before: Before) {
         let (peers, is_shared) = (shared.peers.load_full(), self.sharing_mode() == SharingMode::Shared);
         link.share(|pods, throttler| {
             let empty_since = match before {
@@ -319,7 +319,7 @@ impl Membership {
     }
 
     /// Dials exactly the listed siblings without a session.
-    fn dial(&mut self, shared: &Arc<SharedHolders>) {
+    fn dial(&mut self, shared: &Arc<Holders>) {
         if self.has_ended {
             return;
         }
@@ -344,7 +344,7 @@ impl Membership {
     }
 
     /// Ends this activator's part: it holds nothing any more, requests on pods with a limit are cut, then sessions end.
-    pub(super) fn end(&mut self, shared: &SharedHolders) {
+    pub(super) fn end(&mut self, shared: &Holders) {
         self.has_ended = true;
         shared.tell_all(&Input::Stop);
         self.sessions.values().for_each(|session| session.end("this activator ends"));
@@ -376,7 +376,7 @@ pub(super) struct Isolation {
 impl Isolation {
     /// Updates the state and returns whether this activator is isolated. Asks the API server only if no sibling is
     /// reachable.
-    pub(super) fn look(&mut self, shared: &Arc<SharedHolders>, now: Instant) -> bool {
+    pub(super) fn look(&mut self, shared: &Arc<Holders>, now: Instant) -> bool {
         let membership = shared.membership.lock();
         let lost = membership.sharing_mode() == SharingMode::Shared && membership.has_lost_all();
         let Some(ask) = shared.parts.ask_api.as_ref().filter(|_| lost) else {

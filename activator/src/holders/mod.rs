@@ -96,13 +96,8 @@ pub(crate) struct Parts {
     pub(crate) shutdown: CancellationToken,
 }
 
-/// Shared limits of this activator. Cheap to clone.
-#[derive(Clone, Debug)]
+/// Shared limits of this activator.
 pub(crate) struct Holders {
-    shared: Arc<SharedHolders>,
-}
-
-pub(crate) struct SharedHolders {
     me: Peer,
     parts: Parts,
     epoch: Instant,
@@ -122,19 +117,13 @@ pub(crate) struct SharedHolders {
     changed_notify: Notify,
 }
 
-impl std::fmt::Debug for SharedHolders {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("me", &self.me).finish_non_exhaustive()
-    }
-}
-
 impl Holders {
     /// Starts with no known activator and divided pods. Runs until shutdown.
-    pub(crate) fn start(parts: Parts) -> Self {
+    pub(crate) fn start(parts: Parts) -> Arc<Self> {
         let (epoch, me) = (now(), Peer::from(parts.address.to_string().as_str()));
         let numbers = Clock::system().now().as_nanos() / 1000;
         let (runtime, shutdown) = (parts.runtime.clone(), parts.shutdown.clone());
-        let shared = Arc::new(SharedHolders {
+        let holders = Arc::new(Self {
             numbers: u64::try_from(numbers).unwrap_or_default(),
             peers: ArcSwap::from_pointee(Peers::new(epoch)),
             sessions: ArcSwap::default(),
@@ -147,34 +136,34 @@ impl Holders {
             parts,
             epoch,
         });
-        runtime.spawn(beats(Arc::clone(&shared), shutdown));
-        Self { shared }
+        runtime.spawn(beats(Arc::clone(&holders), shutdown));
+        holders
     }
 
     /// Records that all revisions are known.
-    pub(crate) fn set_synced(&self) {
-        self.shared.with_membership(Membership::set_synced);
+    pub(crate) fn set_synced(self: &Arc<Self>) {
+        self.with_membership(Membership::set_synced);
     }
 
     /// Applies the list of activators.
-    pub(crate) fn set_activators(&self, activators: &Activators) {
-        self.shared.with_membership(|membership, _| membership.set_activators(activators));
+    pub(crate) fn set_activators(self: &Arc<Self>, activators: &Activators) {
+        self.with_membership(|membership, _| membership.set_activators(activators));
     }
 
     /// Records that this activator shuts down, so that siblings take over its workloads.
-    pub(crate) fn leave(&self) {
-        self.shared.with_membership(|membership, _| membership.leaving = true);
+    pub(crate) fn leave(self: &Arc<Self>) {
+        self.with_membership(|membership, _| membership.leaving = true);
     }
 
     /// Registers a workload with a hard limit. `fresh`: no pod of it was ever listed.
-    pub(crate) fn enter(&self, key: &RevisionKey, throttler: &Throttler, fresh: bool) -> Arc<Link> {
-        let membership = self.shared.membership.lock();
-        let link = Link::new(key.clone(), throttler.clone(), &self.shared);
+    pub(crate) fn enter(self: &Arc<Self>, key: &RevisionKey, throttler: &Throttler, fresh: bool) -> Arc<Link> {
+        let membership = self.membership.lock();
+        let link = Link::new(key.clone(), throttler.clone(), self);
         if membership.limits_are_shared() {
-            membership.share(&self.shared, &link, if fresh { Before::NoPods } else { Before::Others });
+            membership.share(self, &link, if fresh { Before::NoPods } else { Before::Others });
         }
         // Insert only after the link knows all siblings: messages find it here without the membership's lock.
-        if let Some(former) = self.shared.links.insert(key.clone(), link.clone()) {
+        if let Some(former) = self.links.insert(key.clone(), link.clone()) {
             former.divide();
         }
         link
@@ -182,38 +171,36 @@ impl Holders {
 
     /// Removes a workload that has no hard limit any more, or was deleted.
     pub(crate) fn exit(&self, link: &Arc<Link>) {
-        let _membership = self.shared.membership.lock();
-        self.shared.links.remove_if(link.key(), |_, present| Arc::ptr_eq(present, link));
+        let _membership = self.membership.lock();
+        self.links.remove_if(link.key(), |_, present| Arc::ptr_eq(present, link));
         link.divide();
     }
 
     /// Reads the mark of a relayed request or connection; `None` if it was not relayed.
     pub(crate) fn relayed(&self, mark: &str) -> Option<Mark> {
-        Mark::read(mark, &self.shared.key)
+        Mark::read(mark, &self.key)
     }
 
     /// Returns true if another activator has this address.
     pub(crate) fn knows(&self, address: IpAddr) -> bool {
         let peer = Peer::from(address.to_canonical().to_string().as_str());
-        self.shared.membership.lock().knows(&peer)
+        self.membership.lock().knows(&peer)
     }
 
     /// Returns the current use of pods with a hard limit.
     pub(crate) fn sharing_mode(&self) -> SharingMode {
-        self.shared.membership.lock().sharing_mode()
+        self.membership.lock().sharing_mode()
     }
 
     /// Answers a request that asks for a session; returns `None` for any other request.
     pub(crate) fn answer<B, R: Default>(
-        &self,
+        self: &Arc<Self>,
         request: &mut http::Request<B>,
         from: SocketAddr,
     ) -> Option<http::Response<R>> {
-        session::answer(&self.shared, request, from)
+        session::answer(self, request, from)
     }
-}
 
-impl SharedHolders {
     /// Changes the membership and applies the consequences.
     fn with_membership<T>(self: &Arc<Self>, change: impl FnOnce(&mut Membership, Instant) -> T) -> T {
         let mut membership = self.membership.lock();
@@ -265,7 +252,7 @@ impl SharedHolders {
 }
 
 /// Sends beats and applies decisions that depend on time.
-async fn beats(shared: Arc<SharedHolders>, shutdown: CancellationToken) {
+async fn beats(shared: Arc<Holders>, shutdown: CancellationToken) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut isolation, mut beaten) = (membership::Isolation::default(), now());

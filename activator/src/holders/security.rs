@@ -10,7 +10,7 @@
 //! - If only one side has tokens or TLS, there is no session, and pods are divided.
 
 use activator_core::holders::Peer;
-use common_runtime::admission::{self, Gate, TokenError};
+use common_runtime::admission::{self, Gate};
 use common_runtime::credential::TokenFile;
 use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{TlsAcceptor, Trust};
@@ -36,15 +36,6 @@ pub(crate) struct Security {
     pub(crate) demand: Option<Arc<Gate>>,
     /// Trust in the accepting side's certificate, and the certificate presented to the dialling side.
     pub(crate) tls: Option<(Trust, Arc<ServerConfig>)>,
-}
-
-/// Reason why a sibling has not proven its identity.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum ProofError {
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    #[error("its token is that of an autoscaler")]
-    Autoscaler,
 }
 
 impl Security {
@@ -73,12 +64,12 @@ impl Security {
     }
 
     /// Checks that the side that dialled from `peer` is an activator.
-    pub(super) async fn prove(&self, peer: &Peer, token: Option<String>) -> Result<(), ProofError> {
+    pub(super) async fn prove(&self, peer: &Peer, token: Option<String>) -> anyhow::Result<()> {
         let Some(gate) = &self.demand else { return Ok(()) };
         let from = peer.as_str().parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         match gate.admit(token.as_deref(), false, from).await? {
             admission::Peer::Activator(_) => Ok(()),
-            admission::Peer::Autoscaler => Err(ProofError::Autoscaler),
+            admission::Peer::Autoscaler => anyhow::bail!("its token is that of an autoscaler"),
         }
     }
 }

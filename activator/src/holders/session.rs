@@ -4,15 +4,17 @@
 //! Outgoing messages are queued, because the senders must not wait. The queue's bound protects against a sibling that
 //! does not read: the number of messages per workload is small and does not depend on the number of requests.
 
-use super::security::{Io, ProofError};
-use super::{SharedHolders, now};
-use activator_core::holders::session::{FRAME_MAX, Frame, Hello, SessionError, VERSION};
+use super::security::Io;
+use super::{Holders, now};
+use activator_core::holders::message::WorkloadMessage;
+use activator_core::holders::session::{FRAME_MAX, Frame, Hello, VERSION};
 use activator_core::holders::sharing_mode::SharingReport;
-use activator_core::holders::{Beat, Message, Peer, Running, message};
+use activator_core::holders::{Beat, Message, Peer, Running};
 use activator_net::{Duplex, accept};
+use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use common::RevisionKey;
-use futures::{SinkExt, StreamExt};
+use futures::{SinkExt, StreamExt, TryStreamExt};
 use http::{HeaderValue, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use std::io;
@@ -33,6 +35,9 @@ const HELLO: Duration = Duration::from_secs(3);
 /// Maximum number of messages per flush.
 const BATCH: usize = 256;
 
+const CLOSED: &str = "the other activator has closed the session";
+const OUT_OF_TURN: &str = "the other activator has sent a frame out of turn";
+
 type Frames = Framed<Io, LengthDelimitedCodec>;
 
 /// Handle of a session, for the rest of the activator.
@@ -44,7 +49,7 @@ pub(super) struct Session {
     /// Address at which the sibling accepts relayed requests. `key` marks these.
     pub(super) relays_to: SocketAddr,
     pub(super) key: Arc<str>,
-    queue: mpsc::Sender<Outgoing>,
+    queue: mpsc::Sender<Frame>,
     /// False after `shut`: no message is delivered any more.
     open: Mutex<bool>,
     /// True once links are connected to the sibling.
@@ -52,38 +57,8 @@ pub(super) struct Session {
     ending: CancellationToken,
 }
 
-enum Outgoing {
-    Frame(Frame),
-    Holder(RevisionKey, Message),
-}
-
-/// Reason why a session does not open, or ends.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Session(#[from] SessionError),
-    #[error(transparent)]
-    Message(#[from] message::FrameError),
-    #[error("the other side said nothing for {HELLO:?}")]
-    Late,
-    #[error("the other side ended it")]
-    Ended,
-    #[error("version {0} is not {VERSION}")]
-    Version(u32),
-    #[error("{found} answers where {wanted} was expected")]
-    Name { wanted: Peer, found: String },
-    #[error(transparent)]
-    Unproven(#[from] ProofError),
-    #[error("there is another session")]
-    Another,
-    #[error("a frame out of turn")]
-    OutOfTurn,
-}
-
 impl Session {
-    fn new(peer: Peer, dialled: bool, relays_to: SocketAddr, key: &str) -> (Arc<Self>, mpsc::Receiver<Outgoing>) {
+    fn new(peer: Peer, dialled: bool, relays_to: SocketAddr, key: &str) -> (Arc<Self>, mpsc::Receiver<Frame>) {
         let (queue, outgoing) = mpsc::channel(QUEUE_MAX);
         let (open, connected) = (Mutex::new(true), watch::Sender::new(false));
         let (key, ending) = (key.into(), CancellationToken::new());
@@ -91,20 +66,20 @@ impl Session {
     }
 
     pub(super) fn send_beat(&self, beat: Beat) {
-        self.send(Outgoing::Frame(Frame::Beat(beat)));
+        self.send(Frame::Beat(beat));
     }
 
     pub(super) fn send_report(&self, report: SharingReport) {
-        self.send(Outgoing::Frame(Frame::Report(report)));
+        self.send(Frame::Report(report));
     }
 
     pub(super) fn send_holder(&self, key: &RevisionKey, message: Message) {
-        self.send(Outgoing::Holder(key.clone(), message));
+        self.send(Frame::Holder(WorkloadMessage::new(key.as_str(), message)));
     }
 
-    /// Queues a message. If the queue is full, the session ends, because no message may be lost.
-    fn send(&self, outgoing: Outgoing) {
-        if self.queue.try_send(outgoing).is_err() {
+    /// Queues a frame. If the queue is full, the session ends, because no message may be lost.
+    fn send(&self, frame: Frame) {
+        if self.queue.try_send(frame).is_err() {
             self.end("it does not take what it is sent");
         }
     }
@@ -132,18 +107,19 @@ fn framed(io: Io) -> Frames {
 }
 
 /// Returns the first frame of this side.
-fn hello(shared: &SharedHolders, token: Option<String>) -> Bytes {
+fn hello(shared: &Holders, token: Option<String>) -> Bytes {
     let hello = Hello { version: VERSION, from: shared.me.to_string(), token, key: shared.key.clone() };
     Frame::Hello(hello).into_bytes().into()
 }
 
 /// Runs one step of the handshake within its time limit.
-async fn step<T, E: Into<Broken>>(step: impl Future<Output = Result<T, E>>) -> Result<T, Broken> {
-    timeout(HELLO, step).await.map_err(|_| Broken::Late)?.map_err(Into::into)
+async fn step<T, E: Into<anyhow::Error>>(step: impl Future<Output = Result<T, E>>) -> anyhow::Result<T> {
+    let late = || format!("the other activator has sent nothing for {HELLO:?}");
+    timeout(HELLO, step).await.with_context(late)?.map_err(Into::into)
 }
 
 /// Opens a session on a connection dialled to `peer`, and starts its task.
-pub(super) async fn open(shared: &Arc<SharedHolders>, io: Duplex, peer: &Peer) -> Result<(), Broken> {
+pub(super) async fn open(shared: &Arc<Holders>, io: Duplex, peer: &Peer) -> anyhow::Result<()> {
     let security = &shared.parts.security;
     let mut frames = framed(step(security.dialled(io)).await?);
     let token = security.token().await?;
@@ -154,7 +130,7 @@ pub(super) async fn open(shared: &Arc<SharedHolders>, io: Duplex, peer: &Peer) -
 
 /// Answers a request that asks for a session.
 pub(super) fn answer<B, R: Default>(
-    shared: &Arc<SharedHolders>,
+    shared: &Arc<Holders>,
     request: &mut Request<B>,
     from: SocketAddr,
 ) -> Option<Response<R>> {
@@ -178,10 +154,10 @@ pub(super) fn answer<B, R: Default>(
 }
 
 async fn accepted(
-    shared: &Arc<SharedHolders>,
+    shared: &Arc<Holders>,
     upgraded: impl Future<Output = io::Result<Duplex>>,
     peer: &Peer,
-) -> Result<(), Broken> {
+) -> anyhow::Result<()> {
     let security = &shared.parts.security;
     let io = step(upgraded).await?;
     let mut frames = framed(step(security.accepted(io)).await?);
@@ -192,21 +168,23 @@ async fn accepted(
 }
 
 /// Reads the hello of the expected peer and returns its token and key.
-async fn hello_of(frames: &mut Frames, peer: &Peer) -> Result<(Option<String>, String), Broken> {
-    let bytes = timeout(HELLO, frames.next()).await.map_err(|_| Broken::Late)?.ok_or(Broken::Ended)??;
-    match Frame::decode(&bytes)? {
-        Some(Frame::Hello(hello)) if hello.version != VERSION => Err(Broken::Version(hello.version)),
-        Some(Frame::Hello(hello)) if hello.from == peer.as_str() => Ok((hello.token, hello.key)),
-        Some(Frame::Hello(hello)) => Err(Broken::Name { wanted: peer.clone(), found: hello.from }),
-        _ => Err(Broken::OutOfTurn),
-    }
+async fn hello_of(frames: &mut Frames, peer: &Peer) -> anyhow::Result<(Option<String>, String)> {
+    let bytes = step(frames.try_next()).await?.context(CLOSED)?;
+    let Some(Frame::Hello(Hello { version, from, token, key })) = Frame::decode(&bytes)? else { bail!(OUT_OF_TURN) };
+    ensure!(
+        version == VERSION,
+        "the other activator uses version {version} of the protocol, this one version {VERSION}"
+    );
+    ensure!(from == peer.as_str(), "activator {from} answers at the address of activator {peer}");
+    Ok((token, key))
 }
 
-fn begin(shared: &Arc<SharedHolders>, frames: Frames, peer: Peer, dialled: bool, key: &str) -> Result<(), Broken> {
-    let relays_to = shared.membership.lock().relays_to(&peer, shared.parts.port).ok_or(Broken::OutOfTurn)?;
+fn begin(shared: &Arc<Holders>, frames: Frames, peer: Peer, dialled: bool, key: &str) -> anyhow::Result<()> {
+    let relays_to = shared.membership.lock().relays_to(&peer, shared.parts.port);
+    let relays_to = relays_to.with_context(|| format!("{peer} is not an IP address"))?;
     let (session, outgoing) = Session::new(peer, dialled, relays_to, key);
     if !shared.with_membership(|membership, _| membership.opened(shared, &session)) {
-        return Err(Broken::Another);
+        bail!("there is another session with activator {}", session.peer);
     }
     tracing::debug!(peer = %session.peer, dialled, "session");
     session.send_beat(shared.beat(&session.peer));
@@ -214,7 +192,7 @@ fn begin(shared: &Arc<SharedHolders>, frames: Frames, peer: Peer, dialled: bool,
     Ok(())
 }
 
-async fn run(shared: Arc<SharedHolders>, frames: Frames, session: Arc<Session>, outgoing: mpsc::Receiver<Outgoing>) {
+async fn run(shared: Arc<Holders>, frames: Frames, session: Arc<Session>, outgoing: mpsc::Receiver<Frame>) {
     let (sink, stream) = frames.split();
     let ended = tokio::select! {
         ended = write(sink, outgoing) => ended,
@@ -229,15 +207,11 @@ async fn run(shared: Arc<SharedHolders>, frames: Frames, session: Arc<Session>, 
 
 async fn write(
     mut sink: impl SinkExt<Bytes, Error = io::Error> + Unpin,
-    mut outgoing: mpsc::Receiver<Outgoing>,
-) -> Result<(), Broken> {
+    mut outgoing: mpsc::Receiver<Frame>,
+) -> anyhow::Result<()> {
     let mut batch = Vec::with_capacity(BATCH);
     while outgoing.recv_many(&mut batch, BATCH).await > 0 {
-        for outgoing in batch.drain(..) {
-            let frame = match outgoing {
-                Outgoing::Frame(frame) => frame,
-                Outgoing::Holder(key, message) => Frame::Holder(message::encode(key.as_str(), message)),
-            };
+        for frame in batch.drain(..) {
             sink.feed(frame.into_bytes().into()).await?;
         }
         sink.flush().await?;
@@ -246,10 +220,10 @@ async fn write(
 }
 
 async fn read(
-    shared: &Arc<SharedHolders>,
+    shared: &Arc<Holders>,
     session: &Arc<Session>,
     mut stream: impl StreamExt<Item = io::Result<bytes::BytesMut>> + Unpin,
-) -> Result<(), Broken> {
+) -> anyhow::Result<()> {
     let mut connected = session.connected.subscribe();
     while let Some(bytes) = stream.next().await {
         match Frame::decode(&bytes?)? {
@@ -257,27 +231,27 @@ async fn read(
             Some(Frame::Report(report)) => {
                 shared.with_membership(|membership, _| membership.record_report(session, report))
             }
-            Some(Frame::Holder(bytes)) => {
+            Some(Frame::Holder(message)) => {
                 // The sender knows that this side shares, but not all links here may know yet.
-                connected.wait_for(|connected| *connected).await.map_err(|_| Broken::Ended)?;
-                deliver(shared, session, &bytes)?;
+                connected.wait_for(|connected| *connected).await.context(CLOSED)?;
+                deliver(shared, session, message)?;
             }
-            Some(Frame::Hello(_)) => return Err(Broken::OutOfTurn),
+            Some(Frame::Hello(_)) => bail!(OUT_OF_TURN),
             None => {}
         }
     }
-    Err(Broken::Ended)
+    bail!(CLOSED)
 }
 
 /// Delivers a message to its workload. A workload that is inactive here holds nothing and runs nothing, so a claim is
 /// confirmed. If it becomes active meanwhile, it asks before it sends.
-fn deliver(shared: &SharedHolders, session: &Session, bytes: &[u8]) -> Result<(), Broken> {
-    let (workload, message) = message::decode(bytes)?;
+fn deliver(shared: &Holders, session: &Session, message: WorkloadMessage) -> anyhow::Result<()> {
+    let (workload, message) = message.into_parts()?;
     let (Some((namespace, name)), Some(message)) = (workload.split_once('/'), message) else { return Ok(()) };
     let key = RevisionKey::new(namespace, name);
     let open = session.open.lock();
     if !*open {
-        return Err(Broken::Ended);
+        bail!(CLOSED);
     }
     match (shared.link(&key), message) {
         (Some(link), message) => link.receive(&session.peer, message),
@@ -296,12 +270,12 @@ mod tests {
     use activator_core::holders::Lots;
     use activator_core::holders::sharing_mode::SharingMode;
 
-    fn session() -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
+    fn session() -> (Arc<Session>, mpsc::Receiver<Frame>) {
         Session::new(Peer::from("127.0.0.9"), true, SocketAddr::from(([127, 0, 0, 9], 1)), "key")
     }
 
     /// Opens a session with a sibling that shares. Also returns its outgoing messages.
-    fn in_touch(shared: &Arc<SharedHolders>) -> (Arc<Session>, mpsc::Receiver<Outgoing>) {
+    fn in_touch(shared: &Arc<Holders>) -> (Arc<Session>, mpsc::Receiver<Frame>) {
         let (session, outgoing) = session();
         assert!(shared.with_membership(|membership, _| membership.opened(shared, &session)));
         let report = SharingReport { foreign: false, complete: true, shares: true };
@@ -315,17 +289,20 @@ mod tests {
     #[tokio::test]
     async fn a_claim_is_answered_whatever_happens() {
         let holders = beside_another();
-        let (session, mut outgoing) = in_touch(&holders.shared);
-        let answers = |sent, key: &RevisionKey| matches!(sent, Outgoing::Holder(of, Message::Confirm { number: 7, .. }) if of == *key);
+        let (session, mut outgoing) = in_touch(&holders);
+        let confirm = |key: &RevisionKey| {
+            let confirm = Message::Confirm { number: 7, running: Running::new() };
+            Frame::Holder(WorkloadMessage::new(key.as_str(), confirm))
+        };
         for turn in 0..1000 {
             let (key, throttler) = (RevisionKey::new("ns", turn.to_string()), throttler());
             let (begins, start) = (turn % 2 == 0, std::sync::Barrier::new(2));
             let link = (!begins).then(|| holders.enter(&key, &throttler, true));
-            let claim = message::encode(key.as_str(), Message::Claim { number: 7, lots: Lots::ALL });
+            let claim = WorkloadMessage::new(key.as_str(), Message::Claim { number: 7, lots: Lots::ALL });
             let link = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     start.wait();
-                    deliver(&holders.shared, &session, &claim).expect("delivered");
+                    deliver(&holders, &session, claim).expect("delivered");
                 });
                 start.wait();
                 match link {
@@ -337,7 +314,7 @@ mod tests {
                 }
             });
             let sent: Vec<_> = std::iter::from_fn(|| outgoing.try_recv().ok()).collect();
-            assert!(sent.into_iter().any(|sent| answers(sent, &key)), "turn {turn}");
+            assert!(sent.contains(&confirm(&key)), "turn {turn}");
             link.iter().for_each(|link| holders.exit(link));
         }
     }
@@ -345,7 +322,7 @@ mod tests {
     /// Goal: if sessions end early, the wait before the next dial grows. After a long session there is no wait.
     #[tokio::test(start_paused = true)]
     async fn who_ends_sessions_soon_is_left_alone_ever_longer() {
-        let shared = beside_another().shared;
+        let shared = beside_another();
         for (lasts, pause) in [(0, Some(20)), (999, Some(40)), (500, Some(80)), (1000, None), (0, Some(20))] {
             let session = session().0;
             assert!(shared.with_membership(|membership, _| membership.opened(&shared, &session)));

@@ -3,6 +3,7 @@
 use super::Holders;
 use activator_core::holders::sharing_mode::SharingMode;
 use common_runtime::telemetry::{self, FamilyText, catalog};
+use std::sync::Arc;
 
 /// Label values of the standings.
 const STANDINGS: [(SharingMode, &str); 4] = [
@@ -13,7 +14,7 @@ const STANDINGS: [(SharingMode, &str); 4] = [
 ];
 
 /// Registers the metric.
-pub(crate) fn show(registry: &telemetry::Metrics, holders: &Holders) {
+pub(crate) fn show(registry: &telemetry::Metrics, holders: &Arc<Holders>) {
     let holders = holders.clone();
     registry.collect(move || {
         let now = holders.sharing_mode();

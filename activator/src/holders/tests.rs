@@ -6,7 +6,7 @@ use activator_core::throttler::ContainerConcurrency;
 use activator_core::{Destination, Destinations};
 
 /// Returns an activator at 127.0.0.1 with one listed sibling at 127.0.0.9 that does not listen.
-pub(super) fn beside_another() -> Holders {
+pub(super) fn beside_another() -> Arc<Holders> {
     let holders = Holders::start(Parts {
         address: IpAddr::from([127, 0, 0, 1]),
         port: 1,
@@ -41,7 +41,7 @@ async fn a_workload_that_is_made_anew_is_held() {
     let next = holders.enter(&key, &new, true);
     assert_eq!((places(&former), places(&new)), (Capacity::Limited(1), Capacity::CLOSED));
     holders.exit(&link);
-    assert_eq!((places(&new), holders.shared.link(&key).is_some()), (Capacity::CLOSED, true));
+    assert_eq!((places(&new), holders.link(&key).is_some()), (Capacity::CLOSED, true));
     holders.exit(&next);
-    assert_eq!((places(&new), holders.shared.link(&key).is_some()), (Capacity::Limited(1), false));
+    assert_eq!((places(&new), holders.link(&key).is_some()), (Capacity::Limited(1), false));
 }

@@ -60,7 +60,7 @@ pub(crate) struct LayerParts {
     pub(crate) metrics: Metrics,
     pub(crate) tracing: Option<Tracing>,
     /// Limits that are shared with other activators, which may relay requests; `None` if none are shared.
-    pub(crate) holders: Option<Holders>,
+    pub(crate) holders: Option<Arc<Holders>>,
     /// Check of a plane's token; `None` if no tokens are required.
     pub(crate) gate: Option<Arc<Gate>>,
     /// Page of the cluster.

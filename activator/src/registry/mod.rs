@@ -80,7 +80,7 @@ pub(crate) struct Parts {
     /// Probe budget of all revisions.
     pub(crate) probe_budget: Arc<ProbeBudget>,
     /// Shared limits, if this activator may share limits.
-    pub(crate) holders: Option<Holders>,
+    pub(crate) holders: Option<Arc<Holders>>,
 }
 
 pub(crate) struct Registry {

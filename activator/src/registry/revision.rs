@@ -67,7 +67,7 @@ pub(crate) struct Revision {
     /// HTTP version of the pods on the shared ports, if it was learned.
     pub(super) learned: LearnedHttp,
     /// Shared limits, if limits may be shared with other activators.
-    holders: Option<Holders>,
+    holders: Option<Arc<Holders>>,
     /// Link for its shared limit, if it has a limit that may be shared.
     link: ArcSwapOption<Link>,
     /// Addresses of its pods, if limits may be shared.
@@ -141,7 +141,7 @@ impl Revision {
         metrics: &Metrics,
         memory: Share,
         wakes: Arc<Wakes>,
-        holders: Option<Holders>,
+        holders: Option<Arc<Holders>>,
     ) -> Arc<Self> {
         let concurrency = ContainerConcurrency::from_number(spec.backend.container_concurrency);
         let revision = Arc::new(Self {

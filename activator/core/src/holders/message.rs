@@ -1,11 +1,8 @@
 //! Messages between activators about the holders of a workload, and their encoding.
 //!
-//! A frame names one workload and carries one message. It is encoded by [`prost`], like stats: unknown fields are
-//! skipped, and damage anywhere fails the whole frame. Pods are written as text, `ip:port`.
+//! The wire format is that of [`prost`], as for stats: unknown fields are skipped. Pods are written as text, `ip:port`.
 
 use std::collections::BTreeMap;
-
-use prost::Message as _;
 
 use super::Lots;
 use crate::destination::Destination;
@@ -34,39 +31,35 @@ pub enum Message {
     Running(Running),
 }
 
-/// Reason why bytes are not a valid frame.
+/// Error: a pod in a message is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// The frame is damaged.
-    #[error("a frame about who holds a workload is damaged: {0}")]
-    Damaged(#[from] prost::DecodeError),
-    /// A pod is not an address.
-    #[error("a frame about who holds a workload names {0:?} as a pod, which is not an address with a port")]
-    NotAPod(String),
-}
-
-/// Encodes a frame about `workload` (`namespace/name`).
-pub fn encode(workload: &str, message: Message) -> Vec<u8> {
-    Frame { workload: workload.to_owned(), kind: Some(message.into()) }.encode_to_vec()
-}
-
-/// Decodes a frame into its workload and message. The message is `None` if its kind is unknown.
-///
-/// # Errors
-/// The bytes are damaged, or a pod is not a valid address.
-pub fn decode(bytes: &[u8]) -> Result<(String, Option<Message>), FrameError> {
-    let frame = Frame::decode(bytes)?;
-    Ok((frame.workload, frame.kind.map(Message::try_from).transpose()?))
-}
+#[error("a message about the holder of a workload names the pod {0:?}, which is not an address with a port")]
+pub struct NotAPod(String);
 
 // === wire format ===
 
+/// Message about one workload, as it is sent.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Frame {
+pub struct WorkloadMessage {
     #[prost(string, tag = "1")]
     workload: String,
     #[prost(oneof = "Kind", tags = "2, 3, 4")]
     kind: Option<Kind>,
+}
+
+impl WorkloadMessage {
+    /// Creates a message about `workload` (`namespace/name`).
+    pub fn new(workload: &str, message: Message) -> Self {
+        Self { workload: workload.to_owned(), kind: Some(message.into()) }
+    }
+
+    /// Returns the workload and the message. The message is `None` if its kind is unknown.
+    ///
+    /// # Errors
+    /// A pod is not a valid address.
+    pub fn into_parts(self) -> Result<(String, Option<Message>), NotAPod> {
+        Ok((self.workload, self.kind.map(Message::try_from).transpose()?))
+    }
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -100,10 +93,10 @@ impl Confirm {
         Self { number, running: running.iter().map(|(pod, count)| (pod.as_str().to_owned(), *count)).collect() }
     }
 
-    fn running(self) -> Result<Running, FrameError> {
+    fn running(self) -> Result<Running, NotAPod> {
         let pod = |(text, count): (String, u32)| match text.parse::<Destination>() {
             Ok(pod) => Ok((pod, count)),
-            Err(_) => Err(FrameError::NotAPod(text)),
+            Err(_) => Err(NotAPod(text)),
         };
         self.running.into_iter().map(pod).collect()
     }
@@ -120,9 +113,9 @@ impl From<Message> for Kind {
 }
 
 impl TryFrom<Kind> for Message {
-    type Error = FrameError;
+    type Error = NotAPod;
 
-    fn try_from(kind: Kind) -> Result<Self, FrameError> {
+    fn try_from(kind: Kind) -> Result<Self, NotAPod> {
         Ok(match kind {
             Kind::Claim(Claim { number, lots }) => Self::Claim { number, lots: Lots::from_bits(lots) },
             Kind::Confirm(confirm) => Self::Confirm { number: confirm.number, running: confirm.running()? },
@@ -134,6 +127,7 @@ impl TryFrom<Kind> for Message {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
+    use prost::Message as _;
 
     use super::*;
 
@@ -151,25 +145,30 @@ mod tests {
         ]
     }
 
+    fn decode(bytes: &[u8]) -> Result<(String, Option<Message>), NotAPod> {
+        WorkloadMessage::decode(bytes).expect("undamaged").into_parts()
+    }
+
     proptest! {
         #[test]
         fn what_is_written_is_read(message in any_message()) {
-            prop_assert_eq!(decode(&encode("ns/app", message.clone())), Ok(("ns/app".to_owned(), Some(message))));
+            let bytes = WorkloadMessage::new("ns/app", message.clone()).encode_to_vec();
+            prop_assert_eq!(decode(&bytes), Ok(("ns/app".to_owned(), Some(message))));
         }
 
         /// Goal: bytes from outside are rejected or decoded, and never cause a panic.
         #[test]
         fn damage_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let _ = decode(&bytes);
+            let _ = WorkloadMessage::decode(&*bytes).map(WorkloadMessage::into_parts);
         }
     }
 
     #[test]
     fn what_is_no_address_is_named_and_unknown_kinds_are_left_out() {
         let running = BTreeMap::from([("nowhere".to_owned(), 1)]);
-        let frame = Frame { workload: "ns/app".into(), kind: Some(Kind::Confirm(Confirm { number: 1, running })) };
-        let error = decode(&frame.encode_to_vec()).expect_err("no address");
-        assert_eq!(error, FrameError::NotAPod("nowhere".into()));
+        let kind = Some(Kind::Confirm(Confirm { number: 1, running }));
+        let error = WorkloadMessage { workload: "ns/app".into(), kind }.into_parts().expect_err("no address");
+        assert_eq!(error, NotAPod("nowhere".into()));
         assert_eq!(decode(&[0x0a, 1, b'r', 0x2a, 0]), Ok(("r".to_owned(), None)));
     }
 }

@@ -7,6 +7,7 @@
 use prost::Message as _;
 
 use super::Beat;
+use super::message::WorkloadMessage;
 use super::sharing_mode::SharingReport;
 
 /// Version of the protocol. Sessions of different versions are not opened.
@@ -28,9 +29,9 @@ pub enum Frame {
     /// State of the sender from now on.
     #[prost(message, tag = "3")]
     Report(SharingReport),
-    /// Message about one workload: [`super::message::encode`].
-    #[prost(bytes, tag = "4")]
-    Holder(Vec<u8>),
+    /// Message about one workload.
+    #[prost(message, tag = "4")]
+    Holder(WorkloadMessage),
 }
 
 /// Introduction of one side.
@@ -92,6 +93,7 @@ impl Frame {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::{Lots, Message};
     use super::*;
 
     fn any_frame() -> impl Strategy<Value = Frame> {
@@ -104,7 +106,10 @@ mod tests {
                 complete,
                 shares
             })),
-            prop::collection::vec(any::<u8>(), 0..40).prop_map(Frame::Holder),
+            (any::<u64>(), any::<u16>()).prop_map(|(number, lots)| {
+                let message = Message::Claim { number, lots: Lots::from_bits(lots.into()) };
+                Frame::Holder(WorkloadMessage::new("ns/app", message))
+            }),
         ]
     }
 
