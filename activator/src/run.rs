@@ -27,7 +27,7 @@ use crate::layers::relay::Relay;
 use crate::layers::report::Report;
 use crate::layers::request_log::{RequestLog, sink};
 use crate::layers::timeouts::Timeouts;
-use crate::metrics::{Convention, Metrics, clients};
+use crate::metrics::{Metrics, clients};
 use crate::ports::{self, Layers};
 use crate::registry::explain;
 use crate::registry::ports::WorkloadPorts;
@@ -42,7 +42,6 @@ use common::RevisionKey;
 use common::names;
 use common::time::Timestamp;
 use common_runtime::admission::{Demand, Gate};
-use common_runtime::environment::Mode;
 use common_runtime::listen::listen;
 use common_runtime::observe::{self, Observed};
 use common_runtime::resolve::{ClusterIps, DnsElseApi, Endpoints, Resolve};
@@ -261,11 +260,7 @@ impl Setup {
         listeners: Option<PortListeners>,
     ) -> anyhow::Result<(Arc<LayerParts>, Arc<Holders>)> {
         let options = &self.options;
-        let convention = match options.mode {
-            Mode::Knative => Convention::Knative,
-            Mode::Standalone => Convention::OpenTelemetry,
-        };
-        let metrics = Metrics::new(&self.registered, convention, options.on_cold_start.clone());
+        let metrics = Metrics::new(&self.registered, options.mode, options.on_cold_start.clone());
         let readiness = Arc::new(Readiness::new(self.started));
         let roots = self.configs.tls.as_ref().and_then(|tls| self.front_end.pod_roots(&tls.roots));
         let idle = (options.idle_connections_per_pod, options.idle_connections);
@@ -328,7 +323,12 @@ impl Setup {
     }
 
     /// Returns the sender of stats over a link to the autoscaler.
-    fn sink(&self, resolver: Arc<dyn Resolve>, trust: Option<Trust>, metrics: Metrics) -> anyhow::Result<StatSink> {
+    fn sink(
+        &self,
+        resolver: Arc<dyn Resolve>,
+        trust: Option<Trust>,
+        metrics: Metrics,
+    ) -> anyhow::Result<Arc<StatSink>> {
         let Options { stat_token, stat_url, pod_name, system_namespace, .. } = &self.options;
         let config = Config { token: stat_token.clone(), trust, ..Config::default() };
         let link = DurableSender::start(vec![stat_url.clone()], resolver, config, self.infrastructure.clone())?;

@@ -33,6 +33,11 @@ impl RevisionKey {
         &self.text
     }
 
+    /// Returns `namespace/name` in the allocation that all clones share.
+    pub fn text(&self) -> &Arc<str> {
+        &self.text
+    }
+
     fn parts(&self) -> (&str, &str) {
         self.text.split_once('/').unwrap_or_default() // The text always contains a `/`.
     }

@@ -5,7 +5,7 @@
 
 use super::Request;
 use super::fallback_addresses::FallbackAddresses;
-use super::matching::{Asked, Matching, is_grpc};
+use super::matching::{Matching, is_grpc};
 use common::backend::Protocol;
 use common_api::zeroscaler::FallbackStatus;
 use http::{HeaderName, HeaderValue};
@@ -40,7 +40,7 @@ impl Fallback {
         let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         let service = Some(&said.service).filter(|name| !name.is_empty() && is_name(name))?;
         Some(Self {
-            matching: Matching::new(&said.matching, Asked::Anything),
+            matching: Matching::new(&said.matching, &[]),
             service: service.clone(),
             mark: HeaderValue::try_from(service).ok()?,
             port: said.port,

@@ -15,17 +15,6 @@ const REQUESTED_WITH: HeaderName = HeaderName::from_static("x-requested-with");
 /// Values of `Sec-Fetch-Dest` for content that fills a window or frame.
 const WINDOWS: [&[u8]; 3] = [b"document", b"iframe", b"frame"];
 
-/// Methods that match if the configuration names none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// GET.
-    Get,
-    /// GET and HEAD.
-    Read,
-    /// Any.
-    Anything,
-}
-
 /// [`RequestMatch`] in parsed form.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Matching {
@@ -44,30 +33,24 @@ enum Path {
 }
 
 impl Matching {
-    /// Parses `said`. `asked` gives the methods to match if `said` names none.
-    pub(crate) fn new(said: &RequestMatch, asked: Asked) -> Self {
-        let mut methods: Vec<Method> = said.methods.iter().filter_map(|name| name.parse().ok()).collect();
-        if said.methods.is_empty() {
-            methods = match asked {
-                Asked::Get => vec![Method::GET],
-                Asked::Read => vec![Method::GET, Method::HEAD],
-                Asked::Anything => Vec::new(),
-            };
-        }
+    /// Parses `said`. `default_methods`: methods to match if `said` names none; empty for any.
+    pub(crate) fn new(said: &RequestMatch, default_methods: &[Method]) -> Self {
+        let methods: Vec<Method> = match said.methods.is_empty() {
+            true => default_methods.to_vec(),
+            false => said.methods.iter().filter_map(|name| name.parse().ok()).collect(),
+        };
         let header = |name: &str, value: Option<&str>| {
             let value = value.map(HeaderValue::from_str).transpose().ok()?;
             Some((HeaderName::try_from(name).ok()?, value))
         };
-        let headers: Vec<_> =
-            said.headers.iter().map(|said| header(&said.name, said.value.as_deref())).map(Option::into_iter).collect();
-        let is_never =
-            headers.iter().any(|header| header.len() == 0) || (methods.is_empty() && !said.methods.is_empty());
+        let headers = said.headers.iter().map(|said| header(&said.name, said.value.as_deref()));
+        let headers: Option<Vec<_>> = headers.collect();
         Self {
             paths: said.paths.iter().map(|path| Path::new(path)).collect(),
             accept: said.accept.clone(),
-            headers: headers.into_iter().flatten().collect(),
+            is_never: headers.is_none() || (methods.is_empty() && !said.methods.is_empty()),
+            headers: headers.unwrap_or_default(),
             methods,
-            is_never,
         }
     }
 
@@ -183,7 +166,7 @@ mod tests {
         let said: RequestMatch = serde_yaml_ng::from_str("{headers: [{name: 'a b'}]}").expect("readable");
         let (headers, method) = (HeaderMap::new(), Method::GET);
         let request = Request { method: &method, path: "/", headers: &headers };
-        assert!(!Matching::new(&said, Asked::Anything).matches(request));
-        assert!(Matching::new(&RequestMatch::default(), Asked::Anything).matches(request));
+        assert!(!Matching::new(&said, &[]).matches(request));
+        assert!(Matching::new(&RequestMatch::default(), &[]).matches(request));
     }
 }

@@ -35,7 +35,7 @@ use common_api::zeroscaler::{self, AnswerMode};
 use fallback::Fallback;
 use fixed::Fixed;
 use http::{HeaderMap, Method};
-use matching::{Asked, Matching};
+use matching::Matching;
 use page::Page;
 use std::sync::Arc;
 
@@ -46,20 +46,14 @@ pub(crate) const EVENTS: &str = "/.zeroscale/wake";
 /// Responses that one workload gives without a pod.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    page: Option<(Matching, PageChoice)>,
+    page: Option<(Matching, OwnPage)>,
     placeholder: Option<(Matching, Fixed)>,
     fixed: Vec<Static>,
     fallback: Option<Arc<Fallback>>,
 }
 
-/// Source of the page that browsers see.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum PageChoice {
-    /// Page of the workload's ZeroScaler.
-    Own(Arc<Page>),
-    /// Page of the cluster (ConfigMap `config-page`).
-    Cluster,
-}
+/// Page of the workload's ZeroScaler. `None`: browsers see the page of the cluster (ConfigMap `config-page`).
+pub(crate) type OwnPage = Option<Arc<Page>>;
 
 #[derive(Debug, PartialEq)]
 struct Static {
@@ -79,7 +73,7 @@ pub(crate) enum Answer<'a> {
     /// Send this response without waking the workload.
     Static(&'a Fixed),
     /// Send the page and wake the workload.
-    Page(&'a PageChoice),
+    Page(&'a OwnPage),
     /// Send the event stream that tells a page when the workload is ready.
     Events,
     /// Send this response and wake the workload.
@@ -97,27 +91,24 @@ pub(crate) struct Request<'a> {
     pub(crate) headers: &'a HeaderMap,
 }
 
-impl PageChoice {
-    fn from_page(said: &zeroscaler::Page) -> Self {
-        said.html.as_deref().map_or(Self::Cluster, |html| Self::Own(Arc::new(Page::new(Some(html)))))
-    }
-}
-
 impl Answers {
     /// Builds the rule from the `answers` of a ZeroScaler.
     pub(crate) fn new(said: &zeroscaler::Answers) -> Self {
         let zeroscaler::Answers { page, placeholder, fixed, fallback } = said;
-        let placeholder = placeholder
-            .as_ref()
-            .map(|said| (Matching::new(&said.matching, Asked::Anything), Fixed::placeholder(&said.response)));
+        let placeholder =
+            placeholder.as_ref().map(|said| (Matching::new(&said.matching, &[]), Fixed::placeholder(&said.response)));
         let fixed = fixed.iter().map(|said| Static {
-            matching: Matching::new(&said.matching, Asked::Read),
+            matching: Matching::new(&said.matching, &[Method::GET, Method::HEAD]),
             answer: Arc::new(Fixed::new(&said.response)),
             always: said.answer == AnswerMode::Always,
             keeps_awake: said.keeps_awake,
         });
+        let page = page.as_ref().map(|said| {
+            let own = said.html.as_deref().map(|html| Arc::new(Page::new(Some(html))));
+            (Matching::new(&said.matching, &[Method::GET]), own)
+        });
         Self {
-            page: page.as_ref().map(|said| (Matching::new(&said.matching, Asked::Get), PageChoice::from_page(said))),
+            page,
             placeholder,
             fixed: fixed.collect(),
             fallback: fallback.as_ref().and_then(Fallback::new).map(Arc::new),
@@ -148,7 +139,7 @@ impl Answers {
     }
 
     /// Returns the page for a browser whose request no pod can serve.
-    pub(crate) fn page(&self, request: Request<'_>) -> Option<&PageChoice> {
+    pub(crate) fn page(&self, request: Request<'_>) -> Option<&OwnPage> {
         let (matching, page) = self.page.as_ref()?;
         (matching::is_for_a_window(request) && matching.matches(request)).then_some(page)
     }

@@ -14,6 +14,7 @@ use activator_net::{ClientBounds, KeepAlive};
 use common::golang;
 use common_runtime::environment::{self, EnvironmentError, optional};
 use rustix::process::{Resource, getrlimit};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 /// Bytes of the memory limit per connection: twice the size of an idle one.
@@ -60,42 +61,39 @@ impl ClientOptions {
         let mut options = Self::new(memory_limit);
         let KeepAlive { mut every, mut questions } =
             options.keepalive.unwrap_or(KeepAlive { every: Duration::ZERO, questions: 0 });
-        if let Some(value) = optional(get, "ZEROSCALE_CLIENT_KEEPALIVE") {
-            let rule = "must be whole seconds in Go's syntax, such as 15s, at most 32767s; 0s turns it off";
-            let is_whole = |d: &Duration| d.subsec_nanos() == 0 && d.as_secs() <= SECONDS_MAX;
-            every = seconds("ZEROSCALE_CLIENT_KEEPALIVE", value, rule, is_whole)?;
-        }
+        let rule = "must be whole seconds in Go's syntax, such as 15s, at most 32767s; 0s turns it off";
+        let is_whole = |d: &Duration| d.subsec_nanos() == 0 && d.as_secs() <= SECONDS_MAX;
+        every = duration(get, "ZEROSCALE_CLIENT_KEEPALIVE", rule, is_whole)?.unwrap_or(every);
         let rule = "must be a number from 1 to 127";
         questions = environment::parsed(get, "ZEROSCALE_CLIENT_KEEPALIVE_PROBES", questions, rule)?;
         if !(1..=QUESTIONS_MAX).contains(&questions) {
             return Err(EnvironmentError::new("ZEROSCALE_CLIENT_KEEPALIVE_PROBES", questions.to_string(), rule));
         }
         options.keepalive = (!every.is_zero()).then_some(KeepAlive { every, questions });
-        if let Some(value) = optional(get, "ZEROSCALE_CLIENT_IDLE") {
-            let rule = "must be a duration of a second or more in Go's syntax, such as 2h; 0s turns it off";
-            let is_long = |d: &Duration| d.is_zero() || d.as_secs() > 0;
-            let idle = seconds("ZEROSCALE_CLIENT_IDLE", value, rule, is_long)?;
+        let rule = "must be a duration of a second or more in Go's syntax, such as 2h; 0s turns it off";
+        let is_long = |d: &Duration| d.is_zero() || d.as_secs() > 0;
+        if let Some(idle) = duration(get, "ZEROSCALE_CLIENT_IDLE", rule, is_long)? {
             options.bounds.idle = (!idle.is_zero()).then_some(idle);
         }
         let rule = "must be a number of connections, at least 1";
-        let connections = options.bounds.connections;
-        options.bounds.connections = environment::parsed(get, "ZEROSCALE_CLIENT_CONNECTIONS", connections, rule)?;
-        if options.bounds.connections == 0 {
-            return Err(EnvironmentError::new("ZEROSCALE_CLIENT_CONNECTIONS", "0", rule));
-        }
+        let connections = NonZeroUsize::new(options.bounds.connections).unwrap_or(NonZeroUsize::MIN);
+        let connections = environment::parsed(get, "ZEROSCALE_CLIENT_CONNECTIONS", connections, rule)?;
+        options.bounds.connections = connections.get();
         Ok(options)
     }
 }
 
-/// Parses a duration that `allowed` accepts.
-fn seconds(
+/// Reads a duration that `allowed` accepts; `None` if the variable is missing or empty.
+pub(super) fn duration(
+    get: &impl Fn(&str) -> Option<String>,
     variable: &'static str,
-    value: String,
     rule: &'static str,
     allowed: impl Fn(&Duration) -> bool,
-) -> Result<Duration, EnvironmentError> {
+) -> Result<Option<Duration>, EnvironmentError> {
+    let Some(value) = optional(get, variable) else { return Ok(None) };
     let parsed = golang::parse_duration(&value).ok().filter(|d| *d >= golang::GoDuration::ZERO);
-    parsed.map(golang::GoDuration::to_std).filter(allowed).ok_or_else(|| EnvironmentError::new(variable, value, rule))
+    let parsed = parsed.map(golang::GoDuration::to_std).filter(allowed);
+    parsed.map(Some).ok_or_else(|| EnvironmentError::new(variable, value, rule))
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@
 //! Configuration from ConfigMaps, including metrics and traces, is in [`crate::Configs`]. The caller creates the
 //! Kubernetes client, from `KUBECONFIG` or the pod's service account.
 
-use crate::config::clients::ClientOptions;
+use crate::config::clients::{self, ClientOptions};
 use crate::discovery::front_end::FrontEnd;
 use crate::discovery::knative::Knative;
 use crate::discovery::standalone::Standalone;
 use crate::metrics::cold_start::OnColdStart;
 use activator_net::WorkerRuntimes;
-use common::{golang, names};
+use common::names;
 use common_runtime::credential::TokenFile;
 use common_runtime::environment::{self, Cidr, EnvironmentError, Mode, optional};
 use common_runtime::namespaces::Namespaces;
@@ -121,7 +121,7 @@ impl Options {
             namespaces: Namespaces::default(),
             admin: None,
             trust_revision_headers: Vec::new(),
-            trusted_proxies: private_networks(),
+            trusted_proxies: PRIVATE_NETWORKS.iter().filter_map(|network| network.parse().ok()).collect(),
             memory_limit: None,
             linger: Duration::from_secs(15),
             drain: Duration::from_secs(540),
@@ -171,46 +171,36 @@ impl Options {
             environment::parsed(get, "MAX_IDLE_PROXY_CONNS_PER_HOST", 100, "must be a number of connections")?;
         options.idle_connections =
             environment::parsed(get, "MAX_IDLE_PROXY_CONNS", 1000, "must be a number of connections")?;
-        if let Some(value) = optional(get, "PROBE_TIMEOUT") {
-            options.probe_timeout = golang::parse_duration(&value)
-                .ok()
-                .map(golang::GoDuration::to_std)
-                .filter(|timeout| !timeout.is_zero())
-                .ok_or_else(|| {
-                    let rule = "must be a positive duration in Go's syntax, such as 300ms";
-                    EnvironmentError::new("PROBE_TIMEOUT", value, rule)
-                })?;
-        }
+        let rule = "must be a positive duration in Go's syntax, such as 300ms";
+        let probe_timeout = clients::duration(get, "PROBE_TIMEOUT", rule, |timeout| !timeout.is_zero())?;
+        options.probe_timeout = probe_timeout.unwrap_or(options.probe_timeout);
         options.memory_limit = match optional(get, "ZEROSCALE_MEMORY_LIMIT") {
             Some(_) => Some(environment::parsed(get, "ZEROSCALE_MEMORY_LIMIT", 0, "must be a number of bytes")?),
             None => cgroup_memory_limit(),
         };
         options.clients = ClientOptions::from_env(get, options.memory_limit)?;
         options.trust_revision_headers = networks(get, "ZEROSCALE_TRUST_REVISION_HEADERS")?;
-        options.trusted_proxies = match get("ZEROSCALE_TRUSTED_PROXIES").as_deref().map(str::trim) {
-            None | Some("") => private_networks(),
-            Some("none") => Vec::new(),
-            Some(_) => networks(get, "ZEROSCALE_TRUSTED_PROXIES")?,
-        };
+        match get("ZEROSCALE_TRUSTED_PROXIES").as_deref().map(str::trim) {
+            None | Some("") => {}
+            Some("none") => options.trusted_proxies = Vec::new(),
+            Some(_) => options.trusted_proxies = networks(get, "ZEROSCALE_TRUSTED_PROXIES")?,
+        }
         Ok(options)
     }
 }
 
-/// Returns the networks with non-public addresses: private, shared, unique local, link-local and loopback.
-fn private_networks() -> Vec<Cidr> {
-    const IPV4: [([u8; 4], u8); 6] = [
-        ([10, 0, 0, 0], 8),
-        ([172, 16, 0, 0], 12),
-        ([192, 168, 0, 0], 16),
-        ([100, 64, 0, 0], 10),
-        ([169, 254, 0, 0], 16),
-        ([127, 0, 0, 0], 8),
-    ];
-    const IPV6: [(u16, u16, u8); 3] = [(0xfc00, 0, 7), (0xfe80, 0, 10), (0, 1, 128)];
-    let ipv4 = IPV4.map(|(address, bits)| Cidr::new_assert(IpAddr::from(address), bits));
-    let ipv6 = IPV6.map(|(first, last, bits)| Cidr::new_assert(IpAddr::from([first, 0, 0, 0, 0, 0, 0, last]), bits));
-    ipv4.into_iter().chain(ipv6).collect()
-}
+/// Networks with non-public addresses: private, shared, unique local, link-local and loopback.
+const PRIVATE_NETWORKS: [&str; 9] = [
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "169.254.0.0/16",
+    "127.0.0.0/8",
+    "fc00::/7",
+    "fe80::/10",
+    "::1/128",
+];
 
 /// Parses a comma-separated list of networks.
 fn networks(get: &impl Fn(&str) -> Option<String>, name: &'static str) -> Result<Vec<Cidr>, EnvironmentError> {
@@ -222,7 +212,7 @@ fn networks(get: &impl Fn(&str) -> Option<String>, name: &'static str) -> Result
     networks.collect()
 }
 
-/// The only place that reads the mode.
+/// The only place that reads the mode, besides the metrics.
 impl Options {
     /// Returns the decisions of this kind of install.
     pub(crate) fn front_end(&self) -> Arc<dyn FrontEnd> {

@@ -123,8 +123,6 @@ pub struct Spec {
     pub backend: Backend,
     /// Contract between the activator and the pods.
     pub contract: Contract,
-    /// Choice of the protocol towards the pods.
-    pub outbound: Outbound,
     /// Rules that decide when an address may receive requests.
     pub rules: Rules,
     /// Host that a mesh routes by, if the mesh lets pods be addressed. Probes and requests carry it.
@@ -163,13 +161,4 @@ pub struct Port {
     pub pod_port: Option<u16>,
     /// HTTP version that the pods probably speak on the port; `None` if unknown.
     pub spoken: Option<Protocol>,
-}
-
-/// Choice of the protocol towards a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outbound {
-    /// Protocol that the pods declare. Requests are translated to it.
-    Declared,
-    /// Protocol of the client (Knative: queue-proxies speak both).
-    AsInbound,
 }

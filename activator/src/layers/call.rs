@@ -112,20 +112,7 @@ impl Back {
 }
 
 /// Time at which a pod got a request; none while the request waits for a pod.
-#[derive(Debug, Default)]
-pub(crate) struct Released(Mutex<Option<Instant>>);
-
-impl Released {
-    /// Sets the time, or clears it.
-    pub(crate) fn set(&self, at: Option<Instant>) {
-        *self.0.lock() = at;
-    }
-
-    /// Returns the time if a pod has the request.
-    pub(crate) fn get(&self) -> Option<Instant> {
-        *self.0.lock()
-    }
-}
+pub(crate) type Released = Mutex<Option<Instant>>;
 
 /// Calls for tests of the layers.
 #[cfg(test)]

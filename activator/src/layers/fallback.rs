@@ -166,9 +166,10 @@ fn failed(fallback: &Fallback, cause: String) -> Refusal {
 mod tests {
     use super::*;
     use crate::answers::{Answers, Request};
-    use crate::metrics::{Convention, Metrics};
+    use crate::metrics::Metrics;
     use common::backend::Protocol;
     use common_api::zeroscaler::{self, FallbackStatus};
+    use common_runtime::environment::Mode;
     use common_runtime::resolve::ClusterIps;
     use http::{HeaderMap, Method};
     use kube::Client;
@@ -194,7 +195,7 @@ mod tests {
         });
         let resolver = Arc::new(ClusterIps::new(Client::new(server, "default"), "cluster.local"));
         let pools = Pools::start((1, 1), None, CancellationToken::new());
-        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry, None);
+        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Mode::Standalone, None);
         let status = FallbackStatus {
             matching: Default::default(),
             service: "sorry".into(),

@@ -106,7 +106,7 @@ impl Clone for Hold {
 struct HoldShared {
     pools: Arc<Pools>,
     memory: Memory,
-    sink: StatSink,
+    sink: Arc<StatSink>,
     fallbacks: Fallbacks,
 }
 

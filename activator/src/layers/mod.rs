@@ -56,7 +56,7 @@ pub(crate) struct LayerParts {
     pub(crate) pools: Arc<Pools>,
     /// Memory of the process for held requests, among others.
     pub(crate) memory: Memory,
-    pub(crate) sink: StatSink,
+    pub(crate) sink: Arc<StatSink>,
     pub(crate) metrics: Metrics,
     pub(crate) tracing: Option<Tracing>,
     /// Limits that are shared with other activators, which may relay requests; `None` if none are shared.

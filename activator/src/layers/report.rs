@@ -28,12 +28,12 @@ use tower::Service;
 #[derive(Clone)]
 pub(crate) struct Report<S> {
     inner: S,
-    sink: StatSink,
+    sink: Arc<StatSink>,
 }
 
 impl<S> Report<S> {
     /// Wraps `inner`.
-    pub(crate) fn new(inner: S, sink: StatSink) -> Self {
+    pub(crate) fn new(inner: S, sink: Arc<StatSink>) -> Self {
         Self { inner, sink }
     }
 }

@@ -138,7 +138,7 @@ impl Client<'_> {
     /// Records when a pod got the request, or that the request waits for a pod.
     pub(super) fn release(self, at: Option<Instant>) {
         if let Some(clock) = self.clock {
-            clock.set(at);
+            *clock.lock() = at;
         }
     }
 

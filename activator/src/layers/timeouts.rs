@@ -114,7 +114,7 @@ impl BoundClock {
     /// Returns the earliest timeout in force; `None` if the clock has not started.
     fn next(&self) -> Option<(Instant, TimedOut)> {
         let started = match &self.released {
-            Some(released) => released.get()?,
+            Some(released) => (*released.lock())?,
             None => self.arrived,
         };
         let total = if self.bounds.from_arrival { TimedOut::Total } else { TimedOut::Request };
@@ -354,7 +354,7 @@ mod tests {
             });
             let inner = tower::service_fn(move |call: Call| async move {
                 sleep(ms(1_000)).await;
-                call.released.iter().for_each(|clock| clock.set(Some(Instant::now())));
+                call.released.iter().for_each(|clock| *clock.lock() = Some(Instant::now()));
                 sleep(ms(head)).await;
                 Ok::<_, Refusal>(Response::new(Full::new(Bytes::new())))
             });

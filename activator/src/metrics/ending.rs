@@ -4,8 +4,8 @@
 //! the activator knows one, or else the status. The limit for errors depends on the side: 500 for a server, 400 for a
 //! client. Knative's activator reports only the status, and nothing for an exchange without one.
 
-use super::Convention;
 use crate::refusal::Refusal;
+use common_runtime::environment::Mode;
 use http::StatusCode;
 use std::fmt;
 
@@ -52,10 +52,10 @@ impl Ending {
     }
 
     /// Returns the reported part; `None` if the exchange is not reported.
-    pub(super) fn reported_by(self, convention: Convention) -> Option<Self> {
-        match convention {
-            Convention::OpenTelemetry => Some(Self { instead: None, ..self }),
-            Convention::Knative => {
+    pub(super) fn reported_by(self, mode: Mode) -> Option<Self> {
+        match mode {
+            Mode::Standalone => Some(Self { instead: None, ..self }),
+            Mode::Knative => {
                 let status = self.status.or(self.instead)?;
                 Some(Self { status: Some(status), instead: None, error: None })
             }

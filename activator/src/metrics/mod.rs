@@ -7,6 +7,9 @@
 //! The [`catalog`] lists the metrics and their meaning. The phases of a cold start are all measured here, one after the
 //! other, and add up to the total. The autoscaler has a metric of its own for its part of `pod`.
 //!
+//! OpenTelemetry has changed since Knative adopted it. In knative mode, HTTP/2 is `2.0`, QUERY is not a known method, and
+//! errors have no type. In standalone mode, HTTP/2 is `2`, QUERY is a method, and errors have a type.
+//!
 //! # Differences from Knative
 //!
 //! - No `server_address` and `server_port`: the client chooses the one, so it could create any number of series; the
@@ -24,6 +27,7 @@ mod series;
 use crate::discovery::Spec;
 use activator_net::Ended;
 use cold_start::{ColdStart, OnColdStart};
+use common_runtime::environment::Mode;
 use common_runtime::telemetry::{self, Instrument, catalog};
 use ending::Ending;
 use http::{Method, Version};
@@ -96,15 +100,6 @@ pub(crate) struct Metrics {
     pub(crate) link_errors: Counter,
 }
 
-/// Convention for attributes where OpenTelemetry has changed since Knative adopted it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Convention {
-    /// Knative's activator, for knative mode: HTTP/2 is `2.0`, QUERY is not a known method, errors have no type.
-    Knative,
-    /// Current OpenTelemetry: HTTP/2 is `2`, QUERY is a method, and errors have a type.
-    OpenTelemetry,
-}
-
 /// Attributes that select the series of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExchangeKind {
@@ -127,15 +122,15 @@ impl ExchangeKind {
     }
 
     /// Returns the labels of its series with `ending`, after `base`. Statuses from `errors_from` on are errors.
-    fn labels(&self, base: &Labels, ending: Ending, convention: Convention, errors_from: u16) -> Labels {
-        let version = match (self.version, convention) {
+    fn labels(&self, base: &Labels, ending: Ending, mode: Mode, errors_from: u16) -> Labels {
+        let version = match (self.version, mode) {
             (Version::HTTP_10, _) => "1.0",
-            (Version::HTTP_2, Convention::Knative) => "2.0",
-            (Version::HTTP_2, Convention::OpenTelemetry) => "2",
+            (Version::HTTP_2, Mode::Knative) => "2.0",
+            (Version::HTTP_2, Mode::Standalone) => "2",
             _ => "1.1",
         };
-        let method = match convention {
-            Convention::Knative if self.method == Method::QUERY => OTHER,
+        let method = match mode {
+            Mode::Knative if self.method == Method::QUERY => OTHER,
             _ => self.method.as_str(),
         };
         let mut labels = base.clone();
@@ -144,7 +139,7 @@ impl ExchangeKind {
         labels.push(("network_protocol_name", "http".to_owned()));
         labels.push(("network_protocol_version", version.to_owned()));
         labels.push(("url_scheme", if self.tls { "https" } else { "http" }.to_owned()));
-        if convention == Convention::OpenTelemetry {
+        if mode == Mode::Standalone {
             labels.extend(ending.error(errors_from).map(|error| ("error_type", error)));
         }
         labels
@@ -198,11 +193,7 @@ pub(crate) struct RevisionMetrics {
 
 impl Metrics {
     /// Registers all families. `on_cold_start` is called for every cold start.
-    pub(crate) fn new(
-        registry: &telemetry::Metrics,
-        convention: Convention,
-        on_cold_start: Option<OnColdStart>,
-    ) -> Self {
+    pub(crate) fn new(registry: &telemetry::Metrics, mode: Mode, on_cold_start: Option<OnColdStart>) -> Self {
         let cold_start: fn() -> Histogram = || Histogram::new(COLD_START_BUCKETS);
         let seconds = |instrument| registry.family(instrument, telemetry::Family::with_constructor(cold_start));
         let duration = |instrument| Measure { instrument, bounds: &DURATION_BUCKETS };
@@ -212,7 +203,7 @@ impl Metrics {
             size(catalog::SERVER_REQUEST_SIZE),
             size(catalog::SERVER_RESPONSE_SIZE),
         ];
-        let server = Sides::register(registry, convention, 500, server);
+        let server = Sides::register(registry, mode, 500, server);
         let client = [duration(catalog::CLIENT_DURATION), size(catalog::CLIENT_REQUEST_SIZE)];
         let peer = vec![("peer", "autoscaler".to_owned())];
         let link: Family<Labels, Gauge> = Family::default();
@@ -223,7 +214,7 @@ impl Metrics {
             active: registry.family(catalog::REQUEST_ACTIVE, telemetry::Family::default()),
             unknown: server.side(Vec::new()),
             server,
-            client: Sides::register(registry, convention, 400, client),
+            client: Sides::register(registry, mode, 400, client),
             held: seconds(catalog::HELD),
             cold_start: seconds(catalog::COLD_START),
             cold_start_phase: seconds(catalog::COLD_START_PHASE),

@@ -8,7 +8,8 @@
 //! [`Sides`] holds all sides and exports each measure as a metric of its own, with the same labels.
 
 use crate::metrics::ending::Ending;
-use crate::metrics::{Convention, ExchangeKind, Labels};
+use crate::metrics::{ExchangeKind, Labels};
+use common_runtime::environment::Mode;
 use common_runtime::telemetry::{self, FamilyText, Instrument};
 use parking_lot::Mutex;
 use prometheus_client::encoding::NoLabelSet;
@@ -30,7 +31,7 @@ pub(crate) struct Sides<const N: usize>(Arc<SeriesSetShared<N>>);
 
 struct SeriesSetShared<const N: usize> {
     bounds: [&'static [f64]; N],
-    convention: Convention,
+    mode: Mode,
     /// First status that is an error on this side.
     errors_from: u16,
     shown: Mutex<Vec<Arc<Side<N>>>>,
@@ -39,7 +40,7 @@ struct SeriesSetShared<const N: usize> {
 /// Series of one revision, by kind and status.
 pub(crate) struct Side<const N: usize> {
     bounds: [&'static [f64]; N],
-    convention: Convention,
+    mode: Mode,
     base: Labels,
     series: Mutex<Vec<Series<N>>>,
 }
@@ -61,12 +62,12 @@ impl<const N: usize> Sides<N> {
     /// Registers `measures` for export. `errors_from`: first status that is an error on this side.
     pub(crate) fn register(
         registry: &telemetry::Metrics,
-        convention: Convention,
+        mode: Mode,
         errors_from: u16,
         measures: [Measure; N],
     ) -> Self {
         let bounds = measures.each_ref().map(|measure| measure.bounds);
-        let sides = Self(Arc::new(SeriesSetShared { bounds, convention, errors_from, shown: Mutex::default() }));
+        let sides = Self(Arc::new(SeriesSetShared { bounds, mode, errors_from, shown: Mutex::default() }));
         for (at, measure) in measures.into_iter().enumerate() {
             let shown = sides.clone();
             registry.collect(move || vec![shown.text(&measure, at)]);
@@ -76,7 +77,7 @@ impl<const N: usize> Sides<N> {
 
     /// Returns the measure with this index, for all current series.
     fn text(&self, measure: &Measure, at: usize) -> FamilyText {
-        let (sides, convention, errors_from) = (self.0.shown.lock().clone(), self.0.convention, self.0.errors_from);
+        let (sides, mode, errors_from) = (self.0.shown.lock().clone(), self.0.mode, self.0.errors_from);
         // The series of a revision are copied together and encoded outside the lock that requests take.
         let series = sides.into_iter().flat_map(move |side| {
             let all: Vec<(ExchangeKind, Ending, Histogram)> =
@@ -85,7 +86,7 @@ impl<const N: usize> Sides<N> {
         });
         FamilyText::new(measure.instrument, series, move |(side, (kind, ending, histogram)), encoder| {
             let Histogram { sum, counts } = histogram;
-            let labels = kind.labels(&side.base, ending, convention, errors_from);
+            let labels = kind.labels(&side.base, ending, mode, errors_from);
             let buckets: Vec<(f64, u64)> = side.bounds[at].iter().copied().chain([f64::INFINITY]).zip(counts).collect();
             let count = counts.iter().sum();
             encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
@@ -94,8 +95,8 @@ impl<const N: usize> Sides<N> {
 
     /// Creates the series of one revision, with the labels `base`.
     pub(crate) fn side(&self, base: Labels) -> Arc<Side<N>> {
-        let SeriesSetShared { bounds, convention, .. } = *self.0;
-        let side = Arc::new(Side { bounds, convention, base, series: Mutex::default() });
+        let SeriesSetShared { bounds, mode, .. } = *self.0;
+        let side = Arc::new(Side { bounds, mode, base, series: Mutex::default() });
         self.0.shown.lock().push(side.clone());
         side
     }
@@ -109,7 +110,7 @@ impl<const N: usize> Sides<N> {
 impl<const N: usize> Side<N> {
     /// Observes each value; NaN means not measured.
     pub(crate) fn observe(&self, kind: &ExchangeKind, ending: Ending, values: [f64; N]) {
-        let Some(ending) = ending.reported_by(self.convention) else { return };
+        let Some(ending) = ending.reported_by(self.mode) else { return };
         let mut all = self.series.lock();
         let at = match all.iter().position(|series| series.ending == ending && series.kind == *kind) {
             Some(at) => at,
@@ -159,8 +160,7 @@ mod tests {
         let base: Labels = vec![("name", "a".to_owned())];
 
         let ours = telemetry::Metrics::default();
-        let sides =
-            Sides::register(&ours, Convention::OpenTelemetry, 500, [measure("a", &BOUNDS), measure("b", &BOUNDS)]);
+        let sides = Sides::register(&ours, Mode::Standalone, 500, [measure("a", &BOUNDS), measure("b", &BOUNDS)]);
         let side = sides.side(base.clone());
         let theirs = telemetry::Metrics::default();
         let family = |name| {
@@ -168,7 +168,7 @@ mod tests {
             theirs.register(instrument(name), Family::new_with_constructor(new))
         };
         let ok = Ending::answered(StatusCode::OK);
-        let labels = kind.labels(&base, ok, Convention::OpenTelemetry, 500);
+        let labels = kind.labels(&base, ok, Mode::Standalone, 500);
         let [a, b] = ["a", "b"].map(|name| family(name).get_or_create_owned(&labels));
         for value in values {
             side.observe(&kind, ok, [value, f64::NAN]);
@@ -183,10 +183,10 @@ mod tests {
         assert_eq!(ours.encode().expect("text"), "# EOF\n");
     }
 
-    /// Goal: errors have a type in OpenTelemetry's convention, and only a status in knative mode, whose series match
+    /// Goal: errors have a type in standalone mode, and only a status in knative mode, whose series match
     /// Knative's. Method: each ending once, on both sides.
     #[test]
-    fn errors_are_typed_by_convention() {
+    fn errors_are_typed_by_mode() {
         let gone = Ending::unanswered("client-gone").knative_says(StatusCode::BAD_REQUEST);
         let endings = [
             Ending::answered(StatusCode::OK),
@@ -197,9 +197,9 @@ mod tests {
             gone,
             Ending::unanswered("connection"),
         ];
-        let told = |convention, errors_from: u16| {
+        let told = |mode, errors_from: u16| {
             let metrics = telemetry::Metrics::default();
-            let sides = Sides::register(&metrics, convention, errors_from, [measure("a", &[1.0])]);
+            let sides = Sides::register(&metrics, mode, errors_from, [measure("a", &[1.0])]);
             let side = sides.side(Vec::new());
             let kind = ExchangeKind::new(&Method::GET, Version::HTTP_11, false);
             endings.iter().for_each(|ending| side.observe(&kind, *ending, [0.5]));
@@ -215,17 +215,17 @@ mod tests {
             told.collect::<Vec<String>>()
         };
         let server = ["200  1", "404  2", "502 502 1", "502 pod 1", " client-gone 1", " connection 1"];
-        assert_eq!(told(Convention::OpenTelemetry, 500), server);
+        assert_eq!(told(Mode::Standalone, 500), server);
         let client = ["200  1", "404 404 2", "502 502 1", "502 pod 1", " client-gone 1", " connection 1"];
-        assert_eq!(told(Convention::OpenTelemetry, 400), client);
-        assert_eq!(told(Convention::Knative, 500), ["200  1", "404  2", "502  2", "400  1"]);
+        assert_eq!(told(Mode::Standalone, 400), client);
+        assert_eq!(told(Mode::Knative, 500), ["200  1", "404  2", "502  2", "400  1"]);
     }
 
     /// Goal: a pod that sends every possible status creates one series per status that HTTP names, and one per class.
     #[test]
     fn statuses_without_a_name_are_counted_by_class() {
         let metrics = telemetry::Metrics::default();
-        let sides = Sides::register(&metrics, Convention::OpenTelemetry, 500, [measure("a", &[1.0])]);
+        let sides = Sides::register(&metrics, Mode::Standalone, 500, [measure("a", &[1.0])]);
         let side = sides.side(Vec::new());
         let kind = ExchangeKind::new(&Method::GET, Version::HTTP_11, false);
         for status in 200..=999 {

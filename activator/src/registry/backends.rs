@@ -5,13 +5,14 @@
 //!
 //! An [`Inbox`] coalesces the inputs.
 
-use crate::discovery::Listing;
+use crate::discovery::{Listing, Spec};
 use crate::registry::Parts;
-use crate::registry::probe_inbox::{Inbox, ProbeInboxShared, ProbeSetup};
+use crate::registry::probe_inbox::{Inbox, ProbeInboxShared};
 use crate::registry::revision::Revision;
 use activator_core::backends::{Action, Attempt, Backends, Event, ProbeOutcome};
 use activator_core::{Destination, Destinations};
 use activator_net::{Alarm, PodObserver, Pools};
+use common::backend::Backend;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -19,10 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Number of addresses of all revisions that share the probe budget ([`Backends::eager`]).
-#[derive(Debug, Default)]
-pub(crate) struct ProbeBudget {
-    sharers: AtomicUsize,
-}
+pub(crate) type ProbeBudget = AtomicUsize;
 
 /// Number of addresses of one revision in the budget, returned on drop.
 struct BudgetShare {
@@ -35,12 +33,12 @@ impl BudgetShare {
         let before = std::mem::replace(&mut self.own, own);
         if before != own {
             // A single wrapping addition, because other tasks may read between two steps.
-            self.budget.sharers.fetch_add(own.wrapping_sub(before), Ordering::Relaxed);
+            self.budget.fetch_add(own.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
     fn all(&self) -> usize {
-        self.budget.sharers.load(Ordering::Relaxed)
+        self.budget.load(Ordering::Relaxed)
     }
 }
 
@@ -53,10 +51,10 @@ impl Drop for BudgetShare {
 /// Starts the task of one revision. It ends with the revision.
 pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runtime, .. }: &Parts) {
     let shared = revision.backends.shared();
-    let Some(probe_setup) = shared.inbox.lock().probe_setup.take() else { return };
+    let Some(spec) = shared.inbox.lock().spec.take() else { return };
     let task = Task {
-        machine: Backends::new(probe_setup.rules),
-        probe_setup,
+        machine: Backends::new(spec.rules),
+        spec,
         share: BudgetShare { budget: probe_budget.clone(), own: 0 },
         listed: BTreeSet::new(),
         serving: false,
@@ -71,7 +69,7 @@ pub(super) fn start(revision: &Arc<Revision>, Parts { pools, probe_budget, runti
 
 struct Task {
     machine: Backends,
-    probe_setup: ProbeSetup,
+    spec: Arc<Spec>,
     share: BudgetShare,
     listed: BTreeSet<Destination>,
     serving: bool,
@@ -108,13 +106,11 @@ impl Task {
     }
 
     fn take_in(&mut self, inbox: Inbox) {
-        if let Some(probe_setup) = inbox.probe_setup
-            && probe_setup != self.probe_setup
-        {
+        if let Some(spec) = inbox.spec {
             // Destinations that passed by the former rules stay in use: an edit drops nothing, except pods that were
             // never probed (mesh mode `enabled`).
-            let actions = self.machine.set_rules(probe_setup.rules, Instant::now().into_std());
-            self.probe_setup = probe_setup;
+            let actions = self.machine.set_rules(spec.rules, Instant::now().into_std());
+            self.spec = spec;
             self.act(actions);
             self.share.set(self.machine.eager(Instant::now().into_std()));
         }
@@ -168,9 +164,10 @@ impl Task {
             match action {
                 Action::Probe { destination, attempt, timeouts } => {
                     let pool = self.pools.get(destination.address(), &self.namespace);
-                    let ProbeSetup { probe, protocol, passthrough, .. } = self.probe_setup.clone();
+                    let (spec, passthrough) = (self.spec.clone(), self.spec.passthrough.as_deref().cloned());
                     self.probes.spawn(async move {
-                        let outcome = activator_net::probe(&pool, &probe, protocol, passthrough, timeouts).await;
+                        let Backend { probe, protocol, .. } = &spec.backend;
+                        let outcome = activator_net::probe(&pool, probe, *protocol, passthrough, timeouts).await;
                         (destination, attempt, outcome)
                     });
                 }

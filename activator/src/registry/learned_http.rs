@@ -2,7 +2,7 @@
 
 use super::ports::WorkloadPort;
 use super::revision::{Live, Revision};
-use crate::discovery::{Outbound, Port};
+use crate::discovery::Port;
 use activator_core::contract::Contract;
 use common::backend::Protocol;
 use http::header::{CONTENT_TYPE, UPGRADE};
@@ -43,8 +43,9 @@ impl Live {
     /// Returns the protocol for a request, and whether it is an assumption. `port`: Service port of the request; `None`
     /// for a shared port, which stands for the first one. `learned`: protocol that the port's pods were found to speak.
     ///
-    /// gRPC uses HTTP/2, regardless of the declaration. A port without a declaration speaks HTTP/1.1 at plain pods;
-    /// behind a queue-proxy all ports are the same.
+    /// Knative's queue-proxies speak both, so they get the client's protocol. gRPC uses HTTP/2, regardless of the
+    /// declaration. A port without a declaration speaks HTTP/1.1 at plain pods; behind a queue-proxy all ports are the
+    /// same.
     pub(super) fn protocol_for<B>(
         &self,
         request: &Request<B>,
@@ -52,11 +53,11 @@ impl Live {
         learned: Option<Protocol>,
     ) -> (Protocol, bool) {
         let spec = &self.spec;
-        match spec.outbound {
-            Outbound::AsInbound if request.version() >= Version::HTTP_2 => return (Protocol::H2c, false),
-            Outbound::AsInbound => return (Protocol::Http1, false),
-            Outbound::Declared if spec.contract != Contract::Plain => return (spec.backend.protocol, false),
-            Outbound::Declared => {}
+        match spec.contract {
+            Contract::Knative if request.version() >= Version::HTTP_2 => return (Protocol::H2c, false),
+            Contract::Knative => return (Protocol::Http1, false),
+            Contract::QueueProxy => return (spec.backend.protocol, false),
+            Contract::Plain => {}
         }
         let port = port.or(spec.ports.first());
         let declared = port.map_or(Some(spec.backend.protocol), |port| port.protocol.http());

@@ -49,9 +49,7 @@ use parking_lot::Mutex;
 use ports::{Numbers, WorkloadPorts};
 use revision::Revision;
 use smallvec::SmallVec;
-use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +83,8 @@ pub(crate) struct Parts {
 
 pub(crate) struct Registry {
     parts: Parts,
-    by_key: DashMap<ByText, Arc<Workload>, RandomState>,
+    /// Workloads by the text of their keys.
+    by_key: DashMap<Arc<str>, Arc<Workload>, RandomState>,
     hosts: ArcSwap<Table>,
     callers: Callers,
     state: Mutex<RegistryState>,
@@ -99,8 +98,6 @@ struct RegistryState {
     hosts_changed: bool,
     /// All initial events were received.
     is_synced: bool,
-    /// Incremented when a uid becomes known or unknown.
-    version: u64,
     numbers: Numbers,
     /// Another activator is ready.
     has_ready_sibling: bool,
@@ -113,23 +110,6 @@ struct RegistryState {
 type Hosts = BTreeMap<String, Arc<[(HostPattern, String)]>>;
 
 type Table = HostTable<Arc<Workload>, RandomState>;
-
-/// Key that can be found by its text.
-#[derive(PartialEq, Eq)]
-struct ByText(RevisionKey);
-
-impl Borrow<str> for ByText {
-    fn borrow(&self) -> &str {
-        self.0.as_str()
-    }
-}
-
-/// Hashes like the key's text.
-impl Hash for ByText {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.as_str().hash(state);
-    }
-}
 
 /// Interval between checks for unused revisions.
 const LOOK: Duration = Duration::from_secs(60);
@@ -179,7 +159,8 @@ impl Registry {
     fn due(&self, rebuilt_from: Instant) -> Option<Instant> {
         let state = self.state.lock();
         let hosts = (state.is_synced && state.hosts_changed).then_some(rebuilt_from);
-        state.numbers.due().into_iter().chain(hosts).min()
+        let numbers = self.parts.ports.as_ref().and_then(|ports| state.numbers.due(ports));
+        numbers.into_iter().chain(hosts).min()
     }
 
     /// Applies events.
@@ -266,7 +247,6 @@ impl Registry {
         match event {
             Event::Revision(spec) => self.set(state, spec),
             Event::Deleted(key) => {
-                state.version += 1;
                 state.hosts_changed = true;
                 state.given_back.remove(&key);
                 let Some(workload) = self.get(&key).filter(|workload| workload.spec().is_some()) else { return };
@@ -299,7 +279,6 @@ impl Registry {
             }
             Event::Numbers { block, entries } => {
                 state.numbers.set(block, entries);
-                state.version += 1; // The response for a closing number changes, although no socket does.
                 state.may_leave = true; // A number that is bound late has clients, too.
             }
             Event::Siblings(mut activators) => {
@@ -324,9 +303,6 @@ impl Registry {
         let former = workload.set_spec(spec.clone(), &self.parts);
         if former.as_ref() == Some(&spec) {
             return;
-        }
-        if former.as_ref().is_none_or(|former| former.uid != spec.uid) {
-            state.version += 1;
         }
         state.may_leave |= match spec.given_back {
             true => state.given_back.insert(spec.key.clone()),
@@ -365,7 +341,7 @@ impl Registry {
             return known;
         }
         let workload = Arc::<Workload>::default();
-        self.by_key.insert(ByText(key.clone()), workload.clone());
+        self.by_key.insert(key.text().clone(), workload.clone());
         Some(workload)
     }
 

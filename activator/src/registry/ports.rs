@@ -36,7 +36,6 @@ use common::ports::answer;
 use common::ports::ledger::{Block, Entry, Ledger};
 use common::ports::listeners::{Action, Listeners};
 use common_runtime::clock::Clock;
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
@@ -65,26 +64,15 @@ pub(crate) struct WorkloadPorts {
     sockets: PortListeners,
     instance: String,
     pod: String,
-    /// Cached response with all numbers, and its version.
-    all: Mutex<(Version, Bytes)>,
+    clock: Clock,
 }
 
-/// Version of the sockets, and of the known workloads.
-type Version = Option<(u64, u64)>;
-
 /// State of the writer.
+#[derive(Default)]
 pub(super) struct Numbers {
     ledger: BTreeMap<u16, Arc<Entry>>,
     listeners: Listeners<Arc<Entry>>,
     changed: bool,
-    clock: Clock,
-}
-
-impl Default for Numbers {
-    fn default() -> Self {
-        let (ledger, listeners) = (BTreeMap::new(), Listeners::default());
-        Self { ledger, listeners, changed: false, clock: Clock::system() }
-    }
 }
 
 impl WorkloadPort {
@@ -178,7 +166,7 @@ impl WorkloadPorts {
     /// Creates the ports without bound numbers.
     pub(crate) fn new(sockets: PortListeners, pod: String) -> Self {
         let instance = format!("{:016x}", rand::random::<u64>());
-        Self { sockets, instance, pod, all: Mutex::default() }
+        Self { sockets, instance, pod, clock: Clock::system() }
     }
 
     /// Ends the connections to ports of workloads with these uids, so that their clients reconnect.
@@ -202,14 +190,14 @@ impl Numbers {
     }
 
     /// Returns the next time at which something changes without an event.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.listeners.wake().map(|wake| Instant::now() + wake.saturating_since(self.clock.now()))
+    pub(super) fn due(&self, ports: &WorkloadPorts) -> Option<Instant> {
+        self.listeners.wake().map(|wake| Instant::now() + wake.saturating_since(ports.clock.now()))
     }
 
     /// Binds and unbinds numbers.
     pub(super) fn follow(&mut self, ports: &WorkloadPorts) {
-        self.clock.resync();
-        let now = self.clock.now();
+        ports.clock.resync();
+        let now = ports.clock.now();
         if !std::mem::take(&mut self.changed) && self.listeners.wake().is_none_or(|wake| now < wake) {
             return;
         }
@@ -274,35 +262,18 @@ impl Registry {
 
     fn bound(&self, question: &Question) -> Option<Bytes> {
         let ports = self.parts.ports.as_ref()?;
-        let rows = |entries: Vec<(u16, Arc<Entry>)>| {
-            entries.into_iter().map(|(number, entry)| self.row(ports, number, &entry)).collect()
+        let entries: Vec<(u16, Arc<Entry>)> = {
+            let listeners = &self.state.lock().numbers.listeners;
+            match question {
+                Question::Numbers(numbers) => {
+                    numbers.iter().filter_map(|number| Some((*number, listeners.entry(*number)?.clone()))).collect()
+                }
+                Question::All => listeners.entries().map(|(number, entry)| (number, entry.clone())).collect(),
+            }
         };
-        let listed = |number: u16, entry: &Arc<Entry>| (number, entry.clone());
-        match question {
-            Question::Numbers(numbers) => {
-                let state = self.state.lock();
-                let listeners = &state.numbers.listeners;
-                let found = numbers.iter().filter_map(|number| Some(listed(*number, listeners.entry(*number)?)));
-                let found = found.collect();
-                drop(state);
-                Some(ports.answer(rows(found)))
-            }
-            Question::All => {
-                // One copy for all requests, however slowly the clients read.
-                let mut all = ports.all.lock();
-                let (version, found) = {
-                    let state = self.state.lock();
-                    let version = Some((ports.sockets.version(), state.version));
-                    if all.0 == version {
-                        return Some(all.1.clone());
-                    }
-                    let entries = state.numbers.listeners.entries();
-                    (version, entries.map(|(number, entry)| listed(number, entry)).collect())
-                };
-                *all = (version, ports.answer(rows(found)));
-                Some(all.1.clone())
-            }
-        }
+        let rows = entries.iter().map(|(number, entry)| self.row(ports, *number, entry)).collect();
+        let answer = BoundPorts { instance: ports.instance.clone(), pod: ports.pod.clone(), ports: rows };
+        Some(serde_json::to_vec(&answer).unwrap_or_default().into()) // Strings and numbers always serialize.
     }
 
     fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
@@ -323,12 +294,5 @@ impl Registry {
         let (in_use, error) = ports.sockets.one(number, told).flatten().unwrap_or_else(being_closed);
         let closing = entry.state != common::ports::NumberState::Held;
         BoundPort { number, uid: entry.uid.to_string(), closing, in_use, error }
-    }
-}
-
-impl WorkloadPorts {
-    fn answer(&self, ports: Vec<BoundPort>) -> Bytes {
-        let answer = BoundPorts { instance: self.instance.clone(), pod: self.pod.clone(), ports };
-        serde_json::to_vec(&answer).unwrap_or_default().into() // Strings and numbers always serialize.
     }
 }

@@ -5,9 +5,6 @@
 
 use crate::discovery::{Listing, Spec};
 use activator_core::Destination;
-use activator_core::backends::Rules;
-use common::backend::{Probe, Protocol};
-use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,33 +27,13 @@ pub(super) struct ProbeInboxShared {
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) listing: Option<Listing>,
-    pub(super) probe_setup: Option<ProbeSetup>,
+    pub(super) spec: Option<Arc<Spec>>,
     pub(super) cluster_ip: Option<Option<Destination>>,
     pub(super) failed: BTreeSet<Destination>,
     pub(super) closed: bool,
 }
 
-/// Rules and probe by which pods are checked.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ProbeSetup {
-    pub(super) rules: Rules,
-    pub(super) probe: Probe,
-    pub(super) protocol: Protocol,
-    pub(super) passthrough: Option<HeaderValue>,
-}
-
 impl Handle {
-    /// Sets the rules and the probe from a spec.
-    pub(crate) fn set_spec(&self, spec: &Spec) {
-        let probe_setup = ProbeSetup {
-            rules: spec.rules,
-            probe: spec.backend.probe.clone(),
-            protocol: spec.backend.protocol,
-            passthrough: spec.passthrough.as_deref().cloned(),
-        };
-        self.put(|inbox| inbox.probe_setup = Some(probe_setup));
-    }
-
     pub(super) fn shared(&self) -> Arc<ProbeInboxShared> {
         self.shared.clone()
     }

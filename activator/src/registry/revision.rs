@@ -166,18 +166,13 @@ impl Revision {
             link: ArcSwapOption::empty(),
             listed: Mutex::default(),
         });
-        revision.take(spec, true);
+        revision.apply(spec, true);
         revision
     }
 
-    /// Applies an edit. It affects no waiting or running request, except that requests waiting for a failing revision
-    /// are refused.
-    pub(crate) fn apply(&self, spec: &Arc<Spec>) {
-        self.take(spec, false);
-    }
-
-    /// Applies a spec. `fresh`: no pod was ever listed.
-    fn take(&self, spec: &Arc<Spec>, fresh: bool) {
+    /// Applies a spec. An edit affects no waiting or running request, except that requests waiting for a failing
+    /// revision are refused. `fresh`: no pod was ever listed.
+    pub(crate) fn apply(&self, spec: &Arc<Spec>, fresh: bool) {
         self.live.store(Arc::new(Live::from_spec(spec)));
         let former = self.answers.load_full();
         if spec.answers.is_some() || former.is_some() {
@@ -190,7 +185,7 @@ impl Revision {
         let failing = spec.backend.failing.as_deref().map(|reason| AdmissionError::Failing { reason: reason.into() });
         let refusal = if spec.backend.paused { Some(AdmissionError::Paused) } else { failing };
         self.throttler.refuse_waiting(refusal);
-        self.backends.set_spec(spec);
+        self.backends.put(|inbox| inbox.spec = Some(spec.clone()));
         self.wakes.tell();
     }
 
@@ -399,10 +394,10 @@ impl Live {
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;
-    use crate::metrics::Convention;
     use activator_net::Memory;
     use common::backend::Backend;
     use common::time::Timestamp;
+    use common_runtime::environment::Mode;
 
     /// Returns `ns/app` without pods, with its backend modified by `change`.
     pub(crate) fn revision(change: impl FnOnce(&mut Backend)) -> Arc<Revision> {
@@ -410,7 +405,7 @@ pub(crate) mod fixture {
         change(&mut backend);
         let start = Instant::now();
         let clock = Arc::new(move || Timestamp::default() + start.elapsed());
-        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Convention::OpenTelemetry, None);
+        let metrics = Metrics::new(&common_runtime::telemetry::Metrics::default(), Mode::Standalone, None);
         let spec = Arc::new(Spec::standalone("ns", "app", backend));
         Revision::new(&spec, clock, &metrics, Memory::new(None).share(1), Arc::default(), None)
     }

@@ -11,6 +11,7 @@
 //! ([`activator_core::accounting`]) keeps track of pending signals; this module only sends.
 
 use crate::metrics::Metrics;
+use crate::registry::readiness::Readiness;
 use crate::registry::revision::Revision;
 use activator_core::accounting::Signal;
 use bytes::Bytes;
@@ -29,13 +30,8 @@ use tokio_util::sync::CancellationToken;
 /// Interval between two reports, as in Knative.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Sender of stats. Cheap to clone.
-#[derive(Clone)]
+/// Sender of stats.
 pub(crate) struct StatSink {
-    shared: Arc<StatsShared>,
-}
-
-struct StatsShared {
     link: DurableSender,
     pod_name: String,
     system_namespace: String,
@@ -55,9 +51,8 @@ impl StatSink {
         system_namespace: String,
         metrics: Metrics,
         shows: bool,
-    ) -> Self {
-        let reporting = Mutex::default();
-        Self { shared: Arc::new(StatsShared { link, pod_name, system_namespace, reporting, metrics, shows }) }
+    ) -> Arc<Self> {
+        Arc::new(Self { link, pod_name, system_namespace, reporting: Mutex::default(), metrics, shows })
     }
 
     /// Signals the first request of an idle revision. `trace` returns its span, if other processes should continue it.
@@ -73,13 +68,13 @@ impl StatSink {
     /// ([`super::observations`]).
     pub(crate) fn observed(&self, revision: &Arc<Revision>) {
         if !revision.reporting.swap(true, Ordering::AcqRel) {
-            self.shared.reporting.lock().push(revision.clone());
+            self.reporting.lock().push(revision.clone());
         }
     }
 
     /// Signals at once that a request lost its pod and there is no other, without waiting for the next report.
     pub(crate) fn still_waiting(&self, revision: &Arc<Revision>) {
-        if !self.shared.link.is_connected() {
+        if !self.link.is_connected() {
             return; // The report after the next connect covers this.
         }
         let Some(signal) = revision.stats.reminder() else { return };
@@ -89,8 +84,8 @@ impl StatSink {
     }
 
     /// Reports every second, and sends pending signals when the link comes up, until `shutdown`.
-    pub(crate) async fn run(self, readiness: Arc<crate::registry::readiness::Readiness>, shutdown: CancellationToken) {
-        let mut connected = self.shared.link.connected();
+    pub(crate) async fn run(self: Arc<Self>, readiness: Arc<Readiness>, shutdown: CancellationToken) {
+        let mut connected = self.link.connected();
         let mut interval = tokio::time::interval(REPORT_INTERVAL);
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut was_up = false;
@@ -98,12 +93,12 @@ impl StatSink {
             let up = *connected.borrow_and_update();
             if up != was_up {
                 was_up = up;
-                self.shared.metrics.link_reachable.set(i64::from(up));
+                self.metrics.link_reachable.set(i64::from(up));
                 if up {
                     readiness.set_linked();
                     self.send_owed();
                 } else {
-                    self.shared.metrics.link_errors.inc();
+                    self.metrics.link_errors.inc();
                 }
             }
             tokio::select! {
@@ -118,17 +113,17 @@ impl StatSink {
 
     /// Sends the signal of one revision, if it is pending.
     fn send_signal(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
-        if !self.shared.link.is_connected() {
+        if !self.link.is_connected() {
             return; // Pending until there is a connection.
         }
         let Some(signal) = revision.stats.signal() else { return };
-        let trace = if self.shared.shows { trace().unwrap_or_default() } else { String::new() };
+        let trace = if self.shows { trace().unwrap_or_default() } else { String::new() };
         let frame = self.frame(vec![WireStatMessage { trace, ..self.entry(revision, 1.0, 1.0) }]);
         self.send(frame, vec![(revision.clone(), signal)]);
     }
 
     fn send_owed(&self) {
-        let owing: Vec<Arc<Revision>> = self.shared.reporting.lock().clone();
+        let owing: Vec<Arc<Revision>> = self.reporting.lock().clone();
         for revision in &owing {
             self.send_signal(revision, || None);
         }
@@ -137,12 +132,12 @@ impl StatSink {
     /// Hands a frame to the link, and confirms its signals once it has been written.
     fn send(&self, frame: Bytes, signals: Vec<(Arc<Revision>, Signal)>) {
         if signals.is_empty() {
-            if let Err(error) = self.shared.link.try_send(frame) {
+            if let Err(error) = self.link.try_send(frame) {
                 tracing::debug!(%error, "report dropped");
             }
             return;
         }
-        let link = self.shared.link.clone();
+        let link = self.link.clone();
         let mut carrying = Box::pin(async move {
             match link.send(frame).await {
                 Ok(()) => {
@@ -163,14 +158,13 @@ impl StatSink {
 
     /// Sends the frame of one second.
     fn report(&self) {
-        let shared = &*self.shared;
-        let connected = shared.link.is_connected();
-        let mut messages = vec![wire::attestation(&shared.system_namespace, &shared.pod_name)];
+        let connected = self.link.is_connected();
+        let mut messages = vec![wire::attestation(&self.system_namespace, &self.pod_name)];
         let mut signals = Vec::new();
-        let reporting = std::mem::take(&mut *shared.reporting.lock());
+        let reporting = std::mem::take(&mut *self.reporting.lock());
         let mut kept = Vec::with_capacity(reporting.len());
         for revision in reporting {
-            let seen = if shared.shows { revision.take_observations() } else { None };
+            let seen = if self.shows { revision.take_observations() } else { None };
             if let Some(report) = revision.stats.report() {
                 revision.metrics.concurrency.set(report.average_concurrency);
                 let entry = self.entry(&revision, report.average_concurrency, report.request_count);
@@ -190,7 +184,7 @@ impl StatSink {
                 kept.push(revision);
             }
         }
-        shared.reporting.lock().append(&mut kept);
+        self.reporting.lock().append(&mut kept);
         if connected {
             self.send(self.frame(messages), signals);
         }
@@ -201,7 +195,7 @@ impl StatSink {
             namespace: revision.key.namespace().to_owned(),
             name: revision.key.name().to_owned(),
             stat: Some(Stat {
-                pod_name: self.shared.pod_name.clone(),
+                pod_name: self.pod_name.clone(),
                 average_concurrent_requests: concurrency,
                 request_count: count,
                 ..Stat::default()

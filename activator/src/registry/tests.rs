@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::discovery::{self, Listing, Port};
-use crate::metrics::Convention;
 use common::backend::Backend;
 use common::ports::{Block, Entry, Ledger, PortId};
 use common::time::Timestamp;
 use common_api::zeroscaler::PortProtocol;
+use common_runtime::environment::Mode;
 use common_runtime::telemetry;
 use std::sync::Weak;
 use std::thread::ScopedJoinHandle;
@@ -25,7 +25,7 @@ fn registry_with_metrics() -> (Arc<Registry>, impl Fn() -> String) {
     let shown = telemetry::Metrics::default();
     let registry = Registry::new(Parts {
         clock: Arc::new(move || Timestamp::default() + start.elapsed()),
-        metrics: Metrics::new(&shown, Convention::OpenTelemetry, None),
+        metrics: Metrics::new(&shown, Mode::Standalone, None),
         memory: Memory::new(None),
         pools: Pools::start((1, 1), None, CancellationToken::new()),
         readiness: Arc::new(Readiness::new(start)),

@@ -59,7 +59,7 @@ impl Workload {
         let mut state = self.state.lock();
         let former = state.spec.replace(spec.clone());
         match &state.work.revision {
-            Some(revision) if former.as_ref() != Some(&spec) => revision.apply(&spec),
+            Some(revision) if former.as_ref() != Some(&spec) => revision.apply(&spec, false),
             Some(_) => {}
             None if state.pods.is_some() => _ = state.revision(parts),
             None => {}

@@ -219,16 +219,12 @@ async fn unknown_hosts_are_told_and_probes_are_answered() {
 /// Goal: the activator can replace Knative's: same headers, same form of hosts, same texts.
 #[tokio::test]
 async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
-    use activator::discovery::{Event, Outbound, Spec};
+    use activator::discovery::{Event, Spec};
     let pod = Pod::echoing().await;
     let rig = Rig::start_with(|options| options.mode = Mode::Knative).await;
     let mut backend = rig::backend("app");
     backend.queue_proxy = true;
-    let spec = Spec {
-        contract: activator::Contract::Knative,
-        outbound: Outbound::AsInbound,
-        ..Spec::standalone("ns", "app", backend)
-    };
+    let spec = Spec { contract: activator::Contract::Knative, ..Spec::standalone("ns", "app", backend) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;

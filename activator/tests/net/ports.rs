@@ -635,7 +635,7 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let refused = rig.send(Request::get("/").header("host", "none").header(QUESTION, "some")).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
 
-    // Released, closed, known, free: each changes the cached response with all numbers.
+    // Released, closed, known, free: each changes the response with all numbers.
     tell_ledger(&rig, &lines(released(0))).await;
     until_async(async || bound(&rig, "20000").await.ports[0].closing).await;
     assert!(bound(&rig, "all").await.ports[0].closing);

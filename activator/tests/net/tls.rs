@@ -1,7 +1,7 @@
 //! System-internal TLS: the listener from the clients' perspective, and queue-proxies from the activator's.
 
 use crate::rig::{self, Answer, Pod, Rig, backend, full, key, own_address, patient};
-use activator::discovery::{Event, Listing, Outbound, Spec};
+use activator::discovery::{Event, Listing, Spec};
 use activator::{Configs, Contract, InternalTls};
 use bytes::Bytes;
 use common::backend::{Probe, Protocol};
@@ -241,8 +241,7 @@ pub(crate) async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
     backend.probe = Probe::QueueProxy;
     backend.protocol = Protocol::Http1;
     backend.queue_proxy = true;
-    let spec =
-        Spec { contract: Contract::Knative, outbound: Outbound::AsInbound, ..Spec::standalone("ns", "app", backend) };
+    let spec = Spec { contract: Contract::Knative, ..Spec::standalone("ns", "app", backend) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     let listing = Listing { ready: [pod.plain.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: key("app"), listing }).await;

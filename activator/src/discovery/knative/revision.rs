@@ -12,7 +12,7 @@
 //! `K-Passthrough-Lb: true`, and the cluster IP is never used. (In mesh mode `enabled`, Knative then probes and serves
 //! nothing; here pods are probed as in mode `auto`.)
 
-use crate::discovery::{Outbound, Spec};
+use crate::discovery::Spec;
 use activator_core::backends::{Fallback, Proof, Rules};
 use activator_core::contract::Contract;
 use common::RevisionKey;
@@ -58,7 +58,6 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
     let spec = Spec {
         passthrough: passthrough(&key, network),
         contract: Contract::Knative,
-        outbound: Outbound::AsInbound,
         rules: rules(network, trusts_probe, probe_timeout),
         configuration: label(names::CONFIGURATION),
         service: label(names::SERVICE),

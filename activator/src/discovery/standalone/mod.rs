@@ -9,7 +9,7 @@ mod scalers;
 mod watch;
 
 use super::front_end::{FrontEnd, RevisionRef, by_headers, host_of};
-use super::{Event, Outbound, Spec};
+use super::{Event, Spec};
 use activator_core::backends::{Proof, Rules};
 use activator_core::contract::Contract;
 use activator_net::Trust;
@@ -95,7 +95,6 @@ impl Spec {
             configuration: if *service == *name { service.clone() } else { name.into() },
             service,
             contract,
-            outbound: Outbound::Declared,
             rules: Rules { proof, ..Rules::default() },
             passthrough: None,
             uid: Arc::default(),

@@ -30,7 +30,8 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     // The spec in force may be older, while the newest is rejected or not yet examined.
     let in_force = status.in_force.as_ref().filter(|version| version.generation != object.metadata.generation);
     let in_force = in_force.and_then(|version| version.version_of(object));
-    let wake = &in_force.as_ref().unwrap_or(object).spec.wake;
+    let in_force = &in_force.as_ref().unwrap_or(object).spec;
+    let wake = &in_force.wake;
     let answers = wake.answers(status.fallback.clone()).map(Arc::new);
     let mut spec = Spec::standalone(&object.namespace()?, &name, backend);
     // The probe is the readiness probe of the pod template. Pods of a former template may fail it, so Kubernetes'
@@ -40,7 +41,7 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
         spec.rules.proof = Proof::ProbeThenReady;
     }
     let given_back = object.metadata.deletion_timestamp.is_some();
-    let pod_names = pod_names(object, &spec);
+    let pod_names = pod_names(&in_force.target, &spec);
     let named = status.services.iter().filter(|named| named.on_shared_ports && named.name != service);
     let also = named.map(|named| named.name.as_str().into()).collect();
     // Whatever the status of the condition: policies that cannot be followed admit no client.
@@ -48,22 +49,11 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     Some(Spec { uid: object.uid()?.into(), also, ports, answers, pod_names, given_back, guarded, ..spec })
 }
 
-/// Returns the names that pods of the target in force may have.
-fn pod_names(object: &ZeroScaler, spec: &Spec) -> PodNames {
-    let Target { api_version, kind, name } = &object.spec.target;
-    let in_force = object.status.as_ref().and_then(|status| status.in_force.as_ref());
-    let said = |field: &str| in_force?.spec.pointer(field)?.as_str().map(str::to_owned);
-    let defaults = Target::deployment("");
-    let (api_version, kind, name) = match in_force {
-        Some(_) => (
-            said("/target/apiVersion").unwrap_or(defaults.api_version),
-            said("/target/kind").unwrap_or(defaults.kind),
-            said("/target/name").unwrap_or_default(),
-        ),
-        None => (api_version.clone(), kind.clone(), name.clone()),
-    };
-    let shared = (*spec.configuration == *name).then(|| spec.configuration.clone());
-    PodNames::for_workload(&api_version, &kind, shared.unwrap_or_else(|| name.into()))
+/// Returns the names that pods of the target may have.
+fn pod_names(target: &Target, spec: &Spec) -> PodNames {
+    let Target { api_version, kind, name } = target;
+    let shared = (*spec.configuration == **name).then(|| spec.configuration.clone());
+    PodNames::for_workload(api_version, kind, shared.unwrap_or_else(|| name.as_str().into()))
 }
 
 /// Returns the name of the first port in slices; `None` if the port has no name.

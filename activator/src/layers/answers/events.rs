@@ -16,12 +16,11 @@ use futures::StreamExt;
 use futures::stream::{BoxStream, unfold};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue};
-use http_body::{Body, Frame, SizeHint};
+use http_body::Frame;
+use http_body_util::{Either, Full, StreamBody};
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -39,74 +38,11 @@ const BYTES: u64 = 4 * 1024;
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Response body created by the activator.
-pub(crate) enum Own {
-    /// Bytes, until they have been sent.
-    Whole(Option<Bytes>),
-    /// Event stream, until it has ended.
-    Events(Option<EventStream>),
-}
+pub(crate) type Own = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
-/// Sending part of an event stream.
-pub(crate) struct EventStream {
-    events: BoxStream<'static, Bytes>,
-    until: Instant,
-}
-
-impl Drop for EventStream {
-    fn drop(&mut self) {
-        deadline::withdraw_deadline();
-    }
-}
-
-impl Own {
-    /// Reports the deadline of a stream to the server of the connection. Called when the head or a part of the body was
-    /// handed out, because the client may never read it.
-    pub(super) fn report_deadline(&self) {
-        if let Self::Events(Some(stream)) = self {
-            deadline::report_deadline(stream.until);
-        }
-    }
-
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        match self {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty())),
-            Self::Events(stream) => {
-                let next = match stream {
-                    Some(stream) => ready!(stream.events.poll_next_unpin(cx)),
-                    None => None,
-                };
-                if next.is_none() {
-                    *stream = None;
-                }
-                self.report_deadline();
-                Poll::Ready(next)
-            }
-        }
-    }
-}
-
-impl Body for Own {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Self::Events(stream) => stream.is_none(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
-            Self::Events(_) => SizeHint::default(),
-        }
-    }
-}
+/// Deadline of a stream, among the extensions of its response.
+#[derive(Clone, Copy)]
+pub(super) struct StreamDeadline(pub(super) Instant);
 
 /// Returns the headers of a stream.
 pub(super) fn headers() -> HeaderMap {
@@ -122,7 +58,7 @@ pub(super) struct Events {
     revision: Arc<Revision>,
     changes: watch::Receiver<()>,
     readiness: Arc<Readiness>,
-    until: Instant,
+    pub(super) until: Instant,
     beat: Instant,
     is_begun: bool,
     /// Last cause that was sent.
@@ -130,6 +66,12 @@ pub(super) struct Events {
     is_over: bool,
     _counted: Option<InFlight>,
     held: HeldCharge,
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        deadline::withdraw_deadline();
+    }
 }
 
 impl Events {
@@ -156,10 +98,15 @@ impl Events {
         })
     }
 
+    /// Returns the body of the stream. Each part reports the deadline to the server of the connection, because the
+    /// client may never read on.
     pub(super) fn body(self) -> Own {
-        let until = self.until;
-        let stream = unfold(self, |mut events| async move { events.next().await.map(|bytes| (bytes, events)) });
-        Own::Events(Some(EventStream { events: stream.boxed(), until }))
+        let stream = unfold(self, |mut events| async move {
+            let bytes = events.next().await?;
+            deadline::report_deadline(events.until);
+            Some((Ok(Frame::data(bytes)), events))
+        });
+        Either::Right(StreamBody::new(stream.boxed()))
     }
 
     /// Returns the next event; `None` at the end.
@@ -223,7 +170,10 @@ mod tests {
     use super::*;
     use crate::registry::revision::fixture;
     use activator_net::deadline::ExchangeDeadline;
+    use http_body::Body;
     use std::future::poll_fn;
+    use std::pin::Pin;
+    use std::task::Poll;
 
     /// Goal: a stream that its client does not read ends at its deadline, from its head on; a dropped stream has no
     /// deadline.
@@ -233,16 +183,17 @@ mod tests {
             let revision = fixture::revision(|_| {});
             let events = Events::open([127, 0, 0, 1].into(), &revision, None, Readiness::new(Instant::now()).into())
                 .expect("room");
+            let until = events.until;
             let (mut body, mut overdue) = (Some(events.body()), ExchangeDeadline::default());
             let mut left = parts;
             let connection = poll_fn(|cx| {
                 overdue.poll(cx, |cx| {
                     if let Some(body) = &mut body {
                         if parts == 0 {
-                            body.report_deadline();
+                            deadline::report_deadline(until); // As for the head.
                         }
                         while left > 0 {
-                            assert!(body.poll_next(cx).is_ready());
+                            assert!(Pin::new(&mut *body).poll_frame(cx).is_ready());
                             left -= 1;
                         }
                     }

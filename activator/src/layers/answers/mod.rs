@@ -21,22 +21,22 @@ mod events;
 use super::LayerParts;
 use crate::answers::fixed::Fixed;
 use crate::answers::page::{Moment, Page, Wake};
-use crate::answers::{Answer, Answers, PageChoice, Request};
+use crate::answers::{Answer, Answers, OwnPage, Request};
 use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
 use crate::layers::fallback::PendingFallback;
 use crate::layers::report::enter;
 use crate::refusal::Refusal;
 use crate::registry::revision::Revision;
-use activator_net::BodyError;
+use activator_net::{BodyError, deadline};
 use bytes::Bytes;
 use common::time::Timestamp;
 use common_runtime::clock::Clock;
-use events::{Events, Own};
+use events::{Events, Own, StreamDeadline};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body;
-use http_body_util::Either;
+use http_body_util::{Either, Full};
 use k8s_openapi::jiff;
 use pin_project_lite::pin_project;
 use std::future::Future;
@@ -157,14 +157,11 @@ fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Resp
     }
 }
 
-fn chosen(parts: &LayerParts, page: &PageChoice) -> Arc<Page> {
-    match page {
-        PageChoice::Own(page) => page.clone(),
-        PageChoice::Cluster => parts.page.borrow().clone(),
-    }
+fn chosen(parts: &LayerParts, own: &OwnPage) -> Arc<Page> {
+    own.clone().unwrap_or_else(|| parts.page.borrow().clone())
 }
 
-fn waiting_page(parts: &LayerParts, page: &PageChoice, revision: &Revision, now: Instant) -> Response<Own> {
+fn waiting_page(parts: &LayerParts, page: &OwnPage, revision: &Revision, now: Instant) -> Response<Own> {
     let page = chosen(parts, page);
     let elapsed = now.saturating_duration_since(revision.wakes.wait(now));
     let since = rfc3339(Clock::system().now() - elapsed);
@@ -184,12 +181,14 @@ fn event_stream(parts: &LayerParts, client: IpAddr, revision: &Arc<Revision>, is
         headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
         return whole(parts, "page-events-full", response.status, headers, Bytes::from_static(text.as_bytes()));
     };
-    let headers = events::headers();
-    marked(parts, "page-events", StatusCode::OK, headers, events.body())
+    let until = StreamDeadline(events.until);
+    let mut response = marked(parts, "page-events", StatusCode::OK, events::headers(), events.body());
+    response.extensions_mut().insert(until);
+    response
 }
 
 fn whole(parts: &LayerParts, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Own> {
-    marked(parts, kind, status, headers, Own::Whole(Some(body)))
+    marked(parts, kind, status, headers, Either::Left(Full::new(body)))
 }
 
 fn marked(parts: &LayerParts, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Own) -> Response<Own> {
@@ -239,7 +238,9 @@ where
         match self.project() {
             ExchangeProjection::Answered { response } => match response.take() {
                 Some(response) => {
-                    response.body().report_deadline();
+                    if let Some(StreamDeadline(at)) = response.extensions().get() {
+                        deadline::report_deadline(*at);
+                    }
                     Poll::Ready(Ok(response.map(Either::Right)))
                 }
                 None => Poll::Pending, // Polled after completion, which callers must not do.
