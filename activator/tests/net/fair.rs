@@ -239,7 +239,7 @@ async fn beside_one_of_knatives_pods_are_divided() {
         let part = assign(6, own_index(&at.ip().to_string(), addresses.iter().map(String::as_str)));
         let before = std::mem::replace(&mut served, in_order.iter().map(|counting| counting.pod.requests()).collect());
         let used: Vec<usize> = (0..6).filter(|at| served[*at] > before[*at]).collect();
-        assert_eq!(used, part.positions().collect::<Vec<_>>(), "of {at}");
+        assert_eq!(used, part.collect::<Vec<_>>(), "of {at}");
     }
     assert!(foreign.requests() > 0, "it was asked");
     assert!(!first.activator.shares_pods() && !second.activator.shares_pods());

@@ -61,7 +61,7 @@ pub use self::permit::{Acquire, Admitted, Permit};
 use self::pod::{PodTracker, Slot};
 pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
-pub use self::subset::{CapacityInputs, Slice, UNLIMITED_PLACES, assign, capacity};
+pub use self::subset::{CapacityInputs, UNLIMITED_PLACES, assign, capacity};
 use crate::breaker::{AdmissionError, Breaker, Capacity, Load, TurnedAway};
 use crate::destination::{Destination, Destinations};
 use crate::holders::{Lots, Pods, Running};
@@ -389,7 +389,7 @@ impl ThrottlerState {
                     ContainerConcurrency::Limited(_) if lots.is_none() => assign(pods.len(), self.activators),
                     _ => assign(pods.len(), Activators::Unknown),
                 };
-                let usable = share.positions().map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
+                let usable = share.map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
                 let usable: Vec<&Destination> = usable.collect();
                 is_cold = lots.map(|_| usable.is_empty());
                 let own = usable.into_iter().filter(|pod| lots.is_none_or(|lots| lots.contains(Lots::of_pod(pod))));

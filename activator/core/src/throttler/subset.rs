@@ -22,41 +22,25 @@ use std::ops::Range;
 
 use crate::own_index::Activators;
 
-/// Positions of one activator's share in a sorted list of pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slice {
-    /// Adjacent positions.
-    pub run: Range<usize>,
-    /// One of the leftover positions at the end, if this activator has one.
-    pub extra: Option<usize>,
+/// Returns the positions of this activator's share of `len` sorted pods, in order.
+pub fn assign(len: usize, activators: Activators) -> impl Iterator<Item = usize> {
+    let (adjacent, extra) = match activators {
+        Activators::Known { index, count } if len > 1 && count > 1 => share(len, index as usize, count as usize),
+        _ => (0..len, None),
+    };
+    adjacent.chain(extra)
 }
 
-impl Slice {
-    /// Returns the share that contains all of `len` pods.
-    fn all(len: usize) -> Self {
-        Self { run: 0..len, extra: None }
-    }
-
-    /// Iterates over the positions in order.
-    pub fn positions(&self) -> impl Iterator<Item = usize> + use<> {
-        self.run.clone().chain(self.extra)
-    }
-}
-
-/// Returns this activator's share of `len` sorted pods.
-pub fn assign(len: usize, activators: Activators) -> Slice {
-    let Activators::Known { index, count } = activators else { return Slice::all(len) };
-    let (index, count) = (index as usize, count as usize);
-    if len <= 1 || count <= 1 {
-        return Slice::all(len);
-    }
+/// Returns the adjacent positions of the activator at `index`, and one of the leftover positions at the end, if it has
+/// one.
+fn share(len: usize, index: usize, count: usize) -> (Range<usize>, Option<usize>) {
     if count > len {
         let own = index % len;
-        return Slice { run: own..own + 1, extra: None };
+        return (own..own + 1, None);
     }
     let (size, leftover) = (len / count, len % count);
     let first_leftover = len - leftover;
-    Slice { run: index * size..(index + 1) * size, extra: (index < leftover).then(|| first_leftover + index) }
+    (index * size..(index + 1) * size, (index < leftover).then(|| first_leftover + index))
 }
 
 /// Inputs of Knative's formula for the capacity of a breaker.
@@ -100,12 +84,12 @@ mod tests {
 
     use super::*;
 
-    fn share(len: usize, index: i64, count: u32) -> Vec<usize> {
+    fn assigned(len: usize, index: i64, count: u32) -> Vec<usize> {
         let activators = match u32::try_from(index) {
             Ok(index) => Activators::Known { index, count },
             Err(_) => Activators::Unknown,
         };
-        assign(len, activators).positions().collect()
+        assign(len, activators).collect()
     }
 
     #[test]
@@ -161,12 +145,12 @@ mod tests {
         ];
         for &(len, count, shares) in rows {
             for (index, expected) in shares.iter().enumerate() {
-                assert_eq!(share(len, index as i64, count), *expected, "{index} of {count}, {len} pods");
+                assert_eq!(assigned(len, index as i64, count), *expected, "{index} of {count}, {len} pods");
             }
         }
-        assert_eq!(share(5, -1, 3), [0, 1, 2, 3, 4], "unknown index: all");
-        assert_eq!(share(5, 0, 1), [0, 1, 2, 3, 4], "alone: all");
-        assert_eq!(share(150, 4, 5), (120..150).collect::<Vec<_>>());
+        assert_eq!(assigned(5, -1, 3), [0, 1, 2, 3, 4], "unknown index: all");
+        assert_eq!(assigned(5, 0, 1), [0, 1, 2, 3, 4], "alone: all");
+        assert_eq!(assigned(150, 4, 5), (120..150).collect::<Vec<_>>());
     }
 
     proptest! {
@@ -174,7 +158,7 @@ mod tests {
         #[test]
         fn shares_are_a_partition(len in 2usize..300, count in 1u32..40) {
             prop_assume!(count as usize <= len);
-            let shares: Vec<Vec<usize>> = (0..count).map(|i| share(len, i64::from(i), count)).collect();
+            let shares: Vec<Vec<usize>> = (0..count).map(|i| assigned(len, i64::from(i), count)).collect();
             let mut all: Vec<usize> = shares.iter().flatten().copied().collect();
             all.sort_unstable();
             prop_assert_eq!(all, (0..len).collect::<Vec<_>>());
@@ -187,7 +171,7 @@ mod tests {
         fn too_few_pods_are_shared_evenly(len in 2usize..30, count in 2u32..60) {
             prop_assume!(count as usize > len);
             for index in 0..count {
-                prop_assert_eq!(share(len, i64::from(index), count), vec![index as usize % len]);
+                prop_assert_eq!(assigned(len, i64::from(index), count), vec![index as usize % len]);
             }
         }
     }

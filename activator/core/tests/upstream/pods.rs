@@ -49,7 +49,7 @@ fn capacity_is_upstreams() {
     for ((container_concurrency, backends, trackers, activators, index), expected) in rows {
         let place = if activators == 0 { Activators::Unknown } else { known(index, activators) };
         let place = if container_concurrency == 0 { Activators::Unknown } else { place };
-        let assigned = trackers.map_or(0, |trackers| assign(trackers, place).positions().count());
+        let assigned = trackers.map_or(0, |trackers| assign(trackers, place).count());
         let assigned = u32::try_from(assigned).expect("few");
         let inputs = CapacityInputs { container_concurrency, backends, assigned, activators };
         assert_eq!(capacity(inputs), expected, "{inputs:?}");
