@@ -44,7 +44,10 @@ pub(crate) async fn wait_until_removed_from_endpoints(left: impl Fn() -> usize) 
             break;
         }
     }
-    tracing::warn!(left = least, "clients of workloads may still be led here: nobody has taken this activator out");
+    tracing::warn!(
+        left = least,
+        "some Services still list this activator, so clients may still connect to it while it shuts down"
+    );
 }
 
 #[cfg(test)]

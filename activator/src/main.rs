@@ -12,7 +12,7 @@ use kube::config::KubeConfigOptions;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Holds requests for sleeping workloads, wakes these, and forwards traffic to their pods.
+/// Holds requests for sleeping workloads, wakes the workloads, and forwards traffic to their pods.
 ///
 /// Settings are environment variables: deploy/kubernetes/README.md lists them.
 #[derive(Debug, Parser)]
@@ -24,7 +24,7 @@ fn main() -> anyhow::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     descriptor::raise_limit();
     let cores = std::thread::available_parallelism()?;
-    let workers = WorkerRuntimes::for_cores(cores).context("no threads for connections")?;
+    let workers = WorkerRuntimes::for_cores(cores).context("the threads for connections cannot be started")?;
     runtime.enable_all().build()?.block_on(serve(workers))
 }
 

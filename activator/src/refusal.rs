@@ -13,13 +13,13 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub(crate) enum Refusal {
     /// The request names no known revision.
-    #[error("no revision answers to {name:?}")]
+    #[error("no workload serves the name {name:?}")]
     NoRevision {
         /// Requested name or host.
         name: String,
     },
     /// The port belongs to a workload that is not or no longer known here.
-    #[error("the workload of this port is not served here")]
+    #[error("this activator does not serve the workload of this port")]
     NotServed,
     /// The port is shared, and NetworkPolicies restrict who may connect to the workload.
     #[error(
@@ -28,10 +28,10 @@ pub(crate) enum Refusal {
     )]
     Guarded,
     /// The first list of objects has not arrived yet.
-    #[error("this activator has not learnt the workloads yet")]
+    #[error("this activator has not received the list of workloads yet")]
     NotSynced,
     /// The revision's queue is full.
-    #[error("pending request queue full: {bound} requests are held for this workload already")]
+    #[error("pending request queue full: this activator already holds {bound} requests for the workload, the maximum")]
     QueueFull {
         /// Maximum number of held requests of the revision.
         bound: u32,
@@ -43,7 +43,7 @@ pub(crate) enum Refusal {
         bound: u64,
     },
     /// The memory for clients is used up, and the revision has the largest part of it.
-    #[error("pending request memory of this workload full: its requests hold {own} bytes, their share of {bound}")]
+    #[error("pending request memory of this workload full: its requests use {own} bytes, its share of {bound} bytes")]
     ShareFull {
         /// Maximum number of bytes for all held requests.
         bound: u64,
@@ -52,7 +52,7 @@ pub(crate) enum Refusal {
     },
     /// The revision's share of memory has no room for a response head.
     #[error(
-        "the answer's head needs {needed} bytes of memory, and this workload holds {own} bytes, its share of {bound}"
+        "the response head needs {needed} bytes of memory, but the workload uses {own} bytes, its share of {bound} bytes"
     )]
     AnswerFull {
         /// Bytes of the head.
@@ -87,7 +87,7 @@ pub(crate) enum Refusal {
     #[error("the workload is asleep")]
     Asleep,
     /// The workload did not wake in time, and its fallback did not respond.
-    #[error("the workload is not awake, and its fallback {service} did not answer: {cause}")]
+    #[error("the workload is not ready, and its fallback Service {service} did not respond: {cause}")]
     Fallback {
         /// Name of the fallback's Service.
         service: String,
@@ -105,7 +105,7 @@ pub(crate) enum Refusal {
         relayed: bool,
     },
     /// The client has disconnected.
-    #[error("the client has gone")]
+    #[error("the client has disconnected")]
     ClientGone,
     /// Error of the network or of HTTP.
     #[error(transparent)]
@@ -128,7 +128,7 @@ pub(crate) enum TimedOut {
     #[error("no response began within the workload's response start timeout of {0:?}")]
     ResponseStart(Duration),
     /// There was no progress.
-    #[error("nothing moved for the workload's idle timeout of {0:?}")]
+    #[error("no data was transferred for the workload's idle timeout of {0:?}")]
     Idle(Duration),
 }
 
@@ -202,7 +202,7 @@ impl Refusal {
     /// failing pods, which helps a caller to inform the operator.
     pub(crate) fn text(&self) -> String {
         match self {
-            Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("a pod of the workload: {cause}\n"),
+            Refusal::Proxy(ProxyError::Pod { cause, .. }) => format!("a pod of the workload failed: {cause}\n"),
             refusal => format!("{refusal}\n"),
         }
     }

@@ -227,7 +227,8 @@ impl Setup {
             server.listen_tls(listener, config, chain);
         }
         let (options, infrastructure) = (self.options, self.infrastructure);
-        tracing::info!(%http1, %h2c, https = https.map(tracing::field::display), mode = ?options.mode, "activator listens");
+        let tls = https.map(tracing::field::display);
+        tracing::info!(%http1, %h2c, https = tls, mode = ?options.mode, "activator listens");
         let admin = observed.admin;
         Ok(Activator { http1, h2c, https, admin, observed, parts, server, holders, options, infrastructure })
     }
@@ -267,7 +268,12 @@ impl Setup {
         let pools = Pools::start(idle, roots, self.infrastructure.clone());
         let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_PART));
         let trust = match options.stat_trust.clone() {
-            Some(trust) => Some(trust.open(&self.infrastructure).await.context("TLS towards the autoscaler")?),
+            Some(trust) => Some(
+                trust
+                    .open(&self.infrastructure)
+                    .await
+                    .context("the authorities for TLS to the autoscaler cannot be used")?,
+            ),
             None => None,
         };
         let sink = self.sink(resolver, trust.clone(), metrics.clone())?;
@@ -337,27 +343,33 @@ impl Setup {
         Ok(StatSink::new(link, pod_name.clone(), system_namespace.clone(), metrics, shows))
     }
 
-    /// Returns the requirements for activators that share limits, which equal those for stats. `None`: pods are divided.
+    /// Returns the requirements for activators that share limits, which equal those for stats. `None`: pods are
+    /// divided.
     async fn security(&self, demand: Option<Arc<Gate>>, trust: Option<Trust>) -> anyhow::Result<Option<Security>> {
+        const PAIR: &str = "the certificate for TLS between activators cannot be used";
+        const AUTHORITIES: &str = "the authorities for TLS between activators cannot be used";
         let (options, until) = (&self.options, &self.infrastructure);
         let missing = match (&options.stat_token, &options.stat_audience, &trust, &options.sibling_tls) {
             _ if !options.share_pods => return Ok(None),
             (Some(_), None, ..) => "ZEROSCALE_STAT_AUDIENCE, since stats carry a token",
-            (None, Some(_), ..) => "ZEROSCALE_STAT_TOKEN_FILE, since ZEROSCALE_STAT_AUDIENCE asks for tokens",
+            (None, Some(_), ..) => "ZEROSCALE_STAT_TOKEN_FILE, since ZEROSCALE_STAT_AUDIENCE requires tokens",
             (_, _, Some(_), None) => "ZEROSCALE_STAT_TLS_CERT and _KEY, since stats go over TLS",
             _ => "",
         };
         if !missing.is_empty() {
-            tracing::warn!(missing, "pods with a hard limit are divided among activators, which do not keep one limit");
+            tracing::warn!(
+                missing,
+                "a setting is missing, so activators divide pods with a hard limit instead of sharing one limit"
+            );
             return Ok(None);
         }
         let tls = match (trust, options.sibling_tls.clone()) {
             (Some(_), Some(pair)) => {
-                let identity = pair.follow(files::LOOK, until.clone()).await.context("TLS between activators")?;
+                let identity = pair.follow(files::LOOK, until.clone()).await.context(PAIR)?;
                 let config = server_config(&identity, &options.tls, ClientAuth::None, &[])?;
                 let name = format!("{}.{}.svc", names::ACTIVATOR_SERVICE, options.system_namespace);
-                let StatTrust { authorities, .. } = options.stat_trust.clone().context("stats go over TLS")?;
-                Some((StatTrust { authorities, name }.open(until).await.context("TLS between activators")?, config))
+                let StatTrust { authorities, .. } = options.stat_trust.clone().context(AUTHORITIES)?;
+                Some((StatTrust { authorities, name }.open(until).await.context(AUTHORITIES)?, config))
             }
             _ => None,
         };
@@ -415,7 +427,7 @@ impl Activator {
     /// Drains and stops. See the module documentation.
     pub async fn stop(mut self) {
         let Options { linger, drain, .. } = self.options;
-        tracing::info!(?linger, "draining: readiness fails, everything is still served");
+        tracing::info!(?linger, "shutting down: the readiness probe fails, requests are still served");
         self.server.leave();
         self.parts.readiness.set_draining();
         self.holders.leave();
@@ -424,11 +436,11 @@ impl Activator {
         if registry.has_ports() {
             wait_until_removed_from_endpoints(|| registry.replaceable_workloads()).await;
         }
-        tracing::info!(bound = ?drain, "draining: ports close, what is in flight is finished");
+        tracing::info!(bound = ?drain, "shutting down: the ports close, requests in flight are finished");
         match self.server.drain(drain).await {
             0 => tracing::info!("drained"),
             cut => {
-                tracing::warn!(cut, bound = ?drain, "connections were still busy after the drain's bound, and were cut")
+                tracing::warn!(cut, bound = ?drain, "connections were still busy at the end of the drain and were cut")
             }
         }
         self.infrastructure.cancel();

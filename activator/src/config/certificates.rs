@@ -62,7 +62,7 @@ impl InternalTls {
         let list = kube::api::ListParams::default().labels(TRUST_BUNDLE);
         match bundles.list(&list).await {
             Ok(list) => list.iter().for_each(|bundle| trusted.bundle(bundle)),
-            Err(error) => tracing::warn!(%error, "trust bundles could not be read yet"),
+            Err(error) => tracing::warn!(%error, "the trust bundles could not be read; the activator tries again"),
         }
         let tls = Self { identity: Identity::new(pair), roots: Roots::new(trusted.roots())? };
         let by_name = watcher::Config::default().fields(&format!("metadata.name={ROUTING_CERTIFICATE}"));
@@ -98,7 +98,9 @@ impl InternalTls {
                         }
                         trusted.secret(&secret);
                     }
-                    Event::Delete(_) => tracing::warn!(secret = ROUTING_CERTIFICATE, "deleted; its last version stays"),
+                    Event::Delete(_) => {
+                        tracing::warn!(secret = ROUTING_CERTIFICATE, "the Secret was deleted; its last version stays")
+                    }
                     Event::Init | Event::InitDone => {}
                 },
                 Some(event) = bundles.next() => match event {
@@ -115,7 +117,9 @@ impl InternalTls {
             if trusted.parts != former {
                 match self.roots.replace(trusted.roots()) {
                     Ok(()) => tracing::info!(parts = trusted.parts.len(), "authorities of queue-proxies replaced"),
-                    Err(error) => tracing::error!(%error, "authorities refused; the former ones stay in force"),
+                    Err(error) => {
+                        tracing::error!(%error, "authorities of queue-proxies are invalid; the former ones stay")
+                    }
                 }
             }
         }
@@ -178,7 +182,7 @@ impl Trusted {
 fn key_pair(secret: &Secret) -> Result<Arc<CertifiedKey>, PemError> {
     let part = |key: &str| {
         let value = secret.data.as_ref().and_then(|data| data.get(key));
-        value.map(|value| value.0.as_slice()).ok_or_else(|| PemError::new(origin_of(secret, key), "is not there"))
+        value.map(|value| value.0.as_slice()).ok_or_else(|| PemError::new(origin_of(secret, key), "is missing"))
     };
     let (certificate, key) = (origin_of(secret, "tls.crt"), origin_of(secret, "tls.key"));
     pem::key_pair((&certificate, part("tls.crt")?), (&key, part("tls.key")?))
@@ -189,7 +193,7 @@ fn origin_of(secret: &Secret, key: &str) -> String {
 }
 
 fn refused(error: &PemError) {
-    tracing::error!(%error, "refused; its former version stays in force");
+    tracing::error!(%error, "a certificate, key or authority is invalid; its former version stays in force");
 }
 
 #[cfg(test)]
@@ -250,8 +254,8 @@ mod tests {
         let key = key.serialize_pem();
         type Row<'a> = (&'a [(&'a str, &'a str)], &'a str);
         let rows: [Row<'_>; 5] = [
-            (&[], "secret sys/routing-serving-certs, key tls.crt: is not there"),
-            (&[("tls.crt", &certificate)], "secret sys/routing-serving-certs, key tls.key: is not there"),
+            (&[], "secret sys/routing-serving-certs, key tls.crt: is missing"),
+            (&[("tls.crt", &certificate)], "secret sys/routing-serving-certs, key tls.key: is missing"),
             (&[("tls.crt", "x"), ("tls.key", &key)], "key tls.crt: holds no certificate in PEM"),
             (&[("tls.crt", &certificate), ("tls.key", "x")], "key tls.key: holds no private key in PEM"),
             (&[("tls.crt", &certificate), ("tls.key", &other)], "key tls.crt: the certificate does not belong"),

@@ -89,8 +89,9 @@ impl Configs {
         let page = maps.subscribe(PAGE, Page::new(None), page);
         let refusals = maps.refusals();
         if !maps.start_if_allowed(client, namespace, ALLOWED_WITHIN, shutdown).await {
-            let remedy = "grant list and watch of configmaps there, and restart for what is read at the start alone";
-            tracing::warn!(namespace, remedy, "config maps may not be read; defaults until they may");
+            let remedy =
+                "grant list and watch of configmaps there, then restart the activator: it reads some only at start";
+            tracing::warn!(namespace, remedy, "the activator may not read ConfigMaps, and uses defaults until it may");
         }
         Self { network, observability, telemetry, page, tls: None, refusals }
     }

@@ -140,14 +140,15 @@ impl Options {
     /// # Errors
     /// A variable is missing or does not parse. The error names the variable, its value and the rule.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
-        let pod_name = environment::required(get, "POD_NAME", "stats carry the pod's own name")?;
-        environment::required(get, "POD_IP", "the pod's own address finds its place among the activators")?;
+        let pod_name = environment::required(get, "POD_NAME", "stats contain the name of the activator's pod")?;
+        let purpose = "the address of the pod determines its position among the activators";
+        environment::required(get, "POD_IP", purpose)?;
         let pod_ip = environment::parsed(get, "POD_IP", IpAddr::from(Ipv4Addr::UNSPECIFIED), "must be an IP address")?;
         let mode = environment::parsed(get, "ZEROSCALE_MODE", Mode::Knative, "must be `standalone` or `knative`")?;
         let mut options = Self::new(pod_name, pod_ip, mode);
         options.process = ProcessOptions::from_env(get)?;
         options.system_namespace =
-            environment::required(get, "SYSTEM_NAMESPACE", "the control plane's namespace is needed")?;
+            environment::required(get, "SYSTEM_NAMESPACE", "it must name the namespace of the control plane")?;
         options.cluster_domain = optional(get, "CLUSTER_DOMAIN").unwrap_or_else(environment::cluster_domain);
         options.namespaces = Namespaces::from_env(mode, get)?;
         options.stat_trust = StatTrust::from_env(get, &options.system_namespace)?;

@@ -40,7 +40,7 @@ pub(super) async fn run(shared: Arc<Holders>, peer: Peer, address: SocketAddr, a
         sleep(first).await;
     }
     let mut wait = pause.unwrap_or(BACKOFF.0);
-    let mut log = FailureLog::for_operation(format!("the way to activator {address}, with which limits are kept"));
+    let mut log = FailureLog::for_operation(format!("the session with activator {address} for shared limits"));
     loop {
         let pause = match dial(address, shared.parts.address, PROTOCOL, HeaderMap::new()).await {
             Ok(io) => match session::open(&shared, io, &peer).await {
@@ -52,7 +52,7 @@ pub(super) async fn run(shared: Arc<Holders>, peer: Peer, address: SocketAddr, a
             },
             Err(DialError::Refused(status, fields)) => {
                 let foreign = is_foreign(status, &fields);
-                tracing::debug!(%peer, %status, foreign, "no session");
+                tracing::debug!(%peer, %status, foreign, "another activator refused a session");
                 shared.with_membership(|membership, _| membership.answered(&peer, foreign));
                 if foreign { FOREIGN } else { wait }
             }

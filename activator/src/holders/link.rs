@@ -242,7 +242,7 @@ impl Link {
         for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.meets(Lots::of_pod(pod))) {
             // A slot belongs to the pod, regardless of the port that the request uses.
             let (pools, address) = (shared.parts.pools.clone(), pod.address().ip());
-            tracing::warn!(revision = %self.key, %pod, "this activator has left, or ends: what it runs there is cut");
+            tracing::warn!(revision = %self.key, %pod, "no longer listed, or shutting down: connections to the pod are cut");
             shared.parts.runtime.spawn(async move { pools.cut(address) });
         }
     }

@@ -135,7 +135,7 @@ impl Membership {
             if by_lower(&former) && !by_lower(session) {
                 return false;
             }
-            former.end("another connection takes its place");
+            former.end("another connection replaces the session");
             self.ended(shared, &former);
         }
         let peer = &session.peer;
@@ -190,7 +190,7 @@ impl Membership {
         if before != after {
             let foreign: Vec<&str> = decider.foreign(&self.siblings, now).map(Peer::as_str).collect();
             let siblings = self.siblings.listed.iter().filter(|peer| **peer != self.me).count();
-            tracing::info!(?before, standing = ?after, siblings, ?foreign, "pods with a hard limit");
+            tracing::info!(?before, standing = ?after, siblings, ?foreign, "use of pods with a hard limit");
             self.standing = after;
             self.change(shared, before, after, now);
         }
@@ -260,7 +260,7 @@ impl Membership {
             self.connected.clear();
             for session in std::mem::take(&mut self.sessions).into_values() {
                 session.shut();
-                session.end("limits are kept together no longer");
+                session.end("limits are no longer shared");
                 shared.change_peers(|peers| peers.disconnected(&session.peer));
                 self.siblings.contacts.remove(&session.peer);
             }
@@ -347,7 +347,7 @@ impl Membership {
     pub(super) fn end(&mut self, shared: &Holders) {
         self.has_ended = true;
         shared.tell_all(&Input::Stop);
-        self.sessions.values().for_each(|session| session.end("this activator ends"));
+        self.sessions.values().for_each(|session| session.end("this activator shuts down"));
         std::mem::take(&mut self.dialling).into_values().for_each(|task| task.abort());
     }
 

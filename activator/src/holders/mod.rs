@@ -275,7 +275,7 @@ async fn beats(shared: Arc<Holders>, shutdown: CancellationToken) {
         }
         let peers = shared.peers.load_full();
         let silent = sessions.values().filter(|session| peers.is_silent(&session.peer, now()));
-        silent.for_each(|session| session.end("nothing was heard"));
+        silent.for_each(|session| session.end("the other activator is silent"));
         let cut_off = isolation.look(&shared, now());
         let mut membership = shared.membership.lock();
         membership.cut_off = cut_off;

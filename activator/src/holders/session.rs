@@ -80,13 +80,13 @@ impl Session {
     /// Queues a frame. If the queue is full, the session ends, because no message may be lost.
     fn send(&self, frame: Frame) {
         if self.queue.try_send(frame).is_err() {
-            self.end("it does not take what it is sent");
+            self.end("the send queue is full");
         }
     }
 
     pub(super) fn end(&self, why: &str) {
         if !self.ending.is_cancelled() {
-            tracing::debug!(peer = %self.peer, why, "session ends");
+            tracing::debug!(peer = %self.peer, why, "session with another activator ends");
             self.ending.cancel();
         }
     }
@@ -138,7 +138,7 @@ pub(super) fn answer<B, R: Default>(
     let peer = Peer::from(from.ip().to_canonical().to_string().as_str());
     response.headers_mut().insert(PROTOCOL, HeaderValue::from(VERSION));
     if !shared.membership.lock().knows(&peer) {
-        tracing::debug!(%peer, "no session with an address that is no activator's");
+        tracing::debug!(%peer, "session refused: the address belongs to no activator");
         *response.status_mut() = StatusCode::FORBIDDEN;
         response.headers_mut().remove(http::header::CONNECTION);
         response.headers_mut().remove(http::header::UPGRADE);
@@ -147,7 +147,7 @@ pub(super) fn answer<B, R: Default>(
     let answering = Arc::clone(shared);
     shared.parts.runtime.spawn(async move {
         if let Err(error) = accepted(&answering, upgraded, &peer).await {
-            tracing::debug!(%peer, %error, "no session");
+            tracing::debug!(%peer, %error, "session could not be opened");
         }
     });
     Some(response)
@@ -186,7 +186,7 @@ fn begin(shared: &Arc<Holders>, frames: Frames, peer: Peer, dialled: bool, key: 
     if !shared.with_membership(|membership, _| membership.opened(shared, &session)) {
         bail!("there is another session with activator {}", session.peer);
     }
-    tracing::debug!(peer = %session.peer, dialled, "session");
+    tracing::debug!(peer = %session.peer, dialled, "session with another activator opened");
     session.send_beat(shared.beat(&session.peer));
     shared.parts.runtime.spawn(run(Arc::clone(shared), frames, session, outgoing));
     Ok(())
@@ -200,7 +200,7 @@ async fn run(shared: Arc<Holders>, frames: Frames, session: Arc<Session>, outgoi
         () = session.ending.cancelled() => Ok(()),
     };
     if let Err(error) = ended {
-        tracing::debug!(peer = %session.peer, %error, "session ended");
+        tracing::debug!(peer = %session.peer, %error, "session with another activator ended");
     }
     shared.with_membership(|membership, _| membership.ended(&shared, &session));
 }

@@ -194,7 +194,7 @@ impl PortConnector {
         let pool = self.parts.pools.get(target, revision.key.namespace());
         let is_pod = pool.speaks_first(GREETS_WITHIN).await.ok()?;
         if is_pod {
-            tracing::info!(workload = %revision.key, pod = %target, "pods speak first: the port carries tcp");
+            tracing::info!(workload = %revision.key, pod = %target, "the pods speak first: the port carries tcp");
         }
         Some(is_pod)
     }

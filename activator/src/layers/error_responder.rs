@@ -53,7 +53,7 @@ impl ErrorResponder {
 
 impl activator_net::ErrorResponder<Refusal> for ErrorResponder {
     fn respond(&self, refusal: &Refusal, grpc: bool, version: Version) -> Option<Response<Full<Bytes>>> {
-        tracing::debug!(reason = refusal.reason(), error = %refusal, "refused");
+        tracing::debug!(reason = refusal.reason(), error = %refusal, "request refused");
         if !matches!(refusal, Refusal::Elsewhere { relayed: true }) {
             self.refused.count(refusal.reason());
         }
@@ -177,7 +177,7 @@ mod tests {
         let dest = "10.0.0.1:80".parse().expect("an address");
         let rows: [(Refusal, _); 1] = [(
             ProxyError::Pod { dest, cause: "connection reset".into() }.into(),
-            "a pod of the workload: connection reset\n",
+            "a pod of the workload failed: connection reset\n",
         )];
         for (refusal, expected) in rows {
             assert_eq!(STANDALONE.text(&refusal), expected);

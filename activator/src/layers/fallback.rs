@@ -131,7 +131,7 @@ impl Fallbacks {
                 Err(Failure::Final { error, .. }) => return Err(error.into()),
             }
         }
-        Err(failed(fallback, "it has no address".to_owned()))
+        Err(failed(fallback, "the Service has no address".to_owned()))
     }
 
     async fn addresses(&self, fallback: &Fallback, namespace: &str) -> Result<Vec<SocketAddr>, Refusal> {
@@ -146,7 +146,7 @@ impl Fallbacks {
         let said = timeout(within, self.resolver.resolve(&name, fallback.port)).await;
         let said = said.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
         if let Err(error) = &said {
-            tracing::debug!(name, %error, "a fallback's address is not known, or not as it is now");
+            tracing::debug!(name, %error, "the lookup of a fallback failed");
         }
         found.hear(Instant::now(), said);
         known(fallback, found.believed())
@@ -155,7 +155,11 @@ impl Fallbacks {
 
 /// Returns the addresses, or a refusal if there are none.
 fn known(fallback: &Fallback, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Refusal> {
-    if addresses.is_empty() { Err(failed(fallback, "its address is not known".to_owned())) } else { Ok(addresses) }
+    if addresses.is_empty() {
+        Err(failed(fallback, "the address of the Service is not known".to_owned()))
+    } else {
+        Ok(addresses)
+    }
 }
 
 fn failed(fallback: &Fallback, cause: String) -> Refusal {
@@ -223,7 +227,8 @@ mod tests {
     }
 
     fn refused() -> Result<Vec<SocketAddr>, String> {
-        Err("the workload is not awake, and its fallback sorry did not answer: its address is not known".into())
+        let cause = "the address of the Service is not known";
+        Err(format!("the workload is not ready, and its fallback Service sorry did not respond: {cause}"))
     }
 
     /// Goal: if a Service changes after it was checked, requests go to its own address or nowhere.

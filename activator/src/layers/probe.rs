@@ -152,11 +152,13 @@ async fn may_ask(
         _ if *question != Question::All => Ok(()),
         Some(gate) => match gate.admit(token.as_deref(), false, from).await {
             Ok(_) => Ok(()),
-            Err(refused) => Err((refused.status(), format!("all ports are told to planes alone: {refused}"))),
+            Err(refused) => {
+                Err((refused.status(), format!("only activators and autoscalers may ask for all ports: {refused}")))
+            }
         },
         None if from.is_loopback() => Ok(()),
         None => {
-            let why = "no tokens are demanded here, so nobody is known to be a plane: name port numbers instead of all";
+            let why = "without tokens this activator cannot verify who asks for all ports: name port numbers instead";
             Err((StatusCode::FORBIDDEN, why.to_owned()))
         }
     }

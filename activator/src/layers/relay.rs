@@ -198,7 +198,7 @@ async fn relay(parts: &LayerParts, call: Call, target: &Target) -> Result<Sent, 
         Ok(response) => Ok(Ok(response.map(|body| Guarded::new(body, relayed)))),
         Err(Failure::Final { error, .. }) => Err(error.into()),
         Err(Failure::Elsewhere { request, cause, .. }) => {
-            tracing::debug!(revision = %revision.key, to = %address, cause, "a request goes elsewhere");
+            tracing::debug!(revision = %revision.key, to = %address, cause, "the other activator did not take a request");
             if request.may_have_run() {
                 sleep(PAUSE.1).await; // It may be sent twice, so avoid a holder that is just shutting down.
             }

@@ -309,7 +309,7 @@ mod tests {
     /// Knative's message. Timeouts: total, response start, idle.
     #[tokio::test(start_paused = true)]
     async fn each_bound_is_kept_to_the_millisecond() {
-        let idle_reset = "reset: nothing moved for the workload's idle timeout of 50ms";
+        let idle_reset = "reset: no data was transferred for the workload's idle timeout of 50ms";
         let total_reset = "reset: request took longer than the workload's timeout of 500ms";
         type Row<'a> = (u64, &'a [u64], (u64, u64, u64), (&'a str, usize, u64));
         let rows: [Row<'_>; 11] = [

@@ -186,7 +186,7 @@ impl Task {
         // A held request reports the wake itself, with its response.
         let is_held = revision.metrics.is_held();
         self.serving = serving;
-        tracing::debug!(revision = %revision.key, ?destinations, "destinations");
+        tracing::debug!(revision = %revision.key, ?destinations, "destinations changed");
         if let Some(link) = &*revision.link() {
             link.set_behind_service(matches!(destinations, Destinations::ClusterIp { .. }));
         }

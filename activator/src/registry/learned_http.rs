@@ -88,7 +88,7 @@ impl Revision {
     /// Records that pods responded in this protocol instead of the assumed one.
     pub(crate) fn learn(&self, port: Option<&WorkloadPort>, protocol: Protocol) {
         if self.learned(port).get() != Some(protocol) {
-            tracing::info!(revision = %self.key, ?protocol, "pods speak another HTTP than was assumed");
+            tracing::info!(revision = %self.key, ?protocol, "the pods speak another HTTP version than assumed");
             self.learned(port).set(protocol);
         }
     }

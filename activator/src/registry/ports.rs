@@ -283,14 +283,14 @@ impl Registry {
             let port = port.downcast_ref::<WorkloadPort>().filter(|port| port.entry.uid == entry.uid)?;
             Some(match (error, &spec) {
                 (Some(error), _) => (error.kind() == io::ErrorKind::AddrInUse, Some(error.to_string())),
-                (None, None) => (false, Some("its workload is not known here".to_owned())),
+                (None, None) => (false, Some("the workload of the port is not known to this activator".to_owned())),
                 (None, Some(spec)) if !port.is_described(&spec.ports) => {
-                    (false, Some("this port of its workload is not known here".to_owned()))
+                    (false, Some("the port of the workload is not known to this activator".to_owned()))
                 }
                 (None, Some(_)) => (false, None),
             })
         };
-        let being_closed = || (false, Some("it is being closed".to_owned()));
+        let being_closed = || (false, Some("the port is being closed".to_owned()));
         let (in_use, error) = ports.sockets.one(number, told).flatten().unwrap_or_else(being_closed);
         let closing = entry.state != common::ports::NumberState::Held;
         BoundPort { number, uid: entry.uid.to_string(), closing, in_use, error }

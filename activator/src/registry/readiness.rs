@@ -68,7 +68,7 @@ impl Readiness {
         if self.draining.load(Ordering::Acquire) {
             (StatusCode::INTERNAL_SERVER_ERROR, "received SIGTERM from kubelet\n")
         } else if !self.is_synced() {
-            (StatusCode::SERVICE_UNAVAILABLE, "the revisions are not known yet\n")
+            (StatusCode::SERVICE_UNAVAILABLE, "this activator has not received the list of revisions yet\n")
         } else if !self.linked.load(Ordering::Acquire) && now.duration_since(self.started) < STAT_LINK_WAIT {
             (StatusCode::SERVICE_UNAVAILABLE, "connection has not yet been established\n")
         } else {

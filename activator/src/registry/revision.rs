@@ -258,7 +258,7 @@ impl Revision {
     /// Takes an unreachable pod out of use at once, and has it probed again.
     pub(crate) fn take_out(&self, destination: &Destination, cause: &str) {
         if self.throttler.mark_failed(destination) {
-            tracing::warn!(revision = %self.key, pod = %destination, cause, "pod taken out");
+            tracing::warn!(revision = %self.key, pod = %destination, cause, "the pod is taken out of use");
         }
         self.backends.put(|inbox| _ = inbox.failed.insert(destination.clone()));
     }

@@ -147,7 +147,7 @@ impl StatSink {
                         signal.confirm();
                     }
                 }
-                Err(error) => tracing::debug!(%error, "first signal is owed"),
+                Err(error) => tracing::debug!(%error, "the first signal could not be sent and stays pending"),
             }
         });
         // The first poll queues the frame; only the confirmation is left to another task.

@@ -99,7 +99,7 @@ pub struct TurnedAway {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmissionError {
     /// The queue is full.
-    #[error("{limit} requests are waiting for this revision, which is the most that may (max-held)")]
+    #[error("{limit} requests already wait for the revision, which is the maximum (max-held)")]
     QueueFull {
         /// Limit of the queue.
         limit: u32,

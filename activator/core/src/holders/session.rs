@@ -65,7 +65,7 @@ pub enum SessionError {
     #[error("a frame between activators is damaged: {0}")]
     Damaged(#[from] prost::DecodeError),
     /// The token is too long.
-    #[error("a token of {0} bytes, more than {TOKEN_MAX}")]
+    #[error("a token has {0} bytes, more than the maximum of {TOKEN_MAX}")]
     TokenTooLong(usize),
 }
 

@@ -173,7 +173,7 @@ impl KnativeWatch {
         if mesh(&network) == mesh(&self.network) {
             return;
         }
-        tracing::info!(mode = ?network.mesh_mode, addressable = network.mesh_pod_addressability, "mesh");
+        tracing::info!(mode = ?network.mesh_mode, addressable = network.mesh_pod_addressability, "mesh mode changed");
         self.network = network;
         for known in self.known.values_mut() {
             let spec = Arc::make_mut(&mut known.spec);

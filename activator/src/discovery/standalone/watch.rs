@@ -120,7 +120,7 @@ impl StandaloneWatch {
 
     fn scalers_denied(&mut self, error: &watcher::Error) {
         if !self.listed.contains(&ListedKind::Scalers) {
-            tracing::warn!(%error, "ZeroScalers cannot be watched: none is served until they can");
+            tracing::warn!(%error, "ZeroScalers cannot be watched; the activator serves no workload until they can");
         }
         self.set_listed(ListedKind::Scalers);
     }
@@ -197,7 +197,7 @@ impl StandaloneWatch {
         let Some(block) = Block::of_map(name) else { return };
         let page = ports::ledger::read(block, data);
         if !page.unreadable.is_empty() {
-            tracing::error!(config_map = name, lines = ?page.unreadable, "lines refused: their numbers are nobody's");
+            tracing::error!(config_map = name, lines = ?page.unreadable, "invalid lines: their ports have no workload");
         }
         let mut entries = page.entries;
         for entry in entries.values_mut() {
@@ -246,7 +246,9 @@ impl StandaloneWatch {
                 let hosts = ledger::hosts(&grants).map(|(host, name)| (host, name.to_owned())).collect();
                 self.events.push(Event::Hosts { namespace: namespace.to_owned(), hosts });
             }
-            Err(error) => tracing::error!(config_map = name, %error, "hosts refused; what was known stays in force"),
+            Err(error) => {
+                tracing::error!(config_map = name, %error, "invalid hosts: the former ones stay in force")
+            }
         }
     }
 

@@ -205,8 +205,8 @@ mod tests {
     fn what_a_row_says_is_an_answer() {
         let text = r#"{"instance":"i","pod":"p","ports":[
             {"number":1,"uid":"u"},{"number":2,"uid":"u","inUse":true,"error":"in use"},
-            {"number":3,"uid":"u","error":"its workload is not known here"},
-            {"number":4,"uid":"u","closing":true,"error":"its workload is not known here"}]}"#;
+            {"number":3,"uid":"u","error":"the workload of the port is not known to this activator"},
+            {"number":4,"uid":"u","closing":true,"error":"the workload of the port is not known to this activator"}]}"#;
         let answer: BoundPorts = serde_json::from_str(text).expect("an answer");
         let ours = |is_held| Answer::Ours(Listening { instance: "i".into(), uid: "u".into(), is_held });
         let expected =
