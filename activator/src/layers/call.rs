@@ -36,15 +36,11 @@ pub(crate) struct Call {
     pub(crate) back: Option<Arc<Back>>,
 }
 
-/// Handoff of an unmodified request that may have to go to another activator, with its context.
+/// Handoff of an unmodified request that may have to go to another activator.
 pub(crate) struct Back {
-    peer: Arc<Peer>,
-    received: Instant,
-    again: bool,
-    revision: Arc<Revision>,
     /// True if another activator relays the request.
     pub(crate) is_relayed: bool,
-    request: Mutex<Option<Request<RequestBody>>>,
+    call: Mutex<Option<Box<Call>>>,
 }
 
 impl Call {
@@ -74,40 +70,36 @@ impl Call {
 
     /// Sets up a handoff for the request, in case another activator must serve it.
     pub(crate) fn prepare_handoff(&mut self) -> Arc<Back> {
-        self.back.insert(Arc::new(Back::from_call(self))).clone()
+        let back = Back { is_relayed: self.is_relayed, call: Mutex::new(None) };
+        self.back.insert(Arc::new(back)).clone()
     }
 
     /// Hands the request off, because another activator must serve it.
     pub(crate) fn give_back(&mut self) {
         if let Some(back) = &self.back {
-            back.put(std::mem::replace(&mut self.request, Request::new(RequestBody::Empty)));
+            let request = std::mem::replace(&mut self.request, Request::new(RequestBody::Empty));
+            back.put(request, &self.peer, self.received, self.again, &self.revision);
         }
     }
 }
 
 impl Back {
-    /// Creates a handoff for the request of `call`, still without the request.
-    pub(crate) fn from_call(call: &Call) -> Self {
-        Self {
-            peer: call.peer.clone(),
-            received: call.received,
-            again: call.again,
-            revision: call.revision.clone(),
-            is_relayed: call.is_relayed,
-            request: Mutex::new(None),
-        }
+    /// Stores the request for the handoff as a new call, without the results of the layers.
+    pub(crate) fn put(
+        &self,
+        request: Request<RequestBody>,
+        peer: &Arc<Peer>,
+        received: Instant,
+        again: bool,
+        revision: &Arc<Revision>,
+    ) {
+        let call = Call::new(request, peer.clone(), received, again, revision.clone(), self.is_relayed);
+        *self.call.lock() = Some(Box::new(call));
     }
 
-    /// Stores the request for the handoff.
-    pub(crate) fn put(&self, request: Request<RequestBody>) {
-        *self.request.lock() = Some(request);
-    }
-
-    /// Takes the request out as a new call, without the results of the layers.
-    pub(crate) fn call(&self) -> Result<Call, Refusal> {
-        let request = self.request.lock().take().ok_or(Refusal::Elsewhere { relayed: false })?;
-        let (peer, revision) = (self.peer.clone(), self.revision.clone());
-        Ok(Call::new(request, peer, self.received, self.again, revision, self.is_relayed))
+    /// Takes the call out.
+    pub(crate) fn take(&self) -> Result<Call, Refusal> {
+        self.call.lock().take().map(|call| *call).ok_or(Refusal::Elsewhere { relayed: false })
     }
 }
 

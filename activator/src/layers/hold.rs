@@ -328,7 +328,7 @@ async fn send(
     loop {
         let permit = match picked {
             Ok(permit) => permit,
-            Err(refusal) => return Err(given_back(refusal, back.as_deref(), prepared)),
+            Err(refusal) => return Err(given_back(refusal, back.as_deref(), prepared, client, revision)),
         };
         let (permit, address) = at_port(revision, permit, peer.port())?;
         let pool = shared.pools.get(address, revision.key.namespace());
@@ -408,11 +408,17 @@ fn note_failure(revision: &Revision, pool: &Pool, permit: &Permit, error: &Proxy
 }
 
 /// Hands a request without a pod off if another activator must serve it. Returns the refusal.
-fn given_back(refusal: Refusal, back: Option<&Back>, prepared: Box<Prepared>) -> Refusal {
+fn given_back(
+    refusal: Refusal,
+    back: Option<&Back>,
+    prepared: Box<Prepared>,
+    client: Client<'_>,
+    revision: &Arc<Revision>,
+) -> Refusal {
     if matches!(refusal, Refusal::Elsewhere { .. })
         && let (Some(back), Some(request)) = (back, prepared.into_original())
     {
-        back.put(request);
+        back.put(request, client.peer, client.received, client.again, revision);
     }
     refusal
 }

@@ -130,7 +130,7 @@ where
                 let (is_relayed, exchange) = (call.is_relayed, self.inner.service.lock().call(call));
                 match exchange.await {
                     Err(Refusal::Elsewhere { .. }) if is_relayed => return Err(Refusal::Elsewhere { relayed: true }),
-                    Err(Refusal::Elsewhere { .. }) => call = back.call()?,
+                    Err(Refusal::Elsewhere { .. }) => call = back.take()?,
                     answered => return answered.map(|response| response.map(Either::Right)),
                 }
                 // The holder will be known soon.
@@ -167,10 +167,9 @@ async fn relay(parts: &LayerParts, call: Call, target: &Target) -> Result<Sent, 
     let port = call.peer.port::<WorkloadPort>().map(WorkloadPort::number);
     let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
     let pool = parts.pools.of_activator(address);
-    let back = Back::from_call(&call);
     let held =
         call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(too_much)?;
-    let Call { request, peer, received, revision, .. } = call;
+    let Call { request, peer, received, again, revision, is_relayed, .. } = call;
     let mut disconnect = peer.disconnect(request.version(), request.body());
     let upload = request.body().upload();
     let mark = |expects| {
@@ -203,8 +202,7 @@ async fn relay(parts: &LayerParts, call: Call, target: &Target) -> Result<Sent, 
                 sleep(PAUSE.1).await; // It may be sent twice, so avoid a holder that is just shutting down.
             }
             let request = request.into_original().ok_or(Refusal::Elsewhere { relayed: false })?;
-            back.put(request);
-            back.call().map(|call| Err(Box::new(call)))
+            Ok(Err(Box::new(Call::new(request, peer, received, again, revision, is_relayed))))
         }
     }
 }
@@ -245,7 +243,7 @@ where
                             return Poll::Ready(Err(Refusal::Elsewhere { relayed: true }));
                         }
                         (Err(Refusal::Elsewhere { .. }), Some((led, back))) => {
-                            let call = back.call();
+                            let call = back.take();
                             Box::pin(async move { led.lead(call?).await })
                         }
                         (answered, _) => return Poll::Ready(answered.map(|response| response.map(Either::Right))),

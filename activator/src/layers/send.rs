@@ -121,7 +121,7 @@ impl<'a> Sending<'a> {
 /// The client of a request.
 #[derive(Clone, Copy)]
 pub(super) struct Client<'a> {
-    pub(super) peer: &'a Peer,
+    pub(super) peer: &'a Arc<Peer>,
     pub(super) version: Version,
     /// True if the request is not the first of its connection.
     pub(super) again: bool,

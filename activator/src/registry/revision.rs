@@ -20,6 +20,7 @@ use activator_core::throttler::{ContainerConcurrency, Throttler};
 use activator_net::{PodObserver, Share};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use common::RevisionKey;
+use common::backend::Backend;
 use common::stat::Observations;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,10 +80,6 @@ pub(crate) struct Revision {
 pub(crate) struct Live {
     pub(crate) spec: Arc<Spec>,
     pub(crate) bounds: Bounds,
-    /// Reason why its pods do not serve, while they do not.
-    failing: Option<Arc<str>>,
-    /// Reason why it cannot be woken, while it cannot.
-    wake_refused: Option<Arc<str>>,
 }
 
 /// Timeouts of a revision's exchanges; `None`: no limit.
@@ -284,13 +281,13 @@ impl Revision {
 
     /// Returns the reason why it cannot be woken, if it has no pod and cannot get one.
     pub(crate) fn wake_refused(&self) -> Option<Arc<str>> {
-        self.live.load().wake_refused.clone().filter(|_| self.is_cold())
+        self.live.load().spec.backend.wake_refused.as_deref().filter(|_| self.is_cold()).map(Arc::from)
     }
 
     /// Returns the reason why it does not wake, for waiting pages.
     pub(crate) fn cause(&self) -> Option<Arc<str>> {
-        let live = self.live.load();
-        live.failing.clone().or_else(|| live.wake_refused.clone()).filter(|_| self.is_cold())
+        let Backend { failing, wake_refused, .. } = &self.live.load().spec.backend;
+        failing.as_deref().or(wake_refused.as_deref()).filter(|_| self.is_cold()).map(Arc::from)
     }
 
     /// Reports whether no pod can take requests.
@@ -372,8 +369,6 @@ impl Live {
         let millis = |ms: u64| (ms > 0).then(|| Duration::from_millis(ms));
         Self {
             spec: spec.clone(),
-            failing: spec.backend.failing.as_deref().map(Arc::from),
-            wake_refused: spec.backend.wake_refused.as_deref().map(Arc::from),
             bounds: Bounds {
                 wait: millis(spec.backend.wake_timeout_ms),
                 total: millis(spec.backend.timeout_ms).or(millis(spec.backend.request_timeout_ms)),
@@ -395,7 +390,6 @@ impl Live {
 pub(crate) mod fixture {
     use super::*;
     use activator_net::Memory;
-    use common::backend::Backend;
     use common::time::Timestamp;
     use common_runtime::environment::Mode;
 
@@ -415,7 +409,7 @@ pub(crate) mod fixture {
 mod tests {
     use super::*;
     use crate::discovery::Port;
-    use common::backend::{Backend, Protocol};
+    use common::backend::Protocol;
     use common::ports::PortId;
     use common_api::zeroscaler::PortProtocol;
 

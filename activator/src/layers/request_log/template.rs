@@ -60,16 +60,9 @@ const CODE: &str = ".Response.Code";
 const SIZE: &str = ".Response.Size";
 const LATENCY: &str = ".Response.Latency";
 
-/// Log line, complete except for the values of the request's end.
+/// Log line, complete except for the fields that are known at the request's end.
 #[derive(Debug)]
-pub(crate) struct Begun(Vec<Part>);
-
-#[derive(Debug)]
-enum Part {
-    Done(String),
-    /// Field that is known at the request's end.
-    Late(&'static str),
-}
+pub(crate) struct Begun(Vec<Piece>);
 
 impl Template {
     /// Parses a template. An empty template disables the log: [`None`].
@@ -80,38 +73,25 @@ impl Template {
         if text.is_empty() {
             return Ok(None);
         }
+        let mut parts = text.split("{{");
+        let mut before = parts.next().unwrap_or_default();
         let mut pieces = Vec::new();
-        let mut rest = text;
-        let mut trim = false;
-        loop {
-            let (before, action) = match rest.split_once("{{") {
-                Some((before, after)) => (before, Some(after)),
-                None => (rest, None),
-            };
-            let before = if std::mem::take(&mut trim) { before.trim_start() } else { before };
-            let Some(after) = action else {
-                pieces.push(Piece::Text(before.to_owned()));
-                break;
-            };
-            let (inner, after) = after.split_once("}}").ok_or("an action is not closed with }}")?;
-            let (inner, before) = match inner.strip_prefix("- ") {
-                Some(inner) => (inner, before.trim_end()),
-                None => (inner, before),
-            };
-            let inner = match inner.strip_suffix(" -") {
-                Some(inner) => {
-                    trim = true;
-                    inner
-                }
-                None => inner,
-            };
-            pieces.push(Piece::Text(before.to_owned()));
-            let inner = inner.trim();
-            if !(inner.starts_with("/*") && inner.ends_with("*/")) {
-                pieces.push(action_of(inner)?);
+        for part in parts {
+            let (mut action, mut after) = part.split_once("}}").ok_or("an action is not closed with }}")?;
+            if let Some(trimming) = action.strip_prefix("- ") {
+                (action, before) = (trimming, before.trim_end());
             }
-            rest = after;
+            if let Some(trimming) = action.strip_suffix(" -") {
+                (action, after) = (trimming, after.trim_start());
+            }
+            pieces.push(Piece::Text(before.to_owned()));
+            let action = action.trim();
+            if !(action.starts_with("/*") && action.ends_with("*/")) {
+                pieces.push(action_of(action)?);
+            }
+            before = after;
         }
+        pieces.push(Piece::Text(before.to_owned()));
         match pieces.last_mut() {
             Some(Piece::Text(last)) if last.ends_with('\n') => {}
             _ => pieces.push(Piece::Text("\n".to_owned())),
@@ -122,21 +102,21 @@ impl Template {
 
     /// Formats the values that are known at the request's arrival.
     pub(crate) fn begin(&self, call: &Call) -> Begun {
-        let mut parts = Vec::new();
+        let mut pieces = Vec::new();
         let mut done = String::new();
         for piece in &self.0 {
             match piece {
                 Piece::Text(text) => done.push_str(text),
                 Piece::Header { name, js } => push(&mut done, header(call.request.headers(), name), *js),
                 Piece::Field { name, .. } if [CODE, SIZE, LATENCY].contains(name) => {
-                    parts.push(Part::Done(std::mem::take(&mut done)));
-                    parts.push(Part::Late(name));
+                    pieces.push(Piece::Text(std::mem::take(&mut done)));
+                    pieces.push(piece.clone());
                 }
                 Piece::Field { name, js } => push(&mut done, &field(name, call), *js),
             }
         }
-        parts.push(Part::Done(done));
-        Begun(parts)
+        pieces.push(Piece::Text(done));
+        Begun(pieces)
     }
 }
 
@@ -144,13 +124,13 @@ impl Begun {
     /// Returns the whole line.
     pub(crate) fn finish(self, code: u16, size: u64, latency: Duration) -> String {
         let mut line = String::new();
-        for part in self.0 {
+        for piece in self.0 {
             // Writing to a String cannot fail.
-            let _ = match part {
-                Part::Done(text) => line.write_str(&text),
-                Part::Late(CODE) => write!(line, "{code}"),
-                Part::Late(SIZE) => write!(line, "{size}"),
-                Part::Late(_) => write!(line, "{}", latency.as_secs_f64()),
+            let _ = match piece {
+                Piece::Text(text) => line.write_str(&text),
+                Piece::Field { name: CODE, .. } => write!(line, "{code}"),
+                Piece::Field { name: SIZE, .. } => write!(line, "{size}"),
+                Piece::Field { .. } | Piece::Header { .. } => write!(line, "{}", latency.as_secs_f64()),
             };
         }
         line
