@@ -40,17 +40,12 @@ struct WorkloadState {
     pods: Option<Box<Listing>>,
     cluster_ip: Option<Box<Destination>>,
     activators: Activators,
-    work: Work,
+    /// Its active revision.
+    revision: Option<Arc<Revision>>,
+    /// Time of the first check that found the revision unused; `None` after a use.
+    unused: Option<Instant>,
     /// Wakes, once it had a revision.
     wakes: Option<Arc<Wakes>>,
-}
-
-/// Active revision of a workload.
-#[derive(Default)]
-struct Work {
-    revision: Option<Arc<Revision>>,
-    /// Time of the first check that found it unused; `None` after a use.
-    unused: Option<Instant>,
 }
 
 impl Workload {
@@ -58,10 +53,10 @@ impl Workload {
     pub(super) fn set_spec(&self, spec: Arc<Spec>, parts: &Parts) -> Option<Arc<Spec>> {
         let mut state = self.state.lock();
         let former = state.spec.replace(spec.clone());
-        match &state.work.revision {
+        match &state.revision {
             Some(revision) if former.as_ref() != Some(&spec) => revision.apply(&spec, false),
             Some(_) => {}
-            None if state.pods.is_some() => _ = state.revision(parts),
+            None if state.pods.is_some() => _ = state.active(parts),
             None => {}
         }
         former
@@ -71,7 +66,7 @@ impl Workload {
     pub(super) fn delete(&self) {
         let mut state = self.state.lock();
         state.spec = None;
-        if let Some(revision) = std::mem::take(&mut state.work).revision {
+        if let Some(revision) = state.revision.take() {
             revision.delete();
         }
     }
@@ -80,9 +75,9 @@ impl Workload {
     pub(super) fn set_pods(&self, listing: Listing, parts: &Parts) {
         let mut state = self.state.lock();
         state.pods = (!listing.is_empty()).then(|| Box::new(listing.clone()));
-        match &state.work.revision {
+        match &state.revision {
             Some(revision) => revision.set_pods(listing),
-            None if state.pods.is_some() => _ = state.revision(parts),
+            None if state.pods.is_some() => _ = state.active(parts),
             None => {}
         }
     }
@@ -91,7 +86,7 @@ impl Workload {
     pub(super) fn set_activators(&self, activators: Activators) {
         let mut state = self.state.lock();
         state.activators = activators;
-        if let Some(revision) = &state.work.revision {
+        if let Some(revision) = &state.revision {
             revision.throttler.set_activators(activators);
         }
     }
@@ -104,7 +99,7 @@ impl Workload {
     /// Sets the address of the Service in front of its pods.
     pub(super) fn set_cluster_ip(&self, destination: Option<Destination>) {
         let mut state = self.state.lock();
-        if let Some(revision) = &state.work.revision {
+        if let Some(revision) = &state.revision {
             revision.backends.put(|inbox| inbox.cluster_ip = Some(destination.clone()));
         }
         state.cluster_ip = destination.map(Box::new);
@@ -115,7 +110,7 @@ impl Workload {
     pub(super) fn at_work(&self, parts: &Parts, meant: impl FnOnce(&Spec) -> bool) -> Option<Arc<Revision>> {
         let mut state = self.state.lock();
         let is_meant = state.spec.as_deref().is_some_and(meant);
-        if is_meant { state.revision(parts) } else { None }
+        if is_meant { state.active(parts) } else { None }
     }
 
     /// Returns the spec.
@@ -125,7 +120,7 @@ impl Workload {
 
     /// Returns its revision, if there is one.
     pub(super) fn revision(&self) -> Option<Arc<Revision>> {
-        self.state.lock().work.revision.clone()
+        self.state.lock().revision.clone()
     }
 
     /// Returns the addresses that only its pods have; none for pods in the host network.
@@ -145,10 +140,11 @@ impl Workload {
     /// Drops its revision, if it has been unused for long enough.
     pub(super) fn rest(&self, now: Instant) {
         let mut state = self.state.lock();
-        let Some(revision) = &state.work.revision else { return };
-        let is_used = state.pods.is_some() || Arc::strong_count(revision) > 1 || revision.stats.is_tracked();
-        if state.work.rests(is_used, now)
-            && let Some(revision) = std::mem::take(&mut state.work).revision
+        let Some(revision) = &state.revision else { return };
+        if state.pods.is_some() || Arc::strong_count(revision) > 1 || revision.stats.is_tracked() {
+            state.unused = None;
+        } else if now.duration_since(*state.unused.get_or_insert(now)) >= REST
+            && let Some(revision) = state.revision.take()
         {
             // Under the lock, because the next revision may have series of the same names.
             revision.end();
@@ -157,9 +153,10 @@ impl Workload {
 }
 
 impl WorkloadState {
-    fn revision(&mut self, parts: &Parts) -> Option<Arc<Revision>> {
-        self.work.unused = None;
-        if let Some(revision) = &self.work.revision {
+    /// Returns the active revision, and creates it if necessary.
+    fn active(&mut self, parts: &Parts) -> Option<Arc<Revision>> {
+        self.unused = None;
+        if let Some(revision) = &self.revision {
             return Some(revision.clone());
         }
         let spec = self.spec.as_ref()?;
@@ -179,17 +176,6 @@ impl WorkloadState {
             revision.set_pods(listing.clone());
         }
         backends::start(&revision, parts);
-        Some(self.work.revision.insert(revision).clone())
-    }
-}
-
-impl Work {
-    /// Reports whether the revision must be dropped now.
-    fn rests(&mut self, is_used: bool, now: Instant) -> bool {
-        if is_used {
-            self.unused = None;
-            return false;
-        }
-        now.duration_since(*self.unused.get_or_insert(now)) >= REST
+        Some(self.revision.insert(revision).clone())
     }
 }

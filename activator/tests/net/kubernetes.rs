@@ -28,8 +28,6 @@ struct Cluster {
     addresses: Vec<Value>,
     /// Ledger of hosts.
     maps: Vec<Value>,
-    /// Status with which requests for slices are refused, if they are.
-    slices_denied: Option<StatusCode>,
     /// `None`: no events.
     more: Option<watch::Receiver<Vec<Value>>>,
 }
@@ -48,26 +46,15 @@ impl Cluster {
         let (kind, api_version, items) = match request.uri().path() {
             "/api/v1/services" => ("ServiceList", "v1", self.services.clone()),
             "/apis/discovery.k8s.io/v1/endpointslices" => {
-                if let Some(code) = self.slices_denied {
-                    return denied(code);
-                }
                 ("EndpointSliceList", "discovery.k8s.io/v1", self.addresses.clone())
             }
             "/apis/zeroscale.dev/v1alpha1/zeroscalers" => match &self.scalers {
                 Some(scalers) => ("ZeroScalerList", "zeroscale.dev/v1alpha1", scalers.clone()),
                 None => return denied(StatusCode::NOT_FOUND),
             },
-            "/api/v1/endpoints" => ("EndpointsList", "v1", self.addresses.clone()),
             "/api/v1/namespaces/knative-serving/configmaps" => {
-                let is_ledger = |of: &str| {
-                    request.uri().query().unwrap_or_default().contains(&format!("zeroscale.dev%2Fledger%3D{of}"))
-                };
-                let maps = match (is_ledger("hosts"), is_ledger("ports")) {
-                    (true, _) => self.maps.clone(),
-                    (_, true) => self.numbers.clone(),
-                    _ => vec![],
-                };
-                ("ConfigMapList", "v1", maps)
+                let are_ledgers = request.uri().query().unwrap_or_default().contains("zeroscale.dev%2Fledger");
+                ("ConfigMapList", "v1", if are_ledgers { [&self.maps[..], &self.numbers].concat() } else { vec![] })
             }
             other => panic!("nobody may ask for {other}"),
         };
@@ -82,7 +69,7 @@ impl Cluster {
             return Response::new(rig::full(list.to_string()));
         }
         let (sender, receiver) = mpsc::unbounded_channel::<Value>();
-        let more = self.more.clone().filter(|_| matches!(kind, "EndpointSliceList" | "EndpointsList"));
+        let more = self.more.clone().filter(|_| kind == "EndpointSliceList");
         if let Some(mut more) = more {
             tokio::spawn(async move {
                 loop {
@@ -145,12 +132,6 @@ fn slice(pod: SocketAddr) -> Value {
         "endpoints": [{"addresses": [pod.ip().to_string()], "conditions": {"ready": false}}]})
 }
 
-fn endpoints(pod: SocketAddr) -> Value {
-    json!({"apiVersion": "v1", "kind": "Endpoints",
-        "metadata": {"namespace": "default", "name": "hello-private", "resourceVersion": "2", "labels": labels("Private")},
-        "subsets": [{"notReadyAddresses": [{"ip": pod.ip().to_string()}], "ports": [{"name": "http", "port": pod.port()}]}]})
-}
-
 /// Activator with an API server.
 struct Plane {
     address: SocketAddr,
@@ -205,20 +186,6 @@ impl Plane {
         self.shutdown.cancel();
         patient(self.running).await.expect("no panic").expect("a clean end");
     }
-}
-
-/// Runs the plane on a cluster with one revision, sends one request before there is a pod, then announces `address`.
-async fn one_request_wakes(slices_denied: Option<StatusCode>, address: impl Fn(SocketAddr) -> Value) {
-    let (announce, more) = watch::channel(Vec::new());
-    let (services, scalers) = (vec![private_service()], Some(vec![scaler_of("default", "hello", "hello")]));
-    let plane =
-        Plane::start(Cluster { services, scalers, slices_denied, more: Some(more), ..Cluster::default() }).await;
-    let pod = Pod::saying("hello").await;
-    let (answer, ()) = tokio::join!(plane.get("hello.default"), async {
-        announce.send_replace(vec![json!({"type": "ADDED", "object": address(pod.address)})]);
-    });
-    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "hello"));
-    plane.stop().await;
 }
 
 /// Goal: a user who may edit Services and slices only in the namespace `evil` gets no request for names of another
@@ -301,16 +268,18 @@ async fn a_tenant_takes_no_name_of_another() {
     plane.stop().await;
 }
 
+/// Goal: one revision wakes. Method: a request is sent before there is a pod, and then a slice is announced.
 #[tokio::test]
 async fn scalers_services_and_slices_make_a_revision() {
-    one_request_wakes(None, slice).await;
-}
-
-#[tokio::test]
-async fn endpoints_take_the_place_of_slices_that_are_denied_or_absent() {
-    for code in [StatusCode::FORBIDDEN, StatusCode::NOT_FOUND] {
-        one_request_wakes(Some(code), endpoints).await;
-    }
+    let (announce, more) = watch::channel(Vec::new());
+    let (services, scalers) = (vec![private_service()], Some(vec![scaler_of("default", "hello", "hello")]));
+    let plane = Plane::start(Cluster { services, scalers, more: Some(more), ..Cluster::default() }).await;
+    let pod = Pod::saying("hello").await;
+    let (answer, ()) = tokio::join!(plane.get("hello.default"), async {
+        announce.send_replace(vec![json!({"type": "ADDED", "object": slice(pod.address)})]);
+    });
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "hello"));
+    plane.stop().await;
 }
 
 /// Returns a ZeroScaler as its owner maintains it.

@@ -35,15 +35,13 @@ use tokio::sync::mpsc;
 
 /// Watches until the receiver of `sender` is gone.
 pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Namespaces, sender: mpsc::Sender<Event>) {
-    let labelled = |label: &str, value: &str| watcher::Config::default().labels(&format!("{label}={value}"));
-    let ledgers = || Api::<ConfigMap>::namespaced(client.clone(), system_namespace);
-    let privates = labelled(names::SIDE, names::SERVICE_TYPE_PRIVATE);
-    let sides = watcher::Config::default().labels(names::SIDE);
+    let labelled = |selector: &str| watcher::Config::default().labels(selector);
+    let privates = format!("{}={}", names::SIDE, names::SERVICE_TYPE_PRIVATE);
     let mut scalers = watch_unless(namespaces.reach::<ZeroScaler>(&client), watcher::Config::default(), is_denied);
-    let mut numbers = changes::watch(ledgers(), labelled(names::LEDGER, names::LEDGER_OF_PORTS));
-    let mut services = watch(namespaces.reach::<Service>(&client), privates);
-    let mut slices = watch(namespaces.reach::<EndpointSlice>(&client), sides);
-    let mut hosts = changes::watch(ledgers(), labelled(names::LEDGER, names::LEDGER_OF_HOSTS));
+    let ledgers = Api::<ConfigMap>::namespaced(client.clone(), system_namespace);
+    let mut ledgers = changes::watch(ledgers, labelled(names::LEDGER));
+    let mut services = watch(namespaces.reach::<Service>(&client), labelled(&privates));
+    let mut slices = watch(namespaces.reach::<EndpointSlice>(&client), labelled(names::SIDE));
     let mut activators = siblings::of_slices(client.clone(), system_namespace);
     let mut adapter = StandaloneWatch::default();
     loop {
@@ -54,10 +52,9 @@ pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Nam
                 Ok(event) => adapter.take_scalers(event),
                 Err(error) => adapter.scalers_denied(&error),
             },
-            Some(change) = numbers.next(), if knows_scalers => adapter.take_numbers(change),
+            Some(change) = ledgers.next(), if knows_scalers => adapter.take_ledgers(change),
             Some(event) = services.next(), if knows_scalers => adapter.take_services(event),
             Some(event) = slices.next(), if knows_scalers => adapter.take_slices(event),
-            Some(change) = hosts.next(), if knows_scalers => adapter.take_hosts(change),
             () = sender.closed() => return,
         }
         for event in adapter.events.drain(..) {
@@ -98,14 +95,13 @@ struct StandaloneWatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ListedKind {
     Scalers,
-    Numbers,
+    Ledgers,
     Services,
     Slices,
-    Hosts,
 }
 
 /// Number of kinds.
-const LISTED_KINDS: usize = 5;
+const LISTED_KINDS: usize = 4;
 
 impl StandaloneWatch {
     fn take_scalers(&mut self, event: watcher::Event<ZeroScaler>) {
@@ -125,11 +121,11 @@ impl StandaloneWatch {
         self.set_listed(ListedKind::Scalers);
     }
 
-    fn take_numbers(&mut self, change: Change<ConfigMap>) {
+    fn take_ledgers(&mut self, change: Change<ConfigMap>) {
         match change {
-            Change::Applied(map) => self.numbers(&map.name_any(), map.data.as_ref()),
-            Change::Gone(key) => self.numbers(key.name(), None),
-            Change::Listed => self.set_listed(ListedKind::Numbers),
+            Change::Applied(map) => self.ledger(&map.name_any(), map.data.as_ref()),
+            Change::Gone(key) => self.ledger(key.name(), None),
+            Change::Listed => self.set_listed(ListedKind::Ledgers),
         }
     }
 
@@ -150,14 +146,6 @@ impl StandaloneWatch {
                 Change::Gone(key) => self.set_addresses(key, Vec::new()),
                 Change::Listed => self.set_listed(ListedKind::Slices),
             }
-        }
-    }
-
-    fn take_hosts(&mut self, change: Change<ConfigMap>) {
-        match change {
-            Change::Applied(map) => self.hosts(&map.name_any(), map.data.as_ref()),
-            Change::Gone(key) => self.hosts(key.name(), None),
-            Change::Listed => self.set_listed(ListedKind::Hosts),
         }
     }
 
@@ -193,8 +181,16 @@ impl StandaloneWatch {
         }
     }
 
-    fn numbers(&mut self, name: &str, data: Option<&BTreeMap<String, String>>) {
-        let Some(block) = Block::of_map(name) else { return };
+    /// Applies a ledger of port numbers, or of a namespace's hosts. `data`: none if it is gone.
+    fn ledger(&mut self, name: &str, data: Option<&BTreeMap<String, String>>) {
+        if let Some(block) = Block::of_map(name) {
+            self.numbers(block, name, data);
+        } else if let Some(namespace) = ledger::namespace_of(name) {
+            self.hosts(namespace, name, data);
+        }
+    }
+
+    fn numbers(&mut self, block: Block, name: &str, data: Option<&BTreeMap<String, String>>) {
         let page = ports::ledger::read(block, data);
         if !page.unreadable.is_empty() {
             tracing::error!(config_map = name, lines = ?page.unreadable, "invalid lines: their ports have no workload");
@@ -239,8 +235,7 @@ impl StandaloneWatch {
         }
     }
 
-    fn hosts(&mut self, name: &str, data: Option<&BTreeMap<String, String>>) {
-        let Some(namespace) = ledger::namespace_of(name) else { return };
+    fn hosts(&mut self, namespace: &str, name: &str, data: Option<&BTreeMap<String, String>>) {
         match ledger::grants(data) {
             Ok(grants) => {
                 let hosts = ledger::hosts(&grants).map(|(host, name)| (host, name.to_owned())).collect();
