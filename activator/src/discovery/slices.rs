@@ -86,9 +86,9 @@ impl Entry {
             let pod = endpoint.target_ref.as_ref().filter(|_| tells_pods).and_then(|pod| pod.name.as_deref());
             usable.then_some(((endpoint.addresses.first()?.parse().ok()?, ready), Box::from(pod.unwrap_or_default())))
         });
-        let (addresses, pods): (Vec<_>, Vec<_>) = addresses.unzip();
+        let (addresses, pods): (Vec<_>, Vec<Box<str>>) = addresses.unzip();
         let owner = controller(&slice.metadata).map(|owner| owner.uid.as_str().into());
-        let has_names = pods.iter().any(|pod: &Box<str>| !pod.is_empty());
+        let has_names = pods.iter().any(|pod| !pod.is_empty());
         let pods = if has_names { pods.into() } else { Box::default() };
         vec![Self { key, side, owner, ports: ports.collect(), addresses: addresses.into(), pods }]
     }
