@@ -104,14 +104,10 @@ impl Connector for PortConnector {
             Err(refusal) => {
                 let reason = refusal.reason();
                 tracing::debug!(workload = %self.port.workload(), %client, reason, error = %refusal, "connection refused");
-                if relayed.is_some() {
-                    self.parts.metrics.refused.count(reason);
-                    return Connected::Reply(REFUSED);
-                }
                 if !matches!(refusal, Refusal::Elsewhere { .. }) {
                     self.parts.metrics.refused.count(reason);
                 }
-                Connected::Refused
+                if relayed.is_some() { Connected::Reply(REFUSED) } else { Connected::Refused }
             }
         }
     }
