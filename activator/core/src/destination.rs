@@ -5,18 +5,16 @@
 //! activators of both kinds may serve one cluster. The text is therefore stored beside the parsed address; clones share
 //! it.
 
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::net::{AddrParseError, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Address that requests can be sent to. Ordered by its text.
-#[derive(Clone)]
+/// Address that requests can be sent to. Ordered by its text, which therefore is the first field.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    address: SocketAddr,
     text: Arc<str>,
+    address: SocketAddr,
 }
 
 /// Destinations that the requests of a revision may be sent to.
@@ -57,7 +55,7 @@ impl Destinations {
 
 impl From<SocketAddr> for Destination {
     fn from(address: SocketAddr) -> Self {
-        Self { address, text: address.to_string().into() }
+        Self { text: address.to_string().into(), address }
     }
 }
 
@@ -67,32 +65,6 @@ impl FromStr for Destination {
     /// Parses `ip:port`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         text.parse::<SocketAddr>().map(Self::from)
-    }
-}
-
-impl Ord for Destination {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.text.cmp(&other.text)
-    }
-}
-
-impl PartialOrd for Destination {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Destination {
-    fn eq(&self, other: &Self) -> bool {
-        self.address == other.address
-    }
-}
-
-impl Eq for Destination {}
-
-impl Hash for Destination {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.address.hash(state);
     }
 }
 

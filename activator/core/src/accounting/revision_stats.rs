@@ -53,16 +53,11 @@ pub struct RevisionStats {
 
 #[derive(Debug)]
 struct Inner {
-    state: TrackingState,
+    /// `None` while the revision is idle.
+    tracked: Option<Tracked>,
     /// Number of the tracked period. Distinguishes the current period from an earlier one whose signal may still be in
     /// delivery.
     life: u64,
-}
-
-#[derive(Debug)]
-enum TrackingState {
-    Idle,
-    Tracked(Tracked),
 }
 
 #[derive(Debug)]
@@ -132,32 +127,22 @@ pub struct Signal {
 impl RevisionStats {
     /// Creates the counts of an idle revision.
     pub fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { clock, inner: Mutex::new(Inner { state: TrackingState::Idle, life: 0 }) })
+        Arc::new(Self { clock, inner: Mutex::new(Inner { tracked: None, life: 0 }) })
     }
 
     /// Counts an arriving request.
     pub fn enter(self: &Arc<Self>) -> Entered {
         let now = (self.clock)();
         let mut inner = self.inner.lock();
-        let first = match &mut inner.state {
-            // Idle => Tracked
-            TrackingState::Idle => {
-                let mut stats = RequestStats::new(now);
-                stats.enter(now);
-                inner.state = TrackingState::Tracked(Tracked {
-                    stats,
-                    signal: SignalState::Due,
-                    discount: Discount::None,
-                    first_window_over: false,
-                });
-                inner.life += 1;
-                true
-            }
-            TrackingState::Tracked(tracked) => {
-                tracked.stats.enter(now);
-                false
-            }
+        let first = inner.tracked.is_none();
+        inner.life += u64::from(first);
+        let begin = || Tracked {
+            stats: RequestStats::new(now),
+            signal: SignalState::Due,
+            discount: Discount::None,
+            first_window_over: false,
         };
+        inner.tracked.get_or_insert_with(begin).stats.enter(now);
         drop(inner);
         Entered { in_flight: InFlight { stats: Arc::clone(self) }, first }
     }
@@ -166,7 +151,7 @@ impl RevisionStats {
     pub fn signal(self: &Arc<Self>) -> Option<Signal> {
         let mut inner = self.inner.lock();
         let life = inner.life;
-        let TrackingState::Tracked(tracked) = &mut inner.state else { return None };
+        let tracked = inner.tracked.as_mut()?;
         let signal = tracked.take_signal(self, life)?;
         // Later windows do not count the first arrival, so they need no discount.
         if !tracked.first_window_over {
@@ -180,7 +165,7 @@ impl RevisionStats {
     pub fn reminder(self: &Arc<Self>) -> Option<Signal> {
         let mut inner = self.inner.lock();
         let life = inner.life;
-        let TrackingState::Tracked(tracked) = &mut inner.state else { return None };
+        let tracked = inner.tracked.as_mut()?;
         let due = tracked.signal == SignalState::Sent && tracked.discount == Discount::None;
         due.then(|| {
             tracked.signal = SignalState::Sending;
@@ -194,7 +179,7 @@ impl RevisionStats {
         let now = (self.clock)();
         let mut inner = self.inner.lock();
         let life = inner.life;
-        let TrackingState::Tracked(tracked) = &mut inner.state else { return None };
+        let tracked = inner.tracked.as_mut()?;
         let window = tracked.stats.report(now);
         tracked.first_window_over = true;
         let (presence, arrival) = match std::mem::take(&mut tracked.discount) {
@@ -208,28 +193,26 @@ impl RevisionStats {
             signal: tracked.take_signal(self, life),
         };
         if window.average_concurrency == 0.0 && tracked.stats.concurrency() == 0 {
-            inner.state = TrackingState::Idle; // Tracked => Idle
+            inner.tracked = None;
         }
         Some(report)
     }
 
     /// Returns the number of requests in flight, including held ones.
     pub fn concurrency(&self) -> u64 {
-        match &self.inner.lock().state {
-            TrackingState::Idle => 0,
-            TrackingState::Tracked(tracked) => u64::try_from(tracked.stats.concurrency()).unwrap_or(0),
-        }
+        let in_flight = self.inner.lock().tracked.as_ref().map_or(0, |tracked| tracked.stats.concurrency());
+        u64::try_from(in_flight).unwrap_or(0)
     }
 
     /// Returns true if the revision is tracked, so a report would not be empty.
     pub fn is_tracked(&self) -> bool {
-        matches!(self.inner.lock().state, TrackingState::Tracked(_))
+        self.inner.lock().tracked.is_some()
     }
 
     fn leave(&self) {
         let now = (self.clock)();
         // Never idle here: a revision becomes idle only with nothing in flight.
-        if let TrackingState::Tracked(tracked) = &mut self.inner.lock().state {
+        if let Some(tracked) = &mut self.inner.lock().tracked {
             tracked.stats.leave(now);
         }
     }
@@ -255,7 +238,7 @@ impl Drop for Signal {
     fn drop(&mut self) {
         let mut inner = self.stats.inner.lock();
         let same_life = inner.life == self.life;
-        let TrackingState::Tracked(tracked) = &mut inner.state else { return };
+        let Some(tracked) = &mut inner.tracked else { return };
         if same_life && tracked.signal == SignalState::Sending {
             tracked.signal = if self.confirmed { SignalState::Sent } else { SignalState::Due };
             // A signal that was not sent needs no discount. If a report has already discounted it, the repeated signal
