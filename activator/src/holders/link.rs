@@ -194,8 +194,11 @@ impl Link {
         }
     }
 
-    pub(super) fn receive(&self, from: &Peer, message: Message) {
-        self.tell(Input::Received { from: from.clone(), message });
+    /// Applies a message. Returns false if the limit is not shared, so the message had no effect.
+    pub(super) fn receive(&self, from: &Peer, message: Message) -> bool {
+        let mut state = self.state.lock();
+        self.handle(&mut state, Input::Received { from: from.clone(), message });
+        state.holding.is_some()
     }
 
     pub(super) fn is_alone(&self, shared: &Holders) -> bool {

@@ -253,14 +253,21 @@ fn deliver(shared: &Holders, session: &Session, message: WorkloadMessage) -> any
     if !*open {
         bail!(CLOSED);
     }
-    match (shared.link(&key), message) {
-        (Some(link), message) => link.receive(&session.peer, message),
-        (None, Message::Claim { number, .. }) => {
-            session.send_holder(&key, Message::Confirm { number, running: Running::new() });
+    loop {
+        match (shared.link(&key), &message) {
+            (Some(link), message) => {
+                let is_delivered = link.receive(&session.peer, message.clone());
+                if !is_delivered && !shared.link(&key).is_some_and(|present| Arc::ptr_eq(&present, &link)) {
+                    continue; // The workload has become inactive meanwhile.
+                }
+            }
+            (None, Message::Claim { number, .. }) => {
+                session.send_holder(&key, Message::Confirm { number: *number, running: Running::new() });
+            }
+            (None, _) => {}
         }
-        (None, _) => {}
+        return Ok(());
     }
-    Ok(())
 }
 
 #[cfg(test)]
