@@ -39,7 +39,7 @@ use common_controller::shares::{Shares, tell_of_edits};
 use common_runtime::admin::{self, Page};
 use common_runtime::clock::Clock;
 use common_runtime::config_map::{ConfigMaps, Refusals};
-use common_runtime::environment::{EnvironmentError, optional, parsed, required};
+use common_runtime::environment::{EnvironmentError, parsed, required};
 use common_runtime::lease::{self, ElectorOptions, Ownership};
 use common_runtime::observe;
 use common_runtime::process::ProcessOptions;
@@ -90,8 +90,6 @@ pub struct HpaOptions {
     pub probes: Option<SocketAddr>,
     /// Address of metrics and explanations; `None`: disabled.
     pub admin: Option<SocketAddr>,
-    /// Name of the ConfigMap about leases.
-    pub election_map: String,
     /// Options common to all planes.
     pub process: ProcessOptions,
 }
@@ -110,7 +108,6 @@ impl HpaOptions {
         let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
         let workers = NonZeroUsize::new(delegate::WORKERS).unwrap_or(NonZeroUsize::MIN);
         let workers = parsed(&get, "K_THREADS_PER_CONTROLLER", workers, "must be a number above 0")?;
-        let named = optional(&get, "CONFIG_LEADERELECTION_NAME");
         Ok(Self {
             mode,
             system_namespace: required(&get, "SYSTEM_NAMESPACE", "the namespace of config maps and leases")?,
@@ -120,7 +117,6 @@ impl HpaOptions {
             controller: ControllerOptions::default(),
             probes: Some(SocketAddr::new(listen, PROBE_PORT)),
             admin: Some(SocketAddr::new(metrics_host, metrics)),
-            election_map: named.unwrap_or_else(|| config::LEADER_ELECTION.to_owned()),
             process: ProcessOptions::from_env(&get)?,
         })
     }
@@ -145,15 +141,11 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
         admin::serve(listen, Metrics::default(), vec![probes(shutdown.clone())], last.clone()).await?;
     }
     if let Some(least) = &options.process.kubernetes_min_version {
-        tokio::select! {
-            checked = least.check(&client) => checked?,
-            () = shutdown.cancelled() => return Ok(()),
-        }
+        let Some(checked) = shutdown.run_until_cancelled(least.check(&client)).await else { return Ok(()) };
+        checked?;
     }
-    let configs = tokio::select! {
-        configs = Configs::read(&client, &options, &last) => configs,
-        () = shutdown.cancelled() => return Ok(()),
-    };
+    let configs = shutdown.run_until_cancelled(Configs::read(&client, &options, &last)).await;
+    let Some(configs) = configs else { return Ok(()) };
     if options.mode == HpaMode::Delegate {
         configs.refusals.none()?; // As upstream, which it replaces.
     }
@@ -167,8 +159,9 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
     };
     let mut observed = seen.observe(&options.process, last.clone()).await?;
     let election = Result::clone(&configs.election.borrow());
-    let election = election.with_context(|| options.election_map.clone())?;
-    tokio::spawn(tell_of_edits(options.election_map.clone(), configs.election.clone(), last.clone()));
+    let election_map = options.process.config_maps.leader_election.clone();
+    let election = election.with_context(|| election_map.clone())?;
+    tokio::spawn(tell_of_edits(election_map, configs.election.clone(), last.clone()));
     let listed = CancellationToken::new();
     let (shares, released) = campaign(&client, &options, &election, &listed, &leases);
     let (clock, leadership) = (Clock::system(), Arc::new(shares));
@@ -217,15 +210,15 @@ impl Configs {
         maps.keep_deleted(options.mode == HpaMode::Delegate); // As upstream.
         let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
         let level = |data: &BTreeMap<String, String>| LogLevel::from_map(data, COMPONENT);
+        let named = &options.process.config_maps;
         if let Some(logs) = &options.process.logs {
-            let logging = &options.process.config_maps.logging;
-            logs.clone().follow(maps.subscribe(logging, LogLevel::default(), level));
+            logs.clone().follow(maps.subscribe(&named.logging, LogLevel::default(), level));
         }
         // An invalid map ends the process: with defaults instead, there could be two owners.
         let parse = |data: &BTreeMap<String, String>| Ok::<_, ConfigError>(LeaderElectionConfig::from_map(data));
-        let election = maps.subscribe(&options.election_map, Ok(LeaderElectionConfig::default()), parse);
-        let named = &options.process.config_maps.observability;
-        let observability = maps.subscribe(named, ObservabilityConfig::default(), ObservabilityConfig::from_map);
+        let election = maps.subscribe(&named.leader_election, Ok(LeaderElectionConfig::default()), parse);
+        let observability =
+            maps.subscribe(&named.observability, ObservabilityConfig::default(), ObservabilityConfig::from_map);
         let refusals = maps.refusals();
         maps.start(client.clone(), &options.system_namespace, until.clone()).await;
         Self { autoscaler, election, observability, refusals }
@@ -337,14 +330,14 @@ mod tests {
         let options = read(&[("SYSTEM_NAMESPACE", "knative-serving")]).expect("enough");
         assert_eq!((options.workers, options.probes.map(|probes| probes.port())), (2, Some(8080)));
         assert_eq!(options.admin.map(|admin| admin.port()), Some(9090));
-        assert_eq!(options.election_map, "config-leader-election");
+        assert_eq!(options.process.config_maps.leader_election, "config-leader-election");
         let options = read(&[
             ("SYSTEM_NAMESPACE", "s"),
             ("K_THREADS_PER_CONTROLLER", "7"),
             ("CONFIG_LEADERELECTION_NAME", "mine"),
         ])
         .expect("valid");
-        assert_eq!((options.workers, options.election_map.as_str()), (7, "mine"));
+        assert_eq!((options.workers, options.process.config_maps.leader_election.as_str()), (7, "mine"));
         assert_eq!(read(&[]).err().map(|error| error.variable), Some("SYSTEM_NAMESPACE".into()));
         let none = read(&[("SYSTEM_NAMESPACE", "s"), ("K_THREADS_PER_CONTROLLER", "0")]);
         assert_eq!(none.err().map(|error| error.variable), Some("K_THREADS_PER_CONTROLLER".into()));

@@ -103,14 +103,9 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     cx.autoscalers.spawn(Api::all(client.clone()), &shutdown);
     cx.horizontals.spawn(Api::all(client.clone()), &shutdown);
     cx.serverless.spawn(Api::all(client.clone()), &shutdown);
-    let synced = async {
-        cx.autoscalers.synced().await;
-        cx.horizontals.synced().await;
-        cx.serverless.synced().await;
-    };
-    tokio::select! {
-        () = synced => {}
-        () = shutdown.cancelled() => return,
+    let synced = async { tokio::join!(cx.autoscalers.synced(), cx.horizontals.synced(), cx.serverless.synced()) };
+    if shutdown.run_until_cancelled(synced).await.is_none() {
+        return;
     }
     cx.wiring.listed.cancel();
     let mut tasks = JoinSet::new();

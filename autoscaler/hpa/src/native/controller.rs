@@ -124,14 +124,8 @@ impl Controller {
                 () = until.cancelled() => {}
             }
         });
-        let known = async {
-            self.objects.synced().await;
-            self.pods.synced().await;
-        };
-        tokio::select! {
-            () = known => true,
-            () = shutdown.cancelled() => false,
-        }
+        let synced = async { tokio::join!(self.objects.synced(), self.pods.synced()) };
+        shutdown.run_until_cancelled(synced).await.is_some()
     }
 
     /// Runs one reconcile. Returns whether the object should be queued again after a period.

@@ -101,12 +101,8 @@ async fn follow_leadership(controller: Arc<Controller>, shutdown: CancellationTo
 }
 
 async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
-    loop {
-        // A reconcile in flight is never cut off: only the wait for the next key ends at shutdown.
-        let item = tokio::select! {
-            item = controller.queue.next() => item,
-            () = shutdown.cancelled() => return,
-        };
+    // A reconcile in flight is never cut off: only the wait for the next key ends at shutdown.
+    while let Some(item) = shutdown.run_until_cancelled(controller.queue.next()).await {
         let pass = AssertUnwindSafe(controller.reconcile(item.key())).catch_unwind();
         let again = pass.await.unwrap_or_else(|_| {
             tracing::error!(hpa = %item.key(), "a pass has panicked; will be tried again");

@@ -92,7 +92,6 @@ async fn class_hpa_is_delegated() {
         controller: ControllerOptions::default(),
         probes: None,
         admin: None,
-        election_map: "config-leader-election".into(),
         process: Default::default(),
     };
     let process = tokio::spawn(run(options, cluster.client.clone(), end.clone()));
