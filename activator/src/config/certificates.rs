@@ -256,8 +256,8 @@ mod tests {
         let rows: [Row<'_>; 5] = [
             (&[], "secret sys/routing-serving-certs, key tls.crt: is missing"),
             (&[("tls.crt", &certificate)], "secret sys/routing-serving-certs, key tls.key: is missing"),
-            (&[("tls.crt", "x"), ("tls.key", &key)], "key tls.crt: holds no certificate in PEM"),
-            (&[("tls.crt", &certificate), ("tls.key", "x")], "key tls.key: holds no private key in PEM"),
+            (&[("tls.crt", "x"), ("tls.key", &key)], "key tls.crt: contains no certificate in PEM"),
+            (&[("tls.crt", &certificate), ("tls.key", "x")], "key tls.key: contains no private key in PEM"),
             (&[("tls.crt", &certificate), ("tls.key", &other)], "key tls.crt: the certificate does not belong"),
         ];
         for (data, expected) in rows {

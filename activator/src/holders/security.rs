@@ -120,8 +120,11 @@ mod tests {
             said.map_err(|error| error.to_string())
         };
         assert_eq!(prove(Some("activator")).await, Ok(()));
-        let rows =
-            [(Some("autoscaler"), "of an autoscaler"), (Some("x"), "not good for audience a"), (None, "no token")];
+        let rows = [
+            (Some("autoscaler"), "of an autoscaler"),
+            (Some("x"), "does not accept the peer's token for audience a"),
+            (None, "no token"),
+        ];
         for (token, why) in rows {
             let said = prove(token).await;
             assert!(said.clone().is_err_and(|error| error.contains(why)), "{token:?}: {said:?}");

@@ -175,7 +175,7 @@ fn answer(explanations: &Explanations, key: &Key) -> Response<Full<Bytes>> {
     match explanations.document(key) {
         Some(document) => json(StatusCode::OK, document.to_string()),
         None => {
-            let error = "no HorizontalPodAutoscaler of that name has been evaluated here";
+            let error = "this process has not evaluated a HorizontalPodAutoscaler of that name";
             json(StatusCode::NOT_FOUND, json!({SUBJECT: key.to_string(), "error": error}).to_string())
         }
     }

@@ -66,8 +66,8 @@ fn mode(rules: Mode, hpa: Option<HpaMode>) -> anyhow::Result<HpaMode> {
         (Mode::Knative, hpa) => Ok(hpa.unwrap_or(HpaMode::Delegate)),
         (Mode::Standalone, Some(HpaMode::Native)) => Ok(HpaMode::Native),
         (Mode::Standalone, _) => bail!(
-            "ZEROSCALE_MODE=standalone: `autoscaler` itself looks at the metrics of ZeroScalers there; \
-             only --hpa=native has a place beside it"
+            "ZEROSCALE_MODE=standalone: the autoscaler itself evaluates the metrics of ZeroScalers; \
+             autoscaler-hpa supports only --hpa=native beside it"
         ),
     }
 }

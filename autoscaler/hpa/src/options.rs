@@ -92,7 +92,11 @@ fn gates(text: &str) -> Result<Gates, String> {
         match name {
             "HPAScaleToZero" => gates.scale_to_zero = value,
             "HPAConfigurableTolerance" => gates.configurable_tolerance = value,
-            _ => return Err(format!("{name:?} is no gate: HPAScaleToZero and HPAConfigurableTolerance are")),
+            _ => {
+                return Err(format!(
+                    "{name:?} is not a supported feature gate: use HPAScaleToZero or HPAConfigurableTolerance"
+                ));
+            }
         }
     }
     Ok(gates)
@@ -140,7 +144,7 @@ mod tests {
             ("--horizontal-pod-autoscaler-tolerance=NaN", "at least 0"),
             ("--feature-gates=HPAScaleToZero", "must be GATE=true"),
             ("--feature-gates=HPAScaleToZero=yes", "must be true or false"),
-            ("--feature-gates=Nope=true", "is no gate"),
+            ("--feature-gates=Nope=true", "is not a supported feature gate"),
         ] {
             let error = read(&[bad]).expect_err(bad);
             assert!(error.contains(said), "{bad}: {error}");

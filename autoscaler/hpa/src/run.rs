@@ -180,7 +180,7 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
     }
     leases.cancel();
     if let Err(error) = released.await {
-        tracing::error!(%error, "leases were not released; others take over when they expire");
+        tracing::error!(%error, "leases were not released; other replicas take over when they expire");
     }
     last.cancel();
     observed.flushed().await;
@@ -191,7 +191,9 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
 fn probes(shutdown: CancellationToken) -> Page {
     Arc::new(move |path| {
         let code = if shutdown.is_cancelled() { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
-        PROBES.contains(&path).then(|| admin::text(code, if code == StatusCode::OK { "ok\n" } else { "ending\n" }))
+        PROBES
+            .contains(&path)
+            .then(|| admin::text(code, if code == StatusCode::OK { "ok\n" } else { "shutting down\n" }))
     })
 }
 
@@ -257,7 +259,7 @@ fn campaign(
 async fn resync(clock: Clock, until: CancellationToken) {
     while tokio::time::timeout(RESYNC, until.cancelled()).await.is_err() {
         if clock.resync() {
-            tracing::warn!("the wall clock was set; recommendations go on from the new time");
+            tracing::warn!("the wall clock was set; recommendations continue from the new time");
         }
     }
 }

@@ -17,7 +17,7 @@ fn it_names_what_is_missing_or_out_of_place() {
     let errors = run(&[("SYSTEM_NAMESPACE", "knative-serving")], &["--kubeconfig", "/nowhere/kubeconfig"]);
     assert!(errors.contains("--kubeconfig /nowhere/kubeconfig"), "{errors}");
     let errors = run(&[("SYSTEM_NAMESPACE", "s"), ("ZEROSCALE_MODE", "standalone")], &[]);
-    assert!(errors.contains("only --hpa=native has a place beside it"), "{errors}");
+    assert!(errors.contains("supports only --hpa=native beside it"), "{errors}");
     let errors = run(&[], &["--horizontal-pod-autoscaler-sync-period=0s"]);
     assert!(errors.contains("must be positive"), "{errors}");
 }

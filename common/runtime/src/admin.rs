@@ -80,7 +80,7 @@ impl Admin {
         let socket = crate::listen::open(listen).map_err(|e| {
             std::io::Error::new(
                 e.kind(),
-                format!("admin port {listen} cannot be bound: {e}; choose another or free it"),
+                format!("admin port {listen} cannot be bound: {e}; free the port, or choose another one"),
             )
         })?;
         let address = socket.local_addr()?.as_socket().unwrap_or(listen);
@@ -89,7 +89,7 @@ impl Admin {
             // normal priority.
             let _ = rustix::process::setpriority_process(None, NICENESS);
             if let Err(error) = self.run(socket.into(), shutdown) {
-                tracing::error!(%error, "the admin port is not served");
+                tracing::error!(%error, "the admin port cannot be served");
             }
         })?;
         Ok(address)
@@ -136,11 +136,14 @@ impl Admin {
             response.map(|body| body.map_err(|never: Infallible| match never {}).boxed_unsync())
         };
         if method != Method::GET {
-            return whole(text(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered here\n"));
+            return whole(text(StatusCode::METHOD_NOT_ALLOWED, "this port supports only GET\n"));
         }
         if path == "/metrics" {
             let Some(metrics) = &self.metrics else {
-                return whole(text(StatusCode::NOT_FOUND, "metrics-protocol in config-observability is none\n"));
+                return whole(text(
+                    StatusCode::NOT_FOUND,
+                    "there are no metrics: metrics-protocol in config-observability is none\n",
+                ));
             };
             let format = TextFormat::negotiate(headers);
             let parts =
@@ -151,7 +154,7 @@ impl Admin {
             return response;
         }
         let page = self.pages.iter().find_map(|page| page(path));
-        whole(page.unwrap_or_else(|| text(StatusCode::NOT_FOUND, format!("nothing at {path}; try /metrics\n"))))
+        whole(page.unwrap_or_else(|| text(StatusCode::NOT_FOUND, format!("there is no page {path}; try /metrics\n"))))
     }
 }
 

@@ -33,7 +33,7 @@ impl AdminTls {
         let refused = |rule: &'static str| EnvironmentError::new(format!("{PREFIX}_CLIENT_AUTH"), wanted.clone(), rule);
         let authority = || {
             let file = read("CLIENT_CA_FILE").map(PathBuf::from);
-            file.ok_or_else(|| refused("needs METRICS_PROMETHEUS_TLS_CLIENT_CA_FILE"))
+            file.ok_or_else(|| refused("requires METRICS_PROMETHEUS_TLS_CLIENT_CA_FILE to be set"))
         };
         let clients = match wanted.to_ascii_lowercase().as_str() {
             "" | "none" => None,

@@ -86,25 +86,25 @@ pub enum Peer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// There is no `Authorization: Bearer`.
-    #[error("it carries no token")]
+    #[error("the peer presents no token")]
     NoToken,
     /// The API server does not know the token, or not for our audience.
-    #[error("its token is not good for audience {0}")]
+    #[error("the API server does not accept the peer's token for audience {0}")]
     BadToken(String),
     /// The token belongs to another account.
-    #[error("its token is that of {0}, who has no part in this")]
+    #[error("the peer's token belongs to {0}, which is neither an activator nor an autoscaler")]
     Stranger(String),
     /// The activator's token is not bound to a Pod.
-    #[error("its token is not bound to a Pod")]
+    #[error("the activator's token is not bound to a Pod")]
     Unbound,
     /// An activator acts as an autoscaler.
-    #[error("it is an activator, and only autoscalers forward and ask")]
+    #[error("the peer is an activator, and only autoscalers may forward stats and send queries")]
     NoAutoscaler,
     /// Too many unknown tokens came from this address.
-    #[error("too many unknown tokens have come from its address")]
+    #[error("too many unknown tokens came from the peer's address")]
     TooMany,
     /// The token could not be reviewed.
-    #[error("tokens cannot be reviewed: {0}")]
+    #[error("the peer's token cannot be reviewed: {0}")]
     Unknown(String),
 }
 
@@ -175,7 +175,7 @@ impl Gate {
                 self.refusals.inc();
             }
             if self.is_worth_saying(refused, Instant::now()) {
-                tracing::warn!(%from, reason = %refused, "a peer was refused; see the token that it is given");
+                tracing::warn!(%from, reason = %refused, "a peer was refused; check the token that is mounted in its pod");
             }
         }
         admitted

@@ -86,8 +86,8 @@ impl MinimumVersion {
         }
         if server.cmp_precedence(&least).is_lt() {
             return Err(format!(
-                "Kubernetes {version} is too old: at least {self} is needed (the environment variable {VARIABLE} \
-                 can lower that, at your own risk)"
+                "Kubernetes {version} is too old: {self} or newer is required (to lower that at your own risk, set the \
+                 environment variable {VARIABLE})"
             ));
         }
         Ok(())

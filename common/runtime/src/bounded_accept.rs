@@ -233,7 +233,7 @@ impl Acceptor {
                 Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
                 Err(error) => {
                     closed.lock().log(self.port, Instant::now(), |count| {
-                        tracing::warn!(port = self.port, count, %error, "accept failed");
+                        tracing::warn!(port = self.port, count, %error, "a connection could not be accepted");
                     });
                     tokio::time::sleep(PAUSE).await;
                     continue;
@@ -250,7 +250,7 @@ impl Acceptor {
                     () = share.lost() => closed.lock().log(port, Instant::now(), |count| {
                         tracing::warn!(
                             port, count, %address, limit = limits.total, per_address = limits.per_address,
-                            "connections were closed for newer ones: clients have too many"
+                            "connections were closed to make room for newer ones: clients have too many"
                         );
                     }),
                 }

@@ -104,7 +104,9 @@ impl Refusals {
         gauge.set(i64::from(outcome.is_err()));
         let mut errors = self.errors.lock();
         match outcome {
-            Ok(()) if errors.remove(name).is_some() => tracing::info!(config_map = name, "taken again"),
+            Ok(()) if errors.remove(name).is_some() => {
+                tracing::info!(config_map = name, "the ConfigMap is valid again and in force")
+            }
             Ok(()) => {}
             // A repeated list contains the same version.
             Err(error) if errors.get(name) == Some(&error) => {}
@@ -112,8 +114,8 @@ impl Refusals {
                 tracing::error!(
                     config_map = name,
                     error,
-                    remedy = "mend the value (kubectl edit); it counts at once",
-                    "refused; what was before it, or the default, is in force"
+                    remedy = "correct the value (kubectl edit); the change takes effect at once",
+                    "the ConfigMap is rejected; its previous values, or the defaults, are in force"
                 );
                 errors.insert(name.to_owned(), error);
             }
@@ -171,10 +173,10 @@ impl ConfigMaps {
             let mut logged = logged.lock();
             for key in unknown.difference(&logged) {
                 let remedy = match meant(key, known) {
-                    Some(meant) => format!("write {meant}, if that is what was meant"),
-                    None => format!("remove it; the keys of this map are: {}", known.join(", ")),
+                    Some(meant) => format!("write {meant} if that is the intended key"),
+                    None => format!("remove the key; the keys of this ConfigMap are: {}", known.join(", ")),
                 };
-                tracing::warn!(config_map = %owned, key, remedy, "unknown key; nothing comes of it");
+                tracing::warn!(config_map = %owned, key, remedy, "the ConfigMap has an unknown key, which has no effect");
             }
             *logged = unknown;
             Ok(())

@@ -25,7 +25,7 @@ impl TokenFile {
         let text = tokio::fs::read_to_string(&self.0).await;
         let text = text.map_err(|error| io::Error::new(error.kind(), self.named(&error)))?;
         match text.trim() {
-            "" => Err(self.invalid("it is empty")),
+            "" => Err(self.invalid("the file is empty")),
             token => Ok(token.to_owned()),
         }
     }
@@ -36,7 +36,7 @@ impl TokenFile {
     /// Fails as [`TokenFile::read`] does.
     pub async fn bearer(&self) -> io::Result<HeaderValue> {
         let value = HeaderValue::try_from(format!("Bearer {}", self.read().await?));
-        let mut value = value.map_err(|_| self.invalid("it holds more than a token"))?;
+        let mut value = value.map_err(|_| self.invalid("the file contains more than a token"))?;
         value.set_sensitive(true);
         Ok(value)
     }

@@ -15,7 +15,7 @@ static GIVEN: OnceLock<Rlimit> = OnceLock::new();
 pub fn raise_limit() {
     let given = *GIVEN.get_or_init(|| getrlimit(Resource::Nofile));
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: given.maximum, ..given }) {
-        tracing::debug!(%error, "the limit on open descriptors stays as it is");
+        tracing::debug!(%error, "the limit on open file descriptors could not be raised");
     }
 }
 

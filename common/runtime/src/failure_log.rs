@@ -47,16 +47,16 @@ impl FailureLog {
     fn record(&mut self, error: &dyn Display, remedy: Option<&dyn Display>) {
         let remedy = remedy.map(tracing::field::display);
         if self.is_due(Instant::now()) {
-            tracing::warn!(thing = self.thing, %error, remedy, "keeps failing; it is tried again, quietly, until it works");
+            tracing::warn!(thing = self.thing, %error, remedy, "the operation keeps failing; it is repeated without further warnings until it succeeds");
         } else {
-            tracing::debug!(thing = self.thing, %error, remedy, "failed; will be tried again");
+            tracing::debug!(thing = self.thing, %error, remedy, "the operation failed and will be repeated");
         }
     }
 
     /// Records a success.
     pub fn recovered(&mut self) {
         if self.run.take().is_some_and(|run| run.warned) {
-            tracing::info!(thing = self.thing, "works again");
+            tracing::info!(thing = self.thing, "the operation succeeds again");
         }
     }
 

@@ -33,7 +33,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
             tracing::warn!(
                 somaxconn = most,
                 wanted = BACKLOG,
-                "net.core.somaxconn is low: when more connections than that come at once, some wait for a second"
+                "net.core.somaxconn is low: if more connections than that arrive at once, some wait for a second"
             );
         });
     }

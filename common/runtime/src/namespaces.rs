@@ -33,7 +33,7 @@ impl Namespaces {
     pub fn from_env(mode: Mode, get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let Some(list) = optional(get, VARIABLE) else { return Ok(Self::default()) };
         if mode == Mode::Knative {
-            return Err(EnvironmentError::new(VARIABLE, list, "is for ZEROSCALE_MODE=standalone alone"));
+            return Err(EnvironmentError::new(VARIABLE, list, "is supported only with ZEROSCALE_MODE=standalone"));
         }
         let rule = "must be a comma-separated list of namespaces such as shop,shop-staging";
         let names: BTreeSet<_> = list.split(',').map(|name| name.trim().to_owned()).collect();

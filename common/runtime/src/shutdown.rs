@@ -28,11 +28,11 @@ pub fn signal_token_with(before_exit: impl Fn() + Send + 'static) -> std::io::Re
                 _ = terminate.recv() => "SIGTERM",
             };
             if turn > 0 {
-                tracing::warn!(signal = name, "second signal, exiting at once");
+                tracing::warn!(signal = name, "the process received a second signal and exits at once");
                 before_exit();
                 std::process::exit(1);
             }
-            tracing::info!(signal = name, "draining");
+            tracing::info!(signal = name, "shutting down");
             drain.cancel();
         }
     });

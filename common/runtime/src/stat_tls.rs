@@ -65,7 +65,7 @@ pub fn sibling_pair(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Pair
     let pair = Pair::from_env(get, PREFIX)?;
     match &pair {
         Some(alone) if read(get, "CA_FILE").is_none() => {
-            Err(pair_refused(alone, "needs ZEROSCALE_STAT_TLS_CA_FILE beside it"))
+            Err(pair_refused(alone, "requires ZEROSCALE_STAT_TLS_CA_FILE to be set as well"))
         }
         _ => Ok(pair),
     }
@@ -84,7 +84,7 @@ impl StatTrust {
                 Ok(Some(Self { authorities: file.into(), name }))
             }
             (None, None) => Ok(None),
-            (None, Some(name)) => Err(refused("NAME", name, "needs ZEROSCALE_STAT_TLS_CA_FILE beside it")),
+            (None, Some(name)) => Err(refused("NAME", name, "requires ZEROSCALE_STAT_TLS_CA_FILE to be set as well")),
         }
     }
 
@@ -109,15 +109,16 @@ impl StatTls {
             (None, None) => {
                 return match read("PLAIN") {
                     None => Ok(None),
-                    Some(word) => Err(refused("PLAIN", word, "needs ZEROSCALE_STAT_TLS_CERT beside it")),
+                    Some(word) => Err(refused("PLAIN", word, "requires ZEROSCALE_STAT_TLS_CERT to be set as well")),
                 };
             }
             (Some(pair), None) => {
-                let rule = "needs ZEROSCALE_STAT_TLS_CA_FILE beside it: autoscalers forward to each other";
+                let rule =
+                    "requires ZEROSCALE_STAT_TLS_CA_FILE to be set as well: autoscalers forward stats to each other";
                 return Err(pair_refused(&pair, rule));
             }
             (None, Some(trust)) => {
-                let rule = "needs ZEROSCALE_STAT_TLS_CERT and _KEY beside it: autoscalers take what they send";
+                let rule = "requires ZEROSCALE_STAT_TLS_CERT and _KEY to be set as well: autoscalers receive stats from each other";
                 return Err(refused("CA_FILE", trust.authorities.display().to_string(), rule));
             }
         };

@@ -41,7 +41,7 @@ pub struct Quantity {
 /// Error: the text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no quantity: a decimal number with one of the suffixes n u m k M G T P E Ki Mi Gi Ti Pi Ei is expected"
+    "{0:?} is not a quantity: a decimal number with one of the suffixes n u m k M G T P E Ki Mi Gi Ti Pi Ei is expected"
 )]
 pub struct NotAQuantity(String);
 

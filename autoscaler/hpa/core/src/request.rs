@@ -108,7 +108,7 @@ impl Reading {
 
     /// Returns the error text of a response that is not of the expected kind.
     fn failure(&self, api: &str) -> String {
-        failed(api, if let Self::Failed(why) = self { why } else { "it was not asked" })
+        failed(api, if let Self::Failed(why) = self { why } else { "no request was sent" })
     }
 }
 

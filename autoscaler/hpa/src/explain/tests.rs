@@ -82,7 +82,7 @@ async fn why_is_answered_over_the_admin_port() {
     explanations.forget(&key);
     let (status, document) = get(admin, None, "/explain/shop/web").await.expect("an answer");
     assert_eq!(status, StatusCode::NOT_FOUND);
-    assert_eq!(document["error"], "no HorizontalPodAutoscaler of that name has been evaluated here");
+    assert_eq!(document["error"], "this process has not evaluated a HorizontalPodAutoscaler of that name");
     shutdown.cancel();
 }
 

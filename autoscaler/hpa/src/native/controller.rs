@@ -230,7 +230,7 @@ impl Controller {
         }
         if let Some(error) = &conclusion.error {
             // A condition and an event contain it as well.
-            tracing::debug!(hpa = %key, %error, "will be tried again after a period");
+            tracing::debug!(hpa = %key, %error, "the reconcile failed and is repeated after a sync period");
         }
     }
 
@@ -240,17 +240,21 @@ impl Controller {
         let alive = held.foreign.as_ref().filter(|foreign| foreign.is_alive(now));
         let Some(foreign) = alive else {
             if self.refused.lock().remove(key) {
-                tracing::info!(hpa = %key, "no other manager writes its status any more");
+                tracing::info!(hpa = %key, "no other manager writes the status of the HorizontalPodAutoscaler any more");
                 self.series.foreign(key, false);
             }
             return false;
         };
         let manager = &foreign.manager;
         if self.refused.lock().insert(key.clone()) {
-            tracing::warn!(hpa = %key, manager, "another manager writes its status; nothing is done about it here");
+            tracing::warn!(hpa = %key, manager, "another manager writes the status of the HorizontalPodAutoscaler, so this controller leaves it alone");
             self.series.foreign(key, true);
         }
-        self.wiring.explanations.refused(key, &format!("another manager writes its status: {manager}"), now);
+        self.wiring.explanations.refused(
+            key,
+            &format!("this controller leaves the object alone, because another manager writes its status: {manager}"),
+            now,
+        );
         true
     }
 }

@@ -105,7 +105,7 @@ async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
     while let Some(item) = shutdown.run_until_cancelled(controller.queue.next()).await {
         let pass = AssertUnwindSafe(controller.reconcile(item.key())).catch_unwind();
         let again = pass.await.unwrap_or_else(|_| {
-            tracing::error!(hpa = %item.key(), "a pass has panicked; will be tried again");
+            tracing::error!(hpa = %item.key(), "a reconcile has panicked and will be repeated");
             controller.series.panicked();
             true
         });

@@ -289,7 +289,10 @@ async fn nothing_is_done_while_another_manager_writes_the_status() {
     let gauge = "zeroscale_hpa_foreign_manager{namespace=\"shop\",hpa_name=\"web\"} 1";
     assert!(f.series().contains(gauge), "{}", f.series());
     let document = f.explanations.document(&Key::new("shop", "web")).expect("explained");
-    assert_eq!(document["error"], "another manager writes its status: kube-controller-manager");
+    assert_eq!(
+        document["error"],
+        "this controller leaves the object alone, because another manager writes its status: kube-controller-manager"
+    );
     assert_eq!(document["history"].as_array().map(Vec::len), Some(1), "said once");
     let asked = f.after(11).await;
     assert!(lines(&asked).contains(&GET), "a minute later: {asked:?}");

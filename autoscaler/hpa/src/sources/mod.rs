@@ -63,5 +63,5 @@ impl RestMetrics {
 
 fn unasked() -> Reading {
     let seconds = ASKED_WITHIN.as_secs();
-    Reading::Failed(format!("not asked: the questions before it took {seconds} s"))
+    Reading::Failed(format!("not requested: earlier requests took {seconds} s"))
 }

@@ -48,7 +48,7 @@ impl Rest {
         let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), Asked { verb: "put", resource, name });
         // The text omits the duration, which depends on the rest of the lease, so that conditions do not change with
         // each reconcile.
-        timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent("no answer in time")))
+        timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent("no response in time")))
     }
 
     async fn send<T: DeserializeOwned>(
@@ -64,21 +64,21 @@ impl Rest {
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/json")
             .body(Body::from(body))
-            .map_err(|e| Failure::silent(format!("{uri:?} is no path to ask for: {e}")))?;
+            .map_err(|e| Failure::silent(format!("{uri:?} cannot be requested: {e}")))?;
         let exchange = async {
             let response = self.0.send(request).await.map_err(|e| Failure::silent(e.to_string()))?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, ANSWER_MAX).collect().await;
-            let body = body.map_err(|e| Failure::silent(format!("the answer could not be read: {e}")))?.to_bytes();
+            let body = body.map_err(|e| Failure::silent(format!("the response could not be read: {e}")))?.to_bytes();
             if !head.status.is_success() {
                 return Err(failure(head.status, &media_type(&head.headers), &body, asked));
             }
-            serde_json::from_slice(&body).map_err(|e| Failure::silent(format!("the answer cannot be understood: {e}")))
+            serde_json::from_slice(&body).map_err(|e| Failure::silent(format!("the response cannot be parsed: {e}")))
         };
         let seconds = PATIENCE.as_secs();
         timeout(PATIENCE, exchange)
             .await
-            .unwrap_or_else(|_| Err(Failure::silent(format!("no answer within {seconds} s"))))
+            .unwrap_or_else(|_| Err(Failure::silent(format!("no response within {seconds} s"))))
     }
 }
 

@@ -244,7 +244,7 @@ async fn answers_are_read_and_failures_worded_as_upstreams() {
     assert_eq!(metrics.read("shop", &external).await, Reading::External(vec![3000, 1_000_000]));
     mock.now(queue, 200, json!({"items": [{"value": "many"}]}));
     let Reading::Failed(error) = metrics.read("shop", &external).await else { panic!("no quantity") };
-    assert!(error.starts_with("the answer cannot be understood: \"many\" is no quantity"), "{error}");
+    assert!(error.starts_with("the response cannot be parsed: \"many\" is not a quantity"), "{error}");
     let pods = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods";
     mock.with(pods, 403, Some(("content-type", "application/json")), json!("no text"));
     let unknown = "unknown (get pods.metrics.k8s.io)".to_owned();
@@ -293,7 +293,7 @@ async fn a_silent_api_is_given_up() {
     let metrics = RestMetrics::new(client.clone(), Arc::new(Mapper::new(client)), Duration::from_secs(15));
     let usage = Request::Usage { selector: String::new() };
     let start = Instant::now();
-    assert_eq!(metrics.read("shop", &usage).await, Reading::Failed("no answer within 10 s".into()));
+    assert_eq!(metrics.read("shop", &usage).await, Reading::Failed("no response within 10 s".into()));
     assert_eq!(start.elapsed(), PATIENCE);
 }
 
@@ -337,7 +337,7 @@ async fn few_questions_are_asked_at_once_and_none_late() {
     let answers = metrics.readings("shop", &requests).await;
     assert_eq!((most.load(Ordering::Relaxed), start.elapsed().as_secs()), (AT_ONCE, 24));
     assert_eq!((answers.len(), &answers[1_000]), (1_001, &answers[0]), "asked once");
-    let late = "not asked: the questions before it took 20 s";
+    let late = "not requested: earlier requests took 20 s";
     for (i, (answer, _)) in (0_i64..1_000).zip(&answers) {
         let expected = if i < 32 { Reading::External(vec![i * 1_000]) } else { Reading::Failed(late.to_owned()) };
         assert_eq!(answer, &expected, "{i}");

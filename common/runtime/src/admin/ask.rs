@@ -26,11 +26,12 @@ const ANSWER_MAX: usize = 256 * 1024;
 /// `trust`.
 pub async fn get(admin: SocketAddr, trust: Option<&Trust>, path: &str) -> anyhow::Result<(StatusCode, Value)> {
     let asked = timeout(PATIENCE, connect(admin, trust, path)).await;
-    asked.with_context(|| format!("no answer from {admin} within {PATIENCE:?}"))?
+    asked.with_context(|| format!("{admin} did not respond within {PATIENCE:?}"))?
 }
 
 async fn connect(admin: SocketAddr, trust: Option<&Trust>, path: &str) -> anyhow::Result<(StatusCode, Value)> {
-    let stream = TcpStream::connect(admin).await.with_context(|| format!("no admin port at {admin}"))?;
+    let stream =
+        TcpStream::connect(admin).await.with_context(|| format!("no process serves an admin port at {admin}"))?;
     let request = Request::get(path).header(header::HOST, admin.to_string()).body(Empty::<Bytes>::new())?;
     match trust {
         Some(trust) => {

@@ -144,7 +144,7 @@ async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
     let rows = [
         (Answer::Fails(500), "no"),
         (Answer::Fails(403), "no right to create tokenreviews"),
-        (Answer::Silent, "does not answer"),
+        (Answer::Silent, "does not respond"),
     ];
     for (n, (answer, why)) in rows.into_iter().enumerate() {
         reviews.say("known", answer.clone());

@@ -21,11 +21,11 @@ pub(super) async fn review(reviews: &Api<TokenReview>, audience: &str, token: &s
     let status = match timeout(TIMEOUT, reviews.create(&params, &review)).await {
         Ok(Ok(review)) => review.status.unwrap_or_default(),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-            let why = "this process has no right to create tokenreviews (authentication.k8s.io)";
+            let why = "this process lacks the permission to create tokenreviews (authentication.k8s.io)";
             return Err(TokenError::Unknown(why.into()));
         }
         Ok(Err(error)) => return Err(TokenError::Unknown(error.to_string())),
-        Err(_) => return Err(TokenError::Unknown("the API server does not answer".into())),
+        Err(_) => return Err(TokenError::Unknown("the API server does not respond".into())),
     };
     let ours = status.audiences.iter().flatten().any(|known| known == audience);
     match status.authenticated == Some(true) && ours {

@@ -6,7 +6,7 @@ use std::io;
 use tokio_rustls::rustls;
 
 /// Remedy for most missing permissions.
-const RIGHT: &str = "give the account this right: apply the roles that it was installed with again \
+const RIGHT: &str = "grant this permission to the account: apply the roles of the installation again \
      (standalone: deploy/kubernetes/base/roles.yaml, namespaced/rights/roles.yaml in each of ZEROSCALE_NAMESPACES, and \
      native/roles.yaml for autoscaler-hpa; \
      drop-in: Knative Serving's own roles)";
@@ -22,12 +22,12 @@ pub(super) fn give_right(info: &RequestInfo) -> &'static str {
 }
 
 /// Remedy for an unknown token.
-pub(super) const KNOW_US: &str = "the ServiceAccount, or the user of the kubeconfig, is not known there: its token has \
-     expired, belongs to another cluster, or its account was deleted; apply deploy/kubernetes/base/accounts.yaml, or \
-     name another kubeconfig";
+pub(super) const KNOW_US: &str = "the API server does not know the ServiceAccount, or the user of the kubeconfig: the \
+     token has expired or belongs to another cluster, or the account was deleted; apply \
+     deploy/kubernetes/base/accounts.yaml, or use another kubeconfig";
 /// Remedy for missing responses.
-pub(super) const HEAR_US: &str = "connections are taken and nothing is answered: see whether the API server is well, \
-     and what stands between it and this process";
+pub(super) const HEAR_US: &str = "the API server accepts connections and does not respond: check its health, and the \
+     network between it and this process";
 
 /// Reports whether the message of a 403 means a missing permission, not a quota or a terminating namespace.
 pub(super) fn missing_right(message: &str) -> bool {
@@ -39,19 +39,24 @@ pub(super) fn serve(info: &RequestInfo) -> String {
     let name = info.qualified();
     match info.group.as_str() {
         "autoscaling.internal.knative.dev" | "networking.internal.knative.dev" => format!(
-            "its definition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds (drop-in: Knative \
-             Serving's own definitions)"
+            "the CustomResourceDefinition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds \
+             (drop-in: install the definitions of Knative Serving)"
         ),
         "zeroscale.dev" => {
-            format!("its definition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds")
+            format!(
+                "the CustomResourceDefinition {name} is missing: kubectl apply --server-side -k deploy/kubernetes/crds"
+            )
         }
         "serving.knative.dev" => {
-            format!("its definition {name} is missing: install Knative Serving, or run with ZEROSCALE_MODE=standalone")
+            format!(
+                "the CustomResourceDefinition {name} is missing: install Knative Serving, or set \
+                 ZEROSCALE_MODE=standalone"
+            )
         }
         "metrics.k8s.io" => "install a metrics server".to_owned(),
         "custom.metrics.k8s.io" | "external.metrics.k8s.io" => format!("install an adapter that serves {}", info.group),
-        "" => format!("{name} is no resource of this API server"),
-        _ => format!("its definition {name} is missing, or this API server is too old for it"),
+        "" => format!("the API server has no resource {name}"),
+        _ => format!("the CustomResourceDefinition {name} is missing, or the API server is too old for it"),
     }
 }
 
@@ -60,31 +65,31 @@ pub(super) fn reach(error: &(dyn Error + 'static), server: &str) -> String {
     for cause in causes(error) {
         if let Some(rustls::Error::InvalidCertificate(_)) = cause.downcast_ref() {
             return format!(
-                "the certificate of {server} was not signed by the authority that we are told of, or is for another \
-                 name: see certificate-authority-data of the kubeconfig, or ca.crt of the ServiceAccount"
+                "the certificate of {server} is not signed by the configured CA, or is for another name: check \
+                 certificate-authority-data in the kubeconfig, or ca.crt of the ServiceAccount"
             );
         }
         if let Some(error) = cause.downcast_ref::<rustls::Error>() {
-            return format!("{server} and this process do not agree on TLS ({error}): see whether it is an API server");
+            return format!("the TLS handshake with {server} failed ({error}): check that it is an API server");
         }
         let Some(cause) = cause.downcast_ref::<io::Error>() else { continue };
         match cause.kind() {
             io::ErrorKind::ConnectionRefused => {
                 return format!(
-                    "nobody listens at {server}: see whether the API server runs, and whether this is its address \
-                     (server of the kubeconfig, or KUBERNETES_SERVICE_HOST)"
+                    "no process listens at {server}: check that the API server runs, and that this is its address \
+                     (server in the kubeconfig, or KUBERNETES_SERVICE_HOST)"
                 );
             }
             io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
                 return format!(
-                    "there is no way to {server}: see its address (server of the kubeconfig, or \
+                    "{server} cannot be reached: check its address (server in the kubeconfig, or \
                      KUBERNETES_SERVICE_HOST), network policies and routes"
                 );
             }
             _ => {}
         }
     }
-    format!("see whether an API server answers at {server}")
+    format!("check that an API server responds at {server}")
 }
 
 /// Iterates over an error, its causes, and errors wrapped in between.
@@ -124,11 +129,11 @@ mod tests {
         let wrapped = |inner: io::Error| io::Error::other(Box::new(inner) as Box<dyn Error + Send + Sync>);
         let tls = |error: rustls::Error| wrapped(io::Error::new(io::ErrorKind::InvalidData, error));
         let rows = [
-            (wrapped(io::ErrorKind::ConnectionRefused.into()), "nobody listens at s:1"),
-            (wrapped(io::ErrorKind::TimedOut.into()), "no way to s:1"),
+            (wrapped(io::ErrorKind::ConnectionRefused.into()), "no process listens at s:1"),
+            (wrapped(io::ErrorKind::TimedOut.into()), "s:1 cannot be reached"),
             (tls(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)), "ca.crt"),
-            (tls(rustls::Error::HandshakeNotComplete), "do not agree on TLS"),
-            (io::Error::other("odd"), "see whether an API server"),
+            (tls(rustls::Error::HandshakeNotComplete), "the TLS handshake with s:1 failed"),
+            (io::Error::other("odd"), "check that an API server"),
         ];
         for (error, part) in rows {
             let remedy = reach(&error, "s:1");

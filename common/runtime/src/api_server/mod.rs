@@ -68,8 +68,8 @@ pub async fn config(kubeconfig: Option<&Path>, selected: &KubeConfigOptions) -> 
         }
         (None, None) => {
             return Config::infer().await.context(
-                "no way to an API server: this is no Pod with a ServiceAccount's token (see \
-                 automountServiceAccountToken), and no kubeconfig is named; set KUBECONFIG to the path of one",
+                "no API server is configured: this process does not run in a Pod with a ServiceAccount token (see \
+                 automountServiceAccountToken), and no kubeconfig is named; set KUBECONFIG to the path of a kubeconfig",
             );
         }
     };

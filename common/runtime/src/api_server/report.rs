@@ -73,12 +73,12 @@ enum Fault {
 
 impl Faults {
     fn for_server(server: String) -> Self {
-        let reach = Mutex::new(FailureLog::for_operation(format!("the way to the API server {server}")));
+        let reach = Mutex::new(FailureLog::for_operation(format!("the connection to the API server {server}")));
         Self { server, reach, resources: Mutex::default() }
     }
 
     fn unanswered(&self, waited: Duration) {
-        self.reach.lock().failed_for(&format!("no answer within {} s", waited.as_secs().max(1)), &HEAR_US);
+        self.reach.lock().failed_for(&format!("no response within {} s", waited.as_secs().max(1)), &HEAR_US);
     }
 
     fn unreachable(&self, error: &(dyn Error + 'static)) {
@@ -125,7 +125,7 @@ impl Faults {
         let Some(info) = info else { return response };
         match response.status() {
             StatusCode::NOT_FOUND if info.is_about_all() => {
-                let error = "404 Not Found: the API server does not serve it";
+                let error = "404 Not Found: the API server does not serve this resource";
                 self.failed(Fault::NotServed(info.qualified()), &info, error, &fault_remedy::serve(&info));
                 response
             }
@@ -220,7 +220,7 @@ where
                 }
                 Err(_) => {
                     faults.unanswered(HEAD_WITHIN);
-                    Err(format!("the API server has not answered within {} s", HEAD_WITHIN.as_secs()).into())
+                    Err(format!("the API server did not respond within {} s", HEAD_WITHIN.as_secs()).into())
                 }
             }
         })

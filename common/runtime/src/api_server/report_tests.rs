@@ -76,7 +76,7 @@ async fn silence_ends_with_an_error() {
     let start = Instant::now();
     let mut service = FaultReporter { inner, faults };
     let error = service.ready().await.expect("ready").call(get("/version")).await.map(|_| ()).expect_err("silence");
-    assert!(error.to_string().contains("not answered within 65 s"), "{error}");
+    assert!(error.to_string().contains("did not respond within 65 s"), "{error}");
     assert_eq!(start.elapsed(), HEAD_WITHIN);
 }
 

@@ -153,7 +153,7 @@ impl Elector {
             releases.collect::<Vec<_>>().await
         };
         if timeout(RELEASE_TIMEOUT, finish).await.is_err() {
-            tracing::warn!("leases were not released in time; others take over when they expire");
+            tracing::warn!("leases were not released in time; other replicas take over when they expire");
         }
         for view in self.views.write().iter_mut() {
             view.until = None;
@@ -212,7 +212,7 @@ impl Elector {
             | (Op::Write { .. }, Err(OperationError { code: Some(404 | 409), .. })) => self.election.conflict(lease),
             (_, Err(OperationError { text: error, is_reported, .. })) => {
                 if is_reported {
-                    tracing::debug!(lease = %self.options.names[lease], %error, "lease could not be written");
+                    tracing::debug!(lease = %self.options.names[lease], %error, "the lease could not be written");
                 } else {
                     self.failures[lease].failed(&error);
                 }
@@ -233,7 +233,10 @@ impl Elector {
         let failed = |text, is_reported| Err(OperationError { code: None, text, is_reported });
         async move {
             if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
-                let response = failed(format!("kept: a write under it has not ended within {IDLE_TIMEOUT:?}"), false);
+                let response = failed(
+                    format!("the lease is kept, because a write under it has not ended within {IDLE_TIMEOUT:?}"),
+                    false,
+                );
                 return Sent { lease, op, at: Instant::now(), response };
             }
             let at = Instant::now();
@@ -250,7 +253,7 @@ impl Elector {
             };
             let response = match timeout(WRITE_TIMEOUT, write).await {
                 Ok(response) => response.map_err(OperationError::from),
-                Err(_) => failed(format!("no answer within {WRITE_TIMEOUT:?}"), true),
+                Err(_) => failed(format!("no response within {WRITE_TIMEOUT:?}"), true),
             };
             Sent { lease, op, at, response }
         }

@@ -49,7 +49,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> std::io::Result<SocketAddr> {
     let listener = crate::listen::listen(listen).map_err(|error| {
-        let rule = "PROFILING_PORT names another";
+        let rule = "free the port, or set PROFILING_PORT to another one";
         std::io::Error::new(error.kind(), format!("profiling port {listen} cannot be bound: {error}; {rule}"))
     })?;
     let address = listener.local_addr()?;
@@ -110,7 +110,7 @@ async fn profile(length: Duration) -> Response<Full<Bytes>> {
 
 #[cfg(not(feature = "profiling"))]
 async fn profile(_: Duration) -> Response<Full<Bytes>> {
-    let problem = "no CPU profiler is built in: build with the feature common-runtime/profiling\n";
+    let problem = "this binary has no CPU profiler: build it with the feature common-runtime/profiling\n";
     crate::admin::text(StatusCode::NOT_IMPLEMENTED, problem)
 }
 

@@ -38,7 +38,7 @@ impl ClusterIps {
         };
         let addresses = service.map(|service| addresses(&service, port)).unwrap_or_default();
         if addresses.is_empty() {
-            let message = format!("{host:?} names no Service with a cluster IP and TCP port {port}");
+            let message = format!("no Service with a cluster IP and TCP port {port} has the name {host:?}");
             return Err(io::Error::new(io::ErrorKind::NotFound, message));
         }
         Ok(addresses)

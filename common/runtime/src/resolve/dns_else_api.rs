@@ -38,7 +38,7 @@ impl Resolve for DnsElseApi {
                 Err(_) => tokio::select! {
                     Ok(found) = dns => Ok(found),
                     Ok(found) = self.api.resolve(host, port) => Ok(found),
-                    else => Err(io::Error::other("neither DNS nor the API server says where it is")),
+                    else => Err(io::Error::other("neither DNS nor the API server returned an address in time")),
                 },
             }
         })
@@ -78,7 +78,7 @@ mod tests {
             (
                 Says(Err("no such name"), Duration::from_secs(2)),
                 Says(Err("denied"), at_once),
-                Err("neither DNS nor the API server says where it is"),
+                Err("neither DNS nor the API server returned an address in time"),
                 2_000,
             ),
         ] {

@@ -84,7 +84,7 @@ impl LogControl {
     pub fn set(&self, level: LogLevel) {
         let Some(filter) = &self.filter else { return };
         if let Err(error) = filter.reload(directives(&level.to_string())) {
-            tracing::error!(%level, %error, "log level could not be changed");
+            tracing::error!(%level, %error, "the log level could not be changed");
         }
     }
 
@@ -100,7 +100,7 @@ impl LogControl {
                 if next != current {
                     current = next;
                     self.set(next);
-                    tracing::info!(level = %next, "log level, from config-logging");
+                    tracing::info!(level = %next, "the log level was changed by config-logging");
                 }
                 if level.changed().await.is_err() {
                     return;

@@ -52,7 +52,7 @@ impl Tracing {
             TracingProtocol::Stdout => To::Stdout,
             TracingProtocol::Otlp(protocol) => {
                 let sender = Sender::new(protocol, Signal::Traces, &config.endpoint, environment)?;
-                tracing::info!(to = %sender, rate = config.sampling_rate, "traces are sent");
+                tracing::info!(to = %sender, rate = config.sampling_rate, "traces are exported");
                 let failures = Mutex::new(FailureLog::for_operation(format!("the export of spans to {sender}")));
                 To::Collector(Box::new(Collector { sender, runtime: Handle::current(), failures }))
             }
@@ -121,7 +121,10 @@ fn sampler(config: &TracingConfig, environment: &Environment) -> Sampler {
         Some("parentbased_always_off") => return parent(Sampler::AlwaysOff),
         Some("parentbased_traceidratio") => return parent(Sampler::TraceIdRatioBased(rate(argument))),
         Some(other) => {
-            tracing::warn!(OTEL_TRACES_SAMPLER = other, "no sampler of that name; tracing-sampling-rate holds")
+            tracing::warn!(
+                OTEL_TRACES_SAMPLER = other,
+                "there is no sampler of that name; tracing-sampling-rate applies"
+            )
         }
         None => {}
     }

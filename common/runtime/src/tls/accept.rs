@@ -17,10 +17,10 @@ const PLAIN: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP reque
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     /// The client closed or broke the connection before it sent anything.
-    #[error("closed before a handshake")]
+    #[error("the client closed the connection before the TLS handshake")]
     Closed,
     /// The client does not use TLS. If its bytes looked like HTTP, it got a response.
-    #[error("the client speaks no TLS")]
+    #[error("the client does not use TLS")]
     Plain,
     /// The handshake failed.
     #[error("TLS handshake: {0}")]

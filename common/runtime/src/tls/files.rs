@@ -34,7 +34,11 @@ impl Pair {
     pub fn from_env(get: &impl Fn(&str) -> Option<String>, prefix: &str) -> Result<Option<Self>, EnvironmentError> {
         let [certificate, key] = ["CERT", "KEY"].map(|suffix| optional(get, &format!("{prefix}_{suffix}")));
         let alone = |set, value, missing| {
-            Err(EnvironmentError::new(format!("{prefix}_{set}"), value, format!("needs {prefix}_{missing} beside it")))
+            Err(EnvironmentError::new(
+                format!("{prefix}_{set}"),
+                value,
+                format!("requires {prefix}_{missing} to be set as well"),
+            ))
         };
         match (certificate, key) {
             (Some(certificate), Some(key)) => Ok(Some(Self { certificate: certificate.into(), key: key.into() })),

@@ -79,7 +79,7 @@ impl Parameters {
             (2, 3) => vec![&rustls::version::TLS13, &rustls::version::TLS12],
             (2, 2) => vec![&rustls::version::TLS12],
             _ => {
-                let (variable, rule) = (format!("{prefix}_MAX_VERSION"), "must not be less than the least version");
+                let (variable, rule) = (format!("{prefix}_MAX_VERSION"), "must not be lower than the minimum version");
                 return Err(EnvironmentError::new(variable, "1.2", rule));
             }
         };
@@ -116,15 +116,15 @@ fn choose<T: Copy>(variable: &str, value: &str, known: &[(&str, Option<T>)]) -> 
     for name in value.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         match known.iter().find(|(known, _)| *known == name) {
             Some((_, Some(number))) => chosen.push(*number),
-            Some((_, None)) => tracing::warn!(variable, name, "not offered here, and left out"),
+            Some((_, None)) => tracing::warn!(variable, name, "the name is not supported here and has no effect"),
             None => {
                 let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-                return Err(refused(format!("{name:?} is none of {}", names.join(", "))));
+                return Err(refused(format!("{name:?} is not one of {}", names.join(", "))));
             }
         }
     }
     match chosen.is_empty() {
-        true => Err(refused("names nothing that is offered here".to_owned())),
+        true => Err(refused("contains no name that is supported here".to_owned())),
         false => Ok(chosen),
     }
 }

@@ -33,7 +33,7 @@ pub fn certificates(origin: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'stat
         .collect::<Result<_, _>>()
         .map_err(|error| PemError::new(origin, format_args!("not PEM: {error}")))?;
     match certificates.is_empty() {
-        true => Err(PemError::new(origin, "holds no certificate in PEM (BEGIN CERTIFICATE)")),
+        true => Err(PemError::new(origin, "contains no certificate in PEM (BEGIN CERTIFICATE)")),
         false => Ok(certificates),
     }
 }
@@ -45,7 +45,7 @@ pub fn certificates(origin: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'stat
 pub fn key_pair(chain: (&str, &[u8]), key: (&str, &[u8])) -> Result<Arc<CertifiedKey>, PemError> {
     let certificates = certificates(chain.0, chain.1)?;
     let private = PrivateKeyDer::from_pem_slice(key.1)
-        .map_err(|error| PemError::new(key.0, format_args!("holds no private key in PEM: {error}")))?;
+        .map_err(|error| PemError::new(key.0, format_args!("contains no private key in PEM: {error}")))?;
     let provider = super::provider();
     let signer = provider
         .key_provider

@@ -52,10 +52,7 @@ pub fn add(roots: &mut RootCertStore, origin: &str, pem: &[u8]) -> Result<(), Pe
     for certificate in pem::certificates(origin, pem)? {
         if let Err(error) = roots.add(certificate) {
             roots.roots.truncate(before);
-            return Err(PemError::new(
-                origin,
-                format_args!("holds a certificate that cannot be an authority: {error}"),
-            ));
+            return Err(PemError::new(origin, format_args!("contains a certificate that cannot be a CA: {error}")));
         }
     }
     Ok(())

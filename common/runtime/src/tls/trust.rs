@@ -48,7 +48,8 @@ impl Trust {
         let connected = TlsConnector::from(self.roots.config()).connect(self.name.clone(), stream).await;
         connected.map_err(|error| {
             let (name, origin) = (self.name.to_str(), &self.origin);
-            let rule = format!("the server's certificate must bear {name} and be signed by an authority in {origin}");
+            let rule =
+                format!("the server's certificate must contain the name {name} and be signed by a CA in {origin}");
             io::Error::new(error.kind(), format!("TLS handshake: {error}; {rule}"))
         })
     }

@@ -78,7 +78,7 @@ where
     told.backoff(Pace(DefaultBackoff::default()))
         .inspect(move |result| match result {
             Ok(_) => failures.recovered(),
-            Err(error) if is_reported(error) => tracing::debug!(%error, "a watch failed; will be tried again"),
+            Err(error) if is_reported(error) => tracing::debug!(%error, "a watch failed and will be repeated"),
             Err(error) => failures.failed(error),
         })
         .boxed()

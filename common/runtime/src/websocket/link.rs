@@ -86,7 +86,9 @@ pub(super) async fn run(mut link: Link) {
         match end {
             End::Finished => return,
             End::Restarting => backoff.restarting(),
-            End::Lost(reason) => tracing::info!(%peer, %reason, "connection lost, will connect again"),
+            End::Lost(reason) => {
+                tracing::info!(%peer, %reason, "the connection was lost and will be established again")
+            }
         }
     }
 }
@@ -119,7 +121,7 @@ async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io
                 continue;
             }
             Err(_) => {
-                last = io::Error::new(io::ErrorKind::TimedOut, "the resolver did not answer");
+                last = io::Error::new(io::ErrorKind::TimedOut, "the resolver did not respond");
                 continue;
             }
         };
@@ -127,7 +129,12 @@ async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io
             match timeout(config.handshake_timeout, handshake(address, target, config)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
-                Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, format!("{address}: no handshake in time")),
+                Err(_) => {
+                    last = io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        format!("{address}: the handshake did not finish in time"),
+                    )
+                }
             }
         }
     }
@@ -187,7 +194,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
                     backoff.proven();
                 }
                 Some(Ok(Message::Close(Some(frame)))) if frame.code == CloseCode::Restart => return End::Restarting,
-                Some(Ok(Message::Close(frame))) => return End::Lost(format!("closed by the peer: {frame:?}")),
+                Some(Ok(Message::Close(frame))) => return End::Lost(format!("the peer closed the connection: {frame:?}")),
                 Some(Ok(Message::Ping(_))) => {
                     // The library has queued the pong. It is sent with the next flush, which must not wait for a frame.
                     if let Err(reason) = flush(&mut stream, deadline).await {
@@ -196,7 +203,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return End::Lost(error.to_string()),
-                None => return End::Lost("closed by the peer".to_owned()),
+                None => return End::Lost("the peer closed the connection".to_owned()),
             },
             () = sleep_until(deadline) => {
                 return End::Lost(format!("no pong for {:?}", config.read_deadline));

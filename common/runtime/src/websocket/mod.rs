@@ -111,13 +111,13 @@ pub enum SendError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
     /// No URL was given.
-    #[error("no URL to connect to")]
+    #[error("there is no URL to connect to")]
     None,
     /// A URL that is not `ws://HOST[:PORT][/PATH]` or the same with `wss://`.
-    #[error("URL {0:?} must have the form ws://HOST[:PORT][/PATH], or wss:// likewise")]
+    #[error("URL {0:?} must have the form ws://HOST[:PORT][/PATH], or the same with wss://")]
     Invalid(String),
     /// A `wss://` URL without trusted CAs.
-    #[error("URL {0:?} needs authorities to believe: ZEROSCALE_STAT_TLS_CA_FILE")]
+    #[error("URL {0:?} requires trusted CAs: set ZEROSCALE_STAT_TLS_CA_FILE")]
     Untrusted(String),
     /// A `ws://` URL although TLS is required.
     #[error("URL {0:?} must begin with wss://, since ZEROSCALE_STAT_TLS_CA_FILE is set")]

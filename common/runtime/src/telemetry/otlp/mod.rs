@@ -126,7 +126,7 @@ pub fn push(
     let every = environment.metric_interval.or(config.export_interval).unwrap_or(INTERVAL);
     let (resource, scope) = (who.resource(environment), format!("knative.dev/serving/pkg/{}", who.service));
     let start = since_1970();
-    tracing::info!(to = %sender, ?every, "metrics are pushed");
+    tracing::info!(to = %sender, ?every, "metrics are exported");
     Ok(Some(tokio::spawn(async move {
         let mut failures = FailureLog::for_operation(format!("the export of metrics to {sender}"));
         let mut next = Instant::now() + every;
@@ -142,7 +142,7 @@ pub fn push(
             let sent = match made.await {
                 Ok(Ok(request)) => match timeout(if last { LAST } else { every }, sender.send(request)).await {
                     Ok(sent) => sent,
-                    Err(_) => Err(format!("{sender} took too long")),
+                    Err(_) => Err(format!("{sender} did not respond in time")),
                 },
                 _ => Err("a metric could not be written".to_owned()),
             };

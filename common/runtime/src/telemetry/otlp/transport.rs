@@ -129,7 +129,7 @@ impl Sender {
     pub async fn send(&self, message: Vec<u8>) -> Result<(), String> {
         match timeout(PATIENCE, self.exchange(message)).await {
             Ok(sent) => sent,
-            Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+            Err(_) => Err(format!("no response within {PATIENCE:?}")),
         }
     }
 
@@ -170,13 +170,13 @@ async fn plain(response: Response<Incoming>) -> Result<(), String> {
     }
     let text = Limited::new(response.into_body(), ANSWER_MAX).collect().await;
     let text = text.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned()).unwrap_or_default();
-    Err(format!("answered {status}: {text}"))
+    Err(format!("the collector responded {status}: {text}"))
 }
 
 async fn grpc(response: Response<Incoming>) -> Result<(), String> {
     let (head, body) = response.into_parts();
     if !head.status.is_success() {
-        return Err(format!("answered {}", head.status));
+        return Err(format!("the collector responded {}", head.status));
     }
     let body = Limited::new(body, ANSWER_MAX).collect().await.map_err(|error| error.to_string())?;
     let trailers = body.trailers().cloned().unwrap_or_default();
@@ -186,9 +186,11 @@ async fn grpc(response: Response<Incoming>) -> Result<(), String> {
     };
     match field("grpc-status").as_deref() {
         Some("0") => Ok(()),
-        code => {
-            Err(format!("gRPC status {}: {}", code.unwrap_or("missing"), field("grpc-message").unwrap_or_default()))
-        }
+        code => Err(format!(
+            "the collector responded with gRPC status {}: {}",
+            code.unwrap_or("missing"),
+            field("grpc-message").unwrap_or_default()
+        )),
     }
 }
 

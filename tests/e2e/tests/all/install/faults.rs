@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 /// Log messages about a fault and its end.
 const FAILS: &str = "keeps failing";
-const WORKS: &str = "works again";
+const WORKS: &str = "succeeds again";
 /// A fault is reported at the next attempt after it has lasted for 5 s; watches retry at least every 10 s.
 const TOLD_WITHIN: Duration = Duration::from_secs(90);
 
@@ -130,7 +130,7 @@ async fn comes_to_the_api_server(
     (trusts, parts): (bool, &[&str]),
     mend: impl AsyncFnOnce() -> anyhow::Result<Relay>,
 ) -> anyhow::Result<()> {
-    let way = "the way to the API server";
+    let way = "the connection to the API server";
     let mut planes = Vec::new();
     for plane in [ACTIVATOR, AUTOSCALER, HPA] {
         planes.push(site.start(plane, at, trusts).await?);
@@ -162,7 +162,7 @@ async fn an_api_server_that_refuses_connections_is_waited_for() -> anyhow::Resul
     let site = Site::install().await?;
     // No other test uses the port, because the address is ours alone.
     let at = SocketAddr::new(free_address()?, 6443);
-    let told = (true, ["nobody listens at"]);
+    let told = (true, ["no process listens at"]);
     comes_to_the_api_server(&site, at, (told.0, &told.1), async || {
         let relay = Relay::bind(at, false).await?;
         relay.join(site.address()?);
@@ -176,7 +176,7 @@ async fn an_api_server_that_hangs_is_waited_for() -> anyhow::Result<()> {
     let site = Site::install().await?;
     let relay = Relay::bind(SocketAddr::new(free_address()?, 6443), true).await?;
     let at = relay.address;
-    comes_to_the_api_server(&site, at, (true, &["no answer within"]), async || {
+    comes_to_the_api_server(&site, at, (true, &["no response within"]), async || {
         relay.join(site.address()?);
         Ok(relay)
     })
@@ -217,7 +217,7 @@ async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()
     // Another version with the same faults is not reported again.
     write(json!({"min-scale": "0"})).await?;
     write(json!({"stable-window": "6s", "max-scale-up-rat": null})).await?;
-    wait_for_line(&autoscaler, &["config-autoscaler", "taken again"]).await?;
+    wait_for_line(&autoscaler, &["config-autoscaler", "valid again"]).await?;
     goes_on(&autoscaler, &site).await?;
     for part in ["5parsecs", "max-scale-up-rat\\\"", "\"key\":\"max-scale-up-rat\""] {
         ensure!(autoscaler.said.with(&[part]).len() <= 1, "{:#?}", autoscaler.said.with(&[part]));

@@ -164,7 +164,7 @@ async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_release_without_certificates_for_activators_divides_pods() -> anyhow::Result<()> {
     let wrong = json!({"tlsSecret": "stat-tls", "activatorTlsSecret": "stat-tls"});
-    let name = "must bear activator-service.zeroscale-system.svc";
+    let name = "must contain the name activator-service.zeroscale-system.svc";
     for (stats, said) in [(json!({"tlsSecret": "stat-tls"}), "ZEROSCALE_STAT_TLS_CERT and _KEY"), (wrong, name)] {
         let release = Release::install(stats).await?;
         release.until_all_are("divided").await?;
