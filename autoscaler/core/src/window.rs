@@ -92,11 +92,6 @@ impl<const K: usize> Window<K> {
         Self { ring: Vec::new(), total: [0.0; K], first: None, last: None, length, granularity_secs, slots, averaging }
     }
 
-    /// Returns the length of the window.
-    pub fn length(&self) -> Duration {
-        self.length
-    }
-
     /// Adds `values` to the slot of `at`. It may lie before the newest slot, but by less than a window.
     pub fn record(&mut self, at: Timestamp, values: [f64; K]) {
         let slot = self.slot(at);

@@ -31,7 +31,7 @@ impl FromStr for Mode {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "environment variable {variable}{}: {rule}",
-    value.as_ref().map_or_else(|| " is not set".to_owned(), |value| format!("={value:?}"))
+    .value.as_ref().map_or_else(|| " is not set".to_owned(), |value| format!("={value:?}"))
 )]
 pub struct EnvironmentError {
     /// Name of the variable.

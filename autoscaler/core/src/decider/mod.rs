@@ -71,7 +71,7 @@ pub struct Decider {
 
 /// Mode that selects the leading window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+enum Mode {
     /// The result of the stable window counts.
     Stable,
     /// The larger result counts, and the scale never falls.
@@ -117,11 +117,6 @@ impl Decider {
     pub fn with_live_delay(mut self) -> Self {
         self.delay_is_live = true;
         self
-    }
-
-    /// Returns the mode.
-    pub fn mode(&self) -> Mode {
-        self.mode
     }
 
     /// Returns true if the decider is in panic mode.

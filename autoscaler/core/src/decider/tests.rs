@@ -165,7 +165,7 @@ fn in_panic_the_larger_window_wins() {
 #[test]
 fn panic_ends_a_stable_window_after_the_last_excess() {
     let spec = spec(1.0, 98.0);
-    let since = |decider: &Decider| match decider.mode() {
+    let since = |decider: &Decider| match decider.mode {
         Mode::Panicking { last_over } => Some(last_over.saturating_since(epoch()).as_secs()),
         Mode::Stable => None,
     };
@@ -197,7 +197,7 @@ fn a_burst_climbs_by_the_rate_and_panics_at_each_step() {
     for (i, (ready, load)) in loads.into_iter().enumerate() {
         let now = secs(i as u64 + 1);
         assert_eq!(tick(&mut decider, &spec, now, ready, (f64::from(load), f64::from(load))).0, load);
-        let Mode::Panicking { last_over } = decider.mode() else { panic!("calm at {load}") };
+        let Mode::Panicking { last_over } = decider.mode else { panic!("calm at {load}") };
         let expected = if i < 4 { now } else { secs(4) };
         assert_eq!(last_over, epoch() + expected, "{load}");
     }

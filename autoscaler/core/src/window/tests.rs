@@ -95,7 +95,7 @@ fn a_gap_may_lie_across_the_end_of_the_ring() {
         window.write(f64::from(start + 7), 5.0);
         assert_eq!(window.read(f64::from(start + 7)), 3.0, "(5 + 5 + 0 + 0 + 5) / 5, from second {start}");
         assert_eq!(window.total, [15.0], "from second {start}");
-        assert_eq!(window.length(), Duration::from_secs(5));
+        assert_eq!(window.length, Duration::from_secs(5));
     }
 }
 

@@ -20,7 +20,7 @@ const SERIES_AT_ONCE: usize = 8;
 /// Writes the next series of a family and returns true, or returns false if there is none.
 type Next = Box<dyn FnMut(&mut MetricEncoder<'_>) -> Result<bool, fmt::Error> + Send>;
 
-/// Parts of a text. No other part follows an error.
+/// Parts of a text. A reader stops at the first error.
 pub(super) type Parts = Box<dyn Iterator<Item = Result<Part, fmt::Error>> + Send>;
 
 /// Part of the text: some series of one family.
@@ -67,7 +67,8 @@ impl FamilyText {
             let (_, written) = *page.0.lock();
             if !std::mem::take(&mut is_first) {
                 let head = text.split_inclusive('\n').take_while(|line| line.starts_with('#'));
-                text.drain(..head.map(str::len).sum());
+                let head: usize = head.map(str::len).sum();
+                text.drain(..head);
             }
             (written > 0).then_some(Ok(Part { instrument, text }))
         })
