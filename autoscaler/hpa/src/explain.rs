@@ -4,13 +4,11 @@
 //! entry. The entry keeps the measurements of its first reconcile, which explain the change. Each object has at most
 //! [`ENTRIES_MAX`] entries; the oldest are dropped first.
 
-use bytes::Bytes;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_runtime::admin::{EXPLAIN, Page, json};
 use hpa_core::reconcile::{Action, Conclusion};
-use http::{Response, StatusCode};
-use http_body_util::Full;
+use http::StatusCode;
 use k8s_openapi::api::autoscaling::v2::{ContainerResourceMetricStatus, HorizontalPodAutoscalerStatus, MetricStatus};
 use parking_lot::RwLock;
 use serde::Serialize;
@@ -167,18 +165,14 @@ fn shortened(text: &str) -> String {
 pub fn page(explanations: Arc<Explanations>) -> Page {
     Arc::new(move |path| {
         let (namespace, name) = path.strip_prefix(EXPLAIN)?.split_once('/')?;
-        Some(answer(&explanations, &Key::new(namespace, name)))
-    })
-}
-
-fn answer(explanations: &Explanations, key: &Key) -> Response<Full<Bytes>> {
-    match explanations.document(key) {
-        Some(document) => json(StatusCode::OK, document.to_string()),
-        None => {
+        let key = Key::new(namespace, name);
+        let Some(document) = explanations.document(&key) else {
             let error = "this process has not evaluated a HorizontalPodAutoscaler of that name";
-            json(StatusCode::NOT_FOUND, json!({SUBJECT: key.to_string(), "error": error}).to_string())
-        }
-    }
+            let document = json!({SUBJECT: key.to_string(), "error": error});
+            return Some(json(StatusCode::NOT_FOUND, document.to_string()));
+        };
+        Some(json(StatusCode::OK, document.to_string()))
+    })
 }
 
 /// Formats a document as a summary of the present and a table of changes, latest first.

@@ -207,9 +207,10 @@ impl Controller {
         let doing = "the status of";
         let send = async |api: BoundedApi| api.send(request).await.map_err(WriteError::api(doing));
         let written = writer.write(key, doing, send).await;
-        let written: HorizontalPodAutoscaler = written.map_err(|error| match &error {
-            WriteError::Api { source, .. } => error_text(source),
-            _ => error.to_string(),
+        let written: HorizontalPodAutoscaler = written.map_err(|error| match error {
+            WriteError::Api { source: kube::Error::Api(status), .. } => status.message,
+            WriteError::Api { source, .. } => source.to_string(),
+            other => other.to_string(),
         })?;
         let version = written.metadata.resource_version.clone().unwrap_or_default();
         self.objects.offer(key, &version, CachedObject::new(written));
@@ -256,13 +257,5 @@ impl Controller {
             now,
         );
         true
-    }
-}
-
-/// Returns the text of an API server's error.
-fn error_text(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
     }
 }
