@@ -1,6 +1,6 @@
 //! Options of the HorizontalPodAutoscaler controller, with the flags of Kubernetes' controller manager.
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use common::golang;
 use hpa_core::options::{Gates, Options as Rules};
 use std::num::NonZeroUsize;
@@ -41,19 +41,15 @@ pub struct ControllerOptions {
     pub gates: Gates,
 }
 
+/// The defaults of the flags.
 impl Default for ControllerOptions {
     fn default() -> Self {
-        let Rules { tolerance, downscale_stabilization, cpu_initialization_period, initial_readiness_delay } =
-            Rules::default();
-        Self {
-            concurrent_syncs: NonZeroUsize::new(5).unwrap_or(NonZeroUsize::MIN),
-            sync_period: Duration::from_secs(15),
-            downscale_stabilization,
-            tolerance,
-            cpu_initialization_period,
-            initial_readiness_delay,
-            gates: Gates::default(),
+        #[derive(Parser)]
+        struct Flags {
+            #[command(flatten)]
+            options: ControllerOptions,
         }
+        Flags::parse_from([""]).options
     }
 }
 
@@ -105,7 +101,6 @@ fn gates(text: &str) -> Result<Gates, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
     #[derive(Parser)]
     struct Cli {
@@ -120,7 +115,10 @@ mod tests {
 
     #[test]
     fn the_defaults_are_upstreams() {
-        assert_eq!(read(&[]), Ok(ControllerOptions::default()));
+        let options = ControllerOptions::default();
+        assert_eq!((options.rules(), options.gates), (Rules::default(), Gates::default()));
+        assert_eq!((options.concurrent_syncs.get(), options.sync_period), (5, Duration::from_secs(15)));
+        assert_eq!(read(&[]), Ok(options));
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use super::instrument::{Instrument, Kind, Plane, label};
 use super::otlp::Sample;
 use super::values;
+use prometheus_client::metrics::MetricType;
 use std::collections::BTreeSet;
 
 /// Description of the process, which is not a metric.
@@ -226,9 +227,9 @@ pub fn strangers(text: &str) -> Vec<String> {
             strangers.push(format!("{name} is not listed"));
             continue;
         };
-        let listed = instrument.kind.prometheus();
-        if kind != listed {
-            strangers.push(format!("{name} is a {kind}, not a {listed}"));
+        let listed = MetricType::from(instrument.kind);
+        if kind != listed.as_str() {
+            strangers.push(format!("{name} is a {kind}, not a {}", listed.as_str()));
         }
         let samples: Vec<Sample<'_>> = lines.lines().filter_map(|line| Sample::parse(line, name)).collect();
         let said: BTreeSet<(&str, &str)> =

@@ -120,17 +120,6 @@ impl Instrument {
     }
 }
 
-impl Kind {
-    /// Returns Prometheus's word for the kind.
-    pub fn prometheus(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::UpDownCounter | Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
-
 /// Converts an attribute to Prometheus's form.
 pub fn label(attribute: &str) -> String {
     attribute.replace('.', "_")
