@@ -115,20 +115,16 @@ impl EntryOutcome {
         }
     }
 
-    fn voice(&self) -> Voice {
-        match self {
-            Self::Scale { .. } | Self::Unknown { .. } => Voice::Decider,
-            Self::Blended(_) => Voice::Blend,
-            Self::Action(_) => Voice::Reconciler,
-        }
+    /// Reports whether both outcomes come from the same source.
+    fn is_from_source_of(&self, other: &Self) -> bool {
+        use EntryOutcome::{Action, Blended, Scale, Unknown};
+        matches!(
+            (self, other),
+            (Scale { .. } | Unknown { .. }, Scale { .. } | Unknown { .. })
+                | (Blended(_), Blended(_))
+                | (Action(_), Action(_))
+        )
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Voice {
-    Decider,
-    Blend,
-    Reconciler,
 }
 
 /// Latest decisions and actions of one revision. See the [module](self).
@@ -160,8 +156,7 @@ impl History {
     }
 
     fn add(&mut self, now: Timestamp, outcome: EntryOutcome) -> bool {
-        let same_voice = |entry: &&mut Entry| entry.outcome.voice() == outcome.voice();
-        let last = self.entries.iter_mut().rev().find(same_voice);
+        let last = self.entries.iter_mut().rev().find(|entry| entry.outcome.is_from_source_of(&outcome));
         if let Some(last) = last.filter(|last| last.outcome.equals(&outcome)) {
             last.lasted_secs = u32::try_from(now.as_secs().saturating_sub(last.since)).unwrap_or(last.lasted_secs);
             last.decisions = last.decisions.saturating_add(1);
