@@ -7,9 +7,9 @@
 //!
 //! Without a protocol there is no [`Tracing`], no span and no cost; callers' headers then pass unchanged.
 
-use super::otlp::{Environment, Sender, SenderError, Signal, Who};
+use super::otlp::{Environment, Sender, Signal, Who};
 use crate::failure_log::FailureLog;
-use common::config::{TracingConfig, TracingProtocol};
+use common::config::{ConfigError, TracingConfig, TracingProtocol};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator};
 pub use opentelemetry::trace::{SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
@@ -46,7 +46,7 @@ impl Tracing {
     ///
     /// # Errors
     /// Fails if the endpoint cannot be used.
-    pub fn start(config: &TracingConfig, who: &Who, environment: &Environment) -> Result<Option<Self>, SenderError> {
+    pub fn start(config: &TracingConfig, who: &Who, environment: &Environment) -> Result<Option<Self>, ConfigError> {
         let to = match config.protocol {
             TracingProtocol::None => return Ok(None),
             TracingProtocol::Stdout => To::Stdout,

@@ -22,12 +22,12 @@ mod text;
 mod transport;
 
 pub(super) use text::Sample;
-pub use transport::{Sender, SenderError, Signal};
+pub use transport::{Sender, Signal};
 
 use crate::environment::optional;
 use crate::failure_log::FailureLog;
 use crate::telemetry::Metrics;
-use common::config::{MetricsConfig, MetricsProtocol};
+use common::config::{ConfigError, MetricsConfig, MetricsProtocol};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 use std::path::PathBuf;
@@ -120,7 +120,7 @@ pub fn push(
     who: &Who,
     environment: &Environment,
     shutdown: CancellationToken,
-) -> Result<Option<JoinHandle<()>>, SenderError> {
+) -> Result<Option<JoinHandle<()>>, ConfigError> {
     let MetricsProtocol::Otlp(protocol) = config.protocol else { return Ok(None) };
     let sender = Sender::new(protocol, Signal::Metrics, &config.endpoint, environment)?;
     let every = environment.metric_interval.or(config.export_interval).unwrap_or(INTERVAL);

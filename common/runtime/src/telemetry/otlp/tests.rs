@@ -135,7 +135,7 @@ fn endpoints_are_urls_and_the_environment_beats_the_map() {
     ];
     for (protocol, configured, environment, expected) in rows {
         let sender = Sender::new(protocol, Signal::Metrics, configured, environment);
-        let got = sender.map(|sender| sender.to_string()).map_err(|error| error.setting);
-        assert_eq!(got, expected.map(str::to_owned), "{configured}");
+        let got = sender.map(|sender| sender.to_string()).map_err(|error| error.key);
+        assert_eq!(got, expected.map(str::to_owned).map_err(str::to_owned), "{configured}");
     }
 }

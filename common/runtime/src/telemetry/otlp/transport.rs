@@ -8,7 +8,7 @@ use super::Environment;
 use crate::api_server::chain;
 use crate::tls::{Roots, add_roots, rustls::RootCertStore};
 use bytes::{BufMut, Bytes, BytesMut};
-use common::config::OtlpProtocol;
+use common::config::{ConfigError, OtlpProtocol};
 use http::header::{CONTENT_TYPE, TE};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full, Limited};
@@ -43,18 +43,6 @@ pub struct Sender {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
-/// Error of an endpoint that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{setting} = {value}: {rule}")]
-pub struct SenderError {
-    /// Key or variable.
-    pub setting: &'static str,
-    /// Value of it.
-    pub value: String,
-    /// Broken rule.
-    pub rule: String,
-}
-
 impl Signal {
     fn path(self, protocol: OtlpProtocol) -> &'static str {
         match (protocol, self) {
@@ -76,7 +64,7 @@ impl Sender {
         signal: Signal,
         configured: &str,
         environment: &Environment,
-    ) -> Result<Self, SenderError> {
+    ) -> Result<Self, ConfigError> {
         let (key, own, own_variable) = match signal {
             Signal::Metrics => {
                 ("metrics-endpoint", &environment.metrics_endpoint, "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
@@ -88,7 +76,8 @@ impl Sender {
             (None, Some(base)) => ("OTEL_EXPORTER_OTLP_ENDPOINT", base.as_str(), true),
             (None, None) => (key, configured, false),
         };
-        let refused = |rule: &str| SenderError { setting, value: value.to_owned(), rule: rule.to_owned() };
+        let refused =
+            |rule: &str| ConfigError { key: setting.to_owned(), value: value.to_owned(), rule: rule.to_owned() };
         let url = if value.contains("://") { value.to_owned() } else { format!("http://{value}") };
         let uri: Uri = url.parse().map_err(|_| refused("must be a URL such as http://collector:4318"))?;
         uri.host().filter(|host| !host.is_empty()).ok_or_else(|| refused("must name a host"))?;
@@ -194,13 +183,13 @@ async fn grpc(response: Response<Incoming>) -> Result<(), String> {
     }
 }
 
-fn roots(environment: &Environment) -> Result<RootCertStore, SenderError> {
+fn roots(environment: &Environment) -> Result<RootCertStore, ConfigError> {
     let mut store = RootCertStore::empty();
     match &environment.certificate {
         Some(file) => {
             let name = file.display().to_string();
-            let refused =
-                |rule: String| SenderError { setting: "OTEL_EXPORTER_OTLP_CERTIFICATE", value: name.clone(), rule };
+            let key = "OTEL_EXPORTER_OTLP_CERTIFICATE";
+            let refused = |rule: String| ConfigError { key: key.to_owned(), value: name.clone(), rule };
             let pem = std::fs::read(file).map_err(|error| refused(error.to_string()))?;
             add_roots(&mut store, &name, &pem).map_err(|error| refused(error.to_string()))?;
         }
