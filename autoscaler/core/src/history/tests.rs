@@ -74,7 +74,7 @@ fn decisions_and_actions_extend_their_own_entries_only() {
     assert!(history.act(secs(106), action(1, true, Reason::Desired)), "somebody changed them, and they were put back");
     assert!(history.act(secs(108), action(0, false, Reason::GracePeriod)));
     let seen: Vec<_> =
-        history.entries().map(|e| (e.since, e.lasted_secs, e.outcome.voice() == Voice::Reconciler)).collect();
+        history.entries().map(|e| (e.since, e.lasted_secs, matches!(e.outcome, EntryOutcome::Action(_)))).collect();
     assert_eq!(seen, [(100, 4, false), (100, 4, true), (106, 0, true), (108, 0, true)]);
 }
 
@@ -214,7 +214,7 @@ proptest! {
                 history.record(secs(now), &scale(desired, 1.0));
                 EntryOutcome::from_decision(&scale(desired, 1.0))
             };
-            let last = history.entries().rfind(|entry| (entry.outcome.voice() == Voice::Reconciler) == acts).expect("just recorded");
+            let last = history.entries().rfind(|entry| matches!(entry.outcome, EntryOutcome::Action(_)) == acts).expect("just recorded");
             prop_assert!(last.outcome.equals(&outcome), "{:?}", last);
             prop_assert_eq!(last.since + i64::from(last.lasted_secs), now);
             prop_assert!(history.entries().len() <= ENTRIES_MAX);
