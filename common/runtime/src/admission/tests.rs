@@ -143,7 +143,7 @@ async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
     admit(&gate, "known").await.expect("good");
     let rows = [
         (Answer::Fails(500), "no"),
-        (Answer::Fails(403), "no right to create tokenreviews"),
+        (Answer::Fails(403), "lacks the permission to create tokenreviews"),
         (Answer::Silent, "does not respond"),
     ];
     for (n, (answer, why)) in rows.into_iter().enumerate() {
