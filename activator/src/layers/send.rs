@@ -14,6 +14,7 @@ use activator_net::{Disconnect, Evidence, Failure, HeadCharge, HeldCharge, Peer,
 use http::{Response, Version};
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -53,7 +54,9 @@ impl<'a> Sending<'a> {
         if let (Some(trace), Some(at_pod)) = (&self.trace, &mut self.at_pod) {
             trace.sending(at_pod, request.head_mut());
         }
-        let sent = unless_it_gives_way(self.waiting.as_ref(), &revision.memory, request.send(pool)).await;
+        // Pinned here: passed by value, the future would be stored and copied twice.
+        let exchange = pin!(request.send(pool));
+        let sent = unless_it_gives_way(self.waiting.as_ref(), &revision.memory, exchange).await;
         let sent = sent.inspect_err(|refusal| self.failed(refusal))?;
         match &sent {
             Ok(response) => self.at_pod.iter().for_each(|at_pod| at_pod.answered(response.status())),
