@@ -3,8 +3,7 @@
 use super::Prepared;
 use crate::body::Upload;
 use crate::error::ProxyError;
-use crate::http1::Malformed;
-use crate::http1::connection::ExchangeError;
+use crate::http1::{ExchangeError, Malformed};
 use crate::pool::Pool;
 use crate::tcp::is_shortage;
 use rustix::io::Errno;

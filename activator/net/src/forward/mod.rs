@@ -58,7 +58,7 @@ use crate::body::{RequestBody, Upload};
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::hop_by_hop::strip_response;
-use crate::http1::connection::ExchangeError;
+use crate::http1::ExchangeError;
 use crate::liveness::UNREACHABLE;
 use crate::pool::Pool;
 use activator_core::contract::Contract;

@@ -19,6 +19,9 @@ pub(crate) use interim::Interim;
 pub(crate) use response_head::{HEAD_MAX, Head, ResponseHead, read_head};
 pub(crate) use sending::Sending;
 
+use crate::body::BodyError;
+use std::io;
+
 /// Error for bytes of a pod that are not HTTP/1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -27,6 +30,40 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 impl Malformed {
     /// Bytes that begin like an HTTP/2 frame: every frame below 64 KiB begins with a zero, and no HTTP/1 response does.
     pub(crate) const HTTP2: Self = Self("the response is HTTP/2, not HTTP/1");
+}
+
+/// Reason why an exchange has no response, or only a part of one, in either protocol.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExchangeError {
+    /// The connection was closed in order, but too early.
+    #[error("the pod closed the connection before the response was complete")]
+    Closed,
+    #[error("connection error")]
+    Io(#[source] io::Error),
+    /// The pod's bytes are not HTTP/1.1.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The stream failed, or the pod has ended the connection.
+    #[error(transparent)]
+    Http2(h2::Error),
+    /// The client's body failed.
+    #[error("the request's body could not be read from the client")]
+    Upload(#[source] BodyError),
+    /// The client's body differs in length from its head.
+    #[error("the request's body does not have the length that its head states")]
+    Length,
+}
+
+impl ExchangeError {
+    /// Reports whether the pod answered in HTTP/2.
+    pub(crate) fn is_http2(&self) -> bool {
+        matches!(self, Self::Malformed(problem) if *problem == Malformed::HTTP2)
+    }
+
+    /// Reports whether the connection failed, rather than the messages on it.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        matches!(self, Self::Closed | Self::Io(_))
+    }
 }
 
 #[cfg(test)]

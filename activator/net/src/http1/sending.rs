@@ -4,7 +4,7 @@
 //! parts are not copied. The body is polled again only when its last part is written, so that a pod that does not read
 //! stops its client.
 
-use super::connection::ExchangeError;
+use super::ExchangeError;
 use super::request::{Coding, announced, write_field, write_head};
 use crate::body::BodyError;
 use crate::tcp::coalesced_write;

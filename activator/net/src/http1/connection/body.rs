@@ -1,9 +1,9 @@
 //! Body of a response. It reads from its connection and returns it to the pool at its end.
 
+use super::Http1;
 use super::idle::Http1Pool;
 use super::input::Input;
-use super::{ExchangeError, Http1};
-use crate::http1::Decoder;
+use crate::http1::{Decoder, ExchangeError};
 use crate::pod::tls::PodIo;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};

@@ -3,11 +3,11 @@
 use super::body::{Half, Http1Body, Source};
 use super::expected::{Expected, ToActivator};
 use super::idle::Http1Pool;
-use super::{ExchangeError, Failed, Http1};
+use super::{Failed, Http1};
 use crate::body::{EndsConnection, RequestBody};
 use crate::client::interim::Passing;
 use crate::client::peer::Peer;
-use crate::http1::{HEAD_MAX, Head, Interim, Malformed, ResponseHead, Sending, read_head};
+use crate::http1::{ExchangeError, HEAD_MAX, Head, Interim, Malformed, ResponseHead, Sending, read_head};
 use http::{Method, Response, StatusCode, request};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};

@@ -27,9 +27,9 @@ mod expected;
 pub(crate) mod idle;
 mod input;
 
-use crate::body::{BodyError, RequestBody};
+use crate::body::RequestBody;
 use crate::client::peer::Peer;
-use crate::http1::Malformed;
+use crate::http1::ExchangeError;
 use crate::liveness::Tracked;
 use crate::pod::tls::{PodIo, tcp_of};
 use crate::worker;
@@ -39,7 +39,6 @@ pub(crate) use expected::ToActivator;
 use http::request;
 use idle::Http1Pool;
 use input::Input;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -64,40 +63,6 @@ pub(crate) struct Http1 {
     /// The connection must not be reused: the pod says so, the request was not sent completely, or the end of the
     /// response is ambiguous.
     pub(crate) spent: bool,
-}
-
-/// Reason why an exchange has no response, or only a part of one, in either protocol.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ExchangeError {
-    /// The connection was closed in order, but too early.
-    #[error("the pod closed the connection before the response was complete")]
-    Closed,
-    #[error("connection error")]
-    Io(#[source] io::Error),
-    /// The pod's bytes are not HTTP/1.1.
-    #[error(transparent)]
-    Malformed(#[from] Malformed),
-    /// The stream failed, or the pod has ended the connection.
-    #[error(transparent)]
-    Http2(h2::Error),
-    /// The client's body failed.
-    #[error("the request's body could not be read from the client")]
-    Upload(#[source] BodyError),
-    /// The client's body differs in length from its head.
-    #[error("the request's body does not have the length that its head states")]
-    Length,
-}
-
-impl ExchangeError {
-    /// Reports whether the pod answered in HTTP/2.
-    pub(crate) fn is_http2(&self) -> bool {
-        matches!(self, Self::Malformed(problem) if *problem == Malformed::HTTP2)
-    }
-
-    /// Reports whether the connection failed, rather than the messages on it.
-    fn is_of_connection(&self) -> bool {
-        matches!(self, Self::Closed | Self::Io(_))
-    }
 }
 
 /// An exchange without a response.
