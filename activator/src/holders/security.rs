@@ -69,7 +69,7 @@ impl Security {
         let from = peer.as_str().parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         match gate.admit(token.as_deref(), false, from).await? {
             admission::Peer::Activator(_) => Ok(()),
-            admission::Peer::Autoscaler => anyhow::bail!("its token is that of an autoscaler"),
+            admission::Peer::Autoscaler => anyhow::bail!("its token belongs to an autoscaler"),
         }
     }
 }

@@ -187,7 +187,7 @@ async fn a_fallback_that_does_not_answer_is_named() {
     workload(&rig, 0, Protocol::H2c, |_| {}).await;
     let answer = rig.get("app.ns", "/").await;
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (502, "fallback"), "{answer:?}");
-    assert!(answer.body.contains("its fallback sorry did not answer: connect"), "{}", answer.body);
+    assert!(answer.body.contains("its fallback Service sorry did not respond: connect"), "{}", answer.body);
     names.sorry.lock().clear();
     let grpc = Request::post("http://app.ns/a.B/C").header("content-type", "application/grpc");
     let grpc = grpc.body(Empty::<Bytes>::new()).expect("a request");

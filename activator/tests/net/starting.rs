@@ -23,7 +23,7 @@ async fn a_request_before_the_first_lists_waits_for_them() {
     client.write_all(format!("{probe}{REQUEST}").as_bytes()).await.expect("written");
     let mut told = Vec::new();
     patient(async {
-        while !told.ends_with(b"not known yet\n") {
+        while !told.ends_with(b"list of revisions yet\n") {
             assert!(client.read_buf(&mut told).await.expect("readable") > 0, "{}", String::from_utf8_lossy(&told));
         }
     })

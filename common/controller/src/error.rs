@@ -24,7 +24,7 @@ pub enum WriteError {
     #[error("not written: the lease may end within two seconds")]
     LeaseEnds,
     /// The API server did not respond in time; the write may have been carried out.
-    #[error("{doing}: no answer within {within:?}")]
+    #[error("{doing}: no response within {within:?}")]
     NoAnswer {
         /// Attempted operation.
         doing: String,

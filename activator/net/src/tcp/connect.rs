@@ -82,7 +82,7 @@ pub(crate) async fn connect(
 
 /// Returns the error for a connect without an answer.
 fn unanswered(timeout: Duration) -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {timeout:?}"))
+    io::Error::new(io::ErrorKind::TimedOut, format!("no response within {timeout:?}"))
 }
 
 #[cfg(test)]
@@ -135,6 +135,6 @@ mod tests {
         assert_eq!(doubts, 1, "nobody asked to be told");
         let busy = Patience { most: Duration::from_secs(3600), ..PATIENCE };
         let busy = connect(address, busy, || true, || doubts += 1).await.expect_err("dropped");
-        assert_eq!((busy.to_string().as_str(), doubts), ("no answer within 10ms", 1));
+        assert_eq!((busy.to_string().as_str(), doubts), ("no response within 10ms", 1));
     }
 }

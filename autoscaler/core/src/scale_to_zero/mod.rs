@@ -182,8 +182,8 @@ impl Reason {
     /// Returns a text for an operator about a change to `to` replicas, with the `desired` scale.
     pub fn explain_change(self, desired: Option<i32>, to: i32) -> &'static str {
         match self {
-            Self::Bounds if desired.is_none_or(|desired| desired < to) => "the least that it may have",
-            Self::Bounds => "the most that it may have",
+            Self::Bounds if desired.is_none_or(|desired| desired < to) => "the minimum requires it",
+            Self::Bounds => "the maximum limits it",
             other => other.explain(),
         }
     }
