@@ -33,6 +33,8 @@ use super::write::Part;
 const RETRY: Duration = Duration::from_secs(1);
 /// Duration of the pause after a pass, as a multiple of the pass. It limits the collector to a tenth of a core.
 const PAUSE: u32 = 9;
+/// Maximum of that pause. On a busy machine a pass mostly waits for the processor, and deletions must not wait for long.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Lifetime of an Event, as in Kubernetes. No client deletes Events, so a cluster would accumulate them.
 const EVENT_LIFE: SignedDuration = SignedDuration::from_hours(1);
@@ -63,7 +65,7 @@ pub(crate) async fn run(api: Arc<Api>) {
         let pause = match collected {
             Ok(()) => {
                 failures.recovered();
-                begun.elapsed() * PAUSE
+                (begun.elapsed() * PAUSE).min(PAUSE_MAX)
             }
             Err(error) => {
                 failures.failed(&error.body["message"]);
