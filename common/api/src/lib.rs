@@ -3,6 +3,11 @@
 //! [`zeroscaler`] is Zeroscale's own resource and the only one that standalone uses. The others are shared with Knative
 //! Serving, one file for each kind; their groups, names and serialized forms are Knative's.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printer column is an attribute `printcolumn` with the same keys"
+)]
+
 pub mod condition;
 pub mod condition_set;
 pub mod crds;

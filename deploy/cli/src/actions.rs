@@ -132,11 +132,8 @@ async fn request_one(
         }
         match reported(&object, state, &request.at).map_err(|why| anyhow!("the request is not carried out: {why}"))? {
             Some(RequestResult::Done) if !is_awake => return Ok(format!("asleep after {}", took())),
-            Some(_) if args.wait && is_awake => {
-                if serves(&object) {
-                    return Ok(format!("awake after {}", took()));
-                }
-            }
+            Some(_) if args.wait && is_awake && serves(&object) => return Ok(format!("awake after {}", took())),
+            Some(_) if args.wait && is_awake => {}
             Some(RequestResult::Pending) if args.wait => {}
             Some(_) => return Ok(words(&object, is_awake).to_owned()),
             None if begun.elapsed() > HEARD_WITHIN.min(args.timeout) => {

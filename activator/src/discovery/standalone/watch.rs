@@ -366,11 +366,11 @@ mod tests {
             slice
         };
         let pods = |adapter: &mut StandaloneWatch| {
-            let told = adapter.events.drain(..).filter_map(|event| match event {
+            let mut told = adapter.events.drain(..).filter_map(|event| match event {
                 Event::Pods { listing, .. } => Some(listing.ready.iter().map(ToString::to_string).collect::<Vec<_>>()),
                 _ => None,
             });
-            told.last()
+            told.next_back()
         };
         let both = |first: &str| slice(json!([{"name": first, "port": 8080}, {"name": "metrics", "port": 9090}]));
         adapter.take_scalers(Apply(scaler("http")));

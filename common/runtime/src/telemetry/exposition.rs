@@ -78,7 +78,7 @@ impl FamilyText {
 /// Source of text.
 pub(super) enum Source {
     /// One metric with few series.
-    Metric(Option<Instrument>, Registry),
+    Metric(Option<Instrument>, Box<Registry>),
     /// Families with many series.
     Families(Box<dyn Fn() -> Vec<FamilyText> + Send + Sync>),
 }

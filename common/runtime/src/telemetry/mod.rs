@@ -46,7 +46,7 @@ impl Metrics {
             Some(unit) => registry.register_with_unit(instrument.base(), instrument.meaning, unit, metric.clone()),
             None => registry.register(instrument.base(), instrument.meaning, metric.clone()),
         }
-        self.add(Source::Metric(Some(instrument), registry));
+        self.add(Source::Metric(Some(instrument), Box::new(registry)));
         metric
     }
 
@@ -70,7 +70,7 @@ impl Metrics {
     pub fn describe(&self, target: Vec<(String, String)>) {
         let mut registry = Registry::default();
         registry.register("target", "The process", Info::new(target));
-        self.add(Source::Metric(None, registry));
+        self.add(Source::Metric(None, Box::new(registry)));
     }
 
     /// Returns the Prometheus (OpenMetrics) text of everything registered, part by part.

@@ -12,8 +12,8 @@
 //! the most, the connection ends, so that others have room. The memory of an ordinary request is free, so its
 //! connection needs no charge.
 //!
-//! Charges are made in steps, so that the lock is taken once per [`STEP`] bytes. Freed memory is returned at the next
-//! poll of the connection.
+//! Charges are made in steps, so that the lock is taken once per [`STEP`](super::STEP) bytes. Freed memory is returned at
+//! the next poll of the connection.
 //!
 //! # Not here
 //!
