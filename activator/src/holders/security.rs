@@ -121,7 +121,7 @@ mod tests {
         };
         assert_eq!(prove(Some("activator")).await, Ok(()));
         let rows = [
-            (Some("autoscaler"), "of an autoscaler"),
+            (Some("autoscaler"), "belongs to an autoscaler"),
             (Some("x"), "does not accept the peer's token for audience a"),
             (None, "no token"),
         ];
