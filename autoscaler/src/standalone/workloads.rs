@@ -11,7 +11,7 @@ use crate::standalone::admission::validation::Validation;
 use crate::standalone::admission::{Admission, AdmissionNotes, Rejection};
 use crate::standalone::cluster::Cluster;
 use crate::standalone::finalizer::{Finalizers, has_finalizer};
-use crate::standalone::list_names;
+use crate::standalone::name_list::list_names;
 use crate::standalone::release::TargetRelease;
 use crate::standalone::scalers::COMPONENT;
 use crate::standalone::scalers::findings::{Finding, Findings};

@@ -22,7 +22,7 @@ use crate::standalone::admission::adoption::Adoption;
 use crate::standalone::admission::validation::{Accepted, Validation};
 use crate::standalone::cluster::{Cluster, held};
 use crate::standalone::finalizer::{adopted_replicas, adopted_target, has_finalizer};
-use crate::standalone::list_names;
+use crate::standalone::name_list::list_names;
 use crate::standalone::reasons::{
     HORIZONTAL_CONFLICT, HOST_CONFLICT, INVALID, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_CHANGES,
     TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,

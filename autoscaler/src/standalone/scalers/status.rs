@@ -20,7 +20,7 @@
 use super::allocation::{Allocation, POLICY_NOT_FOLLOWED};
 use super::fault::FaultEvidence;
 use super::findings::{Finding, Findings};
-use crate::standalone::list_names;
+use crate::standalone::name_list::list_names;
 use crate::standalone::policies::Verdict;
 use crate::standalone::reasons::{
     NOT_ADOPTED, PAUSED, SERVICE_NOT_FOUND, SERVICE_NOT_OWNED, TARGET_NOT_FOUND, TARGET_TAKEN, TARGET_UNREADABLE,
