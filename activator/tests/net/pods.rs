@@ -151,8 +151,15 @@ async fn a_stale_connection_is_retried_where_that_is_safe() {
     }
     assert_eq!(closed.load(Ordering::SeqCst), 9, "every second request met a stale connection");
     assert_eq!(rig.send(rig::post("/").header("idempotency-key", "1")).await.status, StatusCode::OK);
-    let lost = rig.send(rig::post("/")).await;
-    assert_eq!((lost.status, lost.header("x-zeroscale-reason")), (StatusCode::BAD_GATEWAY, "pod"));
+    // A POST reuses only a connection that was idle for less than 5 ms, so that on a busy machine most get a new one.
+    for _ in 0..1000 {
+        let posted = rig.send(rig::post("/")).await;
+        if posted.status != StatusCode::OK {
+            assert_eq!((posted.status, posted.header("x-zeroscale-reason")), (StatusCode::BAD_GATEWAY, "pod"));
+            return;
+        }
+    }
+    panic!("no POST met a connection that the pod closed");
 }
 
 /// Goal: HTTP probes decide, not Kubernetes readiness; no request reaches a pod that fails them.
