@@ -64,6 +64,18 @@ enum Run {
         #[arg(long)]
         activator: Option<PathBuf>,
     },
+    /// Silent connections to the stat port of an autoscaler, a separate process.
+    StatPort {
+        /// Number of connections.
+        #[arg(long, default_value_t = 4096)]
+        clients: usize,
+        /// Duration, in seconds.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Program of the autoscaler; by default cargo builds it in this program's profile.
+        #[arg(long)]
+        autoscaler: Option<PathBuf>,
+    },
     /// An activator before one pod, controlled by standard input; for `tests/suites`.
     Front {
         /// Address of the pod.
@@ -115,6 +127,11 @@ fn main() -> anyhow::Result<()> {
                 all_good &= figures.is_good();
             }
             anyhow::ensure!(all_good, "a flood went beyond the bounds");
+        }
+        Run::StatPort { clients, seconds, autoscaler } => {
+            let figures = flood::run_stat_port(clients, Duration::from_secs(seconds), autoscaler)?;
+            println!("{figures}");
+            anyhow::ensure!(figures.is_good(), "the flood went beyond the bounds");
         }
     }
     Ok(())

@@ -8,7 +8,8 @@ use super::frames::{
     frame, request,
 };
 use super::hostile::HostileResponse;
-use super::plane::{ASLEEP, BODIES, BODIES_HTTP2};
+use super::plane::{ASLEEP, BODIES, BODIES_HTTP2, METRICS, PAGED};
+use super::probes::PAGE_EVENTS;
 use super::readers::{Pace, ask_http1, ask_http2, until_closed, upload};
 use anyhow::bail;
 use clap::ValueEnum;
@@ -49,6 +50,10 @@ pub enum Kind {
     Begun,
     /// HTTP/2 frames that carry nothing, as fast as the activator accepts them.
     Control,
+    /// Scrapes of the metrics, each on its own connection, by each client once a second.
+    Scrapes,
+    /// Event streams of one workload's waiting page, opened again as soon as they end.
+    Pages,
 }
 
 impl Kind {
@@ -62,6 +67,8 @@ impl Kind {
             Self::Readers => 1_100,
             Self::Silent | Self::Begun => 10_500,
             Self::Control => 64,
+            Self::Scrapes => 3_000,
+            Self::Pages => 2_048,
         }
     }
 
@@ -83,7 +90,7 @@ impl Kind {
     }
 
     async fn attack(self, number: usize, activator: SocketAddr) -> anyhow::Result<()> {
-        let mut stream = TcpStream::connect(activator).await?;
+        let mut stream = TcpStream::connect(if self == Self::Scrapes { METRICS } else { activator }).await?;
         match self {
             Self::Plain => {
                 let request = format!("GET / HTTP/1.1\r\nhost: {ASLEEP}\r\nuser-agent: flood\r\naccept: */*\r\n\r\n");
@@ -135,6 +142,14 @@ impl Kind {
                 Pace::None.read(stream).await
             }
             Self::Silent => until_closed(stream).await,
+            Self::Scrapes => {
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: metrics\r\nconnection: close\r\n\r\n").await?;
+                until_closed(stream).await
+            }
+            Self::Pages => {
+                ask_http1(&mut stream, PAGED, PAGE_EVENTS).await?;
+                until_closed(stream).await
+            }
             Self::Begun => {
                 stream.write_all(format!("GET / HTTP/1.1\r\nhost: {ASLEEP}\r\nx").as_bytes()).await?;
                 until_closed(stream).await

@@ -10,20 +10,24 @@ mod frames;
 mod hostile;
 mod kinds;
 mod plane;
+mod probes;
 mod readers;
+mod stat_port;
 
 use crate::pod::PodServer;
 use common::backend::Protocol;
 use hostile::HostilePods;
 pub use kinds::Kind;
-use plane::{Plane, WARM, Workload};
+use plane::{PAGED_TOO, Plane, WARM, Workload};
+pub use probes::Times;
+pub use stat_port::{StatPortFigures, run as run_stat_port};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -49,10 +53,14 @@ pub struct Figures {
     kind: Kind,
     /// Resident memory of the activator in bytes: before the flood, its peak, and at the end of the flood.
     pub resident: [u64; 3],
-    /// Times of warm requests, in ascending order.
-    pub warm: Vec<Duration>,
-    /// Number of warm requests without a response.
-    pub lost: usize,
+    /// Number of open descriptors at the end of the flood.
+    pub descriptors: usize,
+    /// Warm requests. One without a response has failed.
+    pub warm: Times,
+    /// Kubelet probes of the activator.
+    pub probes: Times,
+    /// Event streams of another workload's waiting page.
+    pub pages: Times,
     /// Number of requests held at the end.
     pub held: u64,
     refused: Vec<String>,
@@ -64,31 +72,38 @@ pub struct Figures {
 /// # Errors
 /// Fails if something does not start, or if the activator has ended.
 pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<PathBuf>) -> anyhow::Result<Figures> {
-    let program = program.map_or_else(plane::program, Ok)?;
+    let program = program.map_or_else(|| plane::program("activator"), Ok)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let pod = PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
         // These pods are separate, so that they take no time from the pod of the warm workload.
         let (bodies, hostile) = (PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?, HostilePods::start()?);
         let mut workloads = vec![
-            Workload { name: "warm", protocol: Protocol::Http1, pod: Some(pod.address) },
-            Workload { name: "asleep", protocol: Protocol::Http1, pod: None },
-            Workload { name: "bodies", protocol: Protocol::Http1, pod: Some(bodies.address) },
-            Workload { name: "bodies-http2", protocol: Protocol::H2c, pod: Some(bodies.address) },
+            Workload { name: "warm", protocol: Protocol::Http1, pod: Some(pod.address), has_page: false },
+            Workload { name: "asleep", protocol: Protocol::Http1, pod: None, has_page: false },
+            Workload { name: "paged", protocol: Protocol::Http1, pod: None, has_page: true },
+            Workload { name: "paged-too", protocol: Protocol::Http1, pod: None, has_page: true },
+            Workload { name: "bodies", protocol: Protocol::Http1, pod: Some(bodies.address), has_page: false },
+            Workload { name: "bodies-http2", protocol: Protocol::H2c, pod: Some(bodies.address), has_page: false },
         ];
         workloads.extend(hostile.addresses.iter().map(|(way, address)| Workload {
             name: way.name(),
             protocol: Protocol::H2c,
             pod: Some(*address),
+            has_page: false,
         }));
-        let plane = Plane::start(program, LIMIT, &workloads).await?;
-        let before = plane.resident()?;
+        let plane = Plane::start(&program, LIMIT, &workloads).await?;
+        let before = plane.process.resident()?;
         let mut clients = JoinSet::new();
         let (taken, mut times) = unbounded_channel();
         for n in 0..WARM_CLIENTS {
             let offset = WARM_SPACING * n / WARM_CLIENTS;
             clients.spawn(warm(plane.address, offset, n.is_multiple_of(2), taken.clone()));
         }
+        let (probed, mut probes) = unbounded_channel();
+        clients.spawn(probes::repeat(plane.address, probes::probe("/"), probed));
+        let (opened, mut pages) = unbounded_channel();
+        clients.spawn(probes::repeat(plane.address, probes::page_events(PAGED_TOO), opened));
         let start = Instant::now();
         let number = kind.clients() * clients_of_100 / 100;
         for n in 0..number {
@@ -96,19 +111,20 @@ pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<P
             tokio::time::sleep_until(start + RAMP * n as u32 / number as u32).await;
         }
         tokio::time::sleep(lasts.saturating_sub(start.elapsed())).await;
-        let (peak, late) = (plane.peak()?, plane.resident()?);
+        let (peak, late) = (plane.process.peak()?, plane.process.resident()?);
+        let descriptors = plane.process.descriptors()?;
         // The kernel may have no memory left for sockets. Then only the figures above are known.
         let (refused, queued) = metrics(&plane).await.unwrap_or_default();
         let held = queued.iter().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum();
         clients.shutdown().await;
-        times.close();
-        let (mut warm, mut lost) = (Vec::new(), 0);
-        while let Some(took) = times.recv().await {
-            took.map_or_else(|| lost += 1, |took| warm.push(took));
-        }
-        warm.sort_unstable();
-        Ok(Figures { kind, resident: [before, peak, late], warm, lost, held, refused })
+        let (warm, probes, pages) = (all(&mut times), all(&mut probes), all(&mut pages));
+        Ok(Figures { kind, resident: [before, peak, late], descriptors, warm, probes, pages, held, refused })
     })
+}
+
+/// Takes all reported times.
+fn all(times: &mut UnboundedReceiver<Option<Duration>>) -> Times {
+    std::iter::from_fn(|| times.try_recv().ok()).collect()
 }
 
 /// Reads the activator's metrics of refused requests and of held requests.
@@ -151,33 +167,26 @@ async fn warm(activator: SocketAddr, offset: Duration, anew: bool, taken: Unboun
 }
 
 impl Figures {
-    /// Returns a quantile of the times of warm requests, in thousandths.
-    pub fn warm_at(&self, thousandths: usize) -> Duration {
-        self.warm.get(self.warm.len() * thousandths / 1000).copied().unwrap_or(LOST)
-    }
-
-    /// Reports whether memory and warm requests are within their bounds.
+    /// Reports whether memory, warm requests and probes are within their bounds.
     pub fn is_good(&self) -> bool {
-        self.resident[1] < LIMIT && self.warm_at(990) < WARM_P99 && self.lost == 0
+        let failed = self.warm.failed + self.probes.failed + self.pages.failed;
+        self.resident[1] < LIMIT && self.warm.quantile(990) < WARM_P99 && failed == 0
     }
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [before, peak, late] = self.resident.map(|bytes| bytes / (1 << 20));
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let kind = format!("{:?}", self.kind).to_lowercase();
-        writeln!(f, "{kind:<10} resident {before} MiB before, {peak} at most, {late} at the end, of {}", LIMIT >> 20)?;
         writeln!(
             f,
-            "{:<10} {} warm requests: median {:.1} ms, p99 {:.1} ms, worst {:.1} ms, {} lost",
-            "",
-            self.warm.len(),
-            ms(self.warm_at(500)),
-            ms(self.warm_at(990)),
-            ms(self.warm.last().copied().unwrap_or_default()),
-            self.lost,
+            "{kind:<10} resident {before} MiB before, {peak} at most, {late} at the end, of {}; {} descriptors",
+            LIMIT >> 20,
+            self.descriptors
         )?;
+        writeln!(f, "{:<10} warm requests: {}", "", self.warm)?;
+        writeln!(f, "{:<10} probes: {}", "", self.probes)?;
+        writeln!(f, "{:<10} page streams of another workload: {}", "", self.pages)?;
         let each = (self.resident[2].saturating_sub(self.resident[0])).checked_div(self.held * 1024);
         writeln!(
             f,

@@ -1,4 +1,4 @@
-//! The activator as a process with a memory limit, and the minimal cluster that it needs.
+//! A plane as a process, and the minimal cluster that it needs.
 
 use anyhow::{Context, ensure};
 use common::backend::{Backend, Protocol};
@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -32,11 +32,18 @@ const SOON: Duration = Duration::from_secs(20);
 /// The activator's own address.
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 0, 1));
 
+/// Address of the activator's metrics.
+pub(super) const METRICS: SocketAddr = SocketAddr::new(IP, 9090);
+
 /// Host of the workload with a pod.
 pub(super) const WARM: &str = "warm.ns";
 
 /// Host of the workload without a pod.
 pub(super) const ASLEEP: &str = "asleep.ns";
+
+/// Hosts of the sleeping workloads with a waiting page: that of the attacker, and another.
+pub(super) const PAGED: &str = "paged.ns";
+pub(super) const PAGED_TOO: &str = "paged-too.ns";
 
 /// Hosts of the workloads whose pod sends large bodies, over HTTP/1.1 and over HTTP/2.
 pub(super) const BODIES: &str = "bodies.ns";
@@ -50,28 +57,40 @@ pub(super) struct Workload {
     pub(super) protocol: Protocol,
     /// Address of its pod, if it has one.
     pub(super) pod: Option<SocketAddr>,
+    /// A browser gets the waiting page.
+    pub(super) has_page: bool,
 }
 
-/// A running activator. It is killed when dropped.
-pub(super) struct Plane {
-    /// Address at which the activator serves.
-    pub(super) address: SocketAddr,
-    child: Child,
+/// An API server with our definitions and the namespaces of the run.
+pub(super) struct Cluster {
+    client: Client,
+    kubeconfig: PathBuf,
     _server: ApiServer,
-    _autoscaler: TcpListener,
     _files: tempfile::TempDir,
 }
 
-impl Plane {
-    /// Starts `program` with a memory limit of `limit` bytes and these workloads, which include [`WARM`] and
-    /// [`ASLEEP`].
+/// A plane's process. It is killed when dropped.
+pub(super) struct Process(Child);
+
+/// A running activator.
+pub(super) struct Plane {
+    /// Address at which the activator serves.
+    pub(super) address: SocketAddr,
+    /// Its process.
+    pub(super) process: Process,
+    _cluster: Cluster,
+    _autoscaler: TcpListener,
+}
+
+impl Cluster {
+    /// Starts an API server for Services in `range`.
     ///
     /// # Errors
-    /// Fails if something does not start, or does not serve in time.
-    pub(super) async fn start(program: PathBuf, limit: u64, workloads: &[Workload]) -> anyhow::Result<Self> {
-        let server = ApiServer::start(ApiOptions::new("127.78.0.0/24".parse()?)).await?;
-        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    /// Fails if it does not start, or does not serve our definitions in time.
+    pub(super) async fn start(range: &str) -> anyhow::Result<Self> {
+        let server = ApiServer::start(ApiOptions::new(range.parse()?)).await?;
+        let config = Kubeconfig::from_yaml(&server.kubeconfig())?;
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         for definition in common_api::crds() {
@@ -85,28 +104,91 @@ impl Plane {
             namespaces.create(&PostParams::default(), &object(json!({"metadata": {"name": name}}))?).await?;
         }
         let files = tempfile::tempdir()?;
-        let path = files.path().join("kubeconfig");
-        std::fs::write(&path, server.kubeconfig())?;
-        // The stat link waits for a handshake response that never arrives.
-        let autoscaler = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let child = Command::new(&program)
-            .env("KUBECONFIG", &path)
-            .env("POD_NAME", "activator-0")
-            .env("POD_IP", IP.to_string())
+        let kubeconfig = files.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig())?;
+        Ok(Self { client, kubeconfig, _server: server, _files: files })
+    }
+
+    /// Starts `program` as the pod `name` at `ip`, with this further environment.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub(super) fn spawn(
+        &self,
+        program: &Path,
+        (name, ip): (&str, IpAddr),
+        more: &[(&str, String)],
+        log: Stdio,
+    ) -> anyhow::Result<Process> {
+        let child = Command::new(program)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("POD_NAME", name)
+            .env("POD_IP", ip.to_string())
             .env("SYSTEM_NAMESPACE", names::SYSTEM_NAMESPACE)
             .env("ZEROSCALE_MODE", "standalone")
-            .env("ZEROSCALE_STAT_URL", format!("ws://{}", autoscaler.local_addr()?))
-            .env("ZEROSCALE_LISTEN_ADDRESS", IP.to_string())
-            .env("ZEROSCALE_MEMORY_LIMIT", limit.to_string())
-            .env("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned()))
+            .env("ZEROSCALE_LISTEN_ADDRESS", ip.to_string())
+            .envs(more.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(log)
             .spawn()
             .with_context(|| program.display().to_string())?;
+        Ok(Process(child))
+    }
+}
+
+impl Process {
+    /// Returns the peak of its resident memory, in bytes.
+    ///
+    /// # Errors
+    /// Fails if the process has ended.
+    pub(super) fn peak(&self) -> anyhow::Result<u64> {
+        self.status("VmHWM:")
+    }
+
+    /// Returns its current resident memory, in bytes.
+    ///
+    /// # Errors
+    /// Fails if the process has ended.
+    pub(super) fn resident(&self) -> anyhow::Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// Returns the number of its open descriptors.
+    ///
+    /// # Errors
+    /// Fails if the process has ended.
+    pub(super) fn descriptors(&self) -> anyhow::Result<usize> {
+        Ok(std::fs::read_dir(format!("/proc/{}/fd", self.0.id())).context("it has ended")?.count())
+    }
+
+    fn status(&self, field: &str) -> anyhow::Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).context("it has ended")?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field)).context("it has ended")?;
+        Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
+    }
+}
+
+impl Plane {
+    /// Starts `program` with a memory limit of `limit` bytes and these workloads, which include [`WARM`] and
+    /// [`ASLEEP`].
+    ///
+    /// # Errors
+    /// Fails if something does not start, or does not serve in time.
+    pub(super) async fn start(program: &Path, limit: u64, workloads: &[Workload]) -> anyhow::Result<Self> {
+        let cluster = Cluster::start("127.78.0.0/24").await?;
+        // The stat link waits for a handshake response that never arrives.
+        let autoscaler = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let environment = [
+            ("ZEROSCALE_STAT_URL", format!("ws://{}", autoscaler.local_addr()?)),
+            ("ZEROSCALE_MEMORY_LIMIT", limit.to_string()),
+            ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
+        ];
+        let process = cluster.spawn(program, ("activator-0", IP), &environment, Stdio::inherit())?;
         let address = SocketAddr::new(IP, names::ACTIVATOR_HTTP1_PORT);
-        let plane = Self { address, child, _server: server, _autoscaler: autoscaler, _files: files };
+        let plane = Self { address, process, _cluster: cluster, _autoscaler: autoscaler };
         for workload in workloads {
-            workload.create(&client).await?;
+            workload.create(&plane._cluster.client).await?;
         }
         until("the activator to serve", || plane.answers(WARM).map(|status| status == Some(200)).boxed()).await?;
         until("the other workload to be known", || plane.answers(ASLEEP).map(|status| status.is_none()).boxed())
@@ -119,34 +201,12 @@ impl Plane {
         Ok(plane)
     }
 
-    /// Returns the peak of the activator's resident memory, in bytes.
-    ///
-    /// # Errors
-    /// Fails if the activator has ended.
-    pub(super) fn peak(&self) -> anyhow::Result<u64> {
-        self.status("VmHWM:")
-    }
-
-    /// Returns the activator's current resident memory, in bytes.
-    ///
-    /// # Errors
-    /// Fails if the activator has ended.
-    pub(super) fn resident(&self) -> anyhow::Result<u64> {
-        self.status("VmRSS:")
-    }
-
-    fn status(&self, field: &str) -> anyhow::Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).context("it has ended")?;
-        let line = text.lines().find_map(|line| line.strip_prefix(field)).context("it has ended")?;
-        Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
-    }
-
     /// Reads the metrics whose name begins with `family`, and returns the rest of each line.
     ///
     /// # Errors
     /// Fails if the activator does not serve its metrics.
     pub(super) async fn metrics(&self, family: &str) -> anyhow::Result<Vec<String>> {
-        let mut stream = TcpStream::connect(SocketAddr::new(IP, 9090)).await?;
+        let mut stream = TcpStream::connect(METRICS).await?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: metrics\r\nconnection: close\r\n\r\n").await?;
         let mut page = Vec::new();
         stream.read_to_end(&mut page).await?;
@@ -168,12 +228,12 @@ impl Plane {
     }
 }
 
-impl Drop for Plane {
+impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
         }
-        let _ = self.child.wait();
+        let _ = self.0.wait();
     }
 }
 
@@ -185,7 +245,8 @@ impl Workload {
         let labels = json!({names::SIDE: names::SERVICE_TYPE_PRIVATE, names::WORKLOAD: name});
         let port = self.protocol.port_name();
         let scalers: Api<ZeroScaler> = Api::namespaced(client.clone(), "ns");
-        let scaler = json!({"metadata": {"name": name}, "spec": {"target": {"name": name}}});
+        let wake = if self.has_page { json!({"page": {}}) } else { json!({}) };
+        let scaler = json!({"metadata": {"name": name}, "spec": {"target": {"name": name}, "wake": wake}});
         let made = scalers.create(&PostParams::default(), &object(scaler)?).await?;
         let backend = BackendStatus::from(&Backend { protocol: self.protocol, ..Backend::plain(name) });
         let spoken = if self.protocol == Protocol::H2c { "h2c" } else { "http1" };
@@ -216,7 +277,11 @@ fn object<T: DeserializeOwned>(json: serde_json::Value) -> anyhow::Result<T> {
     Ok(serde_json::from_value(json)?)
 }
 
-async fn until<'a>(what: &str, reached: impl Fn() -> BoxFuture<'a, bool>) -> anyhow::Result<()> {
+/// Waits for a state.
+///
+/// # Errors
+/// It is not reached in time.
+pub(super) async fn until<'a>(what: &str, reached: impl Fn() -> BoxFuture<'a, bool>) -> anyhow::Result<()> {
     let deadline = Instant::now() + SOON;
     while !reached().await {
         ensure!(Instant::now() < deadline, "waited {SOON:?} for {what}");
@@ -225,22 +290,22 @@ async fn until<'a>(what: &str, reached: impl Fn() -> BoxFuture<'a, bool>) -> any
     Ok(())
 }
 
-/// Returns the path of the activator's program. Cargo builds it in this program's profile, so that the run measures the
+/// Returns the path of a plane's program. Cargo builds it in this program's profile, so that the run measures the
 /// current source.
 ///
 /// # Errors
 /// Fails if the program does not build or is missing.
-pub(super) fn program() -> anyhow::Result<PathBuf> {
+pub(super) fn program(plane: &str) -> anyhow::Result<PathBuf> {
     let us = std::env::current_exe()?;
     let folder = us.parent().context("a folder")?;
     if let Some(cargo) = std::env::var_os("CARGO") {
         let profile = folder.file_name().context("a profile")?;
         let profile = if profile == "debug" { "dev".as_ref() } else { profile };
         let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "-p", "activator", "--bin", "activator", "--profile"]).arg(profile);
-        ensure!(build.status()?.success(), "the activator does not build");
+        build.args(["build", "--quiet", "-p", plane, "--bin", plane, "--profile"]).arg(profile);
+        ensure!(build.status()?.success(), "the {plane} does not build");
     }
-    let program = folder.join("activator");
+    let program = folder.join(plane);
     ensure!(program.is_file(), "{} is missing: build it in the same profile", program.display());
     Ok(program)
 }
