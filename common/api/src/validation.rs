@@ -11,7 +11,7 @@ impl PodAutoscaler {
     pub fn set_defaults(&mut self, default_class: &str) {
         let annotations = self.annotations_mut();
         annotations.entry(annotations::CLASS.name.to_owned()).or_insert_with(|| default_class.to_owned());
-        if annotations::METRIC.entry(annotations).is_none() {
+        if annotations::METRIC.text(annotations).is_none() {
             let metric = annotations::metric(annotations).to_owned();
             if !metric.is_empty() {
                 annotations.insert(annotations::METRIC.name.to_owned(), metric);

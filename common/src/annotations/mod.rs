@@ -2,8 +2,8 @@
 //!
 //! - [`Key`] and the readers: a key may have an alias in camelCase, which counts only if the kebab-case key is absent.
 //!   A malformed value counts as not set, even if the alias has a valid value.
-//! - [`validate()`]: values that upstream's webhook rejects. Readers do not repeat these checks: they use any value
-//!   that parses.
+//! - [`is_valid`]: values that upstream's webhook accepts. Readers do not repeat these checks: they use any value that
+//!   parses.
 //! - Resolution: annotation, else configuration, into a [`DeciderSpec`](crate::scaling::DeciderSpec) and related
 //!   values.
 //!
@@ -19,7 +19,7 @@ pub use resolve::{
     bounds, decider_spec, initial_scale, panic_window, pod_retention, progress_deadline, scale_down_delay,
     stable_window, target_burst_capacity, targets,
 };
-pub use validate::{validate, validate_progress_deadline};
+pub use validate::is_valid;
 
 /// On a Namespace: patterns of the hosts that it may have, separated by commas. Used by standalone only.
 pub const HOSTS: Key = Key::new("zeroscale.dev/hosts");

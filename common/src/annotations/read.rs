@@ -25,17 +25,9 @@ impl Key {
         Self { name, alias: Some(alias) }
     }
 
-    /// Returns the spelling that is present, and its value.
-    pub fn entry<'a>(&self, annotations: &'a Annotations) -> Option<(&'static str, &'a str)> {
-        [Some(self.name), self.alias]
-            .into_iter()
-            .flatten()
-            .find_map(|name| annotations.get(name).map(|value| (name, value.as_str())))
-    }
-
     /// Returns the value as text.
     pub fn text<'a>(&self, annotations: &'a Annotations) -> Option<&'a str> {
-        self.entry(annotations).map(|(_, value)| value)
+        [Some(self.name), self.alias].into_iter().flatten().find_map(|name| annotations.get(name)).map(String::as_str)
     }
 
     /// Returns the value as a 32-bit integer, or `None` if malformed.

@@ -142,8 +142,7 @@ fn any_config_map() {
 /// Checks that valid annotations yield a spec and limits within the bounds that the rules rely on.
 fn decider(data: &BTreeMap<String, String>, config: &AutoscalerConfig) {
     let annotations = data.clone();
-    let valid = annotations::validate(&annotations, config).is_ok();
-    let _ = annotations::validate_progress_deadline(&annotations);
+    let valid = annotations::is_valid(&annotations, config);
     for (concurrency, reachable) in [(0, true), (1, true), (10, false), (i64::MAX, true)] {
         let spec = annotations::decider_spec(&annotations, config, concurrency, reachable);
         let bounds = annotations::bounds(&annotations, config, reachable);
