@@ -5,9 +5,10 @@
 //! infinity is out of range; one that rounds to zero is zero.
 //!
 //! Hexadecimal is supported because upstream accepts `max-scale-up-rate: 0x1p4`, and a ConfigMap with one rejected
-//! value takes no effect at all. At most 16 hexadecimal digits are accepted; upstream accepts any number.
+//! value takes no effect at all. At most 16 hexadecimal digits and an exponent of 64 bits are accepted; upstream
+//! accepts any number of digits.
 
-use super::{ParseError, Problem, split_sign};
+use super::{ParseError, split_sign};
 
 /// Limit of binary exponents: beyond it any significand of 64 bits becomes infinite or zero.
 const EXPONENT_MAX: i64 = 2200;
@@ -17,7 +18,7 @@ const EXPONENT_MAX: i64 = 2200;
 /// # Errors
 /// Rejects text that is not a number, and numbers too large for 64 bits.
 pub fn parse_float(text: &str) -> Result<f64, ParseError> {
-    let syntax = || ParseError::new(text, Problem::Float);
+    let syntax = || ParseError::new(text, "is not a number");
     let (negative, magnitude) = split_sign(text);
     let sign = if negative { -1.0 } else { 1.0 };
     if magnitude.eq_ignore_ascii_case("inf") || magnitude.eq_ignore_ascii_case("infinity") {
@@ -35,7 +36,7 @@ pub fn parse_float(text: &str) -> Result<f64, ParseError> {
         None => parse_decimal(magnitude).ok_or_else(syntax)?,
     };
     if value.is_infinite() {
-        return Err(ParseError::new(text, Problem::FloatRange));
+        return Err(ParseError::new(text, "is a number out of range"));
     }
     Ok(sign * value)
 }
@@ -73,7 +74,7 @@ fn parse_hex(text: &str) -> Option<f64> {
         return None; // Checked before the conversion, which would accept a sign.
     }
     let significand = u64::from_str_radix(&digits, 16).ok()?;
-    let exponent = parse_exponent(&exponent.replace('_', ""))?;
+    let exponent: i64 = exponent.replace('_', "").parse().ok()?;
     let exponent = exponent.saturating_sub(4 * i64::try_from(fraction.len()).ok()?);
     let exponent = exponent.clamp(-EXPONENT_MAX, EXPONENT_MAX) as i32;
     if significand == 0 {
@@ -81,16 +82,6 @@ fn parse_hex(text: &str) -> Option<f64> {
     }
     // Scale in two steps, because neither the power nor its inverse need be representable as a float.
     Some(significand as f64 * 2_f64.powi(exponent / 2) * 2_f64.powi(exponent - exponent / 2))
-}
-
-/// Parses an optional sign and at least one digit, saturating if there are too many digits.
-fn parse_exponent(text: &str) -> Option<i64> {
-    let (negative, digits) = split_sign(text);
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    let magnitude = digits.bytes().fold(0_i64, |n, b| n.saturating_mul(10).saturating_add(i64::from(b - b'0')));
-    Some(if negative { -magnitude } else { magnitude })
 }
 
 #[cfg(test)]
@@ -122,7 +113,7 @@ mod tests {
             ("0x1.00000000000018p0", 1.000_000_000_000_000_4),
             ("0x0.00000000000000001p64", 0.062_5),
             ("1e-400", 0.0),
-            ("0x0p99999999999999999999", 0.0),
+            ("0x0p999999999999999999", 0.0),
             ("Inf", f64::INFINITY),
             ("-infinity", f64::NEG_INFINITY),
         ];
@@ -165,10 +156,10 @@ mod tests {
             "0x10000000000000000p0", // Seventeen digits.
             "é",
         ] {
-            assert_eq!(parse_float(text).map_err(|e| e.is_out_of_range()), Err(false), "{text}");
+            assert!(parse_float(text).is_err_and(|error| !error.problem.ends_with("out of range")), "{text}");
         }
-        for text in ["1e400", "-1e400", "0x1p1024", "0x1.fffffffffffff8p1023", "0x1p99999999999999999999"] {
-            assert_eq!(parse_float(text).map_err(|e| e.is_out_of_range()), Err(true), "{text}");
+        for text in ["1e400", "-1e400", "0x1p1024", "0x1.fffffffffffff8p1023", "0x1p999999999999999999"] {
+            assert!(parse_float(text).is_err_and(|error| error.problem.ends_with("out of range")), "{text}");
         }
     }
 

@@ -18,6 +18,8 @@ pub use float::parse_float;
 pub use format::{escape_html, quote};
 pub use integer::{parse_i32, parse_i64};
 
+use std::borrow::Cow;
+
 /// Splits off an optional sign. Returns true for a minus.
 fn split_sign(text: &str) -> (bool, &str) {
     match text.strip_prefix('-') {
@@ -32,49 +34,12 @@ fn split_sign(text: &str) -> (bool, &str) {
 pub struct ParseError {
     /// Text that was parsed.
     pub value: String,
-    /// Rule that the text breaks.
-    pub problem: Problem,
+    /// Rule that the text breaks, as the end of a sentence.
+    pub problem: Cow<'static, str>,
 }
 
 impl ParseError {
-    fn new(value: &str, problem: Problem) -> Self {
-        Self { value: value.to_owned(), problem }
+    fn new(value: &str, problem: impl Into<Cow<'static, str>>) -> Self {
+        Self { value: value.to_owned(), problem: problem.into() }
     }
-
-    /// Reports whether the text is well-formed but too large or too small.
-    pub fn is_out_of_range(&self) -> bool {
-        matches!(self.problem, Problem::IntegerRange | Problem::FloatRange | Problem::DurationRange)
-    }
-}
-
-/// Rule that a text breaks.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// Not one of the twelve accepted spellings.
-    #[error("is not a boolean (true, false, 1, 0, t, f)")]
-    Boolean,
-    /// Not an integer.
-    #[error("is not a whole number in base 10")]
-    Integer,
-    /// An integer that does not fit.
-    #[error("is a whole number out of range")]
-    IntegerRange,
-    /// Not a float.
-    #[error("is not a number")]
-    Float,
-    /// A float that does not fit.
-    #[error("is a number out of range")]
-    FloatRange,
-    /// Not a duration.
-    #[error("is not a duration such as 1h30m, 90s or 1.5s")]
-    Duration,
-    /// A duration that does not fit into 64 bits of nanoseconds.
-    #[error("is a duration out of range")]
-    DurationRange,
-    /// A number without a unit.
-    #[error("is a duration without a unit (ns, us, ms, s, m, h)")]
-    MissingUnit,
-    /// A number with an unknown unit.
-    #[error("is a duration with the unknown unit {0:?} (ns, us, ms, s, m, h)")]
-    UnknownUnit(String),
 }
